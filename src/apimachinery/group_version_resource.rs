@@ -1,0 +1,66 @@
+//! Which collection of which API group, in which version.
+
+use std::{fmt, sync::Arc};
+
+/// A resource of an API group, whatever the version: `pods`, `deployments.apps`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupResource {
+    /// Empty for the core group.
+    pub group: Arc<str>,
+    /// Plural, lower case: the word of the path, never the kind.
+    pub resource: Arc<str>,
+}
+
+/// A resource in one version of its API group. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupVersionResource {
+    /// Empty for the core group.
+    pub group: Arc<str>,
+    pub version: Arc<str>,
+    /// Plural, lower case: the word of the path, never the kind.
+    pub resource: Arc<str>,
+}
+
+impl GroupVersionResource {
+    pub fn new(group: &str, version: &str, resource: &str) -> Self {
+        Self { group: group.into(), version: version.into(), resource: resource.into() }
+    }
+
+    pub fn group_resource(&self) -> GroupResource {
+        GroupResource { group: self.group.clone(), resource: self.resource.clone() }
+    }
+
+    /// `v1` or `apps/v1`, as `apiVersion` has it.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// The path of the whole collection: `/api/v1/pods`, `/apis/apps/v1/deployments`.
+    pub fn collection_path(&self) -> String {
+        format!("{}/{}", self.group_version_path(), self.resource)
+    }
+
+    /// The path of the version: `/api/v1`, `/apis/apps/v1`.
+    pub fn group_version_path(&self) -> String {
+        if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        }
+    }
+}
+
+impl fmt::Display for GroupResource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.resource)?;
+        if self.group.is_empty() { Ok(()) } else { write!(formatter, ".{}", self.group) }
+    }
+}
+
+impl fmt::Display for GroupVersionResource {
+    /// `pods.v1`, `deployments.v1.apps`: resource, version, group, as kubectl takes it.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}", self.resource, self.version)?;
+        if self.group.is_empty() { Ok(()) } else { write!(formatter, ".{}", self.group) }
+    }
+}

@@ -1,0 +1,1 @@
+//! Who asks: from a connection and its headers to a user.

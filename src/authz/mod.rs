@@ -1,0 +1,1 @@
+//! Whether they may: from a user and a request to a permit, or not.

@@ -1,0 +1,1 @@
+//! Configuration: raw YAML in, a validated configuration or every problem at once out.

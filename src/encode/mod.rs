@@ -1,0 +1,1 @@
+//! Bytes of one list, one event, one bookmark. Knows nothing of who reads them.

@@ -1,0 +1,1 @@
+//! Answers from upstream: the request goes through as it came.

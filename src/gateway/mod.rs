@@ -1,0 +1,1 @@
+//! The request path: parse, authenticate, authorize, decide, serve or forward, respond.

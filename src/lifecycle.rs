@@ -1,0 +1,1 @@
+//! Shutdown signal, drain phases and the task tracker that drain waits for.

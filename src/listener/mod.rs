@@ -1,0 +1,1 @@
+//! Sockets, TLS, connection limits, draining. Hands requests to a handler it is given.

@@ -1,0 +1,1 @@
+//! Answers from memory, for whoever holds a permit.

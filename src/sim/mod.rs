@@ -1,0 +1,1 @@
+//! An embedded API server, in memory: upstream of the demo and of the hermetic tests.

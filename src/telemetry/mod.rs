@@ -1,0 +1,1 @@
+//! Names of every metric, and the access log line.
