@@ -1,1 +1,18 @@
-//! Names of every metric, and the access log line.
+//! Names of every metric, the log format, and the access log line.
+//!
+//! Invariant: nothing outside of this module names a metric or one of its labels. Label values come from enums, or are
+//! resources that discovery or a cache knows: never objects, users or anything else a client makes up.
+
+mod access_log;
+mod cache_metrics;
+mod connection_metrics;
+mod logging;
+mod metrics;
+mod request_metrics;
+
+pub use access_log::{AccessRecord, Outcome, access_log};
+pub use cache_metrics::CacheMetrics;
+pub use connection_metrics::{ConnectionError, ConnectionGuard, connection_accepted, connection_failed};
+pub use logging::{LogFormat, LoggingAlreadySet, init_logging};
+pub use metrics::{ALL as METRICS, Exposition, InstallError, Kind, Metric, install, limit_reached};
+pub use request_metrics::RequestMetrics;

@@ -1,0 +1,205 @@
+//! Metrics of one cache: handles made once, so that a change or an event costs no label.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use metrics::{Counter, Gauge, Label, counter, gauge};
+use tokio::time::Instant;
+
+use crate::apimachinery::{GroupVersionResource, ResourceVersion};
+use crate::telemetry::metrics::{
+    CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG,
+    CACHE_PROGRESS_VERSION, CACHE_RESOURCE_VERSION, FRESHNESS_PROOFS, REFLECTOR_RESTARTS, WATCH_EVENTS, WATCHERS,
+    WATCHES_ENDED,
+};
+
+/// The metrics of one cache. Its gauges fall to zero when it is dropped.
+#[derive(Debug)]
+pub struct CacheMetrics {
+    labels: Vec<Label>,
+    objects: Gauge,
+    object_bytes: Gauge,
+    resource_version: Gauge,
+    progress_version: Gauge,
+    epoch: Gauge,
+    history_changes: Gauge,
+    history_bytes: Gauge,
+    watchers: Gauge,
+    watch_events: Counter,
+    progress: Arc<Progress>,
+}
+
+impl CacheMetrics {
+    pub fn new(resource: &GroupVersionResource) -> Self {
+        let labels = vec![
+            Label::new("resource", resource.group_resource().to_string()),
+            Label::new("version", resource.version.clone()),
+        ];
+        let progress = Arc::new(Progress { at: Mutex::new(None), lag: gauge!(CACHE_PROGRESS_LAG, labels.iter()) });
+        live().push(Arc::downgrade(&progress));
+        Self {
+            objects: gauge!(CACHE_OBJECTS, labels.iter()),
+            object_bytes: gauge!(CACHE_OBJECT_BYTES, labels.iter()),
+            resource_version: gauge!(CACHE_RESOURCE_VERSION, labels.iter()),
+            progress_version: gauge!(CACHE_PROGRESS_VERSION, labels.iter()),
+            epoch: gauge!(CACHE_EPOCH, labels.iter()),
+            history_changes: gauge!(CACHE_HISTORY_CHANGES, labels.iter()),
+            history_bytes: gauge!(CACHE_HISTORY_BYTES, labels.iter()),
+            watchers: gauge!(WATCHERS, labels.iter()),
+            watch_events: counter!(WATCH_EVENTS, labels.iter()),
+            progress,
+            labels,
+        }
+    }
+
+    /// What the cache holds now; `bytes` are the encoded objects.
+    pub fn set_objects(&self, objects: usize, bytes: u64) {
+        self.objects.set(objects as f64);
+        self.object_bytes.set(bytes as f64);
+    }
+
+    /// The version of the last change applied.
+    pub fn set_resource_version(&self, version: ResourceVersion) {
+        self.resource_version.set(version.value() as f64);
+    }
+
+    /// Upstream has shown the cache to be complete up to this version, now: the lag starts again at zero.
+    pub fn set_progress(&self, version: ResourceVersion) {
+        self.progress_version.set(version.value() as f64);
+        *self.progress.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    pub fn set_history(&self, changes: usize, bytes: u64) {
+        self.history_changes.set(changes as f64);
+        self.history_bytes.set(bytes as f64);
+    }
+
+    /// How often the cache had to start over.
+    pub fn set_epoch(&self, epoch: u64) {
+        self.epoch.set(epoch as f64);
+    }
+
+    pub fn watch_started(&self) {
+        self.watchers.increment(1.0);
+    }
+
+    /// A watch ended. `cause` is the word of an enum.
+    pub fn watch_ended(&self, cause: &'static str) {
+        self.watchers.decrement(1.0);
+        self.count(WATCHES_ENDED, "cause", cause);
+    }
+
+    /// Events given to one watch's connection, bookmarks included.
+    pub fn events_sent(&self, events: u64) {
+        self.watch_events.increment(events);
+    }
+
+    /// The reflector has to list or watch again. `cause` is the word of an enum.
+    pub fn reflector_restarted(&self, cause: &'static str) {
+        self.count(REFLECTOR_RESTARTS, "cause", cause);
+    }
+
+    /// A freshness proof ended. `outcome` is the word of an enum.
+    pub fn freshness_proof(&self, outcome: &'static str) {
+        self.count(FRESHNESS_PROOFS, "outcome", outcome);
+    }
+
+    /// For what is rare: makes the labels anew.
+    fn count(&self, name: &'static str, label: &'static str, value: &'static str) {
+        let mut labels = self.labels.clone();
+        labels.push(Label::from_static_parts(label, value));
+        counter!(name, labels).increment(1);
+    }
+}
+
+impl Drop for CacheMetrics {
+    fn drop(&mut self) {
+        for gauge in [
+            &self.objects,
+            &self.object_bytes,
+            &self.resource_version,
+            &self.progress_version,
+            &self.epoch,
+            &self.history_changes,
+            &self.history_bytes,
+            &self.progress.lag,
+        ] {
+            gauge.set(0.0);
+        }
+    }
+}
+
+/// When a cache last made progress. Apart from the cache, since only a scrape turns it into a lag.
+#[derive(Debug)]
+struct Progress {
+    at: Mutex<Option<Instant>>,
+    lag: Gauge,
+}
+
+impl Progress {
+    fn lag(&self) -> Option<Duration> {
+        self.at.lock().unwrap_or_else(PoisonError::into_inner).map(|at| at.elapsed())
+    }
+}
+
+/// The caches that live, as far as a scrape has to know.
+fn live() -> MutexGuard<'static, Vec<Weak<Progress>>> {
+    static LIVE: Mutex<Vec<Weak<Progress>>> = Mutex::new(Vec::new());
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Brings the lag of every live cache up to date, and forgets those that are gone.
+pub(super) fn refresh_lags() {
+    live().retain(|progress| {
+        let Some(progress) = progress.upgrade() else { return false };
+        if let Some(lag) = progress.lag() {
+            progress.lag.set(lag.as_secs_f64());
+        }
+        true
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics::recorder;
+
+    fn deployments() -> GroupVersionResource {
+        GroupVersionResource::new("apps", "v1", "deployments")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lag_is_the_time_since_the_last_progress() {
+        let cache = CacheMetrics::new(&deployments());
+        assert_eq!(cache.progress.lag(), None);
+        cache.set_progress(ResourceVersion::new(7).unwrap());
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(cache.progress.lag(), Some(Duration::from_secs(3)));
+        cache.set_progress(ResourceVersion::new(7).unwrap());
+        assert_eq!(cache.progress.lag(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_cache_that_is_gone_holds_nothing_but_keeps_its_counts() {
+        let recorder = recorder();
+        metrics::with_local_recorder(&recorder, || {
+            let cache = CacheMetrics::new(&deployments());
+            cache.set_objects(5, 500);
+            cache.watch_started();
+            cache.events_sent(4);
+            cache.watch_ended("timeout");
+            cache.reflector_restarted("expired");
+            cache.freshness_proof("proven");
+        });
+        let text = recorder.handle().render();
+        let labels = r#"resource="deployments.apps",version="v1""#;
+        assert!(text.contains(&format!("kube_fanout_cache_objects{{{labels}}} 0")), "{text}");
+        assert!(text.contains(&format!("kube_fanout_watchers{{{labels}}} 0")), "{text}");
+        assert!(text.contains(&format!("kube_fanout_watch_events_sent_total{{{labels}}} 4")), "{text}");
+        assert!(text.contains(&format!("kube_fanout_watches_ended_total{{{labels},cause=\"timeout\"}} 1")), "{text}");
+        assert!(text.contains(&format!("restarts_total{{{labels},cause=\"expired\"}} 1")), "{text}");
+        assert!(text.contains(&format!("proofs_total{{{labels},outcome=\"proven\"}} 1")), "{text}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Metrics of client connections.
+
+use metrics::{Gauge, counter, gauge};
+
+use crate::telemetry::metrics::{CONNECTION_ERRORS, CONNECTIONS, CONNECTIONS_ACCEPTED};
+
+/// Why a connection could not be accepted, or broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionError {
+    /// The socket could not be taken from the listener.
+    Accept,
+    /// The TLS handshake failed.
+    Handshake,
+    /// The TLS handshake took too long.
+    HandshakeTimeout,
+    /// A request's headers took too long.
+    HeaderTimeout,
+    /// The client broke HTTP, or went in the middle of a message.
+    Protocol,
+}
+
+impl ConnectionError {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Handshake => "handshake",
+            Self::HandshakeTimeout => "handshake_timeout",
+            Self::HeaderTimeout => "header_timeout",
+            Self::Protocol => "protocol",
+        }
+    }
+}
+
+/// One open connection; counted until it is dropped.
+#[derive(Debug)]
+pub struct ConnectionGuard {
+    open: Gauge,
+}
+
+/// Counts an accepted connection.
+pub fn connection_accepted() -> ConnectionGuard {
+    let open = gauge!(CONNECTIONS);
+    open.increment(1.0);
+    counter!(CONNECTIONS_ACCEPTED).increment(1);
+    ConnectionGuard { open }
+}
+
+/// Counts a connection that failed.
+pub fn connection_failed(cause: ConnectionError) {
+    counter!(CONNECTION_ERRORS, "cause" => cause.as_str()).increment(1);
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.open.decrement(1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics::recorder;
+
+    #[test]
+    fn open_connections_are_those_whose_guard_lives() {
+        let recorder = recorder();
+        metrics::with_local_recorder(&recorder, || {
+            let _open = connection_accepted();
+            drop(connection_accepted());
+            connection_failed(ConnectionError::Handshake);
+            let text = recorder.handle().render();
+            assert!(text.contains("kube_fanout_connections 1"), "{text}");
+            assert!(text.contains("kube_fanout_connections_accepted_total 2"), "{text}");
+            assert!(text.contains("kube_fanout_connection_errors_total{cause=\"handshake\"} 1"), "{text}");
+        });
+    }
+}

@@ -1,0 +1,206 @@
+//! Every metric of the gateway: name, kind, unit, labels, help; the recorder, and its text form.
+//!
+//! Invariant: [`install`] comes before the first handle is made. Handles made earlier, or without it (in tests), count
+//! nowhere.
+
+use std::{sync::OnceLock, time::Duration};
+
+use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+use crate::telemetry::cache_metrics;
+
+/// One metric, as it is described to whoever scrapes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub unit: Unit,
+    pub labels: &'static [&'static str],
+    pub help: &'static str,
+}
+
+/// What a metric's values mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only rises, from zero at the start of the process.
+    Counter,
+    /// The value now.
+    Gauge,
+    /// Observations, counted by buckets.
+    Histogram,
+}
+
+pub(super) const BUILD_INFO: &str = "kube_fanout_build_info";
+pub(super) const REQUESTS: &str = "kube_fanout_requests_total";
+pub(super) const REQUEST_DURATION: &str = "kube_fanout_request_duration_seconds";
+pub(super) const RESPONSE_BYTES: &str = "kube_fanout_response_bytes_total";
+pub(super) const CACHE_OBJECTS: &str = "kube_fanout_cache_objects";
+pub(super) const CACHE_OBJECT_BYTES: &str = "kube_fanout_cache_object_bytes";
+pub(super) const CACHE_RESOURCE_VERSION: &str = "kube_fanout_cache_resource_version";
+pub(super) const CACHE_PROGRESS_VERSION: &str = "kube_fanout_cache_progress_version";
+pub(super) const CACHE_PROGRESS_LAG: &str = "kube_fanout_cache_progress_lag_seconds";
+pub(super) const CACHE_EPOCH: &str = "kube_fanout_cache_epoch";
+pub(super) const CACHE_HISTORY_CHANGES: &str = "kube_fanout_cache_history_changes";
+pub(super) const CACHE_HISTORY_BYTES: &str = "kube_fanout_cache_history_bytes";
+pub(super) const WATCHERS: &str = "kube_fanout_watchers";
+pub(super) const WATCH_EVENTS: &str = "kube_fanout_watch_events_sent_total";
+pub(super) const WATCHES_ENDED: &str = "kube_fanout_watches_ended_total";
+pub(super) const REFLECTOR_RESTARTS: &str = "kube_fanout_reflector_restarts_total";
+pub(super) const FRESHNESS_PROOFS: &str = "kube_fanout_freshness_proofs_total";
+pub(super) const LIMITS_REACHED: &str = "kube_fanout_limits_reached_total";
+pub(super) const CONNECTIONS: &str = "kube_fanout_connections";
+pub(super) const CONNECTIONS_ACCEPTED: &str = "kube_fanout_connections_accepted_total";
+pub(super) const CONNECTION_ERRORS: &str = "kube_fanout_connection_errors_total";
+
+const CACHE: &[&str] = &["resource", "version"];
+const CACHE_CAUSE: &[&str] = &["resource", "version", "cause"];
+const CACHE_OUTCOME: &[&str] = &["resource", "version", "outcome"];
+const REQUEST: &[&str] = &["verb", "resource", "outcome", "reason"];
+const VERB_OUTCOME: &[&str] = &["verb", "outcome"];
+
+/// Every metric there is.
+#[rustfmt::skip]
+pub const ALL: &[Metric] = &[
+    gauge_of(BUILD_INFO, Unit::Count, &["version"], "1, for the version that runs."),
+    counter_of(REQUESTS, Unit::Count, REQUEST, "Finished requests and watches; reason says why one was forwarded or rejected."),
+    Metric { name: REQUEST_DURATION, kind: Kind::Histogram, unit: Unit::Seconds, labels: VERB_OUTCOME,
+        help: "Time from a request's head to the end of its response; watches are left out." },
+    counter_of(RESPONSE_BYTES, Unit::Bytes, VERB_OUTCOME, "Bytes of response bodies given to connections."),
+    gauge_of(CACHE_OBJECTS, Unit::Count, CACHE, "Objects in the cache."),
+    gauge_of(CACHE_OBJECT_BYTES, Unit::Bytes, CACHE, "Encoded bytes of the objects in the cache."),
+    gauge_of(CACHE_RESOURCE_VERSION, Unit::Count, CACHE, "Resource version of the last change that the cache has applied."),
+    gauge_of(CACHE_PROGRESS_VERSION, Unit::Count, CACHE, "Resource version up to which the cache is known to be complete."),
+    gauge_of(CACHE_PROGRESS_LAG, Unit::Seconds, CACHE, "Time since upstream last showed the cache to be complete up to some version."),
+    gauge_of(CACHE_EPOCH, Unit::Count, CACHE, "How often the cache had to start over, ending its watches."),
+    gauge_of(CACHE_HISTORY_CHANGES, Unit::Count, CACHE, "Changes that watches can still start from."),
+    gauge_of(CACHE_HISTORY_BYTES, Unit::Bytes, CACHE, "Bytes that are held for these changes only."),
+    gauge_of(WATCHERS, Unit::Count, CACHE, "Watches served from the cache now."),
+    counter_of(WATCH_EVENTS, Unit::Count, CACHE, "Events sent to watches, bookmarks included."),
+    counter_of(WATCHES_ENDED, Unit::Count, CACHE_CAUSE, "Watches that ended, by cause."),
+    counter_of(REFLECTOR_RESTARTS, Unit::Count, CACHE_CAUSE, "Watches and lists of upstream that had to be started again, by cause."),
+    counter_of(FRESHNESS_PROOFS, Unit::Count, CACHE_OUTCOME, "Attempts to prove the cache as fresh as upstream, by outcome."),
+    counter_of(LIMITS_REACHED, Unit::Count, &["limit"], "Times that something was refused, cut or delayed because a limit was reached."),
+    gauge_of(CONNECTIONS, Unit::Count, &[], "Open connections of clients."),
+    counter_of(CONNECTIONS_ACCEPTED, Unit::Count, &[], "Connections of clients accepted."),
+    counter_of(CONNECTION_ERRORS, Unit::Count, &["cause"], "Connections of clients that ended in an error, by cause."),
+];
+
+/// From the quick get out of memory to the list that takes upstream a minute.
+const DURATION_BUCKETS: &[f64] =
+    &[0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+
+/// How often observations are folded into buckets: bounds what is kept of them if nobody scrapes.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Installs the recorder of this process and describes every metric. Later calls give the same recorder.
+///
+/// # Errors
+/// Another recorder was installed by something else.
+pub fn install() -> Result<Exposition, InstallError> {
+    static INSTALLED: OnceLock<Result<Exposition, InstallError>> = OnceLock::new();
+    INSTALLED
+        .get_or_init(|| {
+            let recorder = recorder();
+            let exposition = Exposition { handle: recorder.handle() };
+            ::metrics::set_global_recorder(recorder).map_err(|_| InstallError)?;
+            describe();
+            Ok(exposition)
+        })
+        .clone()
+}
+
+/// The process has a metrics recorder already, and it is not ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another metrics recorder is installed in this process")]
+pub struct InstallError;
+
+/// What a scrape gets. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Exposition {
+    handle: PrometheusHandle,
+}
+
+impl Exposition {
+    /// Media type of [`Self::render`].
+    pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+    /// All metrics in Prometheus' text format.
+    pub fn render(&self) -> String {
+        cache_metrics::refresh_lags();
+        self.handle.render()
+    }
+
+    /// Keeps the memory of histograms bounded. Runs until it is dropped.
+    pub async fn upkeep(self) {
+        loop {
+            tokio::time::sleep(UPKEEP_INTERVAL).await;
+            self.handle.run_upkeep();
+        }
+    }
+}
+
+/// Counts that a limit was reached. `limit` is the limit's own name, snake case: `connections`, `request_header_bytes`.
+pub fn limit_reached(limit: &'static str) {
+    counter!(LIMITS_REACHED, "limit" => limit).increment(1);
+}
+
+const fn counter_of(name: &'static str, unit: Unit, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Counter, unit, labels, help }
+}
+
+const fn gauge_of(name: &'static str, unit: Unit, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Gauge, unit, labels, help }
+}
+
+pub(super) fn recorder() -> PrometheusRecorder {
+    PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full(REQUEST_DURATION.to_owned()), DURATION_BUCKETS)
+        .expect("the buckets are not empty")
+        .build_recorder()
+}
+
+fn describe() {
+    for metric in ALL {
+        match metric.kind {
+            Kind::Counter => describe_counter!(metric.name, metric.unit, metric.help),
+            Kind::Gauge => describe_gauge!(metric.name, metric.unit, metric.help),
+            Kind::Histogram => describe_histogram!(metric.name, metric.unit, metric.help),
+        }
+    }
+    gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_carry_their_unit() {
+        let mut names = HashSet::new();
+        for metric in ALL {
+            assert!(names.insert(metric.name), "{} is declared twice", metric.name);
+            assert!(metric.name.starts_with("kube_fanout_"), "{}", metric.name);
+            assert_eq!(metric.kind == Kind::Counter, metric.name.ends_with("_total"), "{}", metric.name);
+            assert_eq!(metric.unit == Unit::Seconds, metric.name.ends_with("_seconds"), "{}", metric.name);
+            assert!(metric.help.ends_with('.'), "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn the_text_form_describes_and_counts() {
+        let recorder = recorder();
+        let exposition = Exposition { handle: recorder.handle() };
+        ::metrics::with_local_recorder(&recorder, || {
+            describe();
+            limit_reached("connections");
+            limit_reached("connections");
+        });
+        let text = exposition.render();
+        assert!(text.contains("# TYPE kube_fanout_limits_reached_total counter"), "{text}");
+        assert!(text.contains("# HELP kube_fanout_limits_reached_total Times that"), "{text}");
+        assert!(text.contains("kube_fanout_limits_reached_total{limit=\"connections\"} 2"), "{text}");
+        assert!(text.contains("kube_fanout_build_info{version="), "{text}");
+    }
+}
