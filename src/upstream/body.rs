@@ -1,0 +1,103 @@
+//! The two bodies of a request to upstream: what is sent and what comes back. Both stream; neither buffers.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::lanes::Slot;
+
+/// What is sent upstream.
+#[derive(Debug, Default)]
+pub enum RequestBody {
+    #[default]
+    Empty,
+    /// Sent in one piece with its length.
+    Full(Bytes),
+    /// A client's body, passed on as it arrives. Its trailers too.
+    Streamed(Incoming),
+}
+
+/// What upstream answers, as it arrives.
+///
+/// Holds the request's place on its connection. Dropping it before the end cancels the request upstream.
+#[derive(Debug)]
+pub struct ResponseBody {
+    incoming: Incoming,
+    slot: Option<Slot>,
+}
+
+impl RequestBody {
+    /// The body of a client's request; one without any content becomes [`RequestBody::Empty`], so that it can be sent again.
+    pub fn from_client(incoming: Incoming) -> Self {
+        if incoming.is_end_stream() { Self::Empty } else { Self::Streamed(incoming) }
+    }
+}
+
+impl ResponseBody {
+    pub(super) fn new(incoming: Incoming, slot: Slot) -> Self {
+        Self { incoming, slot: Some(slot) }
+    }
+
+    /// The request's place, for a tunnel that outlives the body of its 101 answer.
+    pub fn take_slot(&mut self) -> Option<Slot> {
+        self.slot.take()
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let body = self.get_mut();
+        match body {
+            Self::Empty => Poll::Ready(None),
+            Self::Full(_) => {
+                let Self::Full(bytes) = std::mem::take(body) else { return Poll::Ready(None) };
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Self::Streamed(incoming) => Pin::new(incoming).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Full(bytes) => bytes.is_empty(),
+            Self::Streamed(incoming) => incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Streamed(incoming) => incoming.size_hint(),
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.incoming).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}

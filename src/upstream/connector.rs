@@ -1,0 +1,226 @@
+//! Opens connections to the API server: TCP, a proxy where one is configured, TLS, all within one time limit.
+
+use std::{
+    fmt, io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, Uri};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::{
+    client::legacy::connect::{
+        Connected, Connection, HttpConnector,
+        proxy::{SocksV5, Tunnel},
+    },
+    rt::TokioIo,
+};
+use kube_client::{Config, client::ConfigExt};
+use tokio::net::TcpStream;
+use tower::{Service, ServiceExt, util::BoxCloneSyncService};
+
+use super::error::{BoxError, BuildError};
+
+/// TCP, proxy and TLS handshake together. Long enough for a slow proxy, short enough to be told as 503.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Quiet HTTP/1.1 connections (long watches, tunnels) are probed, so that a dead peer is noticed.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+/// Bytes that nobody acknowledges for this long end the connection.
+#[cfg(target_os = "linux")]
+const TCP_UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(45);
+
+/// Which versions of HTTP are offered to upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocols {
+    /// HTTP/2 if upstream speaks it over TLS, else HTTP/1.1.
+    Any,
+    /// For upgrades, which HTTP/2 does not have.
+    Http1,
+}
+
+/// Dials upstream. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Connector {
+    secured: HttpsConnector<Dial>,
+}
+
+/// The stream below TLS: to upstream itself or through a proxy, which may ask for TLS of its own.
+type DialedStream = MaybeHttpsStream<TokioIo<TcpStream>>;
+type Dial = BoxCloneSyncService<Uri, DialedStream, BoxError>;
+
+/// A connection to upstream that remembers whether it was ever answered on.
+pub(super) struct UpstreamStream {
+    stream: MaybeHttpsStream<DialedStream>,
+    usage: ConnectionUse,
+}
+
+/// Whether a connection has brought an answer already: one that breaks without any was no stale one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ConnectionUse(Arc<AtomicBool>);
+
+/// The connection was not there in time.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no connection within {0:?}")]
+pub(super) struct ConnectTimedOut(pub(super) Duration);
+
+impl Connector {
+    pub(super) fn new(config: &Config, protocols: Protocols) -> Result<Self, BuildError> {
+        let tls = config.rustls_client_config().map_err(|error| BuildError::Tls(Box::new(error)))?;
+        let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+        if let Some(name) = &config.tls_server_name {
+            let parsed = name.clone().try_into().map_err(|_| BuildError::ServerName(name.clone()))?;
+            builder = builder.with_server_name_resolver(FixedServerNameResolver::new(parsed));
+        }
+        let dial = dial(config)?;
+        let secured = match protocols {
+            Protocols::Any => builder.enable_all_versions().wrap_connector(dial),
+            Protocols::Http1 => builder.enable_http1().wrap_connector(dial),
+        };
+        Ok(Self { secured })
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = UpstreamStream;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<UpstreamStream, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.secured.poll_ready(context)
+    }
+
+    fn call(&mut self, address: Uri) -> Self::Future {
+        let connecting = self.secured.call(address);
+        Box::pin(async move {
+            let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
+                .await
+                .map_err(|_| ConnectTimedOut(CONNECT_TIMEOUT))??;
+            Ok(UpstreamStream { stream, usage: ConnectionUse::default() })
+        })
+    }
+}
+
+/// The way to upstream below TLS, with the same proxies as kube-client takes.
+fn dial(config: &Config) -> Result<Dial, BuildError> {
+    let Some(proxy) = &config.proxy_url else {
+        return Ok(boxed(tcp().map_response(MaybeHttpsStream::Http)));
+    };
+    match proxy.scheme_str() {
+        Some("socks5") => Ok(boxed(SocksV5::new(proxy.clone(), tcp()).map_response(MaybeHttpsStream::Http))),
+        Some("http") => {
+            let tunnel = with_proxy_credentials(Tunnel::new(proxy.clone(), tcp()), proxy);
+            Ok(boxed(tunnel.map_response(MaybeHttpsStream::Http)))
+        }
+        Some("https") => {
+            let secured = config
+                .rustls_https_connector_with_connector(tcp())
+                .map_err(|error| BuildError::Tls(Box::new(error)))?;
+            Ok(boxed(with_proxy_credentials(Tunnel::new(proxy.clone(), secured), proxy)))
+        }
+        _ => Err(BuildError::Proxy(proxy.clone())),
+    }
+}
+
+fn boxed<S>(service: S) -> Dial
+where
+    S: Service<Uri, Response = DialedStream> + Clone + Send + Sync + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+{
+    BoxCloneSyncService::new(service.map_err(Into::into))
+}
+
+fn tcp() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_keepalive(Some(TCP_KEEPALIVE));
+    #[cfg(target_os = "linux")]
+    connector.set_tcp_user_timeout(Some(TCP_UNACKNOWLEDGED_MAX));
+    connector
+}
+
+/// `user:password@` of a proxy's address becomes its Proxy-Authorization.
+fn with_proxy_credentials<C>(tunnel: Tunnel<C>, proxy: &Uri) -> Tunnel<C> {
+    let userinfo = proxy.authority().and_then(|authority| authority.as_str().rsplit_once('@'));
+    let Some((userinfo, _)) = userinfo else { return tunnel };
+    let decoded: Vec<u8> = percent_encoding::percent_decode_str(userinfo).collect();
+    let value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(decoded)));
+    tunnel.with_auth(value.expect("base64 is a header value"))
+}
+
+impl ConnectionUse {
+    /// An answer came on this connection.
+    pub(super) fn answered(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an answer ever came on the connection described.
+    pub(super) fn has_answered(connected: &Connected) -> bool {
+        let mut extras = http::Extensions::new();
+        connected.get_extras(&mut extras);
+        extras.get::<Self>().is_some_and(|usage| usage.0.load(Ordering::Relaxed))
+    }
+}
+
+impl Connection for UpstreamStream {
+    fn connected(&self) -> Connected {
+        self.stream.connected().extra(self.usage.clone())
+    }
+}
+
+impl Read for UpstreamStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl Write for UpstreamStream {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Connector").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for UpstreamStream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("UpstreamStream").field("usage", &self.usage).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,143 @@
+//! What can go wrong on the way to upstream, whose fault it is and whether asking again helps.
+
+use std::{error::Error as StdError, time::Duration};
+
+use super::connector::{ConnectTimedOut, ConnectionUse};
+
+pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Why [`super::Upstream`] could not be made from its configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    #[error("the address of the cluster, {0}, lacks a scheme or a host")]
+    Address(http::Uri),
+    #[error("the scheme of the proxy {0} is none of http, https, socks5")]
+    Proxy(http::Uri),
+    #[error("the credentials cannot be used")]
+    Credentials(#[source] Box<kube_client::Error>),
+    #[error("TLS to the API server cannot be set up")]
+    Tls(#[source] Box<kube_client::Error>),
+    #[error("{0} is not a name that a certificate can have")]
+    ServerName(String),
+}
+
+/// Why a request has no answer. An answer of any status is none of these.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    #[error("the request names no path of an API server")]
+    InvalidTarget,
+    #[error("the client's body broke off")]
+    RequestBody(#[source] BoxError),
+    #[error("no credentials for the API server could be had")]
+    Credentials(#[source] BoxError),
+    #[error("the API server could not be reached")]
+    Unreachable(#[source] BoxError),
+    #[error("connecting to the API server took longer than {0:?}")]
+    ConnectTimedOut(Duration),
+    #[error("as many requests as allowed are on their way to the API server")]
+    Saturated,
+    /// `reused`: an earlier request was answered on the same connection, so it may have been dead for long.
+    #[error("the connection to the API server was lost before it answered")]
+    ConnectionLost { reused: bool, source: BoxError },
+    #[error("what the API server answered is not HTTP")]
+    Malformed(#[source] BoxError),
+}
+
+/// Who has to do something about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    Client,
+    Upstream,
+    Gateway,
+}
+
+/// Whether to ask again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// The same request would fail again.
+    Never,
+    /// At once, on another connection; only if the request changes nothing.
+    AtOnce,
+    /// After a while.
+    Later,
+}
+
+impl SendError {
+    /// Whose fault it is.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::InvalidTarget | Self::RequestBody(_) => Fault::Client,
+            Self::Credentials(_) | Self::Saturated => Fault::Gateway,
+            Self::Unreachable(_) | Self::ConnectTimedOut(_) | Self::ConnectionLost { .. } | Self::Malformed(_) => {
+                Fault::Upstream
+            }
+        }
+    }
+
+    /// Whether asking again may help.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::InvalidTarget | Self::RequestBody(_) | Self::Malformed(_) => Retry::Never,
+            Self::ConnectionLost { reused: true, .. } => Retry::AtOnce,
+            Self::ConnectionLost { reused: false, .. }
+            | Self::Credentials(_)
+            | Self::Saturated
+            | Self::Unreachable(_)
+            | Self::ConnectTimedOut(_) => Retry::Later,
+        }
+    }
+
+    /// The word for logs and metric labels.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::InvalidTarget => "invalid_target",
+            Self::RequestBody(_) => "request_body",
+            Self::Credentials(_) => "credentials",
+            Self::Unreachable(_) => "unreachable",
+            Self::ConnectTimedOut(_) => "connect_timed_out",
+            Self::Saturated => "saturated",
+            Self::ConnectionLost { .. } => "connection_lost",
+            Self::Malformed(_) => "malformed",
+        }
+    }
+
+    /// Sorts what the transport below said.
+    pub(super) fn from_transport(error: BoxError) -> Self {
+        let error = match error.downcast::<hyper_util::client::legacy::Error>() {
+            Ok(error) => return Self::from_client(*error),
+            Err(error) => error,
+        };
+        // Only the layer that adds credentials fails before the client is asked.
+        Self::Credentials(error)
+    }
+
+    fn from_client(error: hyper_util::client::legacy::Error) -> Self {
+        if error.is_connect() {
+            return match caused_by::<ConnectTimedOut>(&error) {
+                Some(ConnectTimedOut(limit)) => Self::ConnectTimedOut(*limit),
+                None => Self::Unreachable(error.into()),
+            };
+        }
+        let cause = caused_by::<hyper::Error>(&error);
+        if cause.is_some_and(hyper::Error::is_user) {
+            return Self::RequestBody(error.into());
+        }
+        if cause.is_some_and(hyper::Error::is_parse) {
+            return Self::Malformed(error.into());
+        }
+        let reused = error.connect_info().is_some_and(ConnectionUse::has_answered);
+        Self::ConnectionLost { reused, source: error.into() }
+    }
+}
+
+/// The first cause of that type below an error.
+fn caused_by<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        cause = error.source();
+    }
+    None
+}

@@ -1,0 +1,144 @@
+//! Bounded shares of connections to upstream.
+//!
+//! An HTTP/2 connection carries only so many requests at once, and readers that fall behind hold what is unread in the
+//! one window that all requests of a connection share. So requests are spread over lanes, each with a client and a
+//! connection of its own, and a lane takes no more requests than its connection window can hold unread in full: a reader
+//! that stands still never stops another.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper_util::{
+    client::legacy::Client,
+    rt::{TokioExecutor, TokioTimer},
+};
+use kube_client::{Config, client::ConfigExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower::{
+    ServiceExt,
+    util::{BoxCloneSyncService, option_layer},
+};
+
+use crate::telemetry::limit_reached;
+
+use super::{
+    RequestBody,
+    connector::{Connector, Protocols},
+    error::{BoxError, BuildError},
+};
+
+/// Requests at once on one connection: what an HTTP/2 server must be expected to allow (RFC 9113, 6.5.2).
+pub(super) const LANE_REQUESTS_MAX: u32 = 100;
+/// A connection that nobody uses is closed after this time.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Unused HTTP/1.1 connections kept in a lane.
+const IDLE_CONNECTIONS_MAX: usize = 8;
+/// A quiet HTTP/2 connection is asked whether it lives, and given up when it does not say so.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of headers in an answer. Warnings of many deprecated fields need more than hyper's 16 KiB.
+const RESPONSE_HEADERS_MAX: u32 = 256 * 1024;
+
+/// How much of what a lane carries may be in flight, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Windows {
+    pub(super) stream: u32,
+    pub(super) connection: u32,
+}
+
+/// Several connections' worth of requests of one kind.
+pub(super) struct Lanes {
+    lanes: Box<[Lane]>,
+    limit: &'static str,
+}
+
+/// The requests that share a limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LaneGroup {
+    pub(super) protocols: Protocols,
+    pub(super) windows: Windows,
+    /// How many lanes; each takes [`LANE_REQUESTS_MAX`] requests.
+    pub(super) count: usize,
+    /// The limit's name in the metrics.
+    pub(super) limit: &'static str,
+}
+
+/// Makes one request with the gateway's credentials.
+pub(super) type Transport = BoxCloneSyncService<Request<RequestBody>, Response<Incoming>, BoxError>;
+
+struct Lane {
+    transport: Transport,
+    places: Arc<Semaphore>,
+}
+
+/// A request's place on a connection, given back when it is dropped.
+#[derive(Debug)]
+pub struct Slot {
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Windows {
+    /// For what the gateway reads itself and always reads to the end: the list of a large collection at full speed.
+    pub(super) const EAGER: Self = Self { stream: 8 << 20, connection: 64 << 20 };
+    /// For what clients read at their own pace: a lane full of readers that stand still fits into the connection's window.
+    pub(super) const PATIENT: Self = Self { stream: 512 << 10, connection: (512 << 10) * LANE_REQUESTS_MAX };
+}
+
+impl Lanes {
+    pub(super) fn new(config: &Config, group: LaneGroup) -> Result<Self, BuildError> {
+        let connector = Connector::new(config, group.protocols)?;
+        let lanes = (0..group.count).map(|_| {
+            let transport = transport(config, client(connector.clone(), group.windows))?;
+            Ok(Lane { transport, places: Arc::new(Semaphore::new(LANE_REQUESTS_MAX as usize)) })
+        });
+        Ok(Self { lanes: lanes.collect::<Result<_, BuildError>>()?, limit: group.limit })
+    }
+
+    /// A place on the first connection that has one; `None` when all are full.
+    pub(super) fn admit(&self) -> Option<(Transport, Slot)> {
+        let place = self.lanes.iter().find_map(|lane| {
+            let permit = lane.places.clone().try_acquire_owned().ok()?;
+            Some((lane.transport.clone(), Slot { _permit: permit }))
+        });
+        if place.is_none() {
+            limit_reached(self.limit);
+        }
+        place
+    }
+}
+
+fn client(connector: Connector, windows: Windows) -> Client<Connector, RequestBody> {
+    Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+        .http2_initial_stream_window_size(windows.stream)
+        .http2_initial_connection_window_size(windows.connection)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
+        .http2_max_header_list_size(RESPONSE_HEADERS_MAX)
+        // Only for requests of which nothing was sent: safe for writes too.
+        .retry_canceled_requests(true)
+        .build(connector)
+}
+
+/// The client with kube-client's layers for credentials and configured headers.
+fn transport(config: &Config, client: Client<Connector, RequestBody>) -> Result<Transport, BuildError> {
+    let unusable = |error| BuildError::Credentials(Box::new(error));
+    let credentials = config.auth_layer().map_err(unusable)?;
+    let headers = config.extra_headers_layer().map_err(unusable)?;
+    let stack = tower::ServiceBuilder::new()
+        .layer(option_layer(credentials))
+        .layer(headers)
+        .service(client.map_err(BoxError::from));
+    Ok(BoxCloneSyncService::new(stack.map_err(BoxError::from)))
+}
+
+impl fmt::Debug for Lanes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let free = self.lanes.iter().map(|lane| lane.places.available_permits());
+        formatter.debug_struct("Lanes").field("free", &free.sum::<usize>()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,97 @@
+//! Where a request goes: the address of the cluster and the request's own path, byte for byte.
+
+use bytes::{BufMut, BytesMut};
+use http::{
+    Uri,
+    uri::{Authority, PathAndQuery, Scheme},
+};
+
+/// The address of the API server, with a path before all others where a proxy in between asks for one.
+///
+/// Joins by bytes and never normalises: `//api`, `%2F` and a bare `?` reach upstream as the client wrote them.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    scheme: Scheme,
+    authority: Authority,
+    /// Without the slash at its end; mostly empty.
+    prefix: Box<str>,
+}
+
+/// What was given cannot be asked of an API server (`*`, an authority, or too long once joined).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InvalidTarget;
+
+impl Target {
+    /// `None` if the address lacks a scheme or a host.
+    pub(super) fn new(cluster: &Uri) -> Option<Self> {
+        let (scheme, authority) = (cluster.scheme()?.clone(), cluster.authority()?.clone());
+        Some(Self { scheme, authority, prefix: cluster.path().trim_end_matches('/').into() })
+    }
+
+    /// The address of what the request names, whatever host the request was made to.
+    pub(super) fn join(&self, request: &Uri) -> Result<Uri, InvalidTarget> {
+        let path = request.path_and_query().filter(|path| path.as_str().starts_with('/')).ok_or(InvalidTarget)?;
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(self.prefixed(path)?);
+        Uri::from_parts(parts).map_err(|_| InvalidTarget)
+    }
+
+    fn prefixed(&self, path: &PathAndQuery) -> Result<PathAndQuery, InvalidTarget> {
+        if self.prefix.is_empty() {
+            return Ok(path.clone());
+        }
+        let mut joined = BytesMut::with_capacity(self.prefix.len() + path.as_str().len());
+        joined.put_slice(self.prefix.as_bytes());
+        joined.put_slice(path.as_str().as_bytes());
+        PathAndQuery::from_maybe_shared(joined.freeze()).map_err(|_| InvalidTarget)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(cluster: &str, request: &str) -> Result<String, InvalidTarget> {
+        let target = Target::new(&cluster.parse().unwrap()).unwrap();
+        let request = Uri::builder().path_and_query(request).build().unwrap();
+        target.join(&request).map(|uri| uri.to_string())
+    }
+
+    #[test]
+    fn odd_paths_survive_byte_for_byte() {
+        for path in [
+            "/",
+            "//api",
+            "/api/v1//namespaces",
+            "/api/v1/namespaces/a%2Fb/pods/..%2f",
+            "/a/./../b/",
+            "/api?",
+            "/api??x=%20+&=&y",
+            "/x?a=http://h/p//q",
+            "/api/v1/pods/p/exec?command=a&command=b&",
+        ] {
+            assert_eq!(joined("https://10.0.0.1:6443", path).unwrap(), format!("https://10.0.0.1:6443{path}"));
+            assert_eq!(joined("https://h/k8s/clusters/c/", path).unwrap(), format!("https://h/k8s/clusters/c{path}"));
+        }
+    }
+
+    #[test]
+    fn the_host_of_the_request_does_not_matter() {
+        let target = Target::new(&"https://cluster:6443".parse().unwrap()).unwrap();
+        let absolute = "http://elsewhere:80/api/v1".parse().unwrap();
+        assert_eq!(target.join(&absolute).unwrap(), "https://cluster:6443/api/v1");
+    }
+
+    #[test]
+    fn what_is_no_path_is_refused() {
+        let target = Target::new(&"https://cluster".parse().unwrap()).unwrap();
+        for request in ["*", "elsewhere:443"] {
+            assert_eq!(target.join(&request.parse().unwrap()), Err(InvalidTarget), "{request}");
+        }
+        let long = format!("/{}", "a".repeat(65_000));
+        assert!(joined("https://h", &long).is_ok());
+        assert_eq!(joined(&format!("https://h/{}", "p".repeat(1_000)), &long), Err(InvalidTarget));
+    }
+}

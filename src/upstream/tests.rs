@@ -1,0 +1,140 @@
+//! Requests to servers on loopback, with and without TLS.
+
+use http::{Request, Response, StatusCode, Version};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::{net::TcpListener, task::JoinSet};
+
+use super::{
+    Fault, RequestBody, Retry, SendError, Upstream,
+    test_server::{TestBody, TestServer, config, full, read_head, write},
+};
+
+fn request(method: &str, path: &str) -> Request<RequestBody> {
+    Request::builder().method(method).uri(path).body(RequestBody::Empty).unwrap()
+}
+
+async fn text(answer: Response<super::ResponseBody>) -> String {
+    String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().into()).unwrap()
+}
+
+/// Answers with the request line and the sorted names of the headers.
+async fn describe(request: Request<Incoming>) -> Response<TestBody> {
+    let mut headers: Vec<_> = request.headers().keys().map(|name| name.as_str().to_owned()).collect();
+    headers.sort();
+    let line = format!("{} {:?} {:?} {}", request.method(), request.uri(), request.version(), headers.join(","));
+    Response::new(full(line))
+}
+
+#[tokio::test]
+async fn the_path_arrives_as_it_was_given() {
+    let server = TestServer::start(describe).await;
+    let upstream = server.upstream();
+    for path in ["//api/v1?", "/a%2Fb/../c?x=%20&x", "/"] {
+        let answer = upstream.send(request("GET", path)).await.unwrap();
+        assert_eq!(text(answer).await, format!("GET {path} HTTP/1.1 host"));
+    }
+}
+
+#[tokio::test]
+async fn http2_is_spoken_where_it_is_offered_and_not_for_upgrades() {
+    let server = TestServer::start_tls(describe).await;
+    let upstream = server.upstream();
+    let answer = upstream.send(request("GET", "/api")).await.unwrap();
+    assert_eq!(answer.version(), Version::HTTP_2);
+    assert_eq!(text(answer).await, format!("GET {}api HTTP/2.0 ", server.config.cluster_url));
+    let answer = upstream.send_http1(request("GET", "/api")).await.unwrap();
+    assert_eq!(answer.version(), Version::HTTP_11);
+}
+
+#[tokio::test]
+async fn the_credentials_of_the_configuration_are_added() {
+    let server = TestServer::start(|request: Request<Incoming>| async move {
+        let identity = request.headers().get("authorization").map_or("none", |value| value.to_str().unwrap());
+        Response::new(full(identity.to_owned()))
+    })
+    .await;
+    let mut config = server.config.clone();
+    config.auth_info.token = Some("secret".to_owned().into());
+    let upstream = Upstream::new(&config).unwrap();
+    assert_eq!(text(upstream.send(request("GET", "/")).await.unwrap()).await, "Bearer secret");
+}
+
+#[tokio::test]
+async fn an_unreachable_server_is_told_apart() {
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let error = Upstream::new(&config(address)).unwrap().send(request("GET", "/")).await.unwrap_err();
+    assert!(matches!(error, SendError::Unreachable(_)), "{error:?}");
+    assert_eq!((error.fault(), error.retry()), (Fault::Upstream, Retry::Later));
+}
+
+/// Answers the first request of the first connection, then closes it upon its second; answers all that come on others.
+/// Returns what came on the second connection.
+async fn closes_after_one(listener: TcpListener) -> String {
+    let (mut first, _) = listener.accept().await.unwrap();
+    read_head(&mut first).await;
+    write(&mut first, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+    read_head(&mut first).await;
+    drop(first);
+    let (mut second, _) = listener.accept().await.unwrap();
+    let head = read_head(&mut second).await;
+    write(&mut second, "HTTP/1.1 204 No Content\r\n\r\n").await;
+    head
+}
+
+#[tokio::test]
+async fn a_read_is_repeated_once_when_a_used_connection_turns_out_dead() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = Upstream::new(&config(listener.local_addr().unwrap())).unwrap();
+    let mut server = JoinSet::new();
+    server.spawn(closes_after_one(listener));
+    assert_eq!(upstream.send(request("GET", "/1")).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(upstream.send(request("GET", "/2")).await.unwrap().status(), StatusCode::NO_CONTENT);
+    assert!(server.join_next().await.unwrap().unwrap().starts_with("GET /2 "));
+}
+
+#[tokio::test]
+async fn a_write_is_never_repeated() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = Upstream::new(&config(listener.local_addr().unwrap())).unwrap();
+    let mut server = JoinSet::new();
+    server.spawn(closes_after_one(listener));
+    assert_eq!(upstream.send(request("GET", "/1")).await.unwrap().status(), StatusCode::OK);
+    let error = upstream.send(request("POST", "/2")).await.unwrap_err();
+    assert!(matches!(error, SendError::ConnectionLost { reused: true, .. }), "{error:?}");
+    assert_eq!(upstream.send(request("GET", "/3")).await.unwrap().status(), StatusCode::NO_CONTENT);
+    assert!(server.join_next().await.unwrap().unwrap().starts_with("GET /3 "));
+}
+
+#[tokio::test]
+async fn a_fresh_connection_that_breaks_is_not_tried_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = Upstream::new(&config(listener.local_addr().unwrap())).unwrap();
+    let mut server = JoinSet::new();
+    server.spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_head(&mut stream).await;
+        drop(stream);
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_head(&mut stream).await;
+        write(&mut stream, "what is this?\r\n\r\n").await;
+        read_head(&mut stream).await;
+    });
+    let error = upstream.send(request("GET", "/")).await.unwrap_err();
+    assert!(matches!(error, SendError::ConnectionLost { reused: false, .. }), "{error:?}");
+    let error = upstream.send(request("GET", "/")).await.unwrap_err();
+    assert!(matches!(error, SendError::Malformed(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn requests_beyond_the_limit_are_refused_until_an_answer_is_dropped() {
+    let server = TestServer::start_tls(|_| async { Response::new(full("endless")) }).await;
+    let upstream = server.upstream();
+    let most = super::UPGRADES.count * super::lanes::LANE_REQUESTS_MAX as usize;
+    let slots: Vec<_> = std::iter::from_fn(|| upstream.shared.upgrades.admit()).take(most + 1).collect();
+    assert_eq!(slots.len(), most);
+    let error = upstream.send_http1(request("GET", "/")).await.unwrap_err();
+    assert!(matches!(error, SendError::Saturated), "{error:?}");
+    drop(slots);
+    assert!(upstream.send_http1(request("GET", "/")).await.is_ok());
+}
