@@ -1,1 +1,163 @@
 //! Configuration: raw YAML in, a validated configuration or every problem at once out.
+//!
+//! Invariants: a [`Config`] is valid, whoever holds one need not look again. Only this module reads the environment,
+//! and files that are not a socket.
+
+mod address;
+mod load;
+mod problem;
+mod quantity;
+mod raw;
+mod tls_files;
+mod upstream;
+mod validate;
+
+use std::{path::PathBuf, time::Duration};
+
+use tracing::level_filters::LevelFilter;
+
+use crate::apimachinery::GroupResource;
+
+pub use address::{Address, InvalidAddress};
+pub use load::{LoadError, Overrides};
+pub use problem::{Problem, Problems};
+pub use tls_files::{TlsFiles, TlsPem};
+pub use upstream::UpstreamConfigError;
+
+/// `apiVersion` of a configuration file.
+pub const API_VERSION: &str = "kube-fanout.io/v1alpha1";
+/// `kind` of a configuration file.
+pub const KIND: &str = "GatewayConfiguration";
+
+/// Where a gateway without listeners listens: the address of `kubectl proxy`, so that it can take its place.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:8001";
+/// Metrics and health are for this machine unless the operator says otherwise.
+pub const DEFAULT_ADMIN: &str = "127.0.0.1:9090";
+/// Events are not served from a watch cache upstream either, and change faster than anybody lists them.
+pub const DEFAULT_EXCLUDE: &[&str] = &["events", "events.events.k8s.io"];
+/// Longer than the pause between two syncs of most tools, short enough that a one-off list does not stay for a day.
+pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// As long as etcd keeps versions before compaction with the API server's defaults.
+pub const DEFAULT_HISTORY_AGE: Duration = Duration::from_secs(5 * 60);
+/// A busy minute of a large cluster; a collection with larger or faster changes has a shorter history.
+pub const DEFAULT_HISTORY_BYTES: u64 = 256 << 20;
+/// A change usually arrives within a few milliseconds: who waits longer is better served by upstream.
+pub const DEFAULT_FRESHNESS_WAIT: Duration = Duration::from_millis(100);
+/// Several hundred clients with a handful of connections each, within common limits on open files.
+pub const DEFAULT_CONNECTIONS: usize = 10_000;
+/// Below the 30 s that Kubernetes gives a pod to end.
+pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What a gateway is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// At least one.
+    pub listeners: Vec<ListenerConfig>,
+    pub upstream: UpstreamConfig,
+    pub clients: ClientsConfig,
+    pub cache: CacheConfig,
+    pub reads: ReadsConfig,
+    pub admin: AdminConfig,
+    pub limits: LimitsConfig,
+    pub logging: LoggingConfig,
+    pub drain: DrainConfig,
+}
+
+/// One socket for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerConfig {
+    pub address: Address,
+    /// None: plain HTTP. Then the address is a loopback address or a Unix socket.
+    pub tls: Option<TlsFiles>,
+}
+
+/// Which API server. Neither field set: found as kubectl finds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamConfig {
+    pub kubeconfig: Option<PathBuf>,
+    pub context: Option<String>,
+}
+
+/// Who may ask, and as whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientsConfig {
+    pub mode: ClientMode,
+}
+
+/// How clients are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientMode {
+    /// They are not: whoever reaches a listener acts with the gateway's own credentials. All listeners are loopback
+    /// addresses or Unix sockets.
+    Trusted,
+}
+
+/// What is cached, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheConfig {
+    /// Always forwarded.
+    pub exclude: Vec<GroupResource>,
+    /// Cached from the start, and never stopped for being idle.
+    pub prewarm: Vec<GroupResource>,
+    /// A cache without any request or watch for this long is stopped.
+    pub idle_timeout: Duration,
+    pub history: HistoryConfig,
+}
+
+/// How far back a watch may start, per cache. The smaller bound wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryConfig {
+    pub age: Duration,
+    pub bytes: u64,
+}
+
+/// How reads are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadsConfig {
+    /// How long a read waits for its version to arrive before it is forwarded.
+    pub freshness_wait: Duration,
+    pub most_recent_watch: MostRecentWatch,
+}
+
+/// What becomes of a watch that wants the most recent state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MostRecentWatch {
+    /// Served from memory after a freshness proof.
+    Prove,
+    /// Forwarded.
+    Forward,
+}
+
+/// The operator's port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminConfig {
+    pub address: Address,
+}
+
+/// What one gateway takes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitsConfig {
+    /// Open connections of all listeners together; further ones wait in the kernel's queue.
+    pub connections: usize,
+}
+
+/// Form and amount of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoggingConfig {
+    pub format: LoggingFormat,
+    pub level: LevelFilter,
+}
+
+/// Form of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoggingFormat {
+    Text,
+    Json,
+}
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainConfig {
+    /// What still runs after this long is aborted.
+    pub timeout: Duration,
+}

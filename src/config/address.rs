@@ -1,0 +1,88 @@
+//! Where to listen: a TCP address or a Unix socket.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+};
+
+/// A socket to listen on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    Tcp(SocketAddr),
+    /// An absolute path.
+    Unix(PathBuf),
+}
+
+/// The text is no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no address")]
+pub struct InvalidAddress;
+
+impl Address {
+    /// What [`Self::from_str`] takes, in words.
+    pub const ALLOWED: &str = "IP:PORT, localhost:PORT or unix:/PATH";
+
+    /// Reachable from this machine only.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = InvalidAddress;
+
+    /// Host names other than `localhost` are refused: what they resolve to is not known before it is too late.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = PathBuf::from(path);
+            return if path.is_absolute() { Ok(Self::Unix(path)) } else { Err(InvalidAddress) };
+        }
+        if let Some(port) = text.strip_prefix("localhost:") {
+            let port = port.parse().map_err(|_| InvalidAddress)?;
+            return Ok(Self::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)));
+        }
+        text.parse().map(Self::Tcp).map_err(|_| InvalidAddress)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(formatter),
+            Self::Unix(path) => write!(formatter, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_an_address_and_what_is_local() {
+        let cases = [
+            ("127.0.0.1:8001", Some(true)),
+            ("localhost:80", Some(true)),
+            ("[::1]:80", Some(true)),
+            ("[::ffff:127.0.0.1]:80", Some(true)),
+            ("unix:/run/gateway.sock", Some(true)),
+            ("0.0.0.0:80", Some(false)),
+            ("[::]:80", Some(false)),
+            ("10.0.0.1:443", Some(false)),
+            ("unix:gateway.sock", None),
+            ("example.org:80", None),
+            ("127.0.0.1", None),
+            ("localhost:70000", None),
+            (":80", None),
+            ("", None),
+        ];
+        for (text, local) in cases {
+            assert_eq!(Address::from_str(text).ok().map(|address| address.is_local()), local, "{text}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! From a file and the command line to a [`Config`].
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use crate::config::raw::{Document, Scalar};
+use crate::config::validate::validate;
+use crate::config::{API_VERSION, Config, KIND, Problem, Problems};
+
+/// What the command line says; it wins over the file.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    pub kubeconfig: Option<PathBuf>,
+    pub context: Option<String>,
+    /// Replaces all listeners by one in plain HTTP.
+    pub listen: Option<String>,
+    pub admin_listen: Option<String>,
+}
+
+/// There is no configuration to work with.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("the configuration has problems")]
+    Invalid(#[source] Problems),
+}
+
+impl Config {
+    /// The file's configuration, or the defaults without one.
+    ///
+    /// # Errors
+    /// The file cannot be read or has problems: all of them.
+    pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Self, LoadError> {
+        let Some(path) = file else {
+            return Self::defaults(overrides).map_err(LoadError::Invalid);
+        };
+        let text = std::fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, overrides).map_err(LoadError::Invalid)
+    }
+
+    /// The configuration without a file.
+    ///
+    /// # Errors
+    /// Every problem of the command line.
+    pub fn defaults(overrides: &Overrides) -> Result<Self, Problems> {
+        let document = Document {
+            api_version: Some(Scalar(API_VERSION.to_owned())),
+            kind: Some(Scalar(KIND.to_owned())),
+            ..Document::default()
+        };
+        validate(&document, overrides)
+    }
+
+    /// The configuration that `text` holds.
+    ///
+    /// # Errors
+    /// Every problem of it; of a text that is no tree of the right shape, the first place where it is not.
+    pub fn parse(text: &str, overrides: &Overrides) -> Result<Self, Problems> {
+        validate(&parse_document(text)?, overrides)
+    }
+}
+
+fn parse_document(text: &str) -> Result<Document, Problems> {
+    let mut field = String::new();
+    let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
+        serde_path_to_error::deserialize(deserializer).map_err(|error| {
+            field = error.path().to_string();
+            error.into_inner()
+        })
+    });
+    parsed.map_err(|error| {
+        let field = if field == WHOLE_DOCUMENT { String::new() } else { field };
+        Problems(vec![Problem { field, found: found(&error), allowed: String::new() }])
+    })
+}
+
+/// How a path without any step is written.
+const WHOLE_DOCUMENT: &str = ".";
+
+/// The parser's own words, on one line.
+fn found(error: &serde_saphyr::Error) -> String {
+    error.without_snippet().to_string().lines().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{
+        Address, ClientMode, DEFAULT_HISTORY_BYTES, DEFAULT_LISTEN, LoggingFormat, MostRecentWatch, TlsFiles,
+    };
+    use std::time::Duration;
+
+    fn problems(text: &str) -> Vec<String> {
+        let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{text}");
+        let problems = Config::parse(&text, &Overrides::default()).unwrap_err();
+        problems.to_string().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn defaults_stand_in_for_kubectl_proxy() {
+        let config = Config::defaults(&Overrides::default()).unwrap();
+        assert_eq!(config.listeners.len(), 1);
+        assert_eq!(config.listeners[0].address.to_string(), DEFAULT_LISTEN);
+        assert_eq!(config.listeners[0].tls, None);
+        assert_eq!(config.clients.mode, ClientMode::Trusted);
+        assert_eq!(config.cache.history.bytes, DEFAULT_HISTORY_BYTES);
+        assert_eq!(config.reads.most_recent_watch, MostRecentWatch::Prove);
+    }
+
+    #[test]
+    fn every_example_loads() {
+        for name in ["minimal", "sidecar", "replicas"] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("config/{name}.yaml"));
+            if let Err(error) = Config::load(Some(&path), &Overrides::default()) {
+                panic!("{name}: {error:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_arrives() {
+        let text = "
+apiVersion: kube-fanout.io/v1alpha1
+kind: GatewayConfiguration
+listeners: [{address: '127.0.0.1:7443', tls: {certFile: /c, keyFile: /k}}, {address: 'unix:/run/s'}]
+upstream: {kubeconfig: /kc, context: here}
+clients: {mode: trusted}
+cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, history: {age: 90s, bytes: 1Gi}}
+reads: {freshnessWait: 0, mostRecentWatch: forward}
+admin: {address: '0.0.0.0:9000'}
+limits: {connections: 7}
+logging: {format: json, level: warn}
+drain: {timeout: 3s}
+";
+        let config = Config::parse(text, &Overrides::default()).unwrap();
+        let tls = TlsFiles { cert_file: "/c".into(), key_file: "/k".into() };
+        assert_eq!(config.listeners[0].tls, Some(tls));
+        assert_eq!(config.listeners[1].address, Address::Unix("/run/s".into()));
+        assert_eq!(config.upstream.kubeconfig, Some("/kc".into()));
+        assert_eq!(config.upstream.context.as_deref(), Some("here"));
+        assert_eq!(config.cache.exclude[0].to_string(), "deployments.apps");
+        assert_eq!(config.cache.exclude[0].group.as_ref(), "apps");
+        assert_eq!(config.cache.prewarm[0].to_string(), "pods");
+        assert_eq!(config.cache.idle_timeout, Duration::from_secs(3600));
+        assert_eq!((config.cache.history.age, config.cache.history.bytes), (Duration::from_secs(90), 1 << 30));
+        assert_eq!(config.reads.freshness_wait, Duration::ZERO);
+        assert_eq!(config.reads.most_recent_watch, MostRecentWatch::Forward);
+        assert_eq!(config.admin.address.to_string(), "0.0.0.0:9000");
+        assert_eq!(config.limits.connections, 7);
+        assert_eq!(config.logging.format, LoggingFormat::Json);
+        assert_eq!(config.drain.timeout, Duration::from_secs(3));
+    }
+
+    #[test]
+    fn the_command_line_wins() {
+        let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\nlisteners: [{{address: '127.0.0.1:1'}}]");
+        let overrides = Overrides {
+            kubeconfig: Some("/other".into()),
+            context: Some("there".to_owned()),
+            listen: Some("127.0.0.1:2".to_owned()),
+            admin_listen: Some("127.0.0.1:3".to_owned()),
+        };
+        let config = Config::parse(&text, &overrides).unwrap();
+        assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:2");
+        assert_eq!(config.admin.address.to_string(), "127.0.0.1:3");
+        assert_eq!(config.upstream.kubeconfig, Some("/other".into()));
+        assert_eq!(config.upstream.context.as_deref(), Some("there"));
+        let overrides = Overrides { listen: Some("0.0.0.0:80".to_owned()), ..Overrides::default() };
+        let problems = Config::defaults(&overrides).unwrap_err();
+        assert!(problems.0.iter().all(|problem| problem.field.starts_with("--listen")), "{problems}");
+    }
+
+    #[test]
+    fn all_problems_are_named_at_once() {
+        let found = problems(
+            "listeners: [{address: nowhere, tsl: {}}, {address: '0.0.0.0:1', tls: {certFile: /c}}]
+clients: {mode: delegated}
+cache: {exclude: [Pods, 'a/b'], idleTimeout: 10, history: {age: 5m, bytes: lots}}
+reads: {freshnessWait: 100, mostRecentWatch: true}
+logging: {level: loud}
+limits: {connections: 0}
+colour: red",
+        );
+        let expected = [
+            "colour: no such field; allowed: ",
+            "listeners[0].tsl: no such field; allowed: address, tls",
+            "listeners[0].address: \"nowhere\" was given; allowed: IP:PORT",
+            "listeners[1].tls.keyFile: missing",
+            "clients.mode: \"delegated\" was given; allowed: trusted",
+            "cache.exclude[0]: \"Pods\" was given; allowed: ",
+            "cache.exclude[1]: \"a/b\" was given; allowed: ",
+            "cache.idleTimeout: \"10\" was given; allowed: a duration like",
+            "cache.history.bytes: \"lots\" was given; allowed: a size",
+            "reads.freshnessWait: \"100\" was given; allowed: a duration",
+            "reads.mostRecentWatch: \"true\" was given; allowed: prove, forward",
+            "limits.connections: \"0\" was given; allowed: ",
+            "logging.level: \"loud\" was given; allowed: ",
+        ];
+        for start in expected {
+            assert!(found.iter().any(|line| line.starts_with(start)), "{start}\nin {found:#?}");
+        }
+        // Trusted clients are the only mode, so the address is one problem more.
+        assert_eq!(found.len(), expected.len() + 1, "{found:#?}");
+    }
+
+    #[test]
+    fn trusted_clients_and_plain_http_are_local() {
+        let found = problems("listeners: [{address: '0.0.0.0:80'}]");
+        assert_eq!(found.len(), 2, "{found:#?}");
+        assert!(found[0].starts_with("listeners[0].address: \"0.0.0.0:80\""), "{found:#?}");
+        assert!(found[0].contains("clients.mode"), "{found:#?}");
+        assert!(found[1].starts_with("listeners[0].tls: missing"), "{found:#?}");
+    }
+
+    #[test]
+    fn the_type_is_checked() {
+        let problems = Config::parse("apiVersion: v1", &Overrides::default()).unwrap_err().to_string();
+        assert!(problems.contains("apiVersion: \"v1\" was given; allowed: kube-fanout.io/v1alpha1"), "{problems}");
+        assert!(problems.contains("kind: missing; allowed: GatewayConfiguration"), "{problems}");
+    }
+
+    #[test]
+    fn a_wrong_shape_is_one_problem_with_its_path() {
+        for (text, field) in [
+            ("listeners: {address: x}", "listeners"),
+            ("listeners: [x]", "listeners[0]"),
+            ("cache: {history: 5m}", "cache.history"),
+            ("cache: {idleTimeout: {}}", "cache.idleTimeout"),
+            ("drain: {timeout: 1s, timeout: 2s}", "drain"),
+        ] {
+            let found = problems(text);
+            assert_eq!(found.len(), 1, "{found:#?}");
+            assert!(found[0].starts_with(field), "{field}: {found:#?}");
+        }
+    }
+
+    #[test]
+    fn no_text_panics() {
+        for text in ["", "[", "x", "- a", "a: b: c", "{}", "\0", "&a [*a]"] {
+            assert!(Config::parse(text, &Overrides::default()).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! From the configuration to kube-client's: which server, which credentials.
+
+use std::{env, io, path::PathBuf};
+
+use kube_client::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+
+use crate::config::UpstreamConfig;
+
+/// No upstream could be made of the configuration and the environment.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamConfigError {
+    #[error("the kubeconfig cannot be used")]
+    Kubeconfig(#[source] KubeconfigError),
+    #[error("there is no kubeconfig, and this is no pod of a cluster")]
+    NotFound(#[source] InClusterError),
+}
+
+impl UpstreamConfig {
+    /// The named kubeconfig; else what kubectl finds: `$KUBECONFIG`, the home directory's, the cluster that this is a
+    /// pod of. A context that is asked for must be in a kubeconfig.
+    ///
+    /// # Errors
+    /// A kubeconfig is there and cannot be used, or nothing is there at all.
+    pub async fn resolve(&self) -> Result<kube_client::Config, UpstreamConfigError> {
+        let found = match &self.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path).map(Some),
+            None => merged(kubectl_paths()),
+        };
+        let kubeconfig = match found.map_err(UpstreamConfigError::Kubeconfig)? {
+            Some(kubeconfig) => kubeconfig,
+            None if self.context.is_some() => Kubeconfig::default(),
+            None => return kube_client::Config::incluster().map_err(UpstreamConfigError::NotFound),
+        };
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(UpstreamConfigError::Kubeconfig)
+    }
+}
+
+/// Where kubectl looks: the files of `$KUBECONFIG`, else the one in the home directory.
+fn kubectl_paths() -> Vec<PathBuf> {
+    let listed = env::var_os("KUBECONFIG").unwrap_or_default();
+    let paths: Vec<_> = env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty()).collect();
+    if paths.is_empty() { env::home_dir().map(|home| home.join(".kube/config")).into_iter().collect() } else { paths }
+}
+
+/// All of those that are there, the first one winning. None if none is there.
+fn merged(paths: Vec<PathBuf>) -> Result<Option<Kubeconfig>, KubeconfigError> {
+    let mut all: Option<Kubeconfig> = None;
+    for path in paths {
+        let next = match Kubeconfig::read_from(path) {
+            Err(KubeconfigError::ReadConfig(error, _)) if error.kind() == io::ErrorKind::NotFound => continue,
+            next => next?,
+        };
+        all = Some(match all {
+            Some(first) => first.merge(next)?,
+            None => next,
+        });
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn kubeconfig(folder: &Path) -> UpstreamConfig {
+        let path = folder.join("kubeconfig");
+        std::fs::write(&path, KUBECONFIG).unwrap();
+        UpstreamConfig { kubeconfig: Some(path), context: None }
+    }
+
+    #[tokio::test]
+    async fn the_named_kubeconfig_and_context_win() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut upstream = kubeconfig(folder.path());
+        assert_eq!(upstream.resolve().await.unwrap().cluster_url, "http://127.0.0.1:1/");
+        upstream.context = Some("two".to_owned());
+        assert_eq!(upstream.resolve().await.unwrap().cluster_url, "http://127.0.0.1:2/");
+    }
+
+    #[tokio::test]
+    async fn a_named_kubeconfig_that_cannot_be_used_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut upstream = kubeconfig(folder.path());
+        upstream.context = Some("three".to_owned());
+        assert!(matches!(upstream.resolve().await, Err(UpstreamConfigError::Kubeconfig(_))));
+        upstream.kubeconfig = Some(folder.path().join("missing"));
+        assert!(matches!(upstream.resolve().await, Err(UpstreamConfigError::Kubeconfig(_))));
+    }
+
+    #[test]
+    fn the_first_file_wins_and_missing_ones_do_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("one"), "current-context: one").unwrap();
+        std::fs::write(path("two"), "current-context: two").unwrap();
+        std::fs::write(path("broken"), "{").unwrap();
+        let context = |names: &[&str]| {
+            let found = merged(names.iter().map(|name| path(name)).collect());
+            found.map(|found| found.map(|kubeconfig| kubeconfig.current_context.unwrap()))
+        };
+        assert_eq!(context(&["missing", "two", "one"]).unwrap().as_deref(), Some("two"));
+        assert_eq!(context(&["missing"]).unwrap(), None);
+        assert!(context(&["one", "broken"]).is_err());
+    }
+
+    const KUBECONFIG: &str = r"
+apiVersion: v1
+kind: Config
+current-context: one
+clusters:
+- {name: one, cluster: {server: 'http://127.0.0.1:1'}}
+- {name: two, cluster: {server: 'http://127.0.0.1:2'}}
+users: [{name: user, user: {}}]
+contexts:
+- {name: one, context: {cluster: one, user: user}}
+- {name: two, context: {cluster: two, user: user}}
+";
+}
