@@ -1,0 +1,186 @@
+//! Field selectors: the grammar of read-path 5.3.
+//!
+//! Labels are not checked here: which ones exist depends on the resource ([`super::selectable_fields`]).
+
+use crate::apimachinery::InvalidSelector;
+
+/// Requirements that all have to hold. The default selects everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FieldSelector(Box<[FieldRequirement]>);
+
+/// One term: the value of a field must, or must not, be this text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FieldRequirement {
+    pub field: String,
+    /// `false` for `!=`.
+    pub equals: bool,
+    pub value: String,
+}
+
+impl FieldSelector {
+    /// Empty terms are ignored. A term without a label is an error, since no resource has such a label.
+    pub fn parse(text: &str) -> Result<Self, InvalidSelector> {
+        let mut terms = split_terms(text);
+        // The API server sorts: with two required names the smaller one is its key (read-path 5.2).
+        terms.sort_unstable();
+        let terms = terms.into_iter().filter(|term| !term.is_empty());
+        terms.map(parse_term).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether it selects everything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn requirements(&self) -> &[FieldRequirement] {
+        &self.0
+    }
+
+    /// The value that the field has in every object that matches, if the selector demands one. Of contradicting
+    /// demands the first.
+    pub fn exact(&self, field: &str) -> Option<&str> {
+        let demand = self.0.iter().find(|requirement| requirement.equals && requirement.field == field)?;
+        Some(&demand.value)
+    }
+
+    /// `value` gives an object's value by field label. The caller has made sure that the resource supports the
+    /// labels, so `None` can only mean that the object has no such field: it compares as empty (read-path 5.1).
+    pub fn matches<'a>(&self, value: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.0.iter().all(|requirement| {
+            (value(&requirement.field).unwrap_or_default() == requirement.value) == requirement.equals
+        })
+    }
+}
+
+/// At commas that no backslash precedes.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut escaped = false;
+    let at_comma = |c: char| {
+        let separates = c == ',' && !escaped;
+        escaped = c == '\\' && !escaped;
+        separates
+    };
+    text.split(at_comma).collect()
+}
+
+/// At the first operator; `!=` and `==` are seen before `=`.
+fn parse_term(term: &str) -> Result<FieldRequirement, InvalidSelector> {
+    let at = term.find('=').ok_or(InvalidSelector::Syntax)?;
+    let (field, equals) = match term[..at].strip_suffix('!') {
+        Some(field) => (field, false),
+        None => (&term[..at], true),
+    };
+    if field.is_empty() {
+        return Err(InvalidSelector::Key);
+    }
+    let value = &term[at + 1..];
+    let value = if equals { value.strip_prefix('=').unwrap_or(value) } else { value };
+    Ok(FieldRequirement { field: field.to_owned(), equals, value: unescape(value)? })
+}
+
+/// `\\`, `\,` and `\=` stand for the second character; all else that is special is refused.
+fn unescape(value: &str) -> Result<String, InvalidSelector> {
+    let mut text = String::with_capacity(value.len());
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => match characters.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => text.push(escaped),
+                _ => return Err(InvalidSelector::Escape),
+            },
+            ',' | '=' => return Err(InvalidSelector::Escape),
+            plain => text.push(plain),
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn terms(text: &str) -> Result<String, InvalidSelector> {
+        let selector = FieldSelector::parse(text)?;
+        let term =
+            |term: &FieldRequirement| format!("{}{}{}", term.field, if term.equals { "=" } else { "!=" }, term.value);
+        Ok(selector.requirements().iter().map(term).collect::<Vec<_>>().join("|"))
+    }
+
+    #[test]
+    fn terms_are_read_as_the_server_does() {
+        let cases = [
+            ("", ""),
+            (",", ""),
+            ("a=b,", "a=b"),
+            ("a=b,,c=d", "a=b|c=d"),
+            ("a==b", "a=b"),
+            ("a!=b", "a!=b"),
+            ("a=", "a="),
+            ("a!=", "a!="),
+            ("c=d,a=b", "a=b|c=d"),
+            (r"a=x\,y,b=1", "a=x,y|b=1"),
+            (r"a=\\\=", r"a=\="),
+            (r"a=\\,b=1", r"a=\|b=1"),
+            ("a=UPPER/..", "a=UPPER/.."),
+            ("a b = c ", "a b = c "),
+            ("a!!=b", "a!!=b"),
+            ("metadata.name=a b", "metadata.name=a b"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(terms(text).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn terms_that_the_server_refuses_are_refused() {
+        let cases = [
+            ("foo", InvalidSelector::Syntax),
+            ("metadata.name in (a)", InvalidSelector::Syntax),
+            ("a=b,c", InvalidSelector::Syntax),
+            ("=", InvalidSelector::Key),
+            ("=a", InvalidSelector::Key),
+            ("!=a", InvalidSelector::Key),
+            (r"a=\", InvalidSelector::Escape),
+            (r"a=\n", InvalidSelector::Escape),
+            ("a=b=c", InvalidSelector::Escape),
+            ("a===b", InvalidSelector::Escape),
+            ("a!==b", InvalidSelector::Escape),
+        ];
+        for (text, error) in cases {
+            assert_eq!(terms(text), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_absent_field_compares_as_empty() {
+        let value = |field: &str| if field == "status.phase" { Some("Running") } else { None };
+        let cases = [
+            ("status.phase=Running", true),
+            ("status.phase!=Running", false),
+            ("spec.nodeName=", true),
+            ("spec.nodeName!=", false),
+            ("spec.nodeName!=x,status.phase=Running", true),
+            ("spec.nodeName=x", false),
+            ("", true),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(FieldSelector::parse(text).unwrap().matches(value), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_smaller_of_two_required_names_is_exact() {
+        let selector = FieldSelector::parse("metadata.name=b,metadata.name=a,x!=1").unwrap();
+        assert_eq!((selector.exact("metadata.name"), selector.exact("x")), (Some("a"), None));
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(text in "([a-z.=!,]|\\\\|\\PC){0,24}") {
+            if let Ok(selector) = FieldSelector::parse(&text) {
+                selector.matches(|_| None);
+            }
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Label selectors: the grammar of read-path 5.4.
+//!
+//! Accepts exactly what the API server accepts, names and values included: a selector that it would refuse must
+//! not be answered. Errors carry no text for clients, since the server words them.
+
+use crate::apimachinery::Labels;
+use crate::apimachinery::label_lexer::{Token, tokens};
+use crate::apimachinery::qualified_name::{is_label_value, is_qualified_name};
+
+/// Requirements that all have to hold. The default selects everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LabelSelector(Box<[Requirement]>);
+
+/// Why a selector is not one that the API server takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSelector {
+    #[error("the selector breaks the grammar")]
+    Syntax,
+    #[error("the selector names no valid key")]
+    Key,
+    #[error("the selector holds a value that no label can have")]
+    Value,
+    #[error("the selector holds an invalid escape")]
+    Escape,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Requirement {
+    key: Box<str>,
+    condition: Condition,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Condition {
+    Exists,
+    DoesNotExist,
+    In(Box<[Box<str>]>),
+    NotIn(Box<[Box<str>]>),
+    GreaterThan(i64),
+    LessThan(i64),
+}
+
+impl LabelSelector {
+    pub fn parse(text: &str) -> Result<Self, InvalidSelector> {
+        let mut parser = Parser { tokens: tokens(text)?, position: 0 };
+        let mut requirements = Vec::new();
+        let mut more = *parser.peek() != Token::End;
+        while more {
+            requirements.push(parser.requirement()?);
+            // A comma promises another requirement; where none follows, the next turn refuses it.
+            more = parser.continues()?;
+        }
+        Ok(Self(requirements.into()))
+    }
+
+    /// Whether it selects everything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.0.iter().all(|requirement| requirement.condition.holds(labels.get(&requirement.key)))
+    }
+}
+
+impl Condition {
+    fn holds(&self, value: Option<&str>) -> bool {
+        let among = |values: &[Box<str>]| value.is_some_and(|value| values.iter().any(|wanted| **wanted == *value));
+        let number = || value.and_then(|value| value.parse::<i64>().ok());
+        match self {
+            Self::Exists => value.is_some(),
+            Self::DoesNotExist => value.is_none(),
+            Self::In(values) => among(values),
+            Self::NotIn(values) => !among(values),
+            Self::GreaterThan(limit) => number().is_some_and(|number| number > *limit),
+            Self::LessThan(limit) => number().is_some_and(|number| number < *limit),
+        }
+    }
+}
+
+/// Follows the API server's recursive descent, one token of look-ahead.
+struct Parser<'a> {
+    /// Ends with `Token::End`.
+    tokens: Vec<Token<'a>>,
+    position: usize,
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "any other token is a syntax error, a new one too")]
+impl<'a> Parser<'a> {
+    fn peek(&self) -> &Token<'a> {
+        self.tokens.get(self.position).unwrap_or(&Token::End)
+    }
+
+    fn next(&mut self) -> Token<'a> {
+        let token = self.peek().clone();
+        self.position += 1;
+        token
+    }
+
+    /// After a requirement: whether another one follows.
+    fn continues(&mut self) -> Result<bool, InvalidSelector> {
+        match self.next() {
+            Token::End => Ok(false),
+            Token::Comma => Ok(true),
+            _ => Err(InvalidSelector::Syntax),
+        }
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, InvalidSelector> {
+        let negated = *self.peek() == Token::Not;
+        if negated {
+            self.next();
+        }
+        let Token::Word(key) = self.next() else { return Err(InvalidSelector::Syntax) };
+        if !is_qualified_name(key) {
+            return Err(InvalidSelector::Key);
+        }
+        let condition = match self.peek() {
+            // What follows a negated key is not looked at here; the caller wants a comma or the end.
+            _ if negated => Condition::DoesNotExist,
+            Token::End | Token::Comma => Condition::Exists,
+            _ => self.condition()?,
+        };
+        Ok(Requirement { key: key.into(), condition })
+    }
+
+    fn condition(&mut self) -> Result<Condition, InvalidSelector> {
+        match self.next() {
+            Token::Equals => Ok(Condition::In([self.single_value()?.into()].into())),
+            Token::NotEquals => Ok(Condition::NotIn([self.single_value()?.into()].into())),
+            Token::Word("in") => Ok(Condition::In(self.values()?)),
+            Token::Word("notin") => Ok(Condition::NotIn(self.values()?)),
+            Token::Greater => self.number().map(Condition::GreaterThan),
+            Token::Less => self.number().map(Condition::LessThan),
+            _ => Err(InvalidSelector::Syntax),
+        }
+    }
+
+    /// Nothing before a comma or the end is the empty value.
+    fn single_value(&mut self) -> Result<&'a str, InvalidSelector> {
+        match *self.peek() {
+            Token::End | Token::Comma => Ok(""),
+            Token::Word(value) => {
+                self.next();
+                valid_value(value)
+            }
+            _ => Err(InvalidSelector::Syntax),
+        }
+    }
+
+    fn number(&mut self) -> Result<i64, InvalidSelector> {
+        self.single_value()?.parse().map_err(|_| InvalidSelector::Value)
+    }
+
+    /// `(a,b)`. Empty places are the empty value, within the limits of the API server's own parser: it takes `(,)`
+    /// and `(a,,b)` but not `(a,,)`.
+    fn values(&mut self) -> Result<Box<[Box<str>]>, InvalidSelector> {
+        if self.next() != Token::Open {
+            return Err(InvalidSelector::Syntax);
+        }
+        let mut values: Vec<Box<str>> = Vec::new();
+        if *self.peek() == Token::Close {
+            values.push("".into());
+        }
+        while *self.peek() != Token::Close {
+            match self.next() {
+                Token::Word(value) => {
+                    values.push(valid_value(value)?.into());
+                    if !matches!(self.peek(), Token::Comma | Token::Close) {
+                        return Err(InvalidSelector::Syntax);
+                    }
+                }
+                Token::Comma => self.empty_places(&mut values)?,
+                _ => return Err(InvalidSelector::Syntax),
+            }
+        }
+        self.next();
+        values.sort_unstable();
+        values.dedup();
+        Ok(values.into())
+    }
+
+    /// After a comma inside of parentheses.
+    fn empty_places(&mut self, values: &mut Vec<Box<str>>) -> Result<(), InvalidSelector> {
+        if values.is_empty() {
+            values.push("".into());
+        }
+        match self.peek() {
+            Token::Close => values.push("".into()),
+            Token::Comma => {
+                self.next();
+                values.push("".into());
+                if *self.peek() == Token::Close {
+                    return Err(InvalidSelector::Syntax);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn valid_value(value: &str) -> Result<&str, InvalidSelector> {
+    if is_label_value(value) { Ok(value) } else { Err(InvalidSelector::Value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn labels(text: &str) -> Labels {
+        let pairs = text.split(',').filter(|pair| !pair.is_empty());
+        pairs.filter_map(|pair| pair.split_once('=')).map(|(key, value)| (key.into(), value.into())).collect()
+    }
+
+    #[test]
+    fn selectors_match_as_the_server_does() {
+        let cases = [
+            ("", "a=1", true),
+            ("  ", "a=1", true),
+            ("a", "a=1", true),
+            ("a", "b=1", false),
+            ("!a", "b=1", true),
+            ("! a", "a=1", false),
+            ("a=1", "a=1", true),
+            ("a==1", "a=2", false),
+            ("a = 1 , b=2", "a=1,b=2", true),
+            ("a=1,b=2", "a=1", false),
+            ("a!=1", "b=2", true),
+            ("a!=1", "a=1", false),
+            ("a=", "a=", true),
+            ("a=", "b=1", false),
+            ("a=,b", "a=,b=1", true),
+            ("a!=", "a=", false),
+            ("a in (1,2)", "a=2", true),
+            ("a in(1)", "a=3", false),
+            ("a in ()", "a=", true),
+            ("a in ()", "a=1", false),
+            ("a in (,1)", "a=", true),
+            ("a in (1,)", "a=", true),
+            ("a in (1,,2)", "a=", true),
+            ("a in (,)", "a=", true),
+            ("a in (,,1)", "a=1", true),
+            ("a notin (1)", "b=1", true),
+            ("a notin (1,2)", "a=2", false),
+            ("in in (in,notin)", "in=notin", true),
+            ("notin", "notin=1", true),
+            ("a=in", "a=in", true),
+            ("a>1", "a=2", true),
+            ("a>1", "a=1", false),
+            ("a<5", "a=4", true),
+            ("a<5", "b=4", false),
+            ("a>1", "a=x", false),
+            ("a > 05", "a=6", true),
+            ("example.com/app_x.y=Web-1", "example.com/app_x.y=Web-1", true),
+            ("a\tin\n(1)", "a=1", true),
+        ];
+        for (selector, object, expected) in cases {
+            assert_eq!(
+                LabelSelector::parse(selector).unwrap().matches(&labels(object)),
+                expected,
+                "{selector} on {object}"
+            );
+        }
+        assert!(LabelSelector::parse("").unwrap().is_empty());
+        assert_eq!(LabelSelector::parse("a in (2,1,1)"), LabelSelector::parse("a in (1,2)"));
+    }
+
+    #[test]
+    fn selectors_that_the_server_refuses_are_refused() {
+        let long = "x".repeat(64);
+        let cases = [
+            "a===b",
+            "a in",
+            "!!",
+            "!",
+            "!!a",
+            "!a=b",
+            "=",
+            "=a",
+            ",",
+            "a,",
+            ",a",
+            "a,,b",
+            "a b",
+            "a in (1",
+            "a in 1",
+            "a in (1 2)",
+            "a in (1,,)",
+            "a in ((1))",
+            "a in (1),",
+            "a in (=)",
+            "a=b=c",
+            "a=!b",
+            "a=(b)",
+            "a)",
+            "(a)",
+            "-bad=x",
+            "bad-=x",
+            "/a",
+            "a/",
+            "a/b/c",
+            "Example.com/a",
+            "a_b/c",
+            "a..b/c",
+            "a=-bad-",
+            "a=b/c",
+            "a=é",
+            "é",
+            "a in (-x)",
+            "a>x",
+            "a>",
+            "a<1.5",
+            "a>-1",
+            "a>9223372036854775808",
+            "a>1>2",
+            "a\0b",
+            "a=b\0",
+            "a=b;c",
+            "a\u{a0}=b",
+            &format!("{long}=a"),
+            &format!("a={long}"),
+            &format!("{}/a", "x".repeat(254)),
+        ];
+        for selector in cases {
+            assert!(LabelSelector::parse(selector).is_err(), "{selector:?}");
+        }
+        assert!(LabelSelector::parse(&format!("{}/{}={}", "x".repeat(253), &long[1..], &long[1..])).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(text in "([a-z0-9!=<>(),\\-./ ]|in|notin|\\PC){0,24}") {
+            if let Ok(selector) = LabelSelector::parse(&text) {
+                selector.matches(&labels("a=1,b=2"));
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The parameters of get, list and watch, put into the words of the decision tables (read-path 1.1, 1.2, 1.4).
+//!
+//! Every combination that the API server would refuse, and every one that is merely odd, is an error here: the
+//! request is then forwarded, and the server words the answer.
+
+mod get;
+mod list;
+mod watch;
+
+pub use get::GetOptions;
+pub use list::ListOptions;
+pub use watch::{WatchOptions, WatchStart};
+
+use std::time::Duration;
+
+use crate::apimachinery::query::{InvalidQuery, Query};
+use crate::apimachinery::{FieldSelector, InvalidContinueToken, InvalidSelector, LabelSelector, ResourceVersion};
+
+/// Which state of a collection a reader asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Freshness {
+    /// At least all that was acknowledged before the request: the version is unset.
+    MostRecent,
+    /// Whatever is at hand: the version is "0".
+    Any,
+    NotOlderThan(ResourceVersion),
+    Exact(ResourceVersion),
+}
+
+/// Why the parameters of a request are left to the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidOptions {
+    #[error("the query cannot be read")]
+    Query(#[from] InvalidQuery),
+    #[error("resourceVersion is no version")]
+    ResourceVersion,
+    #[error("the continue token cannot be read")]
+    Continue(#[from] InvalidContinueToken),
+    #[error("the label selector is invalid")]
+    Labels(#[source] InvalidSelector),
+    #[error("the field selector is invalid")]
+    Fields(#[source] InvalidSelector),
+    /// The parameter is refused or unheard of beside the others, or has a value that is refused.
+    #[error("{0} is not understood in this place")]
+    Unsupported(&'static str),
+}
+
+/// `resourceVersion` of a request: three words that must not be mixed up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Unset,
+    Zero,
+    At(ResourceVersion),
+}
+
+/// `resourceVersionMatch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Match {
+    Exact,
+    NotOlderThan,
+}
+
+impl Version {
+    fn parse(query: &Query<'_>) -> Result<Self, InvalidOptions> {
+        match query.text("resourceVersion") {
+            None => Ok(Self::Unset),
+            Some("0") => Ok(Self::Zero),
+            Some(text) => ResourceVersion::parse(text).map(Self::At).map_err(|_| InvalidOptions::ResourceVersion),
+        }
+    }
+
+    /// What the version means where no other parameter changes it.
+    fn freshness(self) -> Freshness {
+        match self {
+            Self::Unset => Freshness::MostRecent,
+            Self::Zero => Freshness::Any,
+            Self::At(version) => Freshness::NotOlderThan(version),
+        }
+    }
+}
+
+impl Match {
+    fn parse(query: &Query<'_>) -> Result<Option<Self>, InvalidOptions> {
+        match query.text("resourceVersionMatch") {
+            None => Ok(None),
+            Some("Exact") => Ok(Some(Self::Exact)),
+            Some("NotOlderThan") => Ok(Some(Self::NotOlderThan)),
+            Some(_) => Err(InvalidOptions::Unsupported("resourceVersionMatch")),
+        }
+    }
+}
+
+fn selectors(query: &Query<'_>) -> Result<(LabelSelector, FieldSelector), InvalidOptions> {
+    // Alpha and off by default; where it is on it changes the answer.
+    if query.first("shardSelector").is_some() {
+        return Err(InvalidOptions::Unsupported("shardSelector"));
+    }
+    let labels = query.first("labelSelector").unwrap_or_default();
+    let fields = query.first("fieldSelector").unwrap_or_default();
+    Ok((
+        LabelSelector::parse(labels).map_err(InvalidOptions::Labels)?,
+        FieldSelector::parse(fields).map_err(InvalidOptions::Fields)?,
+    ))
+}
+
+/// What Go's `ParseBool` makes of it; an empty value leaves the choice to the user agent (read-path 4.1).
+fn pretty(query: &Query<'_>) -> Option<bool> {
+    query.text("pretty").map(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+}
+
+/// `timeout` bounds a request that is not long-running. Answers from memory take no time worth bounding, so it only
+/// has to be one that the API server accepts and that is not about to end the request.
+fn check_timeout(query: &Query<'_>) -> Result<(), InvalidOptions> {
+    let Some(text) = query.first("timeout") else { return Ok(()) };
+    let enough = parse_duration(text).is_some_and(|timeout| timeout >= TIMEOUT_MIN);
+    if enough { Ok(()) } else { Err(InvalidOptions::Query(InvalidQuery::Duration("timeout"))) }
+}
+
+/// Go's notation in whole numbers of hours, minutes, seconds and milliseconds, such as `1m30s`.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let (number, unit) = rest.split_at(digits);
+        let unit_length = unit.find(|c: char| c.is_ascii_digit()).unwrap_or(unit.len());
+        let number: u32 = number.parse().ok()?;
+        let one = match &unit[..unit_length] {
+            "h" => Duration::from_secs(3600),
+            "m" => Duration::from_secs(60),
+            "s" => Duration::from_secs(1),
+            "ms" => Duration::from_millis(1),
+            _ => return None,
+        };
+        total = total.checked_add(one.checked_mul(number)?)?;
+        rest = &unit[unit_length..];
+    }
+    Some(total)
+}
+
+/// A shorter timeout is forwarded: it could end while the gateway waits for a version.
+const TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_in_gos_notation() {
+        let cases = [
+            ("30s", Some(30_000)),
+            ("1m30s", Some(90_000)),
+            ("1h0m0s", Some(3_600_000)),
+            ("250ms", Some(250)),
+            ("abc", None),
+            ("5", None),
+            ("s", None),
+            ("-1s", None),
+            ("1.5s", None),
+            ("1d", None),
+            ("99999999999s", None),
+        ];
+        for (text, millis) in cases {
+            assert_eq!(parse_duration(text), millis.map(Duration::from_millis), "{text}");
+        }
+    }
+}
