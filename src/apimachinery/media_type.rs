@@ -43,8 +43,11 @@ pub fn negotiate<'a>(
         return Err(NotFromMemory);
     }
     clauses.sort_by_key(Clause::rank);
-    let known = clauses.into_iter().find(|clause| !clause.is_unknown_to_server()).ok_or(NotFromMemory)?;
-    if known.is_plain_json(watch) { Ok(Representation::Json) } else { Err(NotFromMemory) }
+    let mut known = clauses.iter().filter(|clause| !clause.is_unknown_to_server());
+    let winner = known.next().ok_or(NotFromMemory)?;
+    // The server's sort is not strict: a named type may come before a wildcard of higher quality.
+    let certain = winner.media_type != "*" || known.all(|clause| clause.is_plain_json(watch));
+    if certain && winner.is_plain_json(watch) { Ok(Representation::Json) } else { Err(NotFromMemory) }
 }
 
 /// One alternative of the header.
@@ -158,6 +161,7 @@ mod tests {
             "application/json;q=2",
             "application/json;q=abc",
             "application/json;foo",
+            "*/*;q=0.9,application/yaml;q=0.5",
             "*",
             "json",
             "application/json,",

@@ -25,7 +25,8 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The word of Kubernetes, for authorization, logs and metrics.
+    /// The word of Kubernetes for a resource, for authorization, logs and metrics. (Of a path that is no resource,
+    /// authorization wants the method in lower case instead.)
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",

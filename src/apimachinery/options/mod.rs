@@ -144,6 +144,43 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apimachinery::{RequestInfo, SelectableField, Target, Verb, selectable_fields};
+
+    /// Whether memory may answer the request, as far as its parameters tell.
+    fn is_understood(path: &str, query: Option<&str>) -> bool {
+        let info = RequestInfo::parse(&http::Method::GET, path, query);
+        let Target::Resource(request) = info.target else { return false };
+        let fields = if info.verb == Verb::Get {
+            return GetOptions::parse(query).is_ok();
+        } else if info.verb == Verb::List {
+            ListOptions::parse(query).map(|options| options.fields)
+        } else {
+            WatchOptions::parse(query, request.watch_path).map(|options| options.fields)
+        };
+        let mut supported = selectable_fields(&request.resource.group_resource(), true);
+        if &*request.resource.resource == "widgets" {
+            supported.extend(SelectableField::custom(".spec.color"));
+        }
+        fields.is_ok_and(|fields| {
+            let is_supported = |field: &str| supported.iter().any(|known| &*known.label == field);
+            fields.requirements().iter().all(|requirement| is_supported(&requirement.field))
+        })
+    }
+
+    #[test]
+    fn nothing_is_understood_that_a_real_server_refused() {
+        let recorded = include_str!("../../../tests/data/golden/parameters.tsv");
+        let mut rows = 0;
+        for line in recorded.lines().filter(|line| !line.starts_with('#')) {
+            let (status, url) = line.split_once('\t').unwrap();
+            let (path, query) = url.split_once('?').map_or((url, None), |(path, query)| (path, Some(query)));
+            // Missing objects and versions too high are found out later.
+            let accepted = matches!(status, "200" | "404" | "504");
+            assert_eq!(is_understood(path, query), accepted, "{line}");
+            rows += 1;
+        }
+        assert!(rows > 50);
+    }
 
     #[test]
     fn durations_are_read_in_gos_notation() {
