@@ -7,7 +7,10 @@
 
 mod body;
 mod connector;
+mod crd;
+mod discovery;
 mod error;
+mod fetch;
 mod lanes;
 mod target;
 #[cfg(test)]
@@ -20,7 +23,10 @@ use std::sync::Arc;
 use http::{Method, Request, Response, Version, header::HOST, request};
 
 pub use body::{RequestBody, ResponseBody};
+pub use crd::Crd;
+pub use discovery::{ApiResource, Discovery, DiscoveryError};
 pub use error::{BuildError, Fault, Retry, SendError};
+pub use fetch::FetchError;
 pub use lanes::Slot;
 
 use connector::{ConnectionUse, Protocols};

@@ -1,0 +1,120 @@
+//! Definitions of custom resources: which one is behind a resource now, and which of its fields can be selected.
+
+use serde::Deserialize;
+
+use crate::apimachinery::GroupResource;
+
+use super::{FetchError, Upstream};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// The definition of a custom resource.
+///
+/// Another `uid` under the same name is another resource; another `generation` may have another schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crd {
+    pub uid: Box<str>,
+    pub generation: i64,
+    versions: Box<[Version]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Version {
+    name: Box<str>,
+    #[serde(rename = "selectableFields")]
+    selectable_fields: Option<Box<[JsonPath]>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct JsonPath {
+    #[serde(rename = "jsonPath")]
+    json_path: Box<str>,
+}
+
+impl Crd {
+    /// The `selectableFields` of a version as their JSON paths (`.spec.color`); metadata is not among them.
+    pub fn selectable_paths(&self, version: &str) -> impl Iterator<Item = &str> {
+        let version = self.versions.iter().find(|candidate| &*candidate.name == version);
+        version
+            .and_then(|version| version.selectable_fields.as_deref())
+            .unwrap_or_default()
+            .iter()
+            .map(|f| &*f.json_path)
+    }
+
+    fn parse(document: &[u8]) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Document {
+            metadata: Metadata,
+            spec: Spec,
+        }
+        #[derive(Deserialize)]
+        struct Metadata {
+            uid: Box<str>,
+            #[serde(default)]
+            generation: i64,
+        }
+        #[derive(Deserialize)]
+        struct Spec {
+            versions: Option<Box<[Version]>>,
+        }
+        let Document { metadata, spec } = serde_json::from_slice(document)?;
+        let versions = spec.versions.unwrap_or_default();
+        Ok(Self { uid: metadata.uid, generation: metadata.generation, versions })
+    }
+}
+
+impl Upstream {
+    /// The definition behind a resource; `None` if there is none, as for everything built in.
+    pub async fn crd(&self, resource: &GroupResource) -> Result<Option<Crd>, FetchError> {
+        if resource.group.is_empty() {
+            return Ok(None);
+        }
+        let path = format!("{DEFINITIONS}/{resource}");
+        let Some(document) = self.fetch(&path, "application/json").await? else { return Ok(None) };
+        Crd::parse(&document).map(Some).map_err(|source| FetchError::Malformed { path, source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use hyper::body::Incoming;
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::upstream::test_server::{TestServer, full};
+
+    fn widgets() -> String {
+        #[derive(Deserialize)]
+        struct List {
+            items: Vec<Box<RawValue>>,
+        }
+        let list = include_bytes!("../../tests/data/golden/upstream/crds.list.json");
+        serde_json::from_slice::<List>(list).unwrap().items[0].get().to_owned()
+    }
+
+    #[test]
+    fn a_recorded_definition_is_read() {
+        let crd = Crd::parse(widgets().as_bytes()).unwrap();
+        assert_eq!((&*crd.uid, crd.generation), ("c7a71ef4-d716-43a0-8e9b-f1055fb2c4de", 1));
+        assert_eq!(crd.selectable_paths("v1").collect::<Vec<_>>(), [".spec.color"]);
+        assert_eq!(crd.selectable_paths("v2").count(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_built_in_has_no_definition() {
+        let server = TestServer::start(|request: Request<Incoming>| async move {
+            let known = request.uri().path() == format!("{DEFINITIONS}/widgets.diff.example.com");
+            let status = if known { 200 } else { 404 };
+            Response::builder().status(status).body(full(widgets())).unwrap()
+        })
+        .await;
+        let upstream = server.upstream();
+        let resource = |group: &str, resource: &str| GroupResource { group: group.into(), resource: resource.into() };
+        assert!(upstream.crd(&resource("diff.example.com", "widgets")).await.unwrap().is_some());
+        for (group, name) in [("apps", "deployments"), ("", "pods"), ("diff.example.com", "widgets?x=")] {
+            assert_eq!(upstream.crd(&resource(group, name)).await.unwrap(), None);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! What the API server serves: kinds, scopes and verbs of its resources, and which of them another server answers.
+//!
+//! Asked for on first use and again when a resource is unknown or the answer is old. One request at a time, however many
+//! wait, and not more often than every few seconds. What is not known is `None`, never a guess: its requests are
+//! forwarded.
+
+mod documents;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use tokio::{sync::Mutex, time::Instant};
+
+use crate::apimachinery::GroupVersionResource;
+use crate::telemetry::limit_reached;
+
+use super::{Upstream, fetch::FetchError};
+use documents::{ACCEPT_DISCOVERY, ACCEPT_JSON, Resources};
+
+/// Upstream is asked about what is unknown at most this often. A resource may stay unknown for that time.
+const REFETCH_INTERVAL: Duration = Duration::from_secs(5);
+/// What is known is asked for again after this time: groups may have moved behind another server.
+const TRUSTED_FOR: Duration = Duration::from_secs(300);
+/// Group versions that are asked for by the names that clients use, before everything is asked for again.
+const UNLISTED_VERSIONS_MAX: usize = 1_000;
+const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+
+/// A collection that the API server serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiResource {
+    /// `Pod`.
+    pub kind: Box<str>,
+    pub namespaced: bool,
+    /// In Kubernetes' words: `get`, `list`, `watch`, …
+    pub verbs: Box<[Box<str>]>,
+    /// Another server answers, behind the API server.
+    pub aggregated: bool,
+}
+
+/// What upstream serves, kept between questions. Cheap to clone; clones share what they know.
+#[derive(Clone, Debug)]
+pub struct Discovery {
+    shared: Arc<Shared>,
+}
+
+/// Why upstream did not say what it serves. Shared by all that waited for the same answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the API server did not say what it serves")]
+pub struct DiscoveryError(#[source] Arc<FetchError>);
+
+#[derive(Debug)]
+struct Shared {
+    upstream: Upstream,
+    /// Never held across a wait.
+    known: RwLock<Known>,
+    /// Held by the one that asks upstream.
+    asking: Mutex<()>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    table: Arc<Table>,
+    /// When upstream last told the whole table.
+    told: Option<Instant>,
+    /// When it was last asked for, whatever came of it.
+    asked: Option<Instant>,
+    /// Why the last question has no answer.
+    failure: Option<DiscoveryError>,
+}
+
+/// What upstream serves, by group version.
+#[derive(Clone, Debug, Default)]
+struct Table {
+    versions: HashMap<GroupVersion, Versioned>,
+    /// Upstream does not list its groups (an API server for custom resources alone): each has to be asked for by name.
+    is_unlisted: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Versioned {
+    aggregated: bool,
+    resources: Told,
+}
+
+/// Older servers tell the resources of each group version in a document of its own.
+#[derive(Clone, Debug)]
+enum Told {
+    NotYet,
+    Resources(Arc<Resources>),
+    Failed(DiscoveryError, Instant),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct GroupVersion {
+    group: Arc<str>,
+    version: Arc<str>,
+}
+
+/// What is known of one resource.
+enum Knowledge {
+    Answer(Result<Option<ApiResource>, DiscoveryError>),
+    /// The group version is there, its document is still to be read.
+    Unread,
+    Unknown,
+}
+
+impl ApiResource {
+    /// Whether a cache can follow it.
+    pub fn is_watchable(&self) -> bool {
+        ["list", "watch"].iter().all(|verb| self.verbs.iter().any(|allowed| &**allowed == *verb))
+    }
+}
+
+impl Discovery {
+    pub fn new(upstream: Upstream) -> Self {
+        let shared = Shared { upstream, known: RwLock::default(), asking: Mutex::default() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The resource, or `None` if upstream does not serve it (as far as is known by now).
+    ///
+    /// # Errors
+    /// Upstream was asked, now or a moment ago, and did not answer as it should.
+    pub async fn resource(&self, gvr: &GroupVersionResource) -> Result<Option<ApiResource>, DiscoveryError> {
+        if let Knowledge::Answer(answer) = self.shared.look_up(gvr) {
+            return answer;
+        }
+        let _asking = self.shared.asking.lock().await;
+        // Somebody else may have asked while this one waited.
+        let mut knowledge = self.shared.look_up(gvr);
+        if let Knowledge::Unknown = knowledge {
+            self.shared.read_roots().await;
+            knowledge = self.shared.look_up(gvr);
+        }
+        if let Knowledge::Unread = knowledge {
+            self.shared.read_version(gvr).await;
+            knowledge = self.shared.look_up(gvr);
+        }
+        match knowledge {
+            Knowledge::Answer(answer) => answer,
+            Knowledge::Unread | Knowledge::Unknown => Ok(None),
+        }
+    }
+
+    /// The resource is gone, or another one under its old name: `None` until upstream was asked again.
+    pub fn forget(&self, gvr: &GroupVersionResource) {
+        self.shared.learn(|known| {
+            let versioned = Arc::make_mut(&mut known.table).versions.get_mut(&GroupVersion::of(gvr));
+            if let Some(Versioned { resources: Told::Resources(resources), .. }) = versioned {
+                Arc::make_mut(resources).remove(&*gvr.resource);
+            }
+        });
+    }
+}
+
+impl Shared {
+    fn look_up(&self, gvr: &GroupVersionResource) -> Knowledge {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let within = |instant: Option<Instant>, age| instant.is_some_and(|instant| instant.elapsed() < age);
+        if within(known.told, TRUSTED_FOR)
+            && let Some(versioned) = known.table.get(gvr)
+        {
+            match versioned.resources {
+                Told::Resources(resources) => {
+                    if let Some(resource) = resources.get(&*gvr.resource) {
+                        let resource = ApiResource { aggregated: versioned.aggregated, ..resource.clone() };
+                        return Knowledge::Answer(Ok(Some(resource)));
+                    }
+                }
+                Told::Failed(error, at) if within(Some(at), REFETCH_INTERVAL) => {
+                    return Knowledge::Answer(Err(error));
+                }
+                Told::NotYet | Told::Failed(..) => return Knowledge::Unread,
+            }
+        }
+        if within(known.asked, REFETCH_INTERVAL) {
+            return Knowledge::Answer(known.failure.clone().map_or(Ok(None), Err));
+        }
+        Knowledge::Unknown
+    }
+
+    /// Asks for everything that upstream serves. Failures are remembered too, so that they are not repeated at once.
+    async fn read_roots(&self) {
+        let read = self.fetch_roots().await;
+        let now = Some(Instant::now());
+        self.learn(|known| {
+            known.asked = now;
+            match read {
+                Ok(table) => (known.table, known.told, known.failure) = (Arc::new(table), now, None),
+                Err(error) => known.failure = Some(error.into()),
+            }
+        });
+    }
+
+    async fn fetch_roots(&self) -> Result<Table, FetchError> {
+        let core = self.read("/api", ACCEPT_DISCOVERY, documents::roots).await?;
+        let groups = self.read("/apis", ACCEPT_DISCOVERY, documents::roots).await?;
+        let is_unlisted = groups.is_none();
+        let versions = core.into_iter().chain(groups).flatten().map(|(group_version, resources)| {
+            let resources = resources.map_or(Told::NotYet, |resources| Told::Resources(Arc::new(resources)));
+            (group_version, Versioned { aggregated: false, resources })
+        });
+        let mut table = Table { versions: versions.collect(), is_unlisted };
+        for group_version in self.fetch_aggregated().await? {
+            if let Some(versioned) = table.versions.get_mut(&group_version) {
+                versioned.aggregated = true;
+            }
+        }
+        Ok(table)
+    }
+
+    /// A server without an aggregation layer has no such groups.
+    async fn fetch_aggregated(&self) -> Result<HashSet<GroupVersion>, FetchError> {
+        match self.read(API_SERVICES, ACCEPT_JSON, documents::aggregated).await {
+            Ok(aggregated) => Ok(aggregated.unwrap_or_default()),
+            Err(FetchError::Status { status: http::StatusCode::FORBIDDEN, .. }) => Ok(HashSet::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the document of one group version of an older server.
+    async fn read_version(&self, gvr: &GroupVersionResource) {
+        let told = match self.read(&gvr.group_version_path(), ACCEPT_JSON, documents::resources).await {
+            Ok(resources) => Told::Resources(Arc::new(resources.unwrap_or_default())),
+            Err(error) => Told::Failed(error.into(), Instant::now()),
+        };
+        self.learn(|known| {
+            if let Some(mut versioned) = known.table.get(gvr) {
+                versioned.resources = told;
+                Arc::make_mut(&mut known.table).versions.insert(GroupVersion::of(gvr), versioned);
+            }
+        });
+    }
+
+    /// A parsed document; `None` if upstream has none there.
+    async fn read<T>(
+        &self,
+        path: &str,
+        accept: &'static str,
+        parse: impl Fn(&[u8]) -> Result<T, serde_json::Error>,
+    ) -> Result<Option<T>, FetchError> {
+        let Some(document) = self.upstream.fetch(path, accept).await? else { return Ok(None) };
+        parse(&document).map(Some).map_err(|source| FetchError::Malformed { path: path.to_owned(), source })
+    }
+
+    fn learn(&self, change: impl FnOnce(&mut Known)) {
+        change(&mut self.known.write().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Table {
+    /// What is known of the resource's group version; of one that nobody lists, that it is still to be asked for.
+    fn get(&self, gvr: &GroupVersionResource) -> Option<Versioned> {
+        let known = self.versions.get(&GroupVersion::of(gvr)).cloned();
+        if known.is_some() || !self.is_unlisted {
+            return known;
+        }
+        if self.versions.len() >= UNLISTED_VERSIONS_MAX {
+            limit_reached("unlisted_group_versions");
+            return None;
+        }
+        Some(Versioned { aggregated: false, resources: Told::NotYet })
+    }
+}
+
+impl GroupVersion {
+    fn new(group: &str, version: &str) -> Self {
+        Self { group: group.into(), version: version.into() }
+    }
+
+    fn of(gvr: &GroupVersionResource) -> Self {
+        Self { group: gvr.group.clone(), version: gvr.version.clone() }
+    }
+}
+
+impl From<FetchError> for DiscoveryError {
+    fn from(error: FetchError) -> Self {
+        Self(Arc::new(error))
+    }
+}

@@ -1,0 +1,70 @@
+//! Small documents that the gateway itself reads from upstream: discovery, definitions of custom resources.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, StatusCode, header::ACCEPT};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use super::{RequestBody, SendError, Upstream, error::BoxError};
+
+/// The whole document must be there after this time.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of one document. Discovery of a thousand custom resources takes about three million.
+const DOCUMENT_BYTES_MAX: usize = 64 << 20;
+
+/// Why a document could not be had. That there is none is not an error.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    #[error("{path} could not be asked for")]
+    Send { path: String, source: SendError },
+    #[error("{path} was answered with {status}")]
+    Status { path: String, status: StatusCode },
+    #[error("{path} broke off")]
+    Body { path: String, source: BoxError },
+    #[error("{path} has more than {DOCUMENT_BYTES_MAX} bytes")]
+    TooLarge { path: String },
+    #[error("{path} did not come within {FETCH_TIMEOUT:?}")]
+    TimedOut { path: String },
+    #[error("{path} is not what it should be")]
+    Malformed { path: String, source: serde_json::Error },
+}
+
+impl Upstream {
+    /// The JSON document at `path`; `None` if there is none.
+    pub(super) async fn fetch(&self, path: &str, accept: &'static str) -> Result<Option<Bytes>, FetchError> {
+        match tokio::time::timeout(FETCH_TIMEOUT, self.fetch_untimed(path, accept)).await {
+            Ok(fetched) => fetched,
+            Err(_) => Err(FetchError::TimedOut { path: path.to_owned() }),
+        }
+    }
+
+    async fn fetch_untimed(&self, path: &str, accept: &'static str) -> Result<Option<Bytes>, FetchError> {
+        let owned = || path.to_owned();
+        // Names in the path may come from clients. Nothing that needs escaping has a document.
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'.');
+        if !path.bytes().all(is_plain) {
+            return Ok(None);
+        }
+        let uri = path
+            .parse::<http::Uri>()
+            .map_err(|_| FetchError::Send { path: owned(), source: SendError::InvalidTarget })?;
+        let mut request = Request::new(RequestBody::Empty);
+        *request.uri_mut() = uri;
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accept));
+        let answer = self.send(request).await.map_err(|source| FetchError::Send { path: owned(), source })?;
+        match answer.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => return Ok(None),
+            status => return Err(FetchError::Status { path: owned(), status }),
+        }
+        match Limited::new(answer.into_body(), DOCUMENT_BYTES_MAX).collect().await {
+            Ok(body) => Ok(Some(body.to_bytes())),
+            Err(error) if error.is::<LengthLimitError>() => {
+                crate::telemetry::limit_reached("upstream_document_bytes");
+                Err(FetchError::TooLarge { path: owned() })
+            }
+            Err(source) => Err(FetchError::Body { path: owned(), source }),
+        }
+    }
+}
