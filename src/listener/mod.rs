@@ -1,1 +1,46 @@
 //! Sockets, TLS, connection limits, draining. Hands requests to a handler it is given.
+//!
+//! Invariants: a connection is counted and limited from its acceptance to its end; nothing that a client leaves undone
+//! (a handshake, a head) holds a connection for ever; when the drain begins, no connection is accepted any more, and
+//! those that are open are told so (`GOAWAY`, `Connection: close`) and end with their last response.
+
+mod accept;
+mod bind;
+mod connection;
+mod tls;
+
+use std::{error::Error, future::Future, net::SocketAddr};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
+
+pub use accept::serve;
+pub use bind::{BindError, Bound, bind};
+pub use connection::{Protocol, serve_connection};
+pub use tls::TlsError;
+
+/// What answers requests.
+pub trait Handler: Clone + Send + Sync + 'static {
+    /// Bodies of responses. An error in it ends an HTTP/1.1 connection, or resets the HTTP/2 stream.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+
+    /// Dropped when the client goes before there is a response.
+    fn handle(
+        &self,
+        request: Request<Incoming>,
+        connection: &Connection,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+/// What a handler may know of the connection that a request came on.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// None for a Unix socket.
+    pub peer: Option<SocketAddr>,
+    pub tls: bool,
+    /// Cancelled when the drain begins. The connection's own: waiting on it costs other connections nothing.
+    pub draining: CancellationToken,
+}

@@ -2,7 +2,7 @@
 
 use metrics::{Gauge, counter, gauge};
 
-use crate::telemetry::metrics::{CONNECTION_ERRORS, CONNECTIONS, CONNECTIONS_ACCEPTED};
+use crate::telemetry::metrics::{CERTIFICATE_RELOADS, CONNECTION_ERRORS, CONNECTIONS, CONNECTIONS_ACCEPTED};
 
 /// Why a connection could not be accepted, or broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum ConnectionError {
     HandshakeTimeout,
     /// A request's headers took too long.
     HeaderTimeout,
-    /// The client broke HTTP, or went in the middle of a message.
+    /// The client broke HTTP.
     Protocol,
 }
 
@@ -48,6 +48,11 @@ pub fn connection_accepted() -> ConnectionGuard {
 /// Counts a connection that failed.
 pub fn connection_failed(cause: ConnectionError) {
     counter!(CONNECTION_ERRORS, "cause" => cause.as_str()).increment(1);
+}
+
+/// Counts a change of a listener's certificate files: whether the new ones are in use.
+pub fn certificate_reloaded(replaced: bool) {
+    counter!(CERTIFICATE_RELOADS, "outcome" => if replaced { "replaced" } else { "failed" }).increment(1);
 }
 
 impl Drop for ConnectionGuard {

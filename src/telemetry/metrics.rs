@@ -52,6 +52,7 @@ pub(super) const LIMITS_REACHED: &str = "kube_fanout_limits_reached_total";
 pub(super) const CONNECTIONS: &str = "kube_fanout_connections";
 pub(super) const CONNECTIONS_ACCEPTED: &str = "kube_fanout_connections_accepted_total";
 pub(super) const CONNECTION_ERRORS: &str = "kube_fanout_connection_errors_total";
+pub(super) const CERTIFICATE_RELOADS: &str = "kube_fanout_certificate_reloads_total";
 
 const CACHE: &[&str] = &["resource", "version"];
 const CACHE_CAUSE: &[&str] = &["resource", "version", "cause"];
@@ -84,6 +85,7 @@ pub const ALL: &[Metric] = &[
     gauge_of(CONNECTIONS, Unit::Count, &[], "Open connections of clients."),
     counter_of(CONNECTIONS_ACCEPTED, Unit::Count, &[], "Connections of clients accepted."),
     counter_of(CONNECTION_ERRORS, Unit::Count, &["cause"], "Connections of clients that ended in an error, by cause."),
+    counter_of(CERTIFICATE_RELOADS, Unit::Count, &["outcome"], "Times that a listener's certificate had changed, by outcome."),
 ];
 
 /// From the quick get out of memory to the list that takes upstream a minute.

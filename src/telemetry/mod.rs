@@ -12,7 +12,9 @@ mod request_metrics;
 
 pub use access_log::{AccessRecord, Outcome, access_log};
 pub use cache_metrics::CacheMetrics;
-pub use connection_metrics::{ConnectionError, ConnectionGuard, connection_accepted, connection_failed};
+pub use connection_metrics::{
+    ConnectionError, ConnectionGuard, certificate_reloaded, connection_accepted, connection_failed,
+};
 pub use logging::{LogFormat, LoggingAlreadySet, init_logging};
 pub use metrics::{ALL as METRICS, Exposition, InstallError, Kind, Metric, install, limit_reached};
 pub use request_metrics::RequestMetrics;

@@ -1,0 +1,182 @@
+//! The certificate of a listener: loaded at the start, replaced when its files change.
+
+use std::{
+    error::Error,
+    io,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::config::{TlsFiles, TlsPem};
+use crate::telemetry;
+
+/// Why a certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("cannot read the certificate")]
+    Read(#[source] io::Error),
+    #[error("no PEM certificate in {file}")]
+    Certificate { file: String, source: pem::Error },
+    #[error("no PEM private key in {file}")]
+    Key { file: String, source: pem::Error },
+    #[error("the certificate and its key cannot be used together")]
+    Pair(#[source] rustls::Error),
+    #[error("no TLS version is left")]
+    Versions(#[source] rustls::Error),
+}
+
+/// TLS of one listener.
+#[derive(Debug)]
+pub(super) struct Tls {
+    config: Arc<ServerConfig>,
+    current: Arc<Current>,
+    files: TlsFiles,
+    seen: TlsPem,
+}
+
+/// How often the files are looked at: much more often than certificates are replaced, hours before they expire.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Tls {
+    pub(super) async fn load(files: &TlsFiles) -> Result<Self, TlsError> {
+        let seen = files.read().await.map_err(TlsError::Read)?;
+        let current = Arc::new(Current(RwLock::new(certified(files, &seen)?)));
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Versions)?
+            .with_no_client_auth()
+            .with_cert_resolver(current.clone());
+        config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { config: Arc::new(config), current, files: files.clone(), seen })
+    }
+
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.clone())
+    }
+
+    /// Follows the files. Runs until it is dropped.
+    pub(super) async fn reload(mut self) {
+        loop {
+            tokio::time::sleep(RELOAD_INTERVAL).await;
+            self.reload_once().await;
+        }
+    }
+
+    /// Files that cannot be used leave the certificate as it was; they are looked at again when they have changed.
+    async fn reload_once(&mut self) {
+        let read = self.files.read().await.map_err(TlsError::Read);
+        let replaced = match read {
+            Ok(pem) if pem == self.seen => return,
+            Ok(pem) => {
+                let certified = certified(&self.files, &pem);
+                self.seen = pem;
+                certified.map(|certified| self.current.replace(certified))
+            }
+            Err(error) => Err(error),
+        };
+        let file = self.files.cert_file.display();
+        telemetry::certificate_reloaded(replaced.is_ok());
+        match replaced {
+            Ok(()) => tracing::info!(%file, "certificate replaced"),
+            Err(error) => tracing::warn!(%file, error = &error as &dyn Error, "certificate not replaced"),
+        }
+    }
+}
+
+/// ALPN's name of HTTP/2.
+pub(super) const ALPN_HTTP2: &[u8] = b"h2";
+
+fn certified(files: &TlsFiles, pem: &TlsPem) -> Result<Arc<CertifiedKey>, TlsError> {
+    let no_certificate = |source| TlsError::Certificate { file: files.cert_file.display().to_string(), source };
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem.cert).collect::<Result<_, _>>().map_err(no_certificate)?;
+    if chain.is_empty() {
+        return Err(no_certificate(pem::Error::NoItemsFound));
+    }
+    let key = PrivateKeyDer::from_pem_slice(&pem.key)
+        .map_err(|source| TlsError::Key { file: files.key_file.display().to_string(), source })?;
+    CertifiedKey::from_der(chain, key, &ring::default_provider()).map(Arc::new).map_err(TlsError::Pair)
+}
+
+/// The certificate that handshakes get from now on.
+#[derive(Debug)]
+struct Current(RwLock<Arc<CertifiedKey>>);
+
+impl Current {
+    fn replace(&self, certified: Arc<CertifiedKey>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = certified;
+    }
+}
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use std::{fs, path::Path};
+
+    /// Writes a certificate for `localhost` of its own authority; returns it.
+    pub(in crate::listener) fn write_certificate(folder: &Path) -> (TlsFiles, CertificateDer<'static>) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let files = TlsFiles { cert_file: folder.join("tls.crt"), key_file: folder.join("tls.key") };
+        fs::write(&files.cert_file, made.cert.pem()).unwrap();
+        fs::write(&files.key_file, made.signing_key.serialize_pem()).unwrap();
+        (files, made.cert.der().clone())
+    }
+
+    fn shown(tls: &Tls) -> CertificateDer<'static> {
+        tls.current.0.read().unwrap().cert[0].clone()
+    }
+
+    #[tokio::test]
+    async fn a_certificate_is_replaced_when_both_files_fit() {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, first) = write_certificate(folder.path());
+        let mut tls = Tls::load(&files).await.unwrap();
+        assert_eq!(shown(&tls), first);
+        let old_key = fs::read(&files.key_file).unwrap();
+        let (_, second) = write_certificate(folder.path());
+        let new_key = fs::read(&files.key_file).unwrap();
+        fs::write(&files.key_file, old_key).unwrap();
+        tls.reload_once().await;
+        assert_eq!(shown(&tls), first);
+        fs::write(&files.key_file, new_key).unwrap();
+        tls.reload_once().await;
+        assert_eq!(shown(&tls), second);
+        fs::remove_file(&files.cert_file).unwrap();
+        tls.reload_once().await;
+        assert_eq!(shown(&tls), second);
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_the_files_is_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, _) = write_certificate(folder.path());
+        let pem = files.read().await.unwrap();
+        let pair = |cert: &[u8], key: &[u8]| {
+            certified(&files, &TlsPem { cert: cert.to_vec(), key: key.to_vec() }).map(|_| ()).unwrap_err()
+        };
+        assert!(matches!(pair(b"", &pem.key), TlsError::Certificate { .. }));
+        assert!(matches!(pair(&pem.cert, b"x"), TlsError::Key { .. }));
+        let (_, _) = write_certificate(folder.path());
+        let other = files.read().await.unwrap();
+        assert!(matches!(pair(&pem.cert, &other.key), TlsError::Pair(_)));
+        fs::remove_file(&files.key_file).unwrap();
+        assert!(matches!(Tls::load(&files).await.unwrap_err(), TlsError::Read(_)));
+    }
+}
