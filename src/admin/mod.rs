@@ -1,1 +1,211 @@
 //! The operator's port: livez, readyz, metrics.
+//!
+//! Invariant: it shows what the gateway is, and changes nothing. Health is worded as Kubernetes words it, so that
+//! people and tools find what they know.
+
+use std::{fmt, fmt::Write, sync::Arc};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
+
+use crate::lifecycle::Tasks;
+use crate::listener::{self, Bound, Connection, Handler};
+use crate::telemetry::Exposition;
+
+/// One line of readyz: a cache, or whatever else has to be ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// `cache/pods.v1`.
+    pub name: String,
+    pub ready: bool,
+    /// The gateway is ready only if this is. A cache that fills while requests are forwarded is not required.
+    pub required: bool,
+}
+
+/// What the operator's port shows. Cheap to clone.
+#[derive(Clone)]
+pub struct Admin {
+    exposition: Exposition,
+    checks: Arc<dyn Fn() -> Vec<Check> + Send + Sync>,
+    draining: CancellationToken,
+}
+
+/// Scrapers and probes of one machine or cluster: a few of each.
+const CONNECTIONS_MAX: usize = 100;
+
+impl Admin {
+    /// `checks` is asked at each request for readyz, and must not block; from `draining` on, the gateway is not ready.
+    pub fn new(
+        exposition: Exposition,
+        checks: impl Fn() -> Vec<Check> + Send + Sync + 'static,
+        draining: CancellationToken,
+    ) -> Self {
+        Self { exposition, checks: Arc::new(checks), draining }
+    }
+
+    /// Starts to serve, and to keep the metrics' memory bounded. Ends with the drain of `tasks`: give tasks of their
+    /// own that are drained last, and metrics can be scraped until the end.
+    pub fn serve(&self, bound: Bound, tasks: &Tasks) {
+        let (upkeep, draining) = (self.exposition.clone().upkeep(), tasks.token().clone());
+        tasks.spawn("metrics upkeep", async move {
+            tokio::select! {
+                () = draining.cancelled() => {}
+                () = upkeep => {}
+            }
+        });
+        listener::serve(vec![bound], CONNECTIONS_MAX, self, tasks);
+    }
+
+    fn respond(&self, method: &Method, path: &str, query: Option<&str>) -> Response<Full<Bytes>> {
+        if method != Method::GET && method != Method::HEAD {
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".to_owned());
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        let verbose = query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("verbose")));
+        match path {
+            "/livez" => health("livez", &[ping()], verbose),
+            "/readyz" => health("readyz", &self.readiness(), verbose),
+            "/metrics" => metrics(&self.exposition),
+            _ => text(StatusCode::NOT_FOUND, "paths are /livez, /readyz and /metrics\n".to_owned()),
+        }
+    }
+
+    fn readiness(&self) -> Vec<Check> {
+        let shutdown = Check { name: "shutdown".to_owned(), ready: !self.draining.is_cancelled(), required: true };
+        let mut checks = vec![ping(), shutdown];
+        checks.extend((self.checks)());
+        checks
+    }
+}
+
+impl Handler for Admin {
+    type Body = Full<Bytes>;
+
+    async fn handle(&self, request: Request<Incoming>, _: &Connection) -> Response<Self::Body> {
+        self.respond(request.method(), request.uri().path(), request.uri().query())
+    }
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Admin").field("draining", &self.draining.is_cancelled()).finish_non_exhaustive()
+    }
+}
+
+/// That an answer comes at all.
+fn ping() -> Check {
+    Check { name: "ping".to_owned(), ready: true, required: true }
+}
+
+/// `ok`, or one line a check if that was asked for or one of them fails.
+fn health(endpoint: &str, checks: &[Check], verbose: bool) -> Response<Full<Bytes>> {
+    let passed = checks.iter().all(|check| check.ready || !check.required);
+    if passed && !verbose {
+        return text(StatusCode::OK, "ok".to_owned());
+    }
+    let mut lines = String::new();
+    for Check { name, ready, required } in checks {
+        let written = match (ready, required) {
+            (true, _) => writeln!(lines, "[+]{name} ok"),
+            (false, false) => writeln!(lines, "[+]{name} not ready: requests are forwarded"),
+            (false, true) => writeln!(lines, "[-]{name} failed: not ready"),
+        };
+        written.expect("a string takes everything");
+    }
+    lines.push_str(endpoint);
+    lines.push_str(if passed { " check passed\n" } else { " check failed\n" });
+    text(if passed { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR }, lines)
+}
+
+fn metrics(exposition: &Exposition) -> Response<Full<Bytes>> {
+    let mut response = text(StatusCode::OK, exposition.render());
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(Exposition::CONTENT_TYPE));
+    response
+}
+
+fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+
+    use crate::telemetry;
+
+    fn admin(checks: Vec<Check>) -> Admin {
+        Admin::new(telemetry::install().unwrap(), move || checks.clone(), CancellationToken::new())
+    }
+
+    fn check(name: &str, ready: bool, required: bool) -> Check {
+        Check { name: name.to_owned(), ready, required }
+    }
+
+    async fn get(admin: &Admin, path: &str) -> (u16, String) {
+        let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+        let response = admin.respond(&Method::GET, path, query);
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn health_is_worded_as_kubernetes_words_it() {
+        let healthy = admin(vec![check("cache/pods.v1", true, true), check("cache/nodes.v1", false, false)]);
+        assert_eq!(get(&healthy, "/livez").await, (200, "ok".to_owned()));
+        assert_eq!(get(&healthy, "/livez?verbose").await, (200, "[+]ping ok\nlivez check passed\n".to_owned()));
+        assert_eq!(get(&healthy, "/readyz").await, (200, "ok".to_owned()));
+        let lines = "[+]ping ok\n[+]shutdown ok\n[+]cache/pods.v1 ok\n\
+            [+]cache/nodes.v1 not ready: requests are forwarded\nreadyz check passed\n";
+        assert_eq!(get(&healthy, "/readyz?verbose").await, (200, lines.to_owned()));
+        assert_eq!(get(&healthy, "/readyz?timeout=1s&verbose=true").await, (200, lines.to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_required_cache_that_is_not_ready_fails_readyz_alone() {
+        let filling = admin(vec![check("cache/pods.v1", false, true)]);
+        let lines = "[+]ping ok\n[+]shutdown ok\n[-]cache/pods.v1 failed: not ready\nreadyz check failed\n";
+        assert_eq!(get(&filling, "/readyz").await, (500, lines.to_owned()));
+        assert_eq!(get(&filling, "/livez").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_drains_is_alive_and_not_ready() {
+        let admin = admin(Vec::new());
+        admin.draining.cancel();
+        assert_eq!(get(&admin, "/livez").await.0, 200);
+        let (status, lines) = get(&admin, "/readyz").await;
+        assert_eq!(status, 500);
+        assert!(lines.contains("[-]shutdown failed"), "{lines}");
+    }
+
+    #[tokio::test]
+    async fn metrics_are_in_prometheus_text_format() {
+        let admin = admin(Vec::new());
+        let response = admin.respond(&Method::GET, "/metrics", None);
+        assert_eq!(response.headers()[header::CONTENT_TYPE], Exposition::CONTENT_TYPE);
+        assert!(get(&admin, "/metrics").await.1.contains("# TYPE kube_fanout_build_info gauge"));
+    }
+
+    #[tokio::test]
+    async fn anything_else_is_refused() {
+        let admin = admin(Vec::new());
+        assert_eq!(get(&admin, "/").await.0, 404);
+        let response = admin.respond(&Method::POST, "/livez", None);
+        assert_eq!(
+            (response.status(), &response.headers()[header::ALLOW]),
+            (StatusCode::METHOD_NOT_ALLOWED, &HeaderValue::from_static("GET, HEAD"))
+        );
+    }
+}
