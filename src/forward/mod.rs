@@ -1,1 +1,89 @@
 //! Answers from upstream: the request goes through as it came.
+//!
+//! Method, path, query, body, trailers, status and all headers that are not of one connection pass unchanged, in both
+//! directions as they arrive. When the client goes, its request is cancelled: whoever drops the future or the body of the
+//! answer ends the request upstream. Nothing is answered here: an error says why there is no answer, and the gateway
+//! words it.
+
+mod error;
+mod headers;
+#[cfg(test)]
+mod tests;
+mod tunnel;
+
+use std::net::IpAddr;
+
+use http::{Method, Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
+
+use crate::lifecycle::Tasks;
+use crate::upstream::{RequestBody, ResponseBody, Upstream};
+
+pub use error::ForwardError;
+pub use headers::is_upgrade;
+
+/// Forwards requests with the gateway's own credentials (`trusted` mode). Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Forward {
+    upstream: Upstream,
+    tasks: Tasks,
+}
+
+impl Forward {
+    /// `tasks` runs the tunnels of upgraded requests.
+    pub fn new(upstream: Upstream, tasks: Tasks) -> Self {
+        Self { upstream, tasks }
+    }
+
+    /// Upstream's answer. `client` is the address of the client, if it has one: it goes into X-Forwarded-For.
+    ///
+    /// The client's Authorization and X-Remote-* are dropped, Impersonate-* passes.
+    ///
+    /// # Errors
+    /// Upstream gave no answer, or the request is none that may be forwarded.
+    pub async fn send(
+        &self,
+        mut request: Request<Incoming>,
+        client: Option<IpAddr>,
+    ) -> Result<Response<ResponseBody>, ForwardError> {
+        if request.method() == Method::CONNECT {
+            return Err(ForwardError::Connect);
+        }
+        if self.upstream.impersonates() && headers::impersonates(request.headers()) {
+            return Err(ForwardError::Impersonation);
+        }
+        let upgrade = is_upgrade(&request);
+        headers::for_upstream(request.headers_mut(), client, upgrade)?;
+        if upgrade {
+            return self.upgrade(request).await;
+        }
+        let request = request.map(RequestBody::from_client);
+        let answer = self.upstream.send_forwarded(request).await.map_err(ForwardError::NoAnswer)?;
+        relayed(answer)
+    }
+
+    /// A granted upgrade becomes a tunnel; anything else is an answer like others.
+    async fn upgrade(&self, mut request: Request<Incoming>) -> Result<Response<ResponseBody>, ForwardError> {
+        let client = hyper::upgrade::on(&mut request);
+        let request = request.map(RequestBody::from_client);
+        let mut answer = self.upstream.send_http1(request).await.map_err(ForwardError::NoAnswer)?;
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return relayed(answer);
+        }
+        let upstream = hyper::upgrade::on(&mut answer);
+        let slot = answer.body_mut().take_slot();
+        self.tasks.spawn("tunnel", tunnel::join(client, upstream, slot));
+        headers::for_client(answer.headers_mut(), true);
+        Ok(answer)
+    }
+}
+
+fn relayed(mut answer: Response<ResponseBody>) -> Result<Response<ResponseBody>, ForwardError> {
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(ForwardError::UnaskedUpgrade);
+    }
+    headers::for_client(answer.headers_mut(), false);
+    // The version is the connection's, not the answer's.
+    *answer.version_mut() = Version::HTTP_11;
+    Ok(answer)
+}

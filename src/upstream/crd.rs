@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::apimachinery::GroupResource;
+use crate::apimachinery::{GroupResource, SelectableField};
 
 use super::{FetchError, Upstream};
 
@@ -32,14 +32,13 @@ struct JsonPath {
 }
 
 impl Crd {
-    /// The `selectableFields` of a version as their JSON paths (`.spec.color`); metadata is not among them.
-    pub fn selectable_paths(&self, version: &str) -> impl Iterator<Item = &str> {
+    /// The `selectableFields` of a version, apart from those of the metadata that every custom resource has.
+    ///
+    /// A field at a path that is more than names between dots is left out: selectors that name it are forwarded.
+    pub fn selectable_fields(&self, version: &str) -> Vec<SelectableField> {
         let version = self.versions.iter().find(|candidate| &*candidate.name == version);
-        version
-            .and_then(|version| version.selectable_fields.as_deref())
-            .unwrap_or_default()
-            .iter()
-            .map(|f| &*f.json_path)
+        let fields = version.and_then(|version| version.selectable_fields.as_deref()).unwrap_or_default();
+        fields.iter().filter_map(|field| SelectableField::custom(&field.json_path)).collect()
     }
 
     fn parse(document: &[u8]) -> Result<Self, serde_json::Error> {
@@ -98,8 +97,8 @@ mod tests {
     fn a_recorded_definition_is_read() {
         let crd = Crd::parse(widgets().as_bytes()).unwrap();
         assert_eq!((&*crd.uid, crd.generation), ("c7a71ef4-d716-43a0-8e9b-f1055fb2c4de", 1));
-        assert_eq!(crd.selectable_paths("v1").collect::<Vec<_>>(), [".spec.color"]);
-        assert_eq!(crd.selectable_paths("v2").count(), 0);
+        assert_eq!(crd.selectable_fields("v1"), [SelectableField::custom(".spec.color").unwrap()]);
+        assert!(crd.selectable_fields("v2").is_empty());
     }
 
     #[tokio::test]

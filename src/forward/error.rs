@@ -1,0 +1,51 @@
+//! Why a request could not be forwarded. An answer of upstream is never an error, whatever its status.
+
+use http::HeaderName;
+
+use crate::upstream::{Fault, Retry, SendError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    #[error("CONNECT is not for API servers")]
+    Connect,
+    /// Taking it away would make the request somebody else's.
+    #[error("{0} says who asks and cannot be named in Connection")]
+    IdentityHeader(HeaderName),
+    /// Upstream would mix both identities.
+    #[error("the gateway's own credentials impersonate already")]
+    Impersonation,
+    #[error("the API server switched protocols without being asked")]
+    UnaskedUpgrade,
+    #[error("the API server gave no answer")]
+    NoAnswer(#[source] SendError),
+}
+
+impl ForwardError {
+    /// Whose fault it is.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Connect | Self::IdentityHeader(_) | Self::Impersonation => Fault::Client,
+            Self::UnaskedUpgrade => Fault::Upstream,
+            Self::NoAnswer(error) => error.fault(),
+        }
+    }
+
+    /// Whether asking again may help.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Connect | Self::IdentityHeader(_) | Self::Impersonation | Self::UnaskedUpgrade => Retry::Never,
+            Self::NoAnswer(error) => error.retry(),
+        }
+    }
+
+    /// The word for logs and metric labels.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Connect => "connect_method",
+            Self::IdentityHeader(_) => "identity_header",
+            Self::Impersonation => "impersonation",
+            Self::UnaskedUpgrade => "unasked_upgrade",
+            Self::NoAnswer(error) => error.as_str(),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Which headers pass. Pure.
+//!
+//! What concerns one connection only ends here (RFC 9110, 7.6.1), and so do the client's credentials; everything else
+//! passes in both directions as it is, values of one name in their order.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Version, header};
+
+use super::ForwardError;
+
+/// `Trailer` is not among them: it announces what passes too, and hyper sends no trailers over HTTP/1.1 without it.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+/// Only ever part of an upgrade of the connection to HTTP/2 itself, which is not passed on.
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// A bearer token in place of a WebSocket's subprotocol (read-path 8.1).
+const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+const IMPERSONATE: &str = "impersonate-";
+/// Names of a front proxy's user, groups and extra values; nobody's but a front proxy's.
+const REMOTE: &str = "x-remote-";
+
+/// Whether a client asks to switch to another protocol than HTTP, which must go upstream over HTTP/1.1.
+pub fn is_upgrade<B>(request: &Request<B>) -> bool {
+    let asks = tokens(request.headers(), &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
+    let elsewhere = tokens(request.headers(), &header::UPGRADE).any(|token| !token.eq_ignore_ascii_case("h2c"));
+    request.version() == Version::HTTP_11 && asks && elsewhere
+}
+
+/// Whether a request acts as somebody else.
+pub(super) fn impersonates(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| name.as_str().starts_with(IMPERSONATE))
+}
+
+/// A client's headers become those of the request to upstream.
+pub(super) fn for_upstream(headers: &mut HeaderMap, client: Option<IpAddr>, upgrade: bool) -> Result<(), ForwardError> {
+    let takes_trailers = tokens(headers, &header::TE).any(|token| token.eq_ignore_ascii_case("trailers"));
+    if let Some(identity) = named_in_connection(headers).into_iter().find(|name| name.as_str().starts_with(IMPERSONATE))
+    {
+        return Err(ForwardError::IdentityHeader(identity));
+    }
+    end_hop(headers, upgrade);
+    headers.remove(HTTP2_SETTINGS);
+    if takes_trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    drop_credentials(headers);
+    if let Some(client) = client {
+        append_client(headers, client);
+    }
+    Ok(())
+}
+
+/// Upstream's headers become those of the answer to the client.
+pub(super) fn for_client(headers: &mut HeaderMap, upgraded: bool) {
+    end_hop(headers, upgraded);
+}
+
+/// Removes what is for this connection only. An upgrade is asked for, or granted, anew.
+fn end_hop(headers: &mut HeaderMap, upgrade: bool) {
+    let protocols: Vec<_> = headers.get_all(header::UPGRADE).iter().cloned().collect();
+    for name in named_in_connection(headers).iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+    if upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        for protocol in protocols {
+            headers.append(header::UPGRADE, protocol);
+        }
+    }
+}
+
+/// What the client says of who it is. The gateway's credentials take its place.
+fn drop_credentials(headers: &mut HeaderMap) {
+    headers.remove(header::AUTHORIZATION);
+    let remote: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(REMOTE)).cloned().collect();
+    for name in remote {
+        headers.remove(name);
+    }
+    let has_token = tokens(headers, &header::SEC_WEBSOCKET_PROTOCOL).any(|token| token.starts_with(TOKEN_PROTOCOL));
+    if !has_token {
+        return;
+    }
+    let others: Vec<_> = tokens(headers, &header::SEC_WEBSOCKET_PROTOCOL)
+        .filter(|token| !token.starts_with(TOKEN_PROTOCOL))
+        .map(str::to_owned)
+        .collect();
+    headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+    if let Ok(value) = HeaderValue::from_str(&others.join(", "))
+        && !value.is_empty()
+    {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, value);
+    }
+}
+
+/// The client's address goes behind those that proxies before it have left, as one value.
+fn append_client(headers: &mut HeaderMap, client: IpAddr) {
+    let client = client.to_canonical().to_string();
+    let prior: Vec<_> = headers.get_all(&FORWARDED_FOR).iter().map(HeaderValue::as_bytes).collect();
+    let joined = [prior.as_slice(), &[client.as_bytes()]].concat().join(&b", "[..]);
+    let value = HeaderValue::from_bytes(&joined).expect("values joined by a comma are a value");
+    headers.insert(FORWARDED_FOR, value);
+}
+
+fn named_in_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    tokens(headers, &header::CONNECTION).filter_map(|token| token.parse().ok()).collect()
+}
+
+/// The comma-separated words in all values of one name. Values that are no text have none.
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim).filter(|token| !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn lines(headers: &HeaderMap) -> Vec<String> {
+        let mut lines: Vec<_> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        lines.sort_by(|a, b| a.split(':').next().cmp(&b.split(':').next()));
+        lines
+    }
+
+    fn to_upstream(given: &[(&'static str, &'static str)]) -> Vec<String> {
+        let mut headers = headers(given);
+        for_upstream(&mut headers, None, false).unwrap();
+        lines(&headers)
+    }
+
+    #[test]
+    fn what_concerns_the_connection_ends_here() {
+        let kept = to_upstream(&[
+            ("connection", "keep-alive, X-Mine"),
+            ("connection", "x-other"),
+            ("x-mine", "1"),
+            ("x-other", "2"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-authorization", "Basic x"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("http2-settings", "AAMAAABk"),
+            ("te", "gzip, Trailers"),
+            ("accept", "application/json"),
+        ]);
+        assert_eq!(kept, ["accept: application/json", "te: trailers"]);
+        assert_eq!(to_upstream(&[("te", "gzip")]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn everything_else_passes_in_order() {
+        let given = [
+            ("accept", "b"),
+            ("accept", "a"),
+            ("audit-id", "x"),
+            ("content-length", "5"),
+            ("impersonate-group", "g2"),
+            ("impersonate-group", "g1"),
+            ("impersonate-user", "u"),
+            ("trailer", "x-sum"),
+            ("user-agent", "kubectl"),
+        ];
+        let expected: Vec<_> = given.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        assert_eq!(to_upstream(&given), expected);
+    }
+
+    #[test]
+    fn credentials_of_the_client_are_dropped() {
+        let kept = to_upstream(&[
+            ("authorization", "Bearer t"),
+            ("x-remote-user", "admin"),
+            ("x-remote-group", "system:masters"),
+            ("x-remote-extra-scopes", "s"),
+            ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.dG9r, v5.channel.k8s.io"),
+            ("sec-websocket-protocol", "v4.channel.k8s.io"),
+        ]);
+        assert_eq!(kept, ["sec-websocket-protocol: v5.channel.k8s.io, v4.channel.k8s.io"]);
+        let alone = [("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.dG9r")];
+        assert_eq!(to_upstream(&alone), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_request_cannot_shed_its_impersonation() {
+        let mut headers = headers(&[("connection", "close, Impersonate-User"), ("impersonate-user", "u")]);
+        let error = for_upstream(&mut headers, None, false).unwrap_err();
+        assert!(matches!(error, ForwardError::IdentityHeader(_)), "{error:?}");
+    }
+
+    #[test]
+    fn the_address_of_the_client_comes_last() {
+        let mut headers = headers(&[("x-forwarded-for", "10.0.0.1, 10.0.0.2"), ("x-forwarded-for", "10.0.0.3")]);
+        for_upstream(&mut headers, Some("::ffff:127.0.0.1".parse().unwrap()), false).unwrap();
+        assert_eq!(lines(&headers), ["x-forwarded-for: 10.0.0.1, 10.0.0.2, 10.0.0.3, 127.0.0.1"]);
+    }
+
+    #[test]
+    fn an_upgrade_is_asked_for_anew() {
+        let mut headers = headers(&[
+            ("connection", "keep-alive, Upgrade"),
+            ("upgrade", "SPDY/3.1"),
+            ("x-stream-protocol-version", "v4.channel.k8s.io"),
+            ("x-stream-protocol-version", "v3.channel.k8s.io"),
+        ]);
+        for_upstream(&mut headers, None, true).unwrap();
+        let expected = [
+            "connection: Upgrade",
+            "upgrade: SPDY/3.1",
+            "x-stream-protocol-version: v4.channel.k8s.io",
+            "x-stream-protocol-version: v3.channel.k8s.io",
+        ];
+        assert_eq!(lines(&headers), expected);
+    }
+
+    #[test]
+    fn only_http1_switches_to_what_is_not_http() {
+        let request = |version, connection: &'static str, upgrade: &'static str| {
+            let request = Request::builder().version(version).header("connection", connection);
+            is_upgrade(&request.header("upgrade", upgrade).body(()).unwrap())
+        };
+        assert!(request(Version::HTTP_11, "keep-alive, upgrade", "websocket"));
+        assert!(!request(Version::HTTP_11, "Upgrade, HTTP2-Settings", "h2c"));
+        assert!(!request(Version::HTTP_11, "keep-alive", "websocket"));
+        assert!(!request(Version::HTTP_2, "upgrade", "websocket"));
+    }
+}
