@@ -89,18 +89,20 @@ impl fmt::Debug for Tasks {
     }
 }
 
-/// Ends when the process is asked to stop: SIGTERM, or SIGINT from a terminal.
+/// A future that ends when the process is asked to stop: SIGTERM, or SIGINT from a terminal. From this call on, these
+/// signals no longer end the process by themselves.
 ///
 /// # Errors
 /// The signal handlers cannot be installed.
-pub async fn shutdown_signal() -> io::Result<()> {
+pub fn shutdown_signal() -> io::Result<impl Future<Output = ()> + Send> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 /// The tasks that run now.

@@ -31,6 +31,17 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(sum)
 }
 
+/// The shortest text that [`duration`] takes for whole milliseconds: `10s`, `7h`.
+pub(super) fn duration_text(duration: Duration) -> String {
+    let milliseconds = duration.as_millis();
+    let units = [("h", 60 * 60 * 1_000), ("m", 60 * 1_000), ("s", 1_000)];
+    match units.iter().find(|(_, unit)| milliseconds.is_multiple_of(*unit)) {
+        _ if milliseconds == 0 => "0".to_owned(),
+        Some((name, unit)) => format!("{}{name}", milliseconds / unit),
+        None => format!("{milliseconds}ms"),
+    }
+}
+
 /// A number with a binary unit, or none for bytes.
 pub(super) fn size(text: &str) -> Option<u64> {
     let (number, unit) = leading_number(text)?;
@@ -75,6 +86,13 @@ mod tests {
         ];
         for (text, milliseconds) in cases {
             assert_eq!(duration(text), milliseconds.map(Duration::from_millis), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_written_as_they_are_read() {
+        for text in ["0", "100ms", "1s", "90s", "10m", "168h"] {
+            assert_eq!(duration_text(duration(text).unwrap()), text);
         }
     }
 

@@ -278,7 +278,8 @@ impl Check {
         default: Duration,
         range: &RangeInclusive<Duration>,
     ) -> Duration {
-        let allowed = format!("{}, from {:?} to {:?}", quantity::DURATION, range.start(), range.end());
+        let [from, to] = [range.start(), range.end()].map(|bound| quantity::duration_text(*bound));
+        let allowed = format!("{}, from {from} to {to}", quantity::DURATION);
         let parse = |text: &str| quantity::duration(text).filter(|duration| range.contains(duration));
         self.parsed(field, raw, default, &allowed, parse)
     }
