@@ -24,6 +24,7 @@ use hyper_util::{
     rt::TokioIo,
 };
 use kube_client::{Config, client::ConfigExt};
+use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::net::TcpStream;
 use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
@@ -53,8 +54,8 @@ pub(super) struct Connector {
 }
 
 /// The stream below TLS: to upstream itself or through a proxy, which may ask for TLS of its own.
-type DialedStream = MaybeHttpsStream<TokioIo<TcpStream>>;
-type Dial = BoxCloneSyncService<Uri, DialedStream, BoxError>;
+pub(super) type DialedStream = MaybeHttpsStream<TokioIo<TcpStream>>;
+pub(super) type Dial = BoxCloneSyncService<Uri, DialedStream, BoxError>;
 
 /// A connection to upstream that remembers whether it was ever answered on.
 pub(super) struct UpstreamStream {
@@ -72,19 +73,22 @@ pub(super) struct ConnectionUse(Arc<AtomicBool>);
 pub(super) struct ConnectTimedOut(pub(super) Duration);
 
 impl Connector {
-    pub(super) fn new(config: &Config, protocols: Protocols) -> Result<Self, BuildError> {
-        let tls = config.rustls_client_config().map_err(|error| BuildError::Tls(Box::new(error)))?;
+    /// `server_name` is what upstream's certificate is checked against, if not the host that is dialled.
+    pub(super) fn new(
+        dial: Dial,
+        tls: ClientConfig,
+        server_name: Option<ServerName<'static>>,
+        protocols: Protocols,
+    ) -> Self {
         let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-        if let Some(name) = &config.tls_server_name {
-            let parsed = name.clone().try_into().map_err(|_| BuildError::ServerName(name.clone()))?;
-            builder = builder.with_server_name_resolver(FixedServerNameResolver::new(parsed));
+        if let Some(name) = server_name {
+            builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
         }
-        let dial = dial(config)?;
         let secured = match protocols {
             Protocols::Any => builder.enable_all_versions().wrap_connector(dial),
             Protocols::Http1 => builder.enable_http1().wrap_connector(dial),
         };
-        Ok(Self { secured })
+        Self { secured }
     }
 }
 
@@ -109,7 +113,7 @@ impl Service<Uri> for Connector {
 }
 
 /// The way to upstream below TLS, with the same proxies as kube-client takes.
-fn dial(config: &Config) -> Result<Dial, BuildError> {
+pub(super) fn dial(config: &Config) -> Result<Dial, BuildError> {
     let Some(proxy) = &config.proxy_url else {
         return Ok(boxed(tcp().map_response(MaybeHttpsStream::Http)));
     };

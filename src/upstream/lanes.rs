@@ -7,25 +7,18 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use http::{Request, Response};
-use hyper::body::Incoming;
 use hyper_util::{
     client::legacy::Client,
     rt::{TokioExecutor, TokioTimer},
 };
-use kube_client::{Config, client::ConfigExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tower::{
-    ServiceExt,
-    util::{BoxCloneSyncService, option_layer},
-};
 
 use crate::telemetry::limit_reached;
 
 use super::{
     RequestBody,
+    access::{Access, Transport},
     connector::{Connector, Protocols},
-    error::{BoxError, BuildError},
 };
 
 /// Requests at once on one connection: what an HTTP/2 server must be expected to allow (RFC 9113, 6.5.2).
@@ -64,9 +57,6 @@ pub(super) struct LaneGroup {
     pub(super) limit: &'static str,
 }
 
-/// Makes one request with the gateway's credentials.
-pub(super) type Transport = BoxCloneSyncService<Request<RequestBody>, Response<Incoming>, BoxError>;
-
 struct Lane {
     transport: Transport,
     places: Arc<Semaphore>,
@@ -86,13 +76,13 @@ impl Windows {
 }
 
 impl Lanes {
-    pub(super) fn new(config: &Config, group: LaneGroup) -> Result<Self, BuildError> {
-        let connector = Connector::new(config, group.protocols)?;
-        let lanes = (0..group.count).map(|_| {
-            let transport = transport(config, client(connector.clone(), group.windows))?;
-            Ok(Lane { transport, places: Arc::new(Semaphore::new(LANE_REQUESTS_MAX as usize)) })
+    pub(super) fn new(access: &Access, group: LaneGroup) -> Self {
+        let connector = access.connector(group.protocols);
+        let lanes = (0..group.count).map(|_| Lane {
+            transport: access.transport(client(connector.clone(), group.windows)),
+            places: Arc::new(Semaphore::new(LANE_REQUESTS_MAX as usize)),
         });
-        Ok(Self { lanes: lanes.collect::<Result<_, BuildError>>()?, limit: group.limit })
+        Self { lanes: lanes.collect(), limit: group.limit }
     }
 
     /// A place on the first connection that has one; `None` when all are full.
@@ -122,18 +112,6 @@ fn client(connector: Connector, windows: Windows) -> Client<Connector, RequestBo
         // Only for requests of which nothing was sent: safe for writes too.
         .retry_canceled_requests(true)
         .build(connector)
-}
-
-/// The client with kube-client's layers for credentials and configured headers.
-fn transport(config: &Config, client: Client<Connector, RequestBody>) -> Result<Transport, BuildError> {
-    let unusable = |error| BuildError::Credentials(Box::new(error));
-    let credentials = config.auth_layer().map_err(unusable)?;
-    let headers = config.extra_headers_layer().map_err(unusable)?;
-    let stack = tower::ServiceBuilder::new()
-        .layer(option_layer(credentials))
-        .layer(headers)
-        .service(client.map_err(BoxError::from));
-    Ok(BoxCloneSyncService::new(stack.map_err(BoxError::from)))
 }
 
 impl fmt::Debug for Lanes {

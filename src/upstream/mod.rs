@@ -5,6 +5,7 @@
 //! plugins and proxies come from kube-client's configuration. There is no time limit on an answer: watches and logs
 //! last as long as they like; dead connections are found by pings and keep-alive.
 
+mod access;
 mod body;
 mod connector;
 mod crd;
@@ -29,8 +30,9 @@ pub use error::{BuildError, Fault, Retry, SendError};
 pub use fetch::FetchError;
 pub use lanes::Slot;
 
+use access::{Access, Transport};
 use connector::{ConnectionUse, Protocols};
-use lanes::{LaneGroup, Lanes, Transport, Windows};
+use lanes::{LaneGroup, Lanes, Windows};
 use target::{InvalidTarget, Target};
 use tower::ServiceExt;
 
@@ -60,7 +62,7 @@ struct Shared {
 }
 
 impl Upstream {
-    /// From a resolved kubeconfig or in-cluster configuration. Connects on first use.
+    /// From a resolved kubeconfig or in-cluster configuration. Runs its exec plugin, if any; connects on first use.
     pub fn new(config: &kube_client::Config) -> Result<Self, BuildError> {
         let target = Target::new(&config.cluster_url).ok_or_else(|| BuildError::Address(config.cluster_url.clone()))?;
         let identity = &config.auth_info;
@@ -68,11 +70,12 @@ impl Upstream {
             || identity.impersonate_uid.is_some()
             || identity.impersonate_groups.is_some()
             || identity.impersonate_user_extra.is_some();
+        let access = Access::new(config)?;
         let shared = Shared {
             target,
-            own: Lanes::new(config, OWN)?,
-            forwarded: Lanes::new(config, FORWARDED)?,
-            upgrades: Lanes::new(config, UPGRADES)?,
+            own: Lanes::new(&access, OWN),
+            forwarded: Lanes::new(&access, FORWARDED),
+            upgrades: Lanes::new(&access, UPGRADES),
             impersonates,
         };
         Ok(Self { shared: Arc::new(shared) })

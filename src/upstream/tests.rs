@@ -138,3 +138,52 @@ async fn requests_beyond_the_limit_are_refused_until_an_answer_is_dropped() {
     drop(slots);
     assert!(upstream.send_http1(request("GET", "/")).await.is_ok());
 }
+
+#[tokio::test]
+async fn an_exec_plugin_runs_no_more_often_for_more_connections() {
+    let server = TestServer::start(|request: Request<Incoming>| async move {
+        Response::new(full(request.headers()["authorization"].to_str().unwrap().to_owned()))
+    })
+    .await;
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().join("runs");
+    let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":
+        {"token":"made","expirationTimestamp":"2999-01-01T00:00:00Z"}}"#;
+    let script = format!("echo run >> {}; echo '{credential}'", runs.display());
+    let exec = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": ["-c", script],
+        "interactiveMode": "Never",
+    });
+    let mut config = server.config.clone();
+    config.auth_info.exec = Some(serde_json::from_value(exec).unwrap());
+    let upstream = Upstream::new(&config).unwrap();
+    assert_eq!(text(upstream.send(request("GET", "/")).await.unwrap()).await, "Bearer made");
+    assert_eq!(text(upstream.send_forwarded(request("GET", "/")).await.unwrap()).await, "Bearer made");
+    // Once for a certificate, once for a token.
+    assert_eq!(std::fs::read_to_string(runs).unwrap().lines().count(), 2);
+}
+
+#[tokio::test]
+async fn a_proxy_is_asked_for_a_tunnel_with_its_credentials() {
+    let server = TestServer::start(describe).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = server.config.clone();
+    let proxy = format!("http://me:p%40ss@{}", listener.local_addr().unwrap());
+    config.proxy_url = Some(proxy.parse().unwrap());
+    let target = config.cluster_url.authority().unwrap().to_string();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let head = read_head(&mut client).await;
+        assert!(head.starts_with(&format!("CONNECT {target} ")), "{head}");
+        assert!(head.to_lowercase().contains("proxy-authorization: basic bwu6cebzcw=="), "{head}");
+        write(&mut client, "HTTP/1.1 200 OK\r\n\r\n").await;
+        let mut upstream = tokio::net::TcpStream::connect(target).await.unwrap();
+        // Ends when the client goes, however it goes.
+        let _ended = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
+    });
+    let upstream = Upstream::new(&config).unwrap();
+    assert_eq!(text(upstream.send(request("GET", "/x")).await.unwrap()).await, "GET /x HTTP/1.1 host");
+    config.proxy_url = Some("ftp://proxy".parse().unwrap());
+    assert!(matches!(Upstream::new(&config), Err(super::BuildError::Proxy(_))));
+}
