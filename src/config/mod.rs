@@ -134,6 +134,13 @@ pub struct AdminConfig {
     pub address: Address,
 }
 
+impl AdminConfig {
+    /// The operator's port as a listener: plain HTTP wherever it is, for probes and scrapes send no credentials.
+    pub fn listener(&self) -> ListenerConfig {
+        ListenerConfig { address: self.address.clone(), tls: None }
+    }
+}
+
 /// What one gateway takes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {

@@ -1,6 +1,6 @@
 //! Where log lines go and what they look like.
 
-use std::io;
+use std::io::{self, IsTerminal};
 
 use tracing::{Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{Layer, filter::Targets, fmt, fmt::MakeWriter, layer::SubscriberExt};
@@ -32,7 +32,10 @@ where
 {
     let registry = tracing_subscriber::registry();
     match format {
-        LogFormat::Text => Box::new(registry.with(fmt::layer().with_writer(writer).with_filter(filter(level)))),
+        LogFormat::Text => {
+            let layer = fmt::layer().with_ansi(io::stderr().is_terminal());
+            Box::new(registry.with(layer.with_writer(writer).with_filter(filter(level))))
+        }
         LogFormat::Json => {
             let layer = fmt::layer().json().flatten_event(true).with_current_span(false).with_span_list(false);
             Box::new(registry.with(layer.with_writer(writer).with_filter(filter(level))))
