@@ -1,4 +1,4 @@
-//! Shutdown signal, drain and the task tracker that drain waits for.
+//! The process: its open files, its shutdown signal, its drain and the task tracker that drain waits for.
 //!
 //! Invariants: every task of the process is spawned here, so that [`Tasks::drain`] knows when all have ended and can
 //! end those that do not. A task that lives long watches [`Tasks::token`]. Tasks that are many (connections, watches)
@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::AbortHandle,
@@ -105,6 +106,17 @@ pub fn shutdown_signal() -> io::Result<impl Future<Output = ()> + Send> {
     })
 }
 
+/// Lets the process open as many files as the system allows it: a connection is one, and the usual 1,024 are kept for
+/// programs that know no more. Returns the new limit; `None` is no limit.
+///
+/// # Errors
+/// The system refuses.
+pub fn raise_open_files() -> io::Result<Option<u64>> {
+    let limits = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, maximum: limits.maximum })?;
+    Ok(limits.maximum)
+}
+
 /// The tasks that run now.
 #[derive(Default)]
 struct Running(Mutex<RunningTasks>);
@@ -181,6 +193,12 @@ mod tests {
         assert_eq!(drained, Drained::Aborted(BTreeMap::from([("deaf", 2)])));
         tasks.tracker.wait().await;
         assert!(tasks.running.lock().tasks.is_empty());
+    }
+
+    #[test]
+    fn open_files_are_raised_to_what_the_system_allows() {
+        let limit = raise_open_files().unwrap();
+        assert_eq!(getrlimit(Resource::Nofile), Rlimit { current: limit, maximum: limit });
     }
 
     #[tokio::test(start_paused = true)]

@@ -82,6 +82,10 @@ impl<H: Handler> Accept<H> {
         loop {
             match self.socket.accept().await {
                 Ok(stream) => return (stream, Open { _count: telemetry::connection_accepted(), _permit: permit }),
+                // That client's own doing; the next one need not wait for it.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
+                    telemetry::connection_failed(ConnectionError::Accept);
+                }
                 Err(error) => {
                     tracing::warn!(%error, "no connection accepted");
                     telemetry::connection_failed(ConnectionError::Accept);

@@ -92,15 +92,22 @@ impl Socket {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                // Events are small and must not wait for each other.
-                stream.set_nodelay(true)?;
-                let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_INTERVAL);
-                SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+                if let Err(error) = set_options(&stream) {
+                    // The client went already: whoever reads from the stream will see.
+                    tracing::debug!(%error, %peer, "socket options not set");
+                }
                 Ok(Stream::Tcp(stream, peer))
             }
             Self::Unix(socket) => Ok(Stream::Unix(socket.listener.accept().await?.0)),
         }
     }
+}
+
+fn set_options(stream: &TcpStream) -> io::Result<()> {
+    // Events are small and must not wait for each other.
+    stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_INTERVAL);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }
 
 /// A Unix socket, and its file: gone when nobody listens there any more.
