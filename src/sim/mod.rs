@@ -1,1 +1,94 @@
-//! An embedded API server, in memory: upstream of the demo and of the hermetic tests.
+//! An embedded Kubernetes API server, in memory: upstream of the demo and of the hermetic tests.
+//!
+//! Its reads and watches follow the same contract as the gateway's, `read-path`, but share no code with it beyond the
+//! parsing of selectors, so that a test of one against the other means something. Faults can be injected through
+//! [`Sim`], and requests are counted.
+//!
+//! It says what it is: its version is [`GIT_VERSION`]. What it does not do:
+//! * no authentication, authorization or TLS: whoever reaches the port may do everything;
+//! * JSON and small Tables only; no protobuf, YAML, PartialObjectMetadata, gzip, OpenAPI or WebSockets;
+//! * no admission, schemas or validation beyond names; few defaults; unknown fields are kept; no conversion between
+//!   versions of a custom resource, which all show the same content;
+//! * no controllers: a deployment makes no pods, nothing is scheduled, no dependents are collected. A deleted namespace
+//!   takes its objects with it at once;
+//! * no server-side apply, field ownership or dry run; strategic merge knows only lists of named objects;
+//! * no subresources but `status`, where an update changes the status alone;
+//! * one copy of the data instead of etcd and caches: reads at any version are as fresh as can be.
+
+mod body;
+mod census;
+mod continue_token;
+mod crd;
+mod definition;
+mod discovery;
+mod failure;
+mod faults;
+mod handle;
+mod history;
+mod negotiate;
+mod options;
+mod patch;
+mod path;
+mod read;
+mod reply;
+mod rest;
+mod select;
+mod server;
+mod shapes;
+mod storage;
+mod stored;
+#[cfg(test)]
+mod tests;
+mod watch;
+mod write;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+
+pub use body::{Body, Cut};
+pub use census::Counts;
+pub use faults::{Features, Refusal};
+pub use server::SimServer;
+
+use census::Census;
+use faults::Faults;
+use storage::Storage;
+
+/// What `/version` tells.
+pub const GIT_VERSION: &str = "v1.36.0+kube-fanout-sim";
+
+/// How long a read waits for a version that is not there yet.
+const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
+
+/// The embedded server. Cheap to clone; all clones are the same server.
+#[derive(Clone, Debug)]
+pub struct Sim(Arc<Simulation>);
+
+#[derive(Debug)]
+struct Simulation {
+    storage: Storage,
+    faults: Faults,
+    census: Arc<Census>,
+}
+
+/// A write from inside the process was refused; the text is the one that a client would get.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(String);
+
+impl Simulation {
+    /// Waits a while until a revision is reached. If it is not, gives the newest one.
+    async fn wait_for(&self, revision: u64) -> Result<(), u64> {
+        let mut head = self.storage.head();
+        let reached = head.wait_for(|head| *head >= revision);
+        let reached = timeout(FRESHNESS_WAIT, reached).await.is_ok_and(|reached| reached.is_ok());
+        if reached { Ok(()) } else { Err(self.storage.revision()) }
+    }
+}
+
+impl Default for Sim {
+    fn default() -> Self {
+        Self::new()
+    }
+}

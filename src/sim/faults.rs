@@ -1,0 +1,135 @@
+//! What can be made to go wrong, and what an older server lacks.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use http::StatusCode;
+
+use super::failure::Failure;
+
+/// What the server is able to do. The default is what a 1.36 server does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// `sendInitialEvents`, and the initial events' end bookmark. Without: 422 for `resourceVersionMatch` on a watch.
+    pub watch_list: bool,
+    /// Periodic and pre-deadline bookmarks.
+    pub bookmarks: bool,
+    /// Bookmarks tell the newest revision of all resources. Without: only the last change of their own resource, as
+    /// a cache that gets no progress from etcd.
+    pub progress: bool,
+    /// The documents of `apidiscovery.k8s.io/v2`. Without: only the older ones.
+    pub aggregated_discovery: bool,
+    /// `/api` and `/apis`, which a server of only custom resources lacks.
+    pub root_discovery: bool,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Self { watch_list: true, bookmarks: true, progress: true, aggregated_discovery: true, root_discovery: true }
+    }
+}
+
+impl Features {
+    /// A server from before watch-list and aggregated discovery.
+    pub fn old() -> Self {
+        Self { watch_list: false, progress: false, aggregated_discovery: false, ..Self::default() }
+    }
+}
+
+/// Requests that are answered with an error instead. `None` in a field means any.
+#[derive(Clone, Debug, Default)]
+pub struct Refusal {
+    /// `list`, `watch`, `get`, …
+    pub verb: Option<&'static str>,
+    /// `pods`, `deployments.apps`.
+    pub resource: Option<String>,
+    /// How many are refused before all is well again; `None` until [`super::Sim::accept_all`].
+    pub times: Option<u32>,
+    /// 500, 503 or 429; anything else is taken for 500.
+    pub status: u16,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Faults(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    features: Features,
+    refusals: Vec<Refusal>,
+    event_delay: Duration,
+}
+
+impl Faults {
+    pub(crate) fn features(&self) -> Features {
+        self.state().features
+    }
+
+    pub(crate) fn set_features(&self, features: Features) {
+        self.state().features = features;
+    }
+
+    pub(crate) fn event_delay(&self) -> Duration {
+        self.state().event_delay
+    }
+
+    pub(crate) fn set_event_delay(&self, delay: Duration) {
+        self.state().event_delay = delay;
+    }
+
+    pub(crate) fn refuse(&self, refusal: Refusal) {
+        self.state().refusals.push(refusal);
+    }
+
+    pub(crate) fn accept_all(&self) {
+        self.state().refusals.clear();
+    }
+
+    /// The error for this request, if it is to be refused. `verb` and `resource` are empty for other paths.
+    pub(crate) fn refused(&self, verb: &str, resource: &str) -> Option<Failure> {
+        let mut state = self.state();
+        let at = state.refusals.iter().position(|refusal| {
+            refusal.verb.is_none_or(|refused| refused == verb)
+                && refusal.resource.as_ref().is_none_or(|refused| refused == resource)
+        })?;
+        let status = state.refusals[at].status;
+        let left = state.refusals[at].times.map(|times| times.saturating_sub(1));
+        state.refusals[at].times = left;
+        if left == Some(0) {
+            state.refusals.remove(at);
+        }
+        Some(refusal(status))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn refusal(status: u16) -> Failure {
+    let retry = serde_json::json!({"retryAfterSeconds": 1});
+    match status {
+        503 => Failure::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "refused on purpose")
+            .with_details(retry),
+        429 => Failure::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", "storage is (re)initializing")
+            .with_details(retry),
+        _ => Failure::internal("refused on purpose"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_end_after_their_number() {
+        let faults = Faults::default();
+        faults.refuse(Refusal { verb: Some("list"), times: Some(2), status: 503, ..Refusal::default() });
+        let refused = |verb| faults.refused(verb, "pods").map(|failure| failure.code.as_u16());
+        assert_eq!(
+            [refused("watch"), refused("list"), refused("list"), refused("list")],
+            [None, Some(503), Some(503), None]
+        );
+    }
+}

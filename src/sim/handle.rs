@@ -1,0 +1,235 @@
+//! What tests and the demo do to the server from inside the process: data, faults, counts.
+
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, Response};
+
+use crate::apimachinery::GroupResource;
+
+use super::{
+    Body, Counts, Features, Refusal, Refused, Sim, Simulation,
+    census::{Census, Order},
+    definition::Definition,
+    failure::Failure,
+    faults::Faults,
+    history::HISTORY_CHANGES_MAX,
+    rest,
+    storage::Storage,
+    write::{self, Part, Place, Preconditions},
+};
+
+/// Namespaces that exist from the start.
+const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+impl Sim {
+    /// A server with nothing but the usual namespaces.
+    pub fn new() -> Self {
+        Self::with_history(HISTORY_CHANGES_MAX)
+    }
+
+    /// The same, keeping only so many changes of each collection.
+    pub fn with_history(changes_max: usize) -> Self {
+        let storage = Storage::new(changes_max);
+        let sim =
+            Self(Arc::new(Simulation { storage, faults: Faults::default(), census: Arc::new(Census::default()) }));
+        for name in NAMESPACES {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            sim.create(namespace).expect("no namespace exists yet");
+        }
+        sim
+    }
+
+    /// Answers one request, without a connection.
+    pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
+    {
+        rest::answer(&self.0, request).await
+    }
+
+    /// Creates an object, status included, and gives it as it is stored.
+    ///
+    /// # Errors
+    /// What a client would get: an unknown kind, a name that is taken, a namespace that does not exist.
+    pub fn create(&self, object: Value) -> Result<Value, Refused> {
+        let definition = self.definition_of(&object)?;
+        let place = Place { namespace: None, name: None };
+        let stored = write::create(&self.0.storage, &definition, place, object, Part::Whole)?;
+        Ok(stored.value(&definition.stored_api_version()))
+    }
+
+    /// Replaces an object, status included. A `resourceVersion` in it has to be the current one.
+    ///
+    /// # Errors
+    /// What a client would get.
+    pub fn update(&self, object: Value) -> Result<Value, Refused> {
+        let definition = self.definition_of(&object)?;
+        let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned);
+        let (namespace, name) = (text("namespace"), text("name"));
+        let place = Place { namespace: namespace.as_deref(), name: name.as_deref() };
+        let stored = write::modify(&self.0.storage, &definition, place, Part::Whole, |_| Ok(object))?;
+        Ok(stored.value(&definition.stored_api_version()))
+    }
+
+    /// Deletes the object with this key, `namespace/name` or the name alone. Gives its last state, under the version of
+    /// the deletion.
+    ///
+    /// # Errors
+    /// What a client would get.
+    pub fn delete(&self, resource: &GroupResource, key: &str) -> Result<Value, Refused> {
+        let definition = self.definition(resource)?;
+        let stored = write::delete(&self.0.storage, &definition, key, &Preconditions::default())?;
+        Ok(stored.value(&definition.stored_api_version()))
+    }
+
+    /// All objects of a resource in the order of their keys: the truth that others are compared with.
+    ///
+    /// # Errors
+    /// The resource is unknown.
+    pub fn objects(&self, resource: &GroupResource) -> Result<Vec<Value>, Refused> {
+        let definition = self.definition(resource)?;
+        let api_version = definition.stored_api_version();
+        Ok(self.0.storage.view(&definition).objects.iter().map(|object| object.value(&api_version)).collect())
+    }
+
+    /// Puts objects in place as another server recorded them, with their own versions and uids. They may come from a
+    /// list: its kind and version are then those of its items. Revisions count on from the highest one seen; objects of
+    /// one resource have to come in the order of their versions.
+    ///
+    /// # Errors
+    /// An object of an unknown kind, or without a version.
+    pub fn load(&self, recorded: Value) -> Result<(), Refused> {
+        let Some(items) = recorded.get("items").and_then(Value::as_array) else {
+            return self.load_one(recorded);
+        };
+        let kind = recorded["kind"].as_str().unwrap_or_default().trim_end_matches("List");
+        let mut items = items.clone();
+        items.sort_by_key(revision_of);
+        for mut item in items {
+            item["kind"] = kind.into();
+            item["apiVersion"] = recorded["apiVersion"].clone();
+            self.load_one(item)?;
+        }
+        Ok(())
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> u64 {
+        self.0.storage.revision()
+    }
+
+    /// Counts revisions on, as writes to resources that nobody watches would.
+    pub fn skip_revisions(&self, count: u64) {
+        self.0.storage.skip_revisions(count);
+    }
+
+    /// Compacts everything older than now: exact lists and continue tokens of it are 410.
+    pub fn compact(&self) {
+        self.0.storage.compact();
+    }
+
+    /// Forgets changes for watches: those that start before now get 410, running ones end when they are behind.
+    pub fn forget_history(&self) {
+        self.0.storage.forget_history();
+    }
+
+    /// Restores the data as it was at an earlier revision, and counts on from there. All watches end.
+    ///
+    /// # Errors
+    /// The changes since then are not all known any more.
+    pub fn rewind(&self, revision: u64) -> Result<(), Refused> {
+        self.0.storage.rewind(revision).map_err(|_| Refused(format!("revision {revision} is compacted")))
+    }
+
+    pub fn set_features(&self, features: Features) {
+        self.0.faults.set_features(features);
+    }
+
+    /// Answers some requests with an error.
+    pub fn refuse(&self, refusal: Refusal) {
+        self.0.faults.refuse(refusal);
+    }
+
+    /// Ends all refusals.
+    pub fn accept_all(&self) {
+        self.0.faults.accept_all();
+    }
+
+    /// Every event reaches its watches this long after its write.
+    pub fn delay_events(&self, delay: Duration) {
+        self.0.faults.set_event_delay(delay);
+    }
+
+    /// Breaks the connections of the open watches of a resource (`pods`, `deployments.apps`), or of all.
+    pub fn cut_watches(&self, resource: Option<&str>) {
+        self.0.census.order(resource, Order::Cut);
+    }
+
+    /// Ends open watches as their timeout would.
+    pub fn end_watches(&self, resource: Option<&str>) {
+        self.0.census.order(resource, Order::End);
+    }
+
+    /// Keeps events and bookmarks from open watches, until they are released. Initial events still flow, and watches
+    /// opened later are not held.
+    pub fn hold_watches(&self, resource: Option<&str>) {
+        self.0.census.order(resource, Order::Hold);
+    }
+
+    /// Holds watches that are opened from now on.
+    pub fn hold_new_watches(&self, hold: bool) {
+        self.0.census.hold_new(hold);
+    }
+
+    pub fn release_watches(&self, resource: Option<&str>) {
+        self.0.census.order(resource, Order::Run);
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.0.census.counts()
+    }
+
+    /// Waits until the counts are as wanted: instead of sleeping in a test.
+    pub async fn until(&self, wanted: impl Fn(&Counts) -> bool) {
+        self.0.census.until(wanted).await;
+    }
+
+    pub(super) fn simulation(&self) -> &Arc<Simulation> {
+        &self.0
+    }
+
+    fn load_one(&self, object: Value) -> Result<(), Refused> {
+        let definition = self.definition_of(&object)?;
+        let revision = revision_of(&object).ok_or_else(|| Refused("the object has no resourceVersion".into()))?;
+        self.0.storage.load(&definition, object, revision);
+        Ok(())
+    }
+
+    fn definition(&self, resource: &GroupResource) -> Result<Arc<Definition>, Refused> {
+        let definition = self.0.storage.definition(&resource.group, &resource.resource);
+        definition.ok_or_else(|| Refused(format!("{resource} is not served")))
+    }
+
+    fn definition_of(&self, object: &Value) -> Result<Arc<Definition>, Refused> {
+        let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let served = |definition: &Arc<Definition>| {
+            definition.kind == kind
+                && definition.versions.iter().any(|version| definition.api_version(&version.name) == api_version)
+        };
+        let found = self.0.storage.definitions().into_iter().find(served);
+        found.ok_or_else(|| Refused(format!("{api_version} {kind} is not served")))
+    }
+}
+
+fn revision_of(object: &Value) -> Option<u64> {
+    object["metadata"]["resourceVersion"].as_str()?.parse().ok()
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Self(failure.message().to_owned())
+    }
+}

@@ -1,0 +1,143 @@
+//! Which representation a client gets: JSON or a Table, nothing else.
+
+use http::{HeaderMap, header};
+
+use super::{
+    definition::Definition,
+    failure::Failure,
+    shapes::table::{IncludeObject, TableFormat},
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Representation {
+    Json,
+    Table(TableFormat),
+}
+
+/// The first clause of `Accept`, by falling `q`, that can be served. YAML and protobuf never are. `named`: the request
+/// is for one object.
+pub(crate) fn representation(
+    headers: &HeaderMap,
+    definition: &Definition,
+    include_object: &str,
+    named: bool,
+) -> Result<Representation, Failure> {
+    let accept = header_text(headers, &header::ACCEPT);
+    if accept.trim().is_empty() {
+        return Ok(Representation::Json);
+    }
+    let mut clauses: Vec<_> = accept.split(',').map(Clause::parse).collect();
+    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    let custom = definition.custom;
+    let mut known = custom;
+    for clause in &clauses {
+        let json = match clause.media_type {
+            "application/json" | "*/*" => true,
+            "application/*" => custom,
+            _ => false,
+        };
+        known |= json;
+        match (json, clause.parameter("as")) {
+            (true, None) => return Ok(Representation::Json),
+            (true, Some("Table")) if clause.parameter("g") == Some("meta.k8s.io") => {
+                let version = match clause.parameter("v") {
+                    Some("v1") => "v1",
+                    Some("v1beta1") => "v1beta1",
+                    _ => continue,
+                };
+                let include = include(include_object)?;
+                return Ok(Representation::Table(TableFormat { version, include }));
+            }
+            _ => {}
+        }
+    }
+    if known {
+        return Err(Failure::not_acceptable(format!("only the following media types are accepted: {MEDIA_TYPES}")));
+    }
+    // A plain mismatch is found by another layer of the API server.
+    let streams = if named { "" } else { MEDIA_TYPES_OF_STREAMS };
+    let message = format!("406: Not Acceptable\n\nAvailable representations: {MEDIA_TYPES}{streams}");
+    Err(Failure::not_acceptable(message).with_details(serde_json::json!({})))
+}
+
+/// Whether the client asks for the aggregated discovery documents.
+pub(crate) fn aggregated_discovery(headers: &HeaderMap) -> bool {
+    header_text(headers, &header::ACCEPT).split(',').map(Clause::parse).any(|clause| {
+        clause.media_type == "application/json"
+            && clause.parameter("as") == Some("APIGroupDiscoveryList")
+            && clause.parameter("g") == Some("apidiscovery.k8s.io")
+            && clause.parameter("v") == Some("v2")
+    })
+}
+
+fn include(text: &str) -> Result<IncludeObject, Failure> {
+    match text {
+        "" | "Metadata" => Ok(IncludeObject::Metadata),
+        "None" => Ok(IncludeObject::None),
+        "Object" => Ok(IncludeObject::Object),
+        _ => Err(Failure::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {text:?}: \
+             must be 'Metadata', 'Object', 'None', or empty"
+        ))),
+    }
+}
+
+fn header_text(headers: &HeaderMap, name: &header::HeaderName) -> String {
+    let values: Vec<_> = headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+    values.join(",")
+}
+
+struct Clause<'a> {
+    media_type: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+    quality: f32,
+}
+
+impl<'a> Clause<'a> {
+    fn parse(text: &'a str) -> Self {
+        let mut parts = text.split(';').map(str::trim);
+        let media_type = parts.next().unwrap_or_default();
+        let parameters: Vec<_> = parts.filter_map(|parameter| parameter.split_once('=')).collect();
+        let quality = parameters.iter().find(|(name, _)| *name == "q").and_then(|(_, value)| value.parse().ok());
+        Self { media_type, parameters, quality: quality.unwrap_or(1.0) }
+    }
+
+    fn parameter(&self, name: &str) -> Option<&'a str> {
+        self.parameters.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+}
+
+/// What a real server has: the words are its own, though this one serves less.
+const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const MEDIA_TYPES_OF_STREAMS: &str =
+    ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::definition::built_in;
+
+    fn negotiated(accept: &str) -> Option<Representation> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, accept.parse().unwrap());
+        representation(&headers, &built_in()[0], "", false).ok()
+    }
+
+    #[test]
+    fn json_and_tables_of_it_are_served() {
+        let table = Representation::Table(TableFormat { version: "v1", include: IncludeObject::Metadata });
+        for (accept, expected) in [
+            ("application/json", Some(Representation::Json)),
+            ("*/*", Some(Representation::Json)),
+            ("application/json;stream=watch", Some(Representation::Json)),
+            ("application/vnd.kubernetes.protobuf,application/json;q=0.1", Some(Representation::Json)),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some(table)),
+            ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", Some(Representation::Json)),
+            ("application/json;q=0.5,application/json;as=Table;v=v1;g=meta.k8s.io", Some(table)),
+            ("application/yaml", None),
+            ("application/json;as=Table;v=v1;g=example.com", None),
+        ] {
+            assert_eq!(negotiated(accept), expected, "{accept}");
+        }
+    }
+}

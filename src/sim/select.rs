@@ -1,0 +1,65 @@
+//! Which objects of a collection a request is about.
+
+use crate::apimachinery::{FieldSelector, LabelSelector};
+
+use super::{definition::Definition, failure::Failure, path::Target, stored::Stored};
+
+/// The scope and the selectors of a list or a watch.
+#[derive(Debug)]
+pub(crate) struct Selection {
+    /// Keys begin with this: `namespace/`, or nothing.
+    pub(crate) prefix: String,
+    /// The only key that can match, where a selector or a path says so.
+    pub(crate) key: Option<String>,
+    labels: LabelSelector,
+    fields: FieldSelector,
+}
+
+impl Selection {
+    /// # Errors
+    /// A field label that the resource does not have, or a name in the path that contradicts the selector.
+    pub(crate) fn new(
+        definition: &Definition,
+        target: &Target,
+        labels: LabelSelector,
+        fields: FieldSelector,
+    ) -> Result<Self, Failure> {
+        let version = definition.version(&target.version).ok_or_else(Failure::unknown_resource)?;
+        for requirement in fields.requirements() {
+            let field = &requirement.field;
+            if definition.selects_by(version, field) {
+                continue;
+            }
+            let own_list = definition.custom || !version.selectable.is_empty();
+            return Err(Failure::bad_request(if own_list {
+                format!("field label not supported: {field}")
+            } else {
+                format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            }));
+        }
+        let selected_name = fields.exact("metadata.name").filter(|name| !name.is_empty());
+        if let (Some(name), Some(selected)) = (&target.name, selected_name)
+            && name != selected
+        {
+            return Err(Failure::bad_request("fieldSelector metadata.name doesn't match requested name"));
+        }
+        let pinned = fields.exact("metadata.namespace").filter(|name| definition.namespaced && !name.is_empty());
+        let namespace = target.namespace.as_deref().or(pinned);
+        let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        let name = target.name.as_deref().or(selected_name);
+        let key = name.filter(|_| namespace.is_some() || !definition.namespaced);
+        Ok(Self { key: key.map(|name| format!("{prefix}{name}")), prefix, labels, fields })
+    }
+
+    pub(crate) fn matches(&self, object: &Stored) -> bool {
+        object.key.starts_with(&self.prefix)
+            && self.key.as_ref().is_none_or(|key| *key == object.key)
+            && self.labels.matches(&object.labels)
+            && self.fields.matches(|label| object.field(label))
+    }
+
+    /// No selector: the number of remaining items can be told.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+}

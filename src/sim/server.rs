@@ -1,0 +1,127 @@
+//! The server on a TCP port: HTTP/1.1, and HTTP/2 without TLS for clients that know it beforehand.
+
+use std::{convert::Infallible, io, net::SocketAddr, time::Duration};
+
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::lifecycle::Tasks;
+
+use super::{Sim, census::Order, rest};
+
+/// How long open requests may take once the server is asked to stop.
+const GRACE: Duration = Duration::from_secs(5);
+
+impl Sim {
+    /// Serves connections until `stop` is cancelled: watches end cleanly then, and open requests get a short while.
+    /// Dropping the future breaks all connections.
+    pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => {
+                    if let Ok((stream, _)) = accepted {
+                        connections.spawn(connection(self.clone(), stream, stop.clone()));
+                    }
+                }
+            }
+        }
+        drop(listener);
+        self.simulation().census.order(None, Order::End);
+        let ended = async { while connections.join_next().await.is_some() {} };
+        // What is left after the grace is broken off when the set is dropped.
+        tokio::time::timeout(GRACE, ended).await.unwrap_or_default();
+    }
+
+    /// Starts serving on a free port of the loopback address.
+    ///
+    /// # Errors
+    /// The port cannot be opened.
+    pub async fn start(&self) -> io::Result<SimServer> {
+        self.start_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    /// Starts serving on an address.
+    ///
+    /// # Errors
+    /// The port cannot be opened.
+    pub async fn start_at(&self, address: SocketAddr) -> io::Result<SimServer> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let tasks = Tasks::new();
+        let (sim, stop) = (self.clone(), tasks.token().clone());
+        tasks.spawn("sim", async move { sim.serve(listener, stop).await });
+        Ok(SimServer { sim: self.clone(), address, tasks })
+    }
+}
+
+/// A running server. It goes on when this is dropped: stop it.
+#[derive(Debug)]
+pub struct SimServer {
+    sim: Sim,
+    address: SocketAddr,
+    tasks: Tasks,
+}
+
+impl SimServer {
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `http://127.0.0.1:PORT`
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Ends watches cleanly and closes the port.
+    pub async fn stop(&self) {
+        self.tasks.drain(GRACE * 2).await;
+    }
+
+    /// Breaks every connection and closes the port, as a crash would.
+    pub async fn kill(&self) {
+        self.sim.simulation().census.order(None, Order::Cut);
+        self.tasks.drain(Duration::ZERO).await;
+    }
+
+    /// Starts again on the same port after a stop or a kill. The data is as it was; watches from before are too old.
+    ///
+    /// # Errors
+    /// The port was taken by somebody else.
+    pub async fn start_again(&mut self) -> io::Result<()> {
+        self.sim.forget_history();
+        *self = self.sim.start_at(self.address).await?;
+        Ok(())
+    }
+}
+
+async fn connection(sim: Sim, stream: TcpStream, stop: CancellationToken) {
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let sim = sim.clone();
+        async move { Ok::<_, Infallible>(rest::answer(sim.simulation(), request).await) }
+    });
+    let builder = auto::Builder::new(TokioExecutor::new());
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            // However it ended: the client notices by itself.
+            _ = &mut connection => return,
+            () = stop.cancelled(), if !stopping => {
+                stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}

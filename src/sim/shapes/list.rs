@@ -1,0 +1,76 @@
+//! Bodies of lists (read-path 4.1).
+
+use std::sync::Arc;
+
+use crate::sim::{definition::Definition, stored::Stored};
+
+use super::json;
+
+/// What a list answers, in whatever shape.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// The collection's version.
+    pub(crate) revision: u64,
+    pub(crate) continue_token: Option<String>,
+    /// Items after this page, where the API server tells.
+    pub(crate) remaining: Option<usize>,
+    pub(crate) objects: Vec<Arc<Stored>>,
+}
+
+/// JSON without a newline at the end.
+pub(crate) fn body(definition: &Definition, api_version: &str, page: &Page) -> Vec<u8> {
+    let kind = &definition.list_kind;
+    let mut text = Vec::new();
+    if definition.custom {
+        text.extend(format!(r#"{{"apiVersion":"{api_version}","items":["#).bytes());
+        write_items(definition, api_version, page, &mut text);
+        text.extend(format!(r#"],"kind":"{kind}","metadata":{}}}"#, custom_metadata(page)).bytes());
+    } else {
+        let head = format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{},"items":["#, metadata(page));
+        text.extend(head.bytes());
+        write_items(definition, api_version, page, &mut text);
+        text.extend(b"]}");
+    }
+    text
+}
+
+/// `metadata` of lists of built-in types, and of tables.
+pub(crate) fn metadata(page: &Page) -> String {
+    let mut text = format!(r#"{{"resourceVersion":"{}""#, page.revision);
+    if let Some(token) = &page.continue_token {
+        text += &format!(r#","continue":"{token}""#);
+    }
+    if let Some(remaining) = page.remaining {
+        text += &format!(r#","remainingItemCount":{remaining}"#);
+    }
+    text + "}"
+}
+
+fn custom_metadata(page: &Page) -> String {
+    let token = page.continue_token.as_deref().unwrap_or_default();
+    let remaining = page.remaining.map(|count| format!(r#""remainingItemCount":{count},"#)).unwrap_or_default();
+    format!(r#"{{"continue":"{token}",{remaining}"resourceVersion":"{}"}}"#, page.revision)
+}
+
+fn write_items(definition: &Definition, api_version: &str, page: &Page, text: &mut Vec<u8>) {
+    for (index, object) in page.objects.iter().enumerate() {
+        if index > 0 {
+            text.push(b',');
+        }
+        object.write_item(definition, api_version, text);
+    }
+}
+
+/// The event of a watch, with its newline.
+pub(crate) fn event(kind: &str, object: &[u8], text: &mut Vec<u8>) {
+    text.extend(format!(r#"{{"type":"{kind}","object":"#).bytes());
+    text.extend(object);
+    text.extend(b"}\n");
+}
+
+/// An ERROR event.
+pub(crate) fn error_event(status: &serde_json::Value) -> Vec<u8> {
+    let mut text = Vec::new();
+    event("ERROR", &json::encode(status), &mut text);
+    text
+}

@@ -1,0 +1,7 @@
+//! What answers look like on the wire.
+
+pub(crate) mod bookmark;
+pub(crate) mod json;
+pub(crate) mod list;
+pub(crate) mod order;
+pub(crate) mod table;

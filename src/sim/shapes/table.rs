@@ -1,0 +1,159 @@
+//! Tables for kubectl: names and ages, and a little more for pods. Much less than a real server prints.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::sim::{definition::Definition, stored::Stored};
+
+use super::{
+    json,
+    list::{Page, metadata},
+};
+
+/// What a row carries beside its cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IncludeObject {
+    None,
+    Metadata,
+    Object,
+}
+
+/// How the client wants its tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TableFormat {
+    /// `v1` or `v1beta1` of meta.k8s.io.
+    pub(crate) version: &'static str,
+    pub(crate) include: IncludeObject,
+}
+
+impl TableFormat {
+    /// A table of a list, or of one object: the page with only that. No newline at the end.
+    pub(crate) fn page(self, definition: &Definition, api_version: &str, page: &Page) -> Vec<u8> {
+        let rows = page.objects.iter().map(|object| self.row(definition, &object.value(api_version))).collect();
+        self.table(&metadata(page), Some(columns(definition)), rows)
+    }
+
+    /// The table in a watch event. `first`: the first event of the watch names the columns.
+    pub(crate) fn event(self, definition: &Definition, api_version: &str, object: &Stored, first: bool) -> Vec<u8> {
+        let row = self.row(definition, &object.value(api_version));
+        let metadata = format!(r#"{{"resourceVersion":"{}"}}"#, object.revision);
+        self.table(&metadata, first.then(|| columns(definition)), vec![row])
+    }
+
+    /// The table in a bookmark event.
+    pub(crate) fn bookmark(self, definition: &Definition, bookmark: &[u8], revision: u64, first: bool) -> Vec<u8> {
+        let object: Value = serde_json::from_slice(bookmark).expect("bookmarks are made of JSON");
+        let initial_end = object["metadata"].get("annotations").is_some();
+        let include = if initial_end { IncludeObject::Metadata } else { self.include };
+        let row = Self { include, ..self }.row(definition, &object);
+        self.table(&format!(r#"{{"resourceVersion":"{revision}"}}"#), first.then(|| columns(definition)), vec![row])
+    }
+
+    fn table(self, metadata: &str, columns: Option<Value>, rows: Vec<Value>) -> Vec<u8> {
+        let version = self.version;
+        let mut text =
+            format!(r#"{{"kind":"Table","apiVersion":"meta.k8s.io/{version}","metadata":{metadata}"#).into_bytes();
+        text.extend(br#","columnDefinitions":"#);
+        json::encode_into(&columns, &mut text);
+        text.extend(br#","rows":"#);
+        json::encode_into(&rows, &mut text);
+        text.push(b'}');
+        text
+    }
+
+    fn row(self, definition: &Definition, object: &Value) -> Value {
+        let shown = match self.include {
+            IncludeObject::None => Value::Null,
+            IncludeObject::Object => object.clone(),
+            IncludeObject::Metadata => json!({
+                "kind": "PartialObjectMetadata",
+                "apiVersion": format!("meta.k8s.io/{}", self.version),
+                "metadata": object["metadata"],
+            }),
+        };
+        json!({"cells": cells(definition, object), "object": shown})
+    }
+}
+
+fn columns(definition: &Definition) -> Value {
+    let column = |name: &str, priority: u8| {
+        let (format, description) = if name == "Name" { ("name", "Name of the object.") } else { ("", "") };
+        json!({"name": name, "type": "string", "format": format, "description": description, "priority": priority})
+    };
+    if is_pods(definition) {
+        let names = [("Name", 0), ("Ready", 0), ("Status", 0), ("Restarts", 0), ("Age", 0), ("IP", 1), ("Node", 1)];
+        names.into_iter().map(|(name, priority)| column(name, priority)).collect()
+    } else {
+        json!([column("Name", 0), column("Age", 0)])
+    }
+}
+
+fn cells(definition: &Definition, object: &Value) -> Value {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let name = text("/metadata/name");
+    let age = age(text("/metadata/creationTimestamp"), Timestamp::now());
+    if !is_pods(definition) {
+        return json!([name, age]);
+    }
+    let or_none = |text: &str| if text.is_empty() { "<none>".to_owned() } else { text.to_owned() };
+    let statuses = || object.pointer("/status/containerStatuses").and_then(Value::as_array).into_iter().flatten();
+    let ready = statuses().filter(|status| status["ready"] == true).count();
+    let restarts: u64 = statuses().filter_map(|status| status["restartCount"].as_u64()).sum();
+    let containers = object.pointer("/spec/containers").and_then(Value::as_array).map_or(0, Vec::len);
+    let terminating = object.pointer("/metadata/deletionTimestamp").is_some();
+    let status = if terminating { "Terminating" } else { text("/status/phase") };
+    let (ip, node) = (or_none(text("/status/podIP")), or_none(text("/spec/nodeName")));
+    json!([name, format!("{ready}/{containers}"), status, restarts.to_string(), age, ip, node])
+}
+
+fn is_pods(definition: &Definition) -> bool {
+    !definition.custom && definition.plural == "pods"
+}
+
+/// As kubectl shows ages (read-path section 6).
+fn age(created: &str, now: Timestamp) -> String {
+    let Ok(created) = created.parse::<Timestamp>() else { return "<unknown>".into() };
+    let age: SignedDuration = now.duration_since(created);
+    let seconds = age.as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let pair = |count: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
+        0 => format!("{count}{unit}"),
+        _ => format!("{count}{unit}{rest}{rest_unit}"),
+    };
+    match seconds {
+        ..-2 => "<invalid>".into(),
+        -2..0 => "0s".into(),
+        0..120 => format!("{seconds}s"),
+        120..600 => pair(minutes, "m", seconds % 60, "s"),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => pair(hours, "h", minutes % 60, "m"),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => pair(days, "d", hours % 24, "h"),
+        691_200..63_072_000 => format!("{days}d"),
+        63_072_000..252_288_000 => pair(days / 365, "y", days % 365, "d"),
+        _ => format!("{}y", days / 365),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_shown_as_kubectl_does() {
+        let now: Timestamp = "2026-01-10T00:00:00Z".parse().unwrap();
+        for (created, shown) in [
+            ("2026-01-09T23:58:01Z", "119s"),
+            ("2026-01-09T23:55:00Z", "5m"),
+            ("2026-01-09T23:54:50Z", "5m10s"),
+            ("2026-01-09T22:00:00Z", "120m"),
+            ("2026-01-09T20:30:00Z", "3h30m"),
+            ("2026-01-06T20:00:00Z", "3d4h"),
+            ("2023-01-01T00:00:00Z", "3y10d"),
+            ("2026-01-10T00:00:09Z", "<invalid>"),
+            ("", "<unknown>"),
+        ] {
+            assert_eq!(age(created, now), shown, "{created}");
+        }
+    }
+}

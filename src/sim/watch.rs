@@ -1,0 +1,258 @@
+//! Watches: initial events, changes through the selector, bookmarks, the end (read-path 1.4 and section 3).
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    Simulation,
+    body::Cut,
+    census::{OpenWatch, Order},
+    definition::Definition,
+    failure::Failure,
+    history::{Change, History},
+    negotiate::Representation,
+    options::{Freshness, WatchOptions, WatchStart},
+    select::Selection,
+    shapes::{bookmark, list},
+    stored::Stored,
+};
+
+/// Time between two bookmarks.
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// The last bookmark comes this long before the end, if the watch lasts longer.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// Shortest and longest life of a watch whose client does not say.
+const LIFE: std::ops::Range<u64> = 1_800..3_600;
+/// Initial events that are written at once.
+const INITIAL_BATCH: usize = 64;
+
+/// How events of one watch are written.
+#[derive(Debug)]
+pub(crate) struct Format {
+    pub(crate) definition: Arc<Definition>,
+    pub(crate) api_version: String,
+    pub(crate) representation: Representation,
+}
+
+/// One open watch. [`WatchStream::next`] gives its bytes.
+#[derive(Debug)]
+pub(crate) struct WatchStream {
+    simulation: Arc<Simulation>,
+    open: OpenWatch,
+    format: Format,
+    selection: Selection,
+    history: Arc<History>,
+    signal: watch::Receiver<()>,
+    initial: std::vec::IntoIter<Arc<Stored>>,
+    /// The bookmark after the initial events, with its version.
+    initial_end: Option<u64>,
+    /// No event is written yet: the first one of a table names the columns.
+    first: bool,
+    /// Everything up to this revision is delivered.
+    cursor: u64,
+    /// Where the watch began: bookmarks have to be newer.
+    started_at: u64,
+    next_bookmark: Option<Instant>,
+    end: Instant,
+}
+
+/// What a watch request turns into once its options are accepted.
+#[derive(Debug)]
+pub(crate) enum Started {
+    Stream(Box<WatchStream>),
+    /// One ERROR event, then the end (read-path 2.1).
+    Error(Failure),
+}
+
+impl WatchStream {
+    /// Waits for the freshness asked, and takes the initial events.
+    pub(crate) async fn start(
+        simulation: &Arc<Simulation>,
+        format: Format,
+        selection: Selection,
+        options: &WatchOptions,
+    ) -> Result<Started, Failure> {
+        let began = Instant::now();
+        if let WatchStart::State(Freshness::NotOlderThan(revision)) = options.start
+            && let Err(current) = simulation.wait_for(revision).await
+        {
+            return Ok(Started::Error(Failure::too_large_version(revision, current, true)));
+        }
+        let (view, history) =
+            simulation.storage.start_watch(&format.definition).ok_or_else(Failure::unknown_resource)?;
+        let (initial, cursor) = match options.start {
+            WatchStart::State(_) => {
+                (view.objects.into_iter().filter(|object| selection.matches(object)).collect(), view.revision)
+            }
+            WatchStart::Now => (Vec::new(), view.revision),
+            WatchStart::After(revision) => (Vec::new(), revision),
+        };
+        if let Err(super::history::Lost::Expired { oldest }) = history.after(cursor) {
+            let message = if format.definition.is_events() {
+                "The resourceVersion for the provided watch is too old.".to_owned()
+            } else {
+                format!("too old resource version: {cursor} ({oldest})")
+            };
+            return Ok(Started::Error(Failure::expired(message)));
+        }
+        let life = match options.timeout {
+            _ if options.no_time => Duration::ZERO,
+            Some(timeout) => timeout,
+            None => Duration::from_secs(fastrand::u64(LIFE)),
+        };
+        let end = began.checked_add(life).unwrap_or(began);
+        let resource = format.definition.group_resource().to_string();
+        let mut stream = Self {
+            open: simulation.census.open(&resource),
+            signal: history.subscribe(),
+            simulation: simulation.clone(),
+            selection,
+            history,
+            initial: initial.into_iter(),
+            initial_end: options.initial_events_end.then_some(cursor),
+            first: true,
+            cursor,
+            started_at: cursor,
+            next_bookmark: None,
+            end,
+            format,
+        };
+        if options.bookmarks && !stream.format.definition.is_events() {
+            stream.next_bookmark = stream.bookmark_time(began);
+        }
+        Ok(Started::Stream(Box::new(stream)))
+    }
+
+    /// The next bytes of the stream; `None` at its clean end.
+    pub(crate) async fn next(&mut self) -> Option<Result<Bytes, Cut>> {
+        if let Some(text) = self.next_initial() {
+            return Some(Ok(text));
+        }
+        loop {
+            let order = *self.open.orders.borrow_and_update();
+            match order {
+                Order::Cut => return Some(Err(Cut)),
+                Order::End => return None,
+                Order::Run | Order::Hold => {}
+            }
+            let now = Instant::now();
+            let mut wake = self.end;
+            if order == Order::Run {
+                // Whatever arrives from here on wakes the wait below.
+                self.signal.borrow_and_update();
+                let (pending, head) = self.simulation.storage.pending(&self.history, self.cursor);
+                // Fallen out of the window, or the collection is gone: a silent end either way.
+                let Ok(pending) = pending else { return None };
+                let delay = self.simulation.faults.event_delay();
+                let text = self.changes(&pending, now, delay);
+                if !text.is_empty() {
+                    return Some(Ok(text.into()));
+                }
+                let delayed = pending.iter().find(|change| change.revision > self.cursor);
+                match (delayed, self.next_bookmark) {
+                    (Some(change), _) => wake = wake.min(change.at + delay),
+                    (None, Some(due)) if due <= now => {
+                        self.next_bookmark = self.bookmark_time(now);
+                        if let Some(text) = self.due_bookmark(head) {
+                            return Some(Ok(text.into()));
+                        }
+                        continue;
+                    }
+                    (None, Some(due)) => wake = wake.min(due),
+                    (None, None) => {}
+                }
+            }
+            if now >= self.end {
+                return None;
+            }
+            tokio::select! {
+                _ = self.signal.changed(), if order == Order::Run => {}
+                _ = self.open.orders.changed() => {}
+                () = sleep_until(wake) => {}
+            }
+        }
+    }
+
+    fn next_initial(&mut self) -> Option<Bytes> {
+        let mut text = Vec::new();
+        for _ in 0..INITIAL_BATCH {
+            let Some(object) = self.initial.next() else { break };
+            self.event("ADDED", &object, &mut text);
+        }
+        if text.is_empty()
+            && let Some(revision) = self.initial_end.take()
+        {
+            self.bookmark(revision, true, &mut text);
+        }
+        (!text.is_empty()).then(|| text.into())
+    }
+
+    /// Moves the cursor over all changes that are due, and gives the events among them.
+    fn changes(&mut self, pending: &[Arc<Change>], now: Instant, delay: Duration) -> Vec<u8> {
+        let mut text = Vec::new();
+        for change in pending.iter().take_while(|change| change.at + delay <= now) {
+            self.cursor = change.revision;
+            let selected =
+                |object: &Option<Arc<Stored>>| object.as_ref().filter(|object| self.selection.matches(object)).cloned();
+            let event = match (selected(&change.before), selected(&change.after)) {
+                (None, Some(after)) => Some(("ADDED", after)),
+                (Some(_), Some(after)) => Some(("MODIFIED", after)),
+                (Some(_), None) => {
+                    change.departed(&self.format.definition).map(|departed| ("DELETED", departed.clone()))
+                }
+                (None, None) => None,
+            };
+            if let Some((kind, object)) = event {
+                self.event(kind, &object, &mut text);
+            }
+        }
+        text
+    }
+
+    fn event(&mut self, kind: &str, object: &Stored, text: &mut Vec<u8>) {
+        let Format { definition, api_version, representation } = &self.format;
+        let body = match representation {
+            Representation::Json => {
+                let mut body = Vec::new();
+                object.write(api_version, &mut body);
+                body
+            }
+            Representation::Table(table) => table.event(definition, api_version, object, self.first),
+        };
+        self.first = false;
+        list::event(kind, &body, text);
+    }
+
+    fn due_bookmark(&mut self, head: u64) -> Option<Vec<u8>> {
+        let features = self.simulation.faults.features();
+        let revision = if features.progress { head } else { self.history.last() };
+        if !features.bookmarks || revision <= self.started_at {
+            return None;
+        }
+        let mut text = Vec::new();
+        self.bookmark(revision, false, &mut text);
+        Some(text)
+    }
+
+    fn bookmark(&mut self, revision: u64, initial_end: bool, text: &mut Vec<u8>) {
+        let Format { definition, api_version, representation } = &self.format;
+        let object = bookmark::object(definition, api_version, revision, initial_end);
+        let body = match representation {
+            Representation::Json => object,
+            Representation::Table(table) => table.bookmark(definition, &object, revision, self.first),
+        };
+        self.first = false;
+        list::event("BOOKMARK", &body, text);
+    }
+
+    /// A minute from now, or two seconds before the end; `None` if that has passed.
+    fn bookmark_time(&self, now: Instant) -> Option<Instant> {
+        let last = self.end.checked_sub(BOOKMARK_BEFORE_END)?;
+        (last > now).then(|| last.min(now + BOOKMARK_PERIOD))
+    }
+}
