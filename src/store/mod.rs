@@ -1,1 +1,26 @@
 //! One resource's state in one encoding: immutable snapshots, bounded history, one writer and many readers.
+//!
+//! Knows nothing of HTTP, of tasks or of who is watching. Objects are kept as the bytes that
+//! upstream sent; what selectors and keys need is read from them once, on the way in.
+
+mod change;
+mod history;
+mod json;
+mod leaf;
+mod object;
+mod predicate;
+mod schema;
+mod snapshot;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use change::{Change, ChangeKind, FrameKind};
+pub use history::{Expired, HistoryLimits};
+pub use json::ReadError;
+pub use leaf::Leaf;
+pub use object::Object;
+pub use predicate::{Predicate, UnsupportedField};
+pub use schema::{Schema, Shape};
+pub use snapshot::Snapshot;
+pub use state::{Advance, Backlog, OutOfOrder, Reader, StoreSize, Writer, store};

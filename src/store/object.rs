@@ -1,0 +1,42 @@
+//! One object: the bytes that upstream sent, and the little of them that the gateway has to know.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+
+use crate::apimachinery::{Labels, ObjectKey, ResourceVersion};
+
+/// An object at one version. Immutable; shared by snapshots, history and answers.
+///
+/// Invariant: `tail` is valid JSON once the opening of its [`super::Shape`] is put before it.
+#[derive(Debug)]
+pub struct Object {
+    pub key: ObjectKey,
+    /// The object's own version, which for a deleted one is the version of the deletion.
+    pub version: ResourceVersion,
+    pub labels: Labels,
+    /// Values of the schema's fields, in its order; absent in the object is what the field's
+    /// source says (read-path 5.1, "Value rules").
+    pub(super) fields: Box<[Arc<str>]>,
+    /// Everything behind the shape's opening, closing brace included.
+    pub(super) tail: Bytes,
+    /// Where in `tail` the digits of `metadata.resourceVersion` stand.
+    pub(super) version_at: Range<usize>,
+}
+
+impl Object {
+    /// Everything behind the shape's opening, closing brace included.
+    pub fn tail(&self) -> &Bytes {
+        &self.tail
+    }
+
+    /// The tail cut around the digits of its version, for putting another version there.
+    pub fn tail_around_version(&self) -> (&[u8], &[u8]) {
+        (&self.tail[..self.version_at.start], &self.tail[self.version_at.end..])
+    }
+
+    /// Value of the schema's field at `position`.
+    pub fn field(&self, position: usize) -> &str {
+        &self.fields[position]
+    }
+}

@@ -1,0 +1,50 @@
+//! A request's selectors, resolved against a schema once, then asked once an object.
+
+use super::{object::Object, schema::Schema};
+use crate::apimachinery::{FieldSelector, LabelSelector};
+
+/// Which objects a list or a watch is about (apiserver's `SelectionPredicate`).
+#[derive(Debug)]
+pub struct Predicate {
+    labels: LabelSelector,
+    fields: Vec<FieldTerm>,
+}
+
+#[derive(Debug)]
+struct FieldTerm {
+    position: usize,
+    equals: bool,
+    value: Box<str>,
+}
+
+/// The resource has no such selectable field as far as the gateway knows; upstream words the error.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a field that can be selected by")]
+pub struct UnsupportedField(pub String);
+
+impl Predicate {
+    pub fn new(labels: LabelSelector, fields: &FieldSelector, schema: &Schema) -> Result<Self, UnsupportedField> {
+        let term = |requirement: &crate::apimachinery::FieldRequirement| {
+            let position =
+                schema.position(&requirement.field).ok_or_else(|| UnsupportedField(requirement.field.clone()))?;
+            Ok(FieldTerm { position, equals: requirement.equals, value: requirement.value.as_str().into() })
+        };
+        let fields = fields.requirements().iter().map(term).collect::<Result<_, _>>()?;
+        Ok(Self { labels, fields })
+    }
+
+    /// True for everything: lists then take whole leaves, watches take frames without looking.
+    pub fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    pub fn matches(&self, object: &Object) -> bool {
+        let holds = |term: &FieldTerm| (object.field(term.position) == &*term.value) == term.equals;
+        self.fields.iter().all(holds) && (self.labels.is_empty() || self.labels.matches(&object.labels))
+    }
+
+    /// The one value that the field at `position` must have, if there is one.
+    pub fn required(&self, position: usize) -> Option<&str> {
+        self.fields.iter().find(|term| term.position == position && term.equals).map(|term| &*term.value)
+    }
+}

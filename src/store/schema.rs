@@ -1,0 +1,112 @@
+//! What is the same for all objects of one resource: shape of their JSON, selectable fields.
+
+use bytes::Bytes;
+
+use crate::apimachinery::{FieldSource, SelectableField};
+
+/// How upstream writes the objects of a resource (read-path 4.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Built-in type: list items lack `kind` and `apiVersion`, everything else begins with them.
+    Typed {
+        /// `{"kind":"Pod","apiVersion":"v1",`
+        opening: Bytes,
+    },
+    /// Custom resource: the same bytes in lists and in watches, keys in alphabetical order.
+    Custom,
+}
+
+impl Shape {
+    pub fn typed(kind: &str, api_version: &str) -> Self {
+        Self::Typed { opening: format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",").into() }
+    }
+
+    /// What stands before an object's tail in a list.
+    pub fn item_opening(&self) -> &[u8] {
+        match self {
+            Self::Typed { .. } => b"{",
+            Self::Custom => b"",
+        }
+    }
+
+    /// What stands before an object's tail in a get or a watch event.
+    pub fn object_opening(&self) -> &[u8] {
+        match self {
+            Self::Typed { opening } => opening,
+            Self::Custom => b"",
+        }
+    }
+}
+
+/// Shape and selectable fields of one resource, fixed for the life of its store.
+#[derive(Debug)]
+pub struct Schema {
+    pub shape: Shape,
+    fields: Vec<SelectableField>,
+    /// Which field watchers are indexed by, beside namespace and name: `spec.nodeName` of pods.
+    index: Option<usize>,
+    pub(super) paths: PathTree,
+}
+
+/// The field that thousands of watchers (one kubelet a node) select on.
+const INDEXED_FIELD: &str = "spec.nodeName";
+
+impl Schema {
+    pub fn new(shape: Shape, fields: Vec<SelectableField>) -> Self {
+        let mut paths = PathTree::default();
+        for (position, field) in fields.iter().enumerate() {
+            if let FieldSource::Path { path, .. } = &field.source {
+                paths.insert(path, position);
+            }
+        }
+        let index = fields.iter().position(|field| &*field.label == INDEXED_FIELD);
+        Self { shape, fields, index, paths }
+    }
+
+    /// The selectable fields; an object's values stand in the same order.
+    pub fn fields(&self) -> &[SelectableField] {
+        &self.fields
+    }
+
+    pub fn position(&self, label: &str) -> Option<usize> {
+        self.fields.iter().position(|field| &*field.label == label)
+    }
+
+    /// The field that watchers are indexed by, if this resource has it.
+    pub fn indexed_field(&self) -> Option<usize> {
+        self.index
+    }
+}
+
+/// The paths of all selectable fields as one tree, walked once an object.
+#[derive(Debug, Default)]
+pub(super) struct PathTree {
+    children: Vec<(Box<str>, Self)>,
+    /// Fields whose value stands here.
+    pub(super) positions: Vec<usize>,
+}
+
+impl PathTree {
+    fn insert(&mut self, path: &[Box<str>], position: usize) {
+        let Some((first, rest)) = path.split_first() else {
+            self.positions.push(position);
+            return;
+        };
+        let at = match self.children.iter().position(|(name, _)| name == first) {
+            Some(at) => at,
+            None => {
+                self.children.push((first.clone(), Self::default()));
+                self.children.len() - 1
+            }
+        };
+        self.children[at].1.insert(rest, position);
+    }
+
+    pub(super) fn child(&self, name: &str) -> Option<&Self> {
+        self.children.iter().find(|(child, _)| &**child == name).map(|(_, tree)| tree)
+    }
+
+    pub(super) fn is_leaf(&self) -> bool {
+        self.children.is_empty()
+    }
+}

@@ -1,0 +1,195 @@
+//! All objects of one resource at one version.
+
+use std::{
+    ops::Bound::{Excluded, Included, Unbounded},
+    sync::Arc,
+};
+
+use imbl::OrdMap;
+
+use super::{leaf::Leaf, object::Object};
+use crate::apimachinery::{ObjectKey, ResourceVersion};
+
+/// An immutable, ordered collection; a clone costs a reference count, a change one leaf.
+///
+/// Leaves are found by a lower bound: `namespace/` for a namespace's first leaf, the first key
+/// for those split off later. A leaf holds the keys from its bound up to the next bound.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    version: ResourceVersion,
+    leaves: OrdMap<Arc<str>, Arc<Leaf>>,
+    len: usize,
+    bytes: usize,
+}
+
+impl Snapshot {
+    pub(super) fn new(version: ResourceVersion) -> Self {
+        Self { version, leaves: OrdMap::new(), len: 0, bytes: 0 }
+    }
+
+    /// Takes objects in any order.
+    pub(super) fn from_objects(version: ResourceVersion, mut objects: Vec<Arc<Object>>) -> Self {
+        objects.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut snapshot = Self::new(version);
+        for run in objects.chunk_by(|a, b| a.key.namespace() == b.key.namespace()) {
+            for (number, chunk) in run.chunks(Leaf::LEN_MAX * 3 / 4).enumerate() {
+                let first = &chunk[0].key;
+                let bound = if number == 0 { first_bound(first.as_str()).into() } else { first.as_str().into() };
+                let leaf = Leaf::new(chunk.to_vec());
+                snapshot.len += chunk.len();
+                snapshot.bytes += leaf.bytes();
+                snapshot.leaves.insert(bound, Arc::new(leaf));
+            }
+        }
+        snapshot
+    }
+
+    /// The version up to which this state is known to be complete: the collection's version in a list.
+    pub fn version(&self) -> ResourceVersion {
+        self.version
+    }
+
+    pub(super) fn at(mut self, version: ResourceVersion) -> Self {
+        self.version = version;
+        self
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of all objects' JSON.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Arc<Object>> {
+        let (_, leaf) = self.leaf_of(key)?;
+        leaf.search(key).ok().map(|at| &leaf.objects()[at])
+    }
+
+    /// All leaves in key order.
+    pub fn leaves(&self) -> impl Iterator<Item = &Arc<Leaf>> {
+        self.leaves.values()
+    }
+
+    /// The leaves of one namespace in key order.
+    pub fn leaves_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<Leaf>> {
+        let bound = format!("{namespace}/");
+        let inside = bound.clone();
+        self.leaves
+            .range::<_, str>((Included(bound.as_str()), Unbounded))
+            .take_while(move |(bound, _)| bound.starts_with(&inside))
+            .map(|(_, leaf)| leaf)
+    }
+
+    /// The objects whose key is `start` or behind it and begins with `prefix`, in key order.
+    pub fn objects_from<'a>(&'a self, prefix: &'a str, start: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
+        self.leaves_from(prefix, start)
+            .flat_map(|leaf| leaf.objects())
+            .skip_while(move |object| object.key.as_str() < start)
+            .take_while(move |object| object.key.as_str().starts_with(prefix))
+    }
+
+    /// How many objects have a key that is `start` or behind it and begins with `prefix`. Costs a step a leaf.
+    pub fn count_from(&self, prefix: &str, start: &str) -> usize {
+        let within = |leaf: &Leaf| match (leaf.objects().first(), leaf.objects().last()) {
+            (Some(first), Some(last)) => first.key.as_str() >= start && last.key.as_str().starts_with(prefix),
+            _ => true,
+        };
+        let counted = |object: &&Arc<Object>| {
+            let key = object.key.as_str();
+            key >= start && key.starts_with(prefix)
+        };
+        self.leaves_from(prefix, start)
+            .map(|leaf| if within(leaf) { leaf.objects().len() } else { leaf.objects().iter().filter(counted).count() })
+            .sum()
+    }
+
+    /// The leaf that would hold `start`, or the first of `prefix`, and those behind it while they can hold `prefix`.
+    fn leaves_from<'a>(&'a self, prefix: &'a str, start: &'a str) -> impl Iterator<Item = &'a Arc<Leaf>> {
+        let start = start.max(prefix);
+        let from = self.leaves.get_prev(start).map_or(start, |(bound, _)| bound);
+        self.leaves
+            .range::<_, str>((Included(from), Unbounded))
+            .take_while(move |(bound, _)| &***bound <= start || bound.starts_with(prefix))
+            .map(|(_, leaf)| leaf)
+    }
+
+    /// With `object` in its place; gives back what stood there.
+    pub(super) fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
+        let key = object.key.clone();
+        let (bound, mut objects) = match self.leaf_of(key.as_str()) {
+            Some((bound, leaf)) => {
+                leaf.retire();
+                (bound.clone(), leaf.objects().to_vec())
+            }
+            None => (first_bound(key.as_str()).into(), Vec::with_capacity(1)),
+        };
+        self.bytes += object.tail().len();
+        let before = match objects.binary_search_by(|other| other.key.cmp(&key)) {
+            Ok(at) => Some(std::mem::replace(&mut objects[at], object)),
+            Err(at) => {
+                objects.insert(at, object);
+                None
+            }
+        };
+        match &before {
+            Some(before) => self.bytes -= before.tail().len(),
+            None => self.len += 1,
+        }
+        if objects.len() > Leaf::LEN_MAX {
+            let right = objects.split_off(objects.len() / 2);
+            self.leaves.insert(right[0].key.as_str().into(), Arc::new(Leaf::new(right)));
+        }
+        self.leaves.insert(bound, Arc::new(Leaf::new(objects)));
+        before
+    }
+
+    /// Without the object of `key`; gives it back.
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
+        let (bound, leaf) = self.leaf_of(key.as_str())?;
+        let at = leaf.search(key.as_str()).ok()?;
+        leaf.retire();
+        let bound = bound.clone();
+        let mut objects = leaf.objects().to_vec();
+        let before = objects.remove(at);
+        self.len -= 1;
+        self.bytes -= before.tail().len();
+        if objects.len() < Leaf::LEN_MIN {
+            self.take_next(&bound, &mut objects);
+        }
+        if objects.is_empty() {
+            self.leaves.remove(&bound);
+        } else {
+            self.leaves.insert(bound, Arc::new(Leaf::new(objects)));
+        }
+        Some(before)
+    }
+
+    /// Moves the following leaf's objects of the same namespace behind `objects`, where they fit.
+    fn take_next(&mut self, bound: &Arc<str>, objects: &mut Vec<Arc<Object>>) {
+        let Some((next, leaf)) = self.leaves.range::<_, str>((Excluded(&**bound), Unbounded)).next() else { return };
+        if first_bound(next) != first_bound(bound) || objects.len() + leaf.objects().len() > Leaf::LEN_MAX {
+            return;
+        }
+        leaf.retire();
+        objects.extend_from_slice(leaf.objects());
+        let next = next.clone();
+        self.leaves.remove(&next);
+    }
+
+    fn leaf_of(&self, key: &str) -> Option<(&Arc<str>, &Arc<Leaf>)> {
+        let (bound, leaf) = self.leaves.get_prev(key)?;
+        (first_bound(bound) == first_bound(key)).then_some((bound, leaf))
+    }
+}
+
+/// `namespace/` of a key or bound; empty for a cluster-scoped one.
+fn first_bound(key: &str) -> &str {
+    key.find('/').map_or("", |slash| &key[..=slash])
+}

@@ -1,0 +1,242 @@
+//! The store itself: one writer that keeps it equal to upstream, any number of readers.
+
+use std::{
+    fmt,
+    sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use bytes::Bytes;
+use tokio::{sync::watch, time::Instant};
+
+use super::{
+    change::{Change, ChangeKind},
+    history::{Expired, History, HistoryLimits},
+    object::Object,
+    schema::Schema,
+    snapshot::Snapshot,
+};
+use crate::apimachinery::ResourceVersion;
+
+/// Makes a store that holds `objects`, complete up to `version`.
+pub fn store(
+    schema: Arc<Schema>,
+    objects: Vec<Arc<Object>>,
+    version: ResourceVersion,
+    limits: HistoryLimits,
+) -> (Writer, Reader) {
+    let newest = Snapshot::from_objects(version, objects);
+    let state = State { history: History::new(newest.clone(), limits), newest };
+    let shared = Arc::new(Shared { schema, state: RwLock::new(state), progress: watch::Sender::new(version) });
+    (Writer(shared.clone()), Reader(shared))
+}
+
+/// The one hand that changes a store.
+pub struct Writer(Arc<Shared>);
+
+/// Notes from elsewhere how far the store is known to be complete (a freshness proof).
+#[derive(Clone)]
+pub struct Advance(Arc<Shared>);
+
+/// Reads a store. Cheap to clone; what it gives is immutable.
+#[derive(Clone)]
+pub struct Reader(Arc<Shared>);
+
+struct Shared {
+    schema: Arc<Schema>,
+    state: RwLock<State>,
+    /// The version up to which the store is known to be complete, for those who wait.
+    progress: watch::Sender<ResourceVersion>,
+}
+
+struct State {
+    /// Invariant: its version is the progress.
+    newest: Snapshot,
+    history: History,
+}
+
+/// A version from upstream that is not above the store's: events may not be taken in that order.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("version {given} does not follow {progress}")]
+pub struct OutOfOrder {
+    pub given: ResourceVersion,
+    pub progress: ResourceVersion,
+}
+
+/// What a watcher has not seen yet.
+#[derive(Debug)]
+pub struct Backlog {
+    pub changes: Vec<Arc<Change>>,
+    /// The number to ask from next time.
+    pub next: u64,
+    /// The version reached when `changes` are delivered, if they are all there is.
+    pub caught_up: Option<ResourceVersion>,
+}
+
+/// What a store holds, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreSize {
+    pub objects: usize,
+    /// JSON of the newest objects.
+    pub object_bytes: usize,
+    pub changes: usize,
+    pub change_bytes: usize,
+    /// Items joined for lists.
+    pub joined_bytes: usize,
+}
+
+impl Writer {
+    /// Takes one event of upstream's watch. `line` is the event as upstream framed it: watchers who
+    /// see the change as upstream does get these very bytes.
+    pub fn apply(&mut self, kind: ChangeKind, object: Object, line: Bytes) -> Result<Arc<Change>, OutOfOrder> {
+        let version = object.version;
+        let object = Arc::new(object);
+        let now = Instant::now();
+        let mut state = self.0.write();
+        state.follows(version)?;
+        let before = match kind {
+            ChangeKind::Added | ChangeKind::Modified => state.newest.insert(object.clone()),
+            ChangeKind::Deleted => state.newest.remove(&object.key),
+        };
+        state.newest = state.newest.clone().at(version);
+        let number = state.history.next();
+        let after = state.newest.clone();
+        let change = Change { number, version, kind, object, before, after, frames: Default::default() };
+        change.frame(kind.into(), |_| line);
+        let change = Arc::new(change);
+        state.history.push(change.clone(), now);
+        drop(state);
+        self.0.progress.send_replace(version);
+        Ok(change)
+    }
+
+    /// Notes that nothing happened up to `version` beyond what was applied (a bookmark, a proof).
+    /// An older version says nothing new: a bookmark may lag behind a proof.
+    pub fn advance(&mut self, version: ResourceVersion) {
+        self.0.advance(version);
+    }
+
+    pub fn advance_handle(&self) -> Advance {
+        Advance(self.0.clone())
+    }
+
+    pub fn progress(&self) -> ResourceVersion {
+        self.0.read().newest.version()
+    }
+
+    /// For the objects that are to be applied.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.0.schema
+    }
+}
+
+impl Advance {
+    /// The caller has seen that nothing happened up to `version` beyond what the store holds.
+    pub fn to(&self, version: ResourceVersion) {
+        self.0.advance(version);
+    }
+}
+
+impl Reader {
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.0.schema
+    }
+
+    /// The newest state.
+    pub fn snapshot(&self) -> Snapshot {
+        self.0.read().newest.clone()
+    }
+
+    pub fn progress(&self) -> ResourceVersion {
+        self.0.read().newest.version()
+    }
+
+    /// The newest state and the number of the change that will follow it.
+    pub fn snapshot_and_next(&self) -> (Snapshot, u64) {
+        let state = self.0.read();
+        (state.newest.clone(), state.history.next())
+    }
+
+    /// The state at exactly that version, if history covers it.
+    pub fn exact(&self, version: ResourceVersion) -> Option<Snapshot> {
+        let state = self.0.read();
+        state.history.exact(version, state.newest.version())
+    }
+
+    /// The number of the first change after `version`; one that lies ahead starts with what comes next.
+    pub fn after(&self, version: ResourceVersion) -> Result<u64, Expired> {
+        self.0.read().history.after(version)
+    }
+
+    /// At most `limit` changes from that number on; `None` if the window has moved past it.
+    pub fn backlog(&self, next: u64, limit: usize) -> Option<Backlog> {
+        let state = self.0.read();
+        let changes: Vec<_> = state.history.from(next, limit)?.cloned().collect();
+        let next = next + changes.len() as u64;
+        let caught_up = (next >= state.history.next()).then(|| state.newest.version());
+        Some(Backlog { changes, next, caught_up })
+    }
+
+    /// Resolves when the store is complete up to `version`; never, if its writer is gone before: set a limit.
+    pub async fn reached(&self, version: ResourceVersion) {
+        let mut progress = self.0.progress.subscribe();
+        // The sender lives as long as this reader does, so waiting cannot fail.
+        drop(progress.wait_for(|progress| *progress >= version).await);
+    }
+
+    pub fn size(&self) -> StoreSize {
+        let state = self.0.read();
+        StoreSize {
+            objects: state.newest.len(),
+            object_bytes: state.newest.bytes(),
+            changes: state.history.len(),
+            change_bytes: state.history.bytes(),
+            joined_bytes: state.newest.leaves().map(|leaf| leaf.joined_bytes()).sum(),
+        }
+    }
+}
+
+impl State {
+    fn follows(&self, version: ResourceVersion) -> Result<(), OutOfOrder> {
+        let progress = self.newest.version();
+        if version > progress { Ok(()) } else { Err(OutOfOrder { given: version, progress }) }
+    }
+}
+
+impl Shared {
+    // A panic while the lock is held can only come from a broken invariant of the store itself;
+    // the state may then be half changed, so nobody may read it any more.
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().expect("the store's writer never panics")
+    }
+
+    fn advance(&self, version: ResourceVersion) {
+        let mut state = self.write();
+        if version > state.newest.version() {
+            state.newest = state.newest.clone().at(version);
+            drop(state);
+            self.progress.send_replace(version);
+        }
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().expect("the store's readers never panic")
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Writer({})", self.progress())
+    }
+}
+
+impl fmt::Debug for Advance {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Advance")
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Reader({})", self.progress())
+    }
+}

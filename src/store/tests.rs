@@ -1,0 +1,191 @@
+//! The store against a plain map, and its edges.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::apimachinery::{GroupResource, ResourceVersion, selectable_fields};
+
+fn version(value: u64) -> ResourceVersion {
+    ResourceVersion::new(value).expect("not zero")
+}
+
+fn pods() -> Schema {
+    let pods = GroupResource { group: "".into(), resource: "pods".into() };
+    Schema::new(Shape::typed("Pod", "v1"), selectable_fields(&pods, true))
+}
+
+fn pod_json(namespace: &str, name: &str, rv: u64) -> String {
+    format!(
+        r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"{namespace}","resourceVersion":"{rv}","labels":{{"app":"a\u003cb"}}}},"spec":{{"nodeName":"n{rv}","hostNetwork":true}},"status":{{"phase":"Running"}}}}"#
+    )
+}
+
+fn pod(schema: &Schema, namespace: &str, name: &str, rv: u64) -> Object {
+    Object::from_event(pod_json(namespace, name, rv).into(), schema).expect("a pod")
+}
+
+#[test]
+fn what_selectors_need_is_read_from_the_bytes() {
+    let schema = pods();
+    let pod = pod(&schema, "ns", "p", 7);
+    assert_eq!((pod.key.as_str(), pod.version), ("ns/p", version(7)));
+    assert_eq!(pod.labels.get("app"), Some("a<b"));
+    let field = |label| pod.field(schema.position(label).expect("selectable"));
+    assert_eq!(
+        ["spec.nodeName", "spec.hostNetwork", "status.phase", "metadata.namespace", "status.podIP"].map(field),
+        ["n7", "true", "Running", "ns", ""]
+    );
+    let (head, tail) = pod.tail_around_version();
+    assert!(head.ends_with(b"\"resourceVersion\":\"") && tail.starts_with(b"\",\"labels\""));
+}
+
+#[test]
+fn objects_of_another_shape_are_refused() {
+    let schema = pods();
+    for json in [
+        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","resourceVersion":"1"}}"#,
+        r#"{"kind":"Pod","apiVersion":"v1","spec":{},"metadata":{"name":"a","resourceVersion":"1"}}"#,
+        r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}"#,
+        r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1"}}"#,
+        r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"x"}}"#,
+        r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"1"}"#,
+        r#"{"kind":"Pod","apiVersion":"v1","metadata":[]}"#,
+    ] {
+        assert!(Object::from_event(Bytes::from_static(json.as_bytes()), &schema).is_err(), "{json}");
+    }
+}
+
+#[test]
+fn versions_that_do_not_rise_are_refused_and_change_nothing() {
+    let (mut writer, reader) = filled(&[], 10, 100);
+    let late = pod(reader.schema(), "ns", "p", 10);
+    let refused = writer.apply(ChangeKind::Added, late, Bytes::new());
+    assert_eq!(refused.map(|change| change.version), Err(OutOfOrder { given: version(10), progress: version(10) }));
+    writer.advance(version(9));
+    assert_eq!((reader.progress(), reader.snapshot().len()), (version(10), 0));
+}
+
+#[test]
+fn history_covers_what_it_says_and_no_more() {
+    let (mut writer, reader) = filled(&[("ns", "a")], 10, 0);
+    for rv in 11..=310 {
+        let object = pod(reader.schema(), "ns", "a", rv);
+        writer.apply(ChangeKind::Modified, object, Bytes::new()).expect("rising");
+    }
+    writer.advance(version(400));
+    let oldest = reader.after(version(1)).expect_err("too old").oldest;
+    assert_eq!(oldest, version(310 - HistoryLimits::COUNT_MIN as u64), "bytes are over, the minimum stays");
+    assert!(reader.after(oldest).is_ok() && reader.exact(oldest).is_some());
+    assert!(reader.exact(version(oldest.value() - 1)).is_none());
+    assert_eq!(
+        reader.exact(version(350)).map(|state| state.version()),
+        Some(version(350)),
+        "nothing happened since 310"
+    );
+    assert!(reader.exact(version(401)).is_none(), "not known yet");
+    assert_eq!(reader.backlog(0, 10).map(|backlog| backlog.next), None, "gone");
+    let ahead = reader.after(version(9999)).expect("starts with what comes next");
+    assert_eq!(reader.backlog(ahead, 10).expect("there").caught_up, Some(version(400)));
+}
+
+#[tokio::test]
+async fn who_waits_for_a_version_is_told_when_it_is_reached() {
+    let (mut writer, reader) = filled(&[], 10, 100);
+    let waiting = reader.reached(version(12));
+    tokio::pin!(waiting);
+    assert!(futures_util::poll!(&mut waiting).is_pending());
+    writer.advance(version(12));
+    waiting.await;
+}
+
+#[test]
+fn joined_bytes_are_shared_and_go_with_their_leaf() {
+    let (mut writer, reader) = filled(&[("ns", "a"), ("ns", "b")], 10, 1 << 20);
+    let before = reader.snapshot();
+    let join = |leaf: &Leaf| leaf.joined(|objects| Bytes::from(vec![b'x'; objects.len()]));
+    let leaf = before.leaves().next().expect("one leaf");
+    assert_eq!(join(leaf).as_ptr(), join(leaf).as_ptr());
+    assert_eq!(reader.size().joined_bytes, 2);
+    let object = pod(reader.schema(), "ns", "a", 11);
+    writer.apply(ChangeKind::Modified, object, Bytes::new()).expect("rising");
+    assert_eq!((leaf.joined_bytes(), reader.size().joined_bytes), (0, 0));
+    assert_ne!(join(leaf).as_ptr(), join(leaf).as_ptr(), "old states keep nothing");
+}
+
+fn filled(objects: &[(&str, &str)], at: u64, bytes: usize) -> (Writer, Reader) {
+    let schema = std::sync::Arc::new(pods());
+    let objects = objects.iter().map(|(ns, name)| std::sync::Arc::new(pod(&schema, ns, name, 1))).collect();
+    let limits = HistoryLimits { age: std::time::Duration::from_secs(300), bytes };
+    store(schema, objects, version(at), limits)
+}
+
+/// What is done to the store and to the map beside it.
+#[derive(Clone, Debug)]
+enum Deed {
+    Put(u8, u16),
+    Delete(u8, u16),
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let deed = prop_oneof![
+        3 => (0..4u8, 0..300u16).prop_map(|(ns, name)| Deed::Put(ns, name)),
+        2 => (0..4u8, 0..300u16).prop_map(|(ns, name)| Deed::Delete(ns, name)),
+    ];
+    proptest::collection::vec(deed, 1..600)
+}
+
+/// Namespaces whose order by bytes of the key is not that of their names.
+const NAMESPACES: [&str; 4] = ["a", "a-b", "a0", "b"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn the_store_holds_what_a_plain_map_holds_at_every_version(deeds in deeds(), start in 0..300u16) {
+        let (mut writer, reader) = filled(&[], 1, 1 << 30);
+        let (mut map, mut states) = (BTreeMap::new(), Vec::new());
+        for (at, deed) in deeds.iter().enumerate() {
+            let rv = at as u64 + 2;
+            let (Deed::Put(ns, name) | Deed::Delete(ns, name)) = deed;
+            let (ns, name) = (NAMESPACES[usize::from(*ns)], format!("p-{name}"));
+            let key = format!("{ns}/{name}");
+            let object = pod(reader.schema(), ns, &name, rv);
+            let kind = match (deed, map.contains_key(&key)) {
+                (Deed::Put(..), false) => ChangeKind::Added,
+                (Deed::Put(..), true) => ChangeKind::Modified,
+                (Deed::Delete(..), true) => ChangeKind::Deleted,
+                (Deed::Delete(..), false) => continue,
+            };
+            let before = if kind == ChangeKind::Deleted { map.remove(&key) } else { map.insert(key, rv) };
+            let change = writer.apply(kind, object, Bytes::new()).expect("rising");
+            prop_assert_eq!(change.before.as_ref().map(|object| object.version.value()), before);
+            states.push((rv, map.clone()));
+        }
+        for (rv, map) in states.iter().rev().take(HistoryLimits::COUNT_MIN) {
+            let state = reader.exact(version(*rv)).expect("in the window");
+            let held: BTreeMap<_, _> = state.leaves().flat_map(|leaf| leaf.objects())
+                .map(|object| (object.key.to_string(), object.version.value())).collect();
+            prop_assert_eq!(&held, map);
+            prop_assert_eq!(state.len(), map.len());
+        }
+        let state = reader.snapshot();
+        let bytes: usize = state.leaves().map(|leaf| leaf.bytes()).sum();
+        prop_assert_eq!(state.bytes(), bytes);
+        for namespace in NAMESPACES {
+            let prefix = format!("{namespace}/");
+            let from = format!("{prefix}p-{start}");
+            let expected: Vec<_> = map.range(from.clone()..).map(|(key, _)| key.clone())
+                .filter(|key| key.starts_with(&prefix)).collect();
+            let held: Vec<_> = state.objects_from(&prefix, &from).map(|object| object.key.to_string()).collect();
+            prop_assert_eq!(&held, &expected);
+            prop_assert_eq!(state.count_from(&prefix, &from), expected.len());
+            let whole = state.leaves_in(namespace).flat_map(|leaf| leaf.objects()).count();
+            prop_assert_eq!(whole, map.keys().filter(|key| key.starts_with(&prefix)).count());
+        }
+        for leaf in state.leaves() {
+            prop_assert!((1..=Leaf::LEN_MAX).contains(&leaf.objects().len()));
+        }
+    }
+}
