@@ -1,0 +1,49 @@
+//! One watch event in JSON: `{"type":…,"object":…}` and a newline (read-path 3.1).
+
+use bytes::Bytes;
+
+use crate::{
+    apimachinery::ResourceVersion,
+    store::{Change, FrameKind, Object, Shape},
+};
+
+/// The frame of `change` for watchers who see it as `kind`.
+pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
+    match kind {
+        FrameKind::Added => event(b"ADDED", shape, &[change.object.tail()]),
+        FrameKind::Modified => event(b"MODIFIED", shape, &[change.object.tail()]),
+        FrameKind::Deleted => event(b"DELETED", shape, &[change.object.tail()]),
+        FrameKind::Left => left(change.before.as_deref().unwrap_or(&change.object), change.version, shape),
+    }
+}
+
+/// The synthetic event of an object that is there when a watch starts.
+pub fn added(object: &Object, shape: &Shape) -> Bytes {
+    event(b"ADDED", shape, &[object.tail()])
+}
+
+/// An error inside a watch, then the stream ends (read-path 2.1).
+pub fn error_event(status: &[u8]) -> Bytes {
+    event(b"ERROR", &Shape::Custom, &[status.trim_ascii_end()])
+}
+
+/// The object left the selector: its last matching content under the new version (read-path 3.3).
+fn left(before: &Object, version: ResourceVersion, shape: &Shape) -> Bytes {
+    let (head, tail) = before.tail_around_version();
+    event(b"DELETED", shape, &[head, version.to_string().as_bytes(), tail])
+}
+
+pub(super) fn event(kind: &[u8], shape: &Shape, parts: &[&[u8]]) -> Bytes {
+    let opening = shape.object_opening();
+    let length = parts.iter().map(|part| part.len()).sum::<usize>();
+    let mut line = Vec::with_capacity(length + opening.len() + kind.len() + 24);
+    line.extend_from_slice(b"{\"type\":\"");
+    line.extend_from_slice(kind);
+    line.extend_from_slice(b"\",\"object\":");
+    line.extend_from_slice(opening);
+    for part in parts {
+        line.extend_from_slice(part);
+    }
+    line.extend_from_slice(b"}\n");
+    line.into()
+}
