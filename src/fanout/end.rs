@@ -1,0 +1,31 @@
+//! Why a watch ended. The client sees a clean end of the stream in each case (read-path 2.1).
+
+/// The cause, for metrics and the access log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndCause {
+    /// Its `timeoutSeconds` are over.
+    Deadline,
+    /// It was too slow: history moved past it.
+    Lagged,
+    /// The store was filled anew and what happened in between is not known.
+    Relisted,
+    /// The resource is gone, or its cache was idle.
+    Stopped,
+    /// The gateway is draining.
+    Drained,
+    /// The client went away.
+    ClientGone,
+}
+
+impl EndCause {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deadline => "deadline",
+            Self::Lagged => "lagged",
+            Self::Relisted => "relisted",
+            Self::Stopped => "stopped",
+            Self::Drained => "drained",
+            Self::ClientGone => "client_gone",
+        }
+    }
+}
