@@ -1,1 +1,19 @@
 //! Keeps one store equal to upstream: a pure list/watch state machine and the loop that drives it.
+//!
+//! Does not know who reads the store: it tells a [`Sink`] what became of it.
+
+mod driver;
+mod event;
+mod failure;
+mod fill;
+mod lines;
+mod list_watch;
+mod machine;
+
+pub use driver::{Reflector, Sink};
+pub use event::{EventError, StatusBody, UpstreamEvent};
+pub use failure::Failure;
+pub use fill::{Filled, head_version};
+pub use lines::{LineTooLong, Lines};
+pub use list_watch::{ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest};
+pub use machine::{Action, FillMode, Input, Loss, Machine};

@@ -1,0 +1,202 @@
+//! The loop that drives a reflector: does what the machine says, tells it what came of it.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    Action, Failure, FillMode, Filled, Input, Lines, ListWatch, Loss, Machine, UpstreamEvent, WatchFrom, WatchRequest,
+    fill::{self, Head, State, head_version},
+};
+use crate::{
+    apimachinery::{ResourceVersion, SelectableField},
+    encode::BookmarkTemplate,
+    store::{self, Change, HistoryLimits, Schema, Writer},
+};
+
+/// Longer than a watch may be silent: it asks for bookmarks, which come once a minute, and for an
+/// end after at most [`WATCH_SECONDS_MAX`].
+const SILENCE_MAX: Duration = Duration::from_secs(WATCH_SECONDS_MAX + 60);
+/// How long upstream is asked to keep a watch, as client-go does.
+const WATCH_SECONDS_MIN: u64 = 300;
+const WATCH_SECONDS_MAX: u64 = 600;
+/// A watch that ends sooner than this is taken for a failure, or it would be opened in a tight loop.
+const WATCH_MIN: Duration = Duration::from_secs(1);
+
+/// Learns what becomes of the store.
+pub trait Sink: Send {
+    /// A store with the whole state; takes the place of the one before.
+    fn filled(&mut self, filled: Filled);
+
+    /// The store took a change.
+    fn changed(&mut self, change: &Change);
+
+    /// A bookmark came; they all look alike but for the version.
+    fn bookmark(&mut self, template: BookmarkTemplate);
+
+    /// The store must not be read any more.
+    fn lost(&mut self, loss: Loss);
+
+    /// The reflector has to do something again, for this reason (`None`: a clean end of a watch).
+    fn restarting(&mut self, failure: Option<Failure>);
+}
+
+/// Keeps a store equal to one resource of upstream.
+#[derive(Debug)]
+pub struct Reflector<L: ListWatch, S> {
+    upstream: L,
+    sink: S,
+    /// Kind of the objects, from discovery.
+    kind: String,
+    fields: Vec<SelectableField>,
+    limits: HistoryLimits,
+    machine: Machine,
+    writer: Option<Writer>,
+    /// A watch-list that goes on as a watch.
+    going_on: Option<(L::Stream, Lines)>,
+}
+
+impl<L: ListWatch, S: Sink> Reflector<L, S> {
+    pub fn new(upstream: L, sink: S, kind: String, fields: Vec<SelectableField>, limits: HistoryLimits) -> Self {
+        let (machine, writer, going_on) = (Machine::default(), None, None);
+        Self { upstream, sink, kind, fields, limits, machine, writer, going_on }
+    }
+
+    /// Runs until the resource is gone or another.
+    pub async fn run(mut self) {
+        let mut input = Input::Start;
+        loop {
+            let next = self.machine.on(input);
+            if let Some(loss) = next.loss {
+                self.writer = None;
+                self.sink.lost(loss);
+            }
+            if !next.delay.is_zero() {
+                sleep(next.delay.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+            }
+            input = match next.action {
+                Action::Fill { mode, not_older_than } => self.fill(mode, not_older_than).await,
+                Action::GoOn => match self.going_on.take() {
+                    Some((stream, lines)) => self.read(stream, lines).await,
+                    None => self.ended(None),
+                },
+                Action::Watch { after } => self.watch(after).await,
+                Action::Verify => self.verify().await,
+                Action::Stop => return,
+            };
+        }
+    }
+
+    async fn fill(&mut self, mode: FillMode, not_older_than: Option<ResourceVersion>) -> Input {
+        match self.filled(mode, not_older_than).await {
+            Ok((version, watching)) => Input::Filled { version, watching },
+            Err(failure) => {
+                self.sink.restarting(Some(failure));
+                Input::FillFailed(failure)
+            }
+        }
+    }
+
+    async fn filled(
+        &mut self,
+        mode: FillMode,
+        not_older_than: Option<ResourceVersion>,
+    ) -> Result<(ResourceVersion, bool), Failure> {
+        let head = Head::read(self.upstream.head().await?, &self.kind)?;
+        let schema = Arc::new(Schema::new(head.shape, self.fields.clone()));
+        let state: State<L::Stream> = match mode {
+            FillMode::WatchList => fill::watch_list(&self.upstream, &schema, not_older_than).await?,
+            FillMode::List => fill::list(&self.upstream, &schema, not_older_than).await?,
+        };
+        let (version, watching) = (state.version, state.watch.is_some());
+        let (writer, reader) = store::store(schema, state.objects, version, self.limits);
+        let advance = writer.advance_handle();
+        (self.writer, self.going_on) = (Some(writer), state.watch);
+        self.sink.filled(Filled {
+            reader,
+            advance,
+            list_kind: head.list_kind,
+            warnings: head.warnings,
+            bookmark: state.bookmark,
+            watch_list: watching,
+        });
+        Ok((version, watching))
+    }
+
+    async fn watch(&mut self, after: ResourceVersion) -> Input {
+        let request = WatchRequest { from: WatchFrom::After(after), seconds: watch_seconds() };
+        match self.upstream.watch(request).await {
+            Ok(stream) => self.read(stream, Lines::default()).await,
+            Err(failure) => self.ended(Some(failure)),
+        }
+    }
+
+    /// Applies a watch until it ends.
+    async fn read(&mut self, mut stream: L::Stream, mut lines: Lines) -> Input {
+        let opened = Instant::now();
+        loop {
+            if let Err(failure) = self.apply_lines(&mut lines) {
+                return self.ended(Some(failure));
+            }
+            match next_chunk(&self.upstream, &mut stream, SILENCE_MAX).await {
+                Some(Ok(chunk)) => lines.push(&chunk),
+                Some(Err(failure)) => return self.ended(Some(failure)),
+                None if opened.elapsed() < WATCH_MIN => return self.ended(Some(Failure::Unavailable)),
+                None => return self.ended(None),
+            }
+        }
+    }
+
+    fn apply_lines(&mut self, lines: &mut Lines) -> Result<(), Failure> {
+        let Some(writer) = &mut self.writer else { return Err(Failure::Malformed) };
+        while let Some(line) = lines.next_line().map_err(|_| Failure::Malformed)? {
+            match fill::parse(&line, writer.schema())? {
+                UpstreamEvent::Change { kind, object, line } => {
+                    let change = writer.apply(kind, object, line).map_err(|error| {
+                        tracing::warn!(%error, "upstream's watch went back");
+                        Failure::Malformed
+                    })?;
+                    self.sink.changed(&change);
+                }
+                UpstreamEvent::Bookmark { version, template, .. } => {
+                    writer.advance(version);
+                    self.sink.bookmark(template);
+                }
+                UpstreamEvent::Error(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, failure: Option<Failure>) -> Input {
+        self.sink.restarting(failure);
+        match &self.writer {
+            Some(writer) => Input::WatchEnded { failure, progress: writer.progress() },
+            None => Input::FillFailed(Failure::Unavailable),
+        }
+    }
+
+    async fn verify(&self) -> Input {
+        let verified = async {
+            let same_resource = self.upstream.is_same_resource().await?;
+            let head = head_version(&self.upstream.head().await?)?;
+            Ok::<_, Failure>(Input::Verified { head, same_resource })
+        };
+        verified.await.unwrap_or_else(Input::VerifyFailed)
+    }
+}
+
+/// The next bytes of a watch, or a failure if it is silent for longer than `silence`.
+pub(super) async fn next_chunk<L: ListWatch>(
+    upstream: &L,
+    stream: &mut L::Stream,
+    silence: Duration,
+) -> Option<Result<Bytes, Failure>> {
+    timeout(silence, upstream.next(stream)).await.unwrap_or(Some(Err(Failure::Silent)))
+}
+
+/// Different for every watch, so that they do not all end at once.
+pub(super) fn watch_seconds() -> u64 {
+    fastrand::u64(WATCH_SECONDS_MIN..WATCH_SECONDS_MAX)
+}

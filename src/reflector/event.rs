@@ -1,0 +1,103 @@
+//! One line of upstream's watch.
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::Failure;
+use crate::{
+    apimachinery::ResourceVersion,
+    encode::{BookmarkTemplate, InvalidBookmark},
+    store::{ChangeKind, Object, ReadError, Schema},
+};
+
+/// What upstream said.
+#[derive(Debug)]
+pub enum UpstreamEvent {
+    /// The line is the event as it came, newline included.
+    Change {
+        kind: ChangeKind,
+        object: Object,
+        line: Bytes,
+    },
+    Bookmark {
+        version: ResourceVersion,
+        template: BookmarkTemplate,
+        initial_events_end: bool,
+    },
+    Error(Failure),
+}
+
+/// A line that cannot be used: the reflector starts over.
+#[derive(Debug, thiserror::Error)]
+pub enum EventError {
+    #[error("not the JSON of a watch event")]
+    Json(#[source] serde_json::Error),
+    #[error("{0:?} is no type of event")]
+    Type(String),
+    #[error("an object of a watch event")]
+    Object(#[source] ReadError),
+    #[error("a bookmark")]
+    Bookmark(#[source] InvalidBookmark),
+}
+
+#[derive(serde::Deserialize)]
+struct Line<'a> {
+    r#type: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+/// The members of a Status that a reflector looks at.
+#[derive(Debug, serde::Deserialize)]
+pub struct StatusBody {
+    pub code: u16,
+    #[serde(default)]
+    details: StatusDetails,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+struct StatusDetails {
+    #[serde(default)]
+    causes: Vec<StatusCause>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct StatusCause {
+    #[serde(default)]
+    reason: String,
+}
+
+impl StatusBody {
+    /// The cause that client-go keys on, too (read-path 2, "RV too high").
+    pub fn is_too_large(&self) -> bool {
+        self.details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
+    }
+}
+
+impl UpstreamEvent {
+    pub fn parse(line: &Bytes, schema: &Schema) -> Result<Self, EventError> {
+        let Line { r#type, object } = serde_json::from_slice(line).map_err(EventError::Json)?;
+        let object = line.slice_ref(object.get().as_bytes());
+        let kind = match r#type {
+            "ADDED" => ChangeKind::Added,
+            "MODIFIED" => ChangeKind::Modified,
+            "DELETED" => ChangeKind::Deleted,
+            "BOOKMARK" => return Self::bookmark(&object),
+            "ERROR" => return Self::error(&object),
+            other => return Err(EventError::Type(other.to_owned())),
+        };
+        let object = Object::from_event(object, schema).map_err(EventError::Object)?;
+        Ok(Self::Change { kind, object, line: line.clone() })
+    }
+
+    fn bookmark(object: &[u8]) -> Result<Self, EventError> {
+        let (template, version) = BookmarkTemplate::record(object).map_err(EventError::Bookmark)?;
+        let initial_events_end = memchr::memmem::find(object, b"\"k8s.io/initial-events-end\":\"true\"").is_some();
+        Ok(Self::Bookmark { version, template, initial_events_end })
+    }
+
+    fn error(object: &[u8]) -> Result<Self, EventError> {
+        let status: StatusBody = serde_json::from_slice(object).map_err(EventError::Json)?;
+        Ok(Self::Error(Failure::from_code(status.code, status.is_too_large())))
+    }
+}

@@ -1,0 +1,57 @@
+//! What can go wrong on the way to upstream, sorted by what follows from it.
+
+/// Why a list, a watch or a check did not do what it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// 410: upstream's history does not reach back so far.
+    #[error("the version is too old for upstream")]
+    Expired,
+    /// 504 with the cause `ResourceVersionTooLarge`: upstream has not seen that version.
+    #[error("the version is newer than upstream's")]
+    TooLarge,
+    /// 400, 405, 406, 422: upstream does not take such a request.
+    #[error("upstream refuses the request")]
+    Refused,
+    /// 404: there is no such resource any more.
+    #[error("upstream does not know the resource")]
+    NotFound,
+    /// 401, 403: the gateway's own credentials do not allow it.
+    #[error("the gateway may not list and watch the resource")]
+    Denied,
+    /// Anything else: unreachable, overloaded, cut off.
+    #[error("upstream cannot be reached or does not answer as it should")]
+    Unavailable,
+    /// What upstream sent does not follow from what it sent before, or cannot be read.
+    #[error("upstream's answer cannot be used")]
+    Malformed,
+    /// Nothing came for longer than the watch should have lasted.
+    #[error("upstream has been silent for too long")]
+    Silent,
+}
+
+impl Failure {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::TooLarge => "too_large",
+            Self::Refused => "refused",
+            Self::NotFound => "not_found",
+            Self::Denied => "denied",
+            Self::Unavailable => "unavailable",
+            Self::Malformed => "malformed",
+            Self::Silent => "silent",
+        }
+    }
+
+    /// What an HTTP status, or the code of a Status in an ERROR event, means to a reflector.
+    pub const fn from_code(code: u16, too_large: bool) -> Self {
+        match code {
+            _ if too_large => Self::TooLarge,
+            410 => Self::Expired,
+            400 | 405 | 406 | 415 | 422 => Self::Refused,
+            404 => Self::NotFound,
+            401 | 403 => Self::Denied,
+            _ => Self::Unavailable,
+        }
+    }
+}

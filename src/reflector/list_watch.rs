@@ -1,0 +1,59 @@
+//! The seam to upstream: what a reflector asks for. Implemented by `upstream`, scripted by tests.
+
+use bytes::Bytes;
+use http::HeaderValue;
+
+use super::Failure;
+use crate::apimachinery::ResourceVersion;
+
+/// One page of the whole collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListRequest {
+    /// `None`: any version will do (`resourceVersion=0`).
+    pub not_older_than: Option<ResourceVersion>,
+    pub continue_token: Option<String>,
+}
+
+/// A watch on the whole collection, with bookmarks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchRequest {
+    pub from: WatchFrom,
+    /// How long upstream is to keep it (`timeoutSeconds`).
+    pub seconds: u64,
+}
+
+/// Where a watch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchFrom {
+    /// Everything there is, an end bookmark, then changes (watch-list).
+    State { not_older_than: Option<ResourceVersion> },
+    /// Changes behind that version.
+    After(ResourceVersion),
+}
+
+/// A page as upstream sent it.
+#[derive(Clone, Debug)]
+pub struct ListPage {
+    pub body: Bytes,
+    /// `Warning` headers: deprecated APIs have them on every answer (read-path 4.2).
+    pub warnings: Vec<HeaderValue>,
+}
+
+/// Lists and watches one resource with the gateway's own credentials.
+pub trait ListWatch: Send + Sync + 'static {
+    /// The body of a watch. Dropping it ends the request.
+    type Stream: Send;
+
+    fn list(&self, request: ListRequest) -> impl Future<Output = Result<ListPage, Failure>> + Send;
+
+    fn watch(&self, request: WatchRequest) -> impl Future<Output = Result<Self::Stream, Failure>> + Send;
+
+    /// The next bytes of a watch; `None` at its clean end.
+    fn next(&self, stream: &mut Self::Stream) -> impl Future<Output = Option<Result<Bytes, Failure>>> + Send;
+
+    /// The head version now: a list of at most one object, most recent, as upstream answered it.
+    fn head(&self) -> impl Future<Output = Result<ListPage, Failure>> + Send;
+
+    /// False when the resource is no longer what it was (its definition was changed or replaced).
+    fn is_same_resource(&self) -> impl Future<Output = Result<bool, Failure>> + Send;
+}

@@ -1,0 +1,258 @@
+//! What a reflector does next. Pure: inputs in, actions out.
+
+use std::time::Duration;
+
+use super::Failure;
+use crate::apimachinery::ResourceVersion;
+
+/// First and longest wait after a failure; doubled each time between (client-go's reflector: 0.8 s to 30 s).
+const BACKOFF_MIN: Duration = Duration::from_millis(800);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// How the whole state is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FillMode {
+    WatchList,
+    List,
+}
+
+/// Why what the store held may not be answered from any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Upstream's versions went back: its storage was restored.
+    Backwards,
+    /// Upstream sent what cannot follow from what it sent before.
+    Inconsistent,
+    /// The resource is gone, or is another one under the same name.
+    Gone,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    Start,
+    /// The store holds the whole state. A watch-list goes on as a watch, a list does not.
+    Filled {
+        version: ResourceVersion,
+        watching: bool,
+    },
+    FillFailed(Failure),
+    /// The watch ended, cleanly or not; the store is complete up to `progress`.
+    WatchEnded {
+        failure: Option<Failure>,
+        progress: ResourceVersion,
+    },
+    /// The head version of upstream and whether the resource is still the same.
+    Verified {
+        head: ResourceVersion,
+        same_resource: bool,
+    },
+    VerifyFailed(Failure),
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Fill {
+        mode: FillMode,
+        not_older_than: Option<ResourceVersion>,
+    },
+    Watch {
+        after: ResourceVersion,
+    },
+    /// Read on from the watch-list that filled the store.
+    GoOn,
+    /// Ask for upstream's head version and whether the resource is still the same.
+    Verify,
+    /// Nothing any more.
+    Stop,
+}
+
+/// The action, what must be given up before it, and how long to wait before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Next {
+    pub loss: Option<Loss>,
+    pub delay: Duration,
+    pub action: Action,
+}
+
+/// The state machine of one reflector.
+#[derive(Debug)]
+pub struct Machine {
+    mode: FillMode,
+    /// Up to where the store is complete; `None` while it holds nothing.
+    progress: Option<ResourceVersion>,
+    /// Failures since the last success.
+    failures: u32,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self { mode: FillMode::WatchList, progress: None, failures: 0 }
+    }
+}
+
+impl Machine {
+    pub fn on(&mut self, input: Input) -> Next {
+        match input {
+            Input::Start => self.fill(),
+            Input::Filled { version, watching } => {
+                self.progress = Some(version);
+                self.failures = 0;
+                if watching { Next::now(Action::GoOn) } else { Next::now(Action::Watch { after: version }) }
+            }
+            Input::FillFailed(failure) => self.fill_failed(failure),
+            Input::WatchEnded { failure, progress } => {
+                self.progress = Some(progress);
+                self.watch_ended(failure)
+            }
+            Input::Verified { head, same_resource } => self.verified(head, same_resource),
+            Input::VerifyFailed(Failure::NotFound) => Next::stop(),
+            Input::VerifyFailed(_) => self.later(Action::Verify),
+        }
+    }
+
+    fn fill(&self) -> Next {
+        Next::now(Action::Fill { mode: self.mode, not_older_than: self.progress })
+    }
+
+    fn fill_failed(&mut self, failure: Failure) -> Next {
+        match failure {
+            Failure::NotFound => Next::stop(),
+            // Silent: a server that ignores what it does not know never sends the end bookmark.
+            Failure::Refused | Failure::Silent if self.mode == FillMode::WatchList => {
+                self.mode = FillMode::List;
+                self.fill()
+            }
+            // Either upstream is behind another that was asked before, or its versions went back.
+            Failure::TooLarge if self.progress.is_some() => self.later(Action::Verify),
+            Failure::Expired
+            | Failure::TooLarge
+            | Failure::Refused
+            | Failure::Denied
+            | Failure::Unavailable
+            | Failure::Malformed
+            | Failure::Silent => self.later(self.fill().action),
+        }
+    }
+
+    fn watch_ended(&mut self, failure: Option<Failure>) -> Next {
+        match failure {
+            None => {
+                self.failures = 0;
+                Next::now(Action::Verify)
+            }
+            Some(Failure::NotFound) => Next::stop(),
+            Some(Failure::Expired) => self.fill(),
+            Some(Failure::Malformed) => self.lose(Loss::Inconsistent),
+            Some(Failure::TooLarge | Failure::Refused | Failure::Denied | Failure::Unavailable | Failure::Silent) => {
+                self.later(Action::Verify)
+            }
+        }
+    }
+
+    fn verified(&mut self, head: ResourceVersion, same_resource: bool) -> Next {
+        match self.progress {
+            _ if !same_resource => Next::stop(),
+            Some(progress) if head < progress => self.lose(Loss::Backwards),
+            Some(progress) => Next::now(Action::Watch { after: progress }),
+            None => self.fill(),
+        }
+    }
+
+    fn lose(&mut self, loss: Loss) -> Next {
+        self.progress = None;
+        let next = self.later(self.fill().action);
+        Next { loss: Some(loss), ..next }
+    }
+
+    fn later(&mut self, action: Action) -> Next {
+        let delay = BACKOFF_MIN.saturating_mul(1 << self.failures.min(6)).min(BACKOFF_MAX);
+        self.failures += 1;
+        Next { loss: None, delay, action }
+    }
+}
+
+impl Next {
+    fn now(action: Action) -> Self {
+        Self { loss: None, delay: Duration::ZERO, action }
+    }
+
+    fn stop() -> Self {
+        Self { loss: Some(Loss::Gone), ..Self::now(Action::Stop) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(value: u64) -> ResourceVersion {
+        ResourceVersion::new(value).expect("not zero")
+    }
+
+    fn filled_at(value: u64) -> Machine {
+        let mut machine = Machine::default();
+        machine.on(Input::Start);
+        machine.on(Input::Filled { version: version(value), watching: true });
+        machine
+    }
+
+    #[test]
+    fn an_upstream_without_watch_list_is_listed_then_watched() {
+        let mut machine = Machine::default();
+        let fill = |mode| Action::Fill { mode, not_older_than: None };
+        assert_eq!(machine.on(Input::Start), Next::now(fill(FillMode::WatchList)));
+        assert_eq!(machine.on(Input::FillFailed(Failure::Refused)), Next::now(fill(FillMode::List)));
+        let filled = Input::Filled { version: version(5), watching: false };
+        assert_eq!(machine.on(filled), Next::now(Action::Watch { after: version(5) }));
+    }
+
+    #[test]
+    fn a_clean_end_resumes_after_a_check_of_the_head() {
+        let mut machine = filled_at(5);
+        let ended = Input::WatchEnded { failure: None, progress: version(9) };
+        assert_eq!(machine.on(ended), Next::now(Action::Verify));
+        let verified = Input::Verified { head: version(12), same_resource: true };
+        assert_eq!(machine.on(verified), Next::now(Action::Watch { after: version(9) }));
+    }
+
+    #[test]
+    fn an_expired_version_lists_again_and_never_goes_back() {
+        let mut machine = filled_at(5);
+        let ended = Input::WatchEnded { failure: Some(Failure::Expired), progress: version(9) };
+        let fill = Action::Fill { mode: FillMode::WatchList, not_older_than: Some(version(9)) };
+        assert_eq!(machine.on(ended), Next::now(fill));
+    }
+
+    #[test]
+    fn a_restored_upstream_loses_the_store() {
+        let mut machine = filled_at(50);
+        machine.on(Input::WatchEnded { failure: Some(Failure::Unavailable), progress: version(50) });
+        let next = machine.on(Input::Verified { head: version(20), same_resource: true });
+        assert_eq!(next.loss, Some(Loss::Backwards));
+        assert_eq!(next.action, Action::Fill { mode: FillMode::WatchList, not_older_than: None });
+    }
+
+    #[test]
+    fn another_resource_under_the_same_name_stops_the_reflector() {
+        for input in [
+            Input::Verified { head: version(60), same_resource: false },
+            Input::VerifyFailed(Failure::NotFound),
+            Input::FillFailed(Failure::NotFound),
+        ] {
+            assert_eq!(filled_at(50).on(input), Next::stop(), "{input:?}");
+        }
+    }
+
+    #[test]
+    fn waits_double_up_to_a_limit_and_start_over_after_a_success() {
+        let mut machine = Machine::default();
+        let waits: Vec<_> =
+            (0..8).map(|_| machine.on(Input::FillFailed(Failure::Unavailable)).delay.as_millis()).collect();
+        assert_eq!(waits, [800, 1600, 3200, 6400, 12800, 25600, 30000, 30000]);
+        machine.on(Input::Filled { version: version(1), watching: true });
+        let ended = Input::WatchEnded { failure: Some(Failure::Unavailable), progress: version(1) };
+        assert_eq!(machine.on(ended).delay, BACKOFF_MIN);
+    }
+}
