@@ -18,3 +18,7 @@ pub mod sim;
 pub mod store;
 pub mod telemetry;
 pub mod upstream;
+
+mod run;
+
+pub use run::{RunError, Sockets, run, run_config};

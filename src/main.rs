@@ -6,8 +6,9 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Parser, Subcommand};
-use kube_fanout::config::{Config, LoadError, Overrides};
+use clap::{Args, Parser, Subcommand};
+use kube_fanout::config::{Config, LoadError, LoggingConfig, LoggingFormat, Overrides};
+use kube_fanout::{lifecycle, telemetry};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -22,6 +23,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the gateway. Without a configuration: the cluster that kubectl finds, on the address of `kubectl proxy`.
+    Run(RunArgs),
     /// Look for problems in a configuration, and name all of them.
     Check {
         /// The configuration file.
@@ -30,13 +33,56 @@ enum Command {
     },
 }
 
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The kubeconfig of the API server, instead of the one that kubectl finds.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context, instead of its current one.
+    #[arg(long)]
+    context: Option<String>,
+    /// Where to listen in plain HTTP, instead of all listeners of the configuration: 127.0.0.1:8001, unix:/run/gateway.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Where to serve health and metrics.
+    #[arg(long, value_name = "ADDRESS")]
+    admin_listen: Option<String>,
+}
+
 /// What `check` ends with when there are problems.
 const EXIT_INVALID: u8 = 2;
 
 fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
+        Command::Run(args) => run(args),
         Command::Check { config } => check(&config),
     }
+}
+
+fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    let RunArgs { config, kubeconfig, context, listen, admin_listen } = args;
+    let overrides = Overrides { kubeconfig, context, listen, admin_listen };
+    let config = Config::load(config.as_deref(), &overrides)?;
+    init_logging(config.logging)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let open_files = lifecycle::raise_open_files()?;
+    tracing::debug!(open_files, "limit raised");
+    runtime.block_on(async {
+        let shutdown = lifecycle::shutdown_signal()?;
+        kube_fanout::run_config(&config, shutdown).await?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn init_logging(config: LoggingConfig) -> anyhow::Result<()> {
+    let format = match config.format {
+        LoggingFormat::Text => telemetry::LogFormat::Text,
+        LoggingFormat::Json => telemetry::LogFormat::Json,
+    };
+    Ok(telemetry::init_logging(format, config.level)?)
 }
 
 fn check(path: &Path) -> anyhow::Result<ExitCode> {

@@ -1,1 +1,21 @@
 //! One resource's store, reflector and watchers together; all of them, started on first use.
+//!
+//! ```text
+//! Cachers ── resource ──► Entry ─┬─ reflector task (fills, applies)
+//!                                └─ Arc<Instance>: reader, hub, envelope, freshness
+//! ```
+//!
+//! An instance lives from one fill to the next. Whoever holds an old one may go on reading it;
+//! its watches have been ended.
+
+mod cachers;
+mod entry;
+mod freshness;
+mod instance;
+mod prewarm;
+mod single_flight;
+mod sink;
+
+pub use cachers::{Cachers, Config, NotCached};
+pub use freshness::Unproven;
+pub use instance::Instance;

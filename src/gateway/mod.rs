@@ -1,1 +1,10 @@
 //! The request path: parse, authenticate, authorize, decide, serve or forward, respond.
+
+mod body;
+mod handle;
+mod record;
+mod respond;
+mod route;
+
+pub use body::Body;
+pub use handle::Gateway;

@@ -1,1 +1,42 @@
-//! Answers from memory, for whoever holds a permit.
+//! Answers from memory, for whoever holds a [`crate::authz::Permit`].
+//!
+//! What an answer from memory could not certainly give is an error here: a [`ForwardReason`].
+
+mod body;
+mod freshness;
+mod get;
+mod head;
+mod list;
+mod reason;
+mod watch;
+
+pub use body::Body;
+pub use get::get;
+pub use list::list;
+pub use reason::ForwardReason;
+pub use watch::watch;
+
+use std::{sync::Arc, time::Duration};
+
+use http::HeaderMap;
+
+use crate::{apimachinery::ResourceRequest, cacher::Instance};
+
+/// A read as it came, and the cache that may answer it.
+#[derive(Clone, Debug)]
+pub struct Read<'a> {
+    pub request: &'a ResourceRequest,
+    pub query: Option<&'a str>,
+    pub headers: &'a HeaderMap,
+    pub instance: Arc<Instance>,
+    pub config: Config,
+}
+
+/// How reads are answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// How long a read waits for a version that the cache has not reached, before it is forwarded.
+    pub freshness_wait: Duration,
+    /// Whether most-recent watches are answered from memory after a proof, or forwarded.
+    pub prove_most_recent: bool,
+}

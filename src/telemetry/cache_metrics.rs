@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 use crate::apimachinery::{GroupVersionResource, ResourceVersion};
 use crate::telemetry::metrics::{
-    CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG,
-    CACHE_PROGRESS_VERSION, CACHE_RESOURCE_VERSION, FRESHNESS_PROOFS, REFLECTOR_RESTARTS, WATCH_EVENTS, WATCHERS,
-    WATCHES_ENDED,
+    CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES, CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS,
+    CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION, CACHE_RESOURCE_VERSION, FRESHNESS_PROOFS, REFLECTOR_RESTARTS,
+    WATCH_EVENTS, WATCHERS, WATCHES_ENDED,
 };
 
 /// The metrics of one cache. Its gauges fall to zero when it is dropped.
@@ -21,6 +21,7 @@ pub struct CacheMetrics {
     labels: Vec<Label>,
     objects: Gauge,
     object_bytes: Gauge,
+    joined_bytes: Gauge,
     resource_version: Gauge,
     progress_version: Gauge,
     epoch: Gauge,
@@ -42,6 +43,7 @@ impl CacheMetrics {
         Self {
             objects: gauge!(CACHE_OBJECTS, labels.iter()),
             object_bytes: gauge!(CACHE_OBJECT_BYTES, labels.iter()),
+            joined_bytes: gauge!(CACHE_JOINED_BYTES, labels.iter()),
             resource_version: gauge!(CACHE_RESOURCE_VERSION, labels.iter()),
             progress_version: gauge!(CACHE_PROGRESS_VERSION, labels.iter()),
             epoch: gauge!(CACHE_EPOCH, labels.iter()),
@@ -58,6 +60,11 @@ impl CacheMetrics {
     pub fn set_objects(&self, objects: usize, bytes: u64) {
         self.objects.set(objects as f64);
         self.object_bytes.set(bytes as f64);
+    }
+
+    /// Bytes that were joined for lists and are shared by them.
+    pub fn set_joined(&self, bytes: u64) {
+        self.joined_bytes.set(bytes as f64);
     }
 
     /// The version of the last change applied.
@@ -119,6 +126,7 @@ impl Drop for CacheMetrics {
         for gauge in [
             &self.objects,
             &self.object_bytes,
+            &self.joined_bytes,
             &self.resource_version,
             &self.progress_version,
             &self.epoch,

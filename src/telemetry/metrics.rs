@@ -37,6 +37,7 @@ pub(super) const REQUEST_DURATION: &str = "kube_fanout_request_duration_seconds"
 pub(super) const RESPONSE_BYTES: &str = "kube_fanout_response_bytes_total";
 pub(super) const CACHE_OBJECTS: &str = "kube_fanout_cache_objects";
 pub(super) const CACHE_OBJECT_BYTES: &str = "kube_fanout_cache_object_bytes";
+pub(super) const CACHE_JOINED_BYTES: &str = "kube_fanout_cache_joined_bytes";
 pub(super) const CACHE_RESOURCE_VERSION: &str = "kube_fanout_cache_resource_version";
 pub(super) const CACHE_PROGRESS_VERSION: &str = "kube_fanout_cache_progress_version";
 pub(super) const CACHE_PROGRESS_LAG: &str = "kube_fanout_cache_progress_lag_seconds";
@@ -70,6 +71,7 @@ pub const ALL: &[Metric] = &[
     counter_of(RESPONSE_BYTES, Unit::Bytes, VERB_OUTCOME, "Bytes of response bodies given to connections."),
     gauge_of(CACHE_OBJECTS, Unit::Count, CACHE, "Objects in the cache."),
     gauge_of(CACHE_OBJECT_BYTES, Unit::Bytes, CACHE, "Encoded bytes of the objects in the cache."),
+    gauge_of(CACHE_JOINED_BYTES, Unit::Bytes, CACHE, "Bytes of items joined for lists, shared by all lists."),
     gauge_of(CACHE_RESOURCE_VERSION, Unit::Count, CACHE, "Resource version of the last change that the cache has applied."),
     gauge_of(CACHE_PROGRESS_VERSION, Unit::Count, CACHE, "Resource version up to which the cache is known to be complete."),
     gauge_of(CACHE_PROGRESS_LAG, Unit::Seconds, CACHE, "Time since upstream last showed the cache to be complete up to some version."),

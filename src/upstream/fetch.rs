@@ -13,6 +13,9 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of one document. Discovery of a thousand custom resources takes about three million.
 const DOCUMENT_BYTES_MAX: usize = 64 << 20;
 
+/// The core group has had no other, and has no document that says so.
+const CORE_VERSION: &str = "v1";
+
 /// Why a document could not be had. That there is none is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
@@ -37,6 +40,27 @@ impl Upstream {
             Ok(fetched) => fetched,
             Err(_) => Err(FetchError::TimedOut { path: path.to_owned() }),
         }
+    }
+
+    /// The version in which a group is best asked; `None` if upstream does not know the group.
+    pub async fn preferred_version(&self, group: &str) -> Result<Option<String>, FetchError> {
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Group {
+            preferred_version: Version,
+        }
+        #[derive(serde::Deserialize)]
+        struct Version {
+            version: String,
+        }
+        if group.is_empty() {
+            return Ok(Some(CORE_VERSION.to_owned()));
+        }
+        let path = format!("/apis/{group}");
+        let Some(document) = self.fetch(&path, "application/json").await? else { return Ok(None) };
+        let group: Group =
+            serde_json::from_slice(&document).map_err(|source| FetchError::Malformed { path, source })?;
+        Ok(Some(group.preferred_version.version))
     }
 
     async fn fetch_untimed(&self, path: &str, accept: &'static str) -> Result<Option<Bytes>, FetchError> {

@@ -13,6 +13,7 @@ mod discovery;
 mod error;
 mod fetch;
 mod lanes;
+mod list_watch;
 mod target;
 #[cfg(test)]
 pub(crate) mod test_server;
@@ -29,6 +30,7 @@ pub use discovery::{ApiResource, Discovery, DiscoveryError};
 pub use error::{BuildError, Fault, Retry, SendError};
 pub use fetch::FetchError;
 pub use lanes::Slot;
+pub use list_watch::ResourceListWatch;
 
 use access::{Access, Transport};
 use connector::{ConnectionUse, Protocols};

@@ -1,0 +1,118 @@
+//! A filled store and everything that answering from it takes.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+};
+
+use http::HeaderValue;
+use tokio::time::Instant;
+
+use super::{Unproven, freshness::Freshness};
+use crate::{
+    apimachinery::GroupVersionResource,
+    encode::{BookmarkTemplate, ListEnvelope},
+    fanout::Hub,
+    reflector::Filled,
+    store::{Advance, Reader},
+    telemetry::CacheMetrics,
+    upstream::ResourceListWatch,
+};
+
+/// One resource in memory, from one fill to the next.
+pub struct Instance {
+    pub resource: GroupVersionResource,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    pub reader: Reader,
+    pub hub: Arc<Hub>,
+    pub envelope: ListEnvelope,
+    /// `Warning` headers that upstream puts on every answer.
+    pub warnings: Vec<HeaderValue>,
+    /// Upstream takes `sendInitialEvents`, and ends initial events with a bookmark.
+    pub watch_list: bool,
+    pub metrics: Arc<CacheMetrics>,
+    bookmark: RwLock<Option<Arc<BookmarkTemplate>>>,
+    advance: Advance,
+    freshness: Freshness,
+    upstream: ResourceListWatch,
+    used: Mutex<Instant>,
+}
+
+/// What stays the same from one instance of a resource to the next.
+#[derive(Clone, Debug)]
+pub(super) struct Resource {
+    pub(super) resource: GroupVersionResource,
+    pub(super) namespaced: bool,
+    pub(super) upstream: ResourceListWatch,
+    pub(super) metrics: Arc<CacheMetrics>,
+}
+
+impl Instance {
+    pub(super) fn new(resource: Resource, filled: Filled) -> Self {
+        let Resource { resource, namespaced, upstream, metrics } = resource;
+        let Filled { reader, advance, list_kind, warnings, bookmark, watch_list } = filled;
+        let (_, next) = reader.snapshot_and_next();
+        Self {
+            envelope: ListEnvelope::new(list_kind, &resource, &reader.schema().shape),
+            hub: Hub::new(next),
+            bookmark: RwLock::new(bookmark.map(Arc::new)),
+            freshness: Freshness::new(),
+            used: Mutex::new(Instant::now()),
+            resource,
+            namespaced,
+            reader,
+            warnings,
+            watch_list,
+            metrics,
+            advance,
+            upstream,
+        }
+    }
+
+    /// Returns when the store holds everything that upstream had acknowledged when this was called.
+    pub async fn prove_most_recent(&self) -> Result<(), Unproven> {
+        let proven = self.freshness.prove(&self.upstream, &self.reader, &self.advance).await;
+        self.metrics.freshness_proof(match proven {
+            Ok(()) => "proven",
+            Err(Unproven::NoHead) => "no_head",
+            Err(Unproven::NoBookmark) => "no_bookmark",
+        });
+        proven
+    }
+
+    /// What bookmarks look like, once upstream has sent one.
+    pub fn bookmark(&self) -> Option<Arc<BookmarkTemplate>> {
+        self.bookmark.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn record_bookmark(&self, template: BookmarkTemplate) {
+        if self.bookmark().is_none() {
+            *self.bookmark.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(template));
+        }
+    }
+
+    pub(super) fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Since when nobody has watched or asked.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        (self.hub.watchers() == 0).then(|| *self.used.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Brings the gauges up to date.
+    pub(super) fn observe(&self) {
+        let size = self.reader.size();
+        self.metrics.set_objects(size.objects, size.object_bytes as u64);
+        self.metrics.set_joined(size.joined_bytes as u64);
+        self.metrics.set_history(size.changes, size.change_bytes as u64);
+        self.metrics.set_resource_version(self.reader.progress());
+    }
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Instance").field("resource", &self.resource).field("reader", &self.reader).finish()
+    }
+}

@@ -1,0 +1,93 @@
+//! One question to upstream for all who ask at the same time.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::OnceCell;
+
+/// Whether one who comes while the question is under way may have its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Join {
+    /// The answer must have been given after everybody asked.
+    BeforeItIsSent,
+    /// Any answer that comes will do.
+    AnyTime,
+}
+
+/// Merges askers into groups; one group's question is under way at a time.
+#[derive(Debug)]
+pub(super) struct SingleFlight<T> {
+    join: Join,
+    group: Mutex<Option<Arc<OnceCell<T>>>>,
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl<T: Clone> SingleFlight<T> {
+    pub(super) fn new(join: Join) -> Self {
+        Self { join, group: Mutex::new(None), turn: tokio::sync::Mutex::new(()) }
+    }
+
+    /// The answer of the group's question. When the one who asks for the group goes away, another asks again.
+    pub(super) async fn ask<F: Future<Output = T>>(&self, question: impl FnOnce() -> F) -> T {
+        let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().clone();
+        let answer = group.get_or_init(|| async {
+            let _turn = self.turn.lock().await;
+            if self.join == Join::BeforeItIsSent {
+                self.close(&group);
+            }
+            let answer = question().await;
+            self.close(&group);
+            answer
+        });
+        answer.await.clone()
+    }
+
+    fn close(&self, group: &Arc<OnceCell<T>>) {
+        let mut open = self.group.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.as_ref().is_some_and(|open| Arc::ptr_eq(open, group)) {
+            *open = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// How many questions reach upstream when two ask, then a third while the question is under way.
+    async fn questions(join: Join) -> usize {
+        let (flight, asked, sent, go_on) = (SingleFlight::new(join), AtomicUsize::new(0), Notify::new(), Notify::new());
+        let ask = || {
+            flight.ask(|| async {
+                asked.fetch_add(1, SeqCst);
+                sent.notify_one();
+                go_on.notified().await;
+            })
+        };
+        let late = async {
+            sent.notified().await;
+            let (third, release) = (ask(), async {
+                go_on.notify_waiters();
+                go_on.notify_one();
+                tokio::task::yield_now().await;
+                go_on.notify_one()
+            });
+            tokio::join!(third, release);
+        };
+        tokio::join!(ask(), ask(), late);
+        asked.load(SeqCst)
+    }
+
+    #[tokio::test]
+    async fn who_needs_a_later_answer_does_not_join_a_question_under_way() {
+        assert_eq!(questions(Join::BeforeItIsSent).await, 2);
+    }
+
+    #[tokio::test]
+    async fn who_takes_any_answer_joins() {
+        assert_eq!(questions(Join::AnyTime).await, 1);
+    }
+}

@@ -1,0 +1,75 @@
+//! What a reflector says becomes instances, wake-ups and metrics here.
+
+use std::sync::Arc;
+
+use super::{
+    NotCached,
+    entry::Entry,
+    instance::{Instance, Resource},
+};
+use crate::{
+    encode::BookmarkTemplate,
+    fanout::EndCause,
+    reflector::{Failure, Filled, Loss, Sink},
+    store::{Change, Object},
+};
+
+#[derive(Debug)]
+pub(super) struct CacherSink {
+    entry: Arc<Entry>,
+    resource: Resource,
+    instance: Option<Arc<Instance>>,
+    /// Counts the fills: 1 for the first.
+    epoch: u64,
+}
+
+impl CacherSink {
+    pub(super) fn new(entry: Arc<Entry>, resource: Resource) -> Self {
+        Self { entry, resource, instance: None, epoch: 0 }
+    }
+}
+
+impl Sink for CacherSink {
+    fn filled(&mut self, filled: Filled) {
+        let instance = Arc::new(Instance::new(self.resource.clone(), filled));
+        instance.observe();
+        self.epoch += 1;
+        self.resource.metrics.set_epoch(self.epoch);
+        self.resource.metrics.set_progress(instance.reader.progress());
+        self.instance = Some(instance.clone());
+        tracing::info!(resource = %instance.resource, version = %instance.reader.progress(),
+            objects = instance.reader.snapshot().len(), epoch = self.epoch, "cache filled");
+        self.entry.ready(instance);
+    }
+
+    fn changed(&mut self, change: &Change) {
+        let Some(instance) = &self.instance else { return };
+        let field = instance.reader.schema().indexed_field();
+        let value = |object: &Arc<Object>| field.map(|field| object.field(field).to_owned());
+        let (before, after) = (change.before.as_ref().and_then(value), value(&change.object));
+        instance.hub.announce(change, [before.as_deref(), after.as_deref()]);
+        self.resource.metrics.set_progress(change.version);
+    }
+
+    fn bookmark(&mut self, template: BookmarkTemplate) {
+        let Some(instance) = &self.instance else { return };
+        instance.record_bookmark(template);
+        self.resource.metrics.set_progress(instance.reader.progress());
+    }
+
+    fn lost(&mut self, loss: Loss) {
+        let (why, cause) = match loss {
+            Loss::Backwards | Loss::Inconsistent => (NotCached::Filling, EndCause::Relisted),
+            Loss::Gone => (NotCached::UnknownResource, EndCause::Stopped),
+        };
+        tracing::warn!(resource = %self.resource.resource, ?loss, "cache given up");
+        self.instance = None;
+        self.entry.stop(why, cause);
+    }
+
+    fn restarting(&mut self, failure: Option<Failure>) {
+        let cause = failure.map_or("ended", Failure::as_str);
+        self.resource.metrics.reflector_restarted(cause);
+        tracing::debug!(resource = %self.resource.resource, cause, "reflector restarts");
+    }
+}

@@ -1,0 +1,75 @@
+//! The request path on one screen.
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+
+use super::{
+    Body,
+    body::Inner,
+    record::Record,
+    respond,
+    route::{self, ReadVerb},
+};
+use crate::{
+    apimachinery::RequestInfo,
+    authn, authz,
+    cacher::Cachers,
+    forward::Forward,
+    listener::{Connection, Handler},
+    serve::{self, ForwardReason, Read},
+    telemetry::RequestMetrics,
+};
+
+/// Answers every request, from memory or from upstream. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    cachers: Cachers,
+    forward: Forward,
+    config: serve::Config,
+    metrics: RequestMetrics,
+}
+
+impl Gateway {
+    pub fn new(cachers: Cachers, forward: Forward, config: serve::Config) -> Self {
+        Self { cachers, forward, config, metrics: RequestMetrics::new() }
+    }
+
+    /// Answers from memory, if that is certainly what upstream would have answered.
+    async fn serve(
+        &self,
+        request: &Request<Incoming>,
+        info: &RequestInfo,
+        user: authn::UserInfo,
+    ) -> Result<Response<serve::Body>, ForwardReason> {
+        let (verb, target) = route::decide(request, info)?;
+        let permit = authz::authorize_trusted(user).ok_or(ForwardReason::Unauthorized)?;
+        let instance = self.cachers.find(&target.resource)?;
+        let query = request.uri().query();
+        let read = Read { request: target, query, headers: request.headers(), instance, config: self.config };
+        match verb {
+            ReadVerb::Get => serve::get(&read, &permit).await,
+            ReadVerb::List => serve::list(&read, &permit).await,
+            ReadVerb::Watch => serve::watch(&read, &permit).await,
+        }
+    }
+}
+
+impl Handler for Gateway {
+    type Body = Body;
+
+    /// When the client goes, this future is dropped: reads end, forwarded requests are cancelled upstream.
+    async fn handle(&self, mut request: Request<Incoming>, connection: &Connection) -> Response<Body> {
+        let uri = request.uri().clone();
+        let info = RequestInfo::parse(request.method(), uri.path(), uri.query());
+        let record = Record::start(&request, &info, self.metrics.clone());
+        let user = authn::authenticate_trusted(request.headers_mut());
+
+        match self.serve(&request, &info, user).await {
+            Ok(answer) => record.served(answer.map(Inner::Served)),
+            Err(reason) => match self.forward.send(request, connection.peer.map(|peer| peer.ip())).await {
+                Ok(answer) => record.forwarded(reason, answer.map(Inner::Forwarded)),
+                Err(error) => record.rejected(error.as_str(), respond::error(&error).map(Inner::Rejected)),
+            },
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Errors of the gateway itself become a Status here, and nowhere else.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, header};
+
+use crate::{
+    apimachinery::Status,
+    forward::ForwardError,
+    upstream::{Fault, Retry, SendError},
+};
+
+/// Seconds after which a client may ask again.
+const RETRY_AFTER_SECONDS: u32 = 1;
+
+/// The answer to a request that could not be forwarded.
+pub(super) fn error(error: &ForwardError) -> Response<Bytes> {
+    tracing::warn!(cause = %chain(error), reason = error.as_str(), "request not forwarded");
+    response(&status(error))
+}
+
+fn status(error: &ForwardError) -> Status {
+    let message = chain_for_clients(error);
+    match (error.fault(), error.retry()) {
+        (Fault::Client, _) => Status::bad_request(message),
+        (Fault::Gateway, _) if matches!(error, ForwardError::NoAnswer(SendError::Saturated)) => {
+            Status::too_many_requests(message, RETRY_AFTER_SECONDS)
+        }
+        (Fault::Gateway | Fault::Upstream, Retry::AtOnce | Retry::Later) => {
+            Status::service_unavailable(message, RETRY_AFTER_SECONDS)
+        }
+        (Fault::Gateway, Retry::Never) => Status::internal_error(message),
+        (Fault::Upstream, Retry::Never) => Status::bad_gateway(message),
+    }
+}
+
+fn response(status: &Status) -> Response<Bytes> {
+    let mut response = Response::builder()
+        .status(status.code())
+        .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
+        .header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    if let Some(seconds) = status.retry_after() {
+        response = response.header(header::RETRY_AFTER, seconds);
+    }
+    response.body(status.to_json()).expect("headers are valid")
+}
+
+/// What a client may read: the gateway's own words, not those of the libraries below it.
+fn chain_for_clients(error: &ForwardError) -> String {
+    match error {
+        ForwardError::NoAnswer(cause) => format!("kube-fanout: {error}: {cause}"),
+        ForwardError::Connect
+        | ForwardError::IdentityHeader(_)
+        | ForwardError::Impersonation
+        | ForwardError::UnaskedUpgrade => format!("kube-fanout: {error}"),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -1,0 +1,92 @@
+//! Whether memory may answer a request at all: a pure function of the request.
+
+use http::{Method, Request, header};
+
+use crate::{
+    apimachinery::{self, RequestInfo, ResourceRequest, Target, Verb},
+    forward,
+    serve::ForwardReason,
+};
+
+/// A read that memory may answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadVerb {
+    Get,
+    List,
+    Watch,
+}
+
+/// What to read, or why the request goes upstream whatever the caches hold.
+pub(super) fn decide<'a, B>(
+    request: &Request<B>,
+    info: &'a RequestInfo,
+) -> Result<(ReadVerb, &'a ResourceRequest), ForwardReason> {
+    let target = match &info.target {
+        Target::Resource(target) => target,
+        Target::NonResource => return Err(ForwardReason::NonResourcePath),
+        Target::Ambiguous => return Err(ForwardReason::AmbiguousPath),
+    };
+    let verb = match info.verb {
+        Verb::Get => ReadVerb::Get,
+        Verb::List => ReadVerb::List,
+        Verb::Watch => ReadVerb::Watch,
+        Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection | Verb::Other => {
+            return Err(ForwardReason::NotARead);
+        }
+    };
+    if request.method() != Method::GET {
+        return Err(ForwardReason::NotARead);
+    }
+    if target.subresource.is_some() {
+        return Err(ForwardReason::Subresource);
+    }
+    if forward::is_upgrade(request) {
+        return Err(ForwardReason::Upgrade);
+    }
+    apimachinery::negotiate(request.headers().get_all(header::ACCEPT), verb == ReadVerb::Watch)
+        .map_err(|_| ForwardReason::Representation)?;
+    Ok((verb, target))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decided(method: &str, path: &str, headers: &[(&'static str, &str)]) -> Result<ReadVerb, ForwardReason> {
+        let mut builder = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            builder = builder.header(*name, *value);
+        }
+        let request = builder.body(()).expect("a request");
+        let info = RequestInfo::parse(request.method(), request.uri().path(), request.uri().query());
+        decide(&request, &info).map(|(verb, _)| verb)
+    }
+
+    #[test]
+    fn only_plain_reads_in_json_may_come_from_memory() {
+        use ForwardReason::*;
+        let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
+        for (method, path, headers, expected) in [
+            ("GET", "/api/v1/pods", &[][..], Ok(ReadVerb::List)),
+            ("GET", "/api/v1/pods?watch=1", &[], Ok(ReadVerb::Watch)),
+            ("GET", "/api/v1/watch/pods", &[], Ok(ReadVerb::Watch)),
+            ("GET", "/api/v1/namespaces/a/pods/b", &[("accept", "application/json, */*")], Ok(ReadVerb::Get)),
+            ("GET", "/api/v1/namespaces/a/pods/b/log", &[], Err(Subresource)),
+            ("GET", "/api/v1/namespaces/a/pods/b/exec", &upgrade, Err(Subresource)),
+            ("GET", "/api/v1/pods?watch=1", &upgrade, Err(Upgrade)),
+            ("POST", "/api/v1/namespaces/a/pods", &[], Err(NotARead)),
+            ("HEAD", "/apis/x.io/v1/widgets", &[], Err(NotARead)),
+            ("GET", "/version", &[], Err(NonResourcePath)),
+            ("GET", "/api/v1/namespaces/a%2Fb/pods", &[], Err(AmbiguousPath)),
+            ("GET", "/api/v1/pods", &[("accept", "application/yaml")], Err(Representation)),
+            (
+                "GET",
+                "/api/v1/pods",
+                &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")],
+                Err(Representation),
+            ),
+        ] {
+            assert_eq!(decided(method, path, headers), expected, "{method} {path} {headers:?}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! One object (read-path 1.1).
+
+use http::{Response, StatusCode};
+
+use super::{Body, ForwardReason, Read};
+use crate::{
+    apimachinery::{GetOptions, ObjectKey, Status},
+    authz::Permit,
+    encode,
+};
+
+/// Answers a get: the object, or that there is none.
+pub async fn get(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, ForwardReason> {
+    let options = GetOptions::parse(read.query).map_err(|_| ForwardReason::InvalidOptions)?;
+    let request = read.request;
+    let name = request.name.as_deref().ok_or(ForwardReason::UnknownResource)?;
+    if read.instance.namespaced != request.namespace.is_some() {
+        return Err(ForwardReason::UnknownResource);
+    }
+    let key = ObjectKey::new(request.namespace.as_deref(), name);
+    let snapshot = read.snapshot(options.freshness).await?;
+    let (status, json) = match snapshot.get(key.as_str()) {
+        Some(object) => (StatusCode::OK, encode::object(object, &read.instance.reader.schema().shape)),
+        None => {
+            let status = Status::not_found(&request.resource.group_resource(), name);
+            (status.code(), status.to_json())
+        }
+    };
+    Ok(read.answer(status).body(Body::json(json, read.is_pretty(options.pretty))).expect("headers are valid"))
+}

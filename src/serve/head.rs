@@ -1,0 +1,38 @@
+//! Status and headers of an answer from memory (read-path 4.2).
+
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, response};
+use uuid::Uuid;
+
+use super::Read;
+
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// A user agent that gets indented JSON without asking for it (read-path 4.1).
+const PRETTY_AGENTS: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
+
+impl Read<'_> {
+    /// The head of an answer in JSON.
+    pub(super) fn answer(&self, status: StatusCode) -> response::Builder {
+        let mut builder = Response::builder()
+            .status(status)
+            .header(AUDIT_ID, audit_id(self.headers))
+            .header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"))
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for warning in &self.instance.warnings {
+            builder = builder.header(header::WARNING, warning);
+        }
+        builder
+    }
+
+    /// Whether the answer is to be indented.
+    pub(super) fn is_pretty(&self, asked: Option<bool>) -> bool {
+        let agent = || self.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        asked.unwrap_or_else(|| PRETTY_AGENTS.iter().any(|pretty| agent().starts_with(pretty)))
+    }
+}
+
+/// The client's own, or a new one.
+fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    let new = || HeaderValue::try_from(Uuid::new_v4().to_string()).expect("a uuid is a header value");
+    headers.get(AUDIT_ID).cloned().unwrap_or_else(new)
+}

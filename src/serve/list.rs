@@ -1,0 +1,135 @@
+//! A collection or a page of it (read-path 1.2, 1.3).
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+
+use super::{Body, ForwardReason, Read};
+use crate::{
+    apimachinery::{ContinueAt, ContinueToken, Freshness, ListOptions, ObjectKey},
+    authz::Permit,
+    encode::{self, ListPosition},
+    fanout::Scope,
+    store::{Object, Predicate, Snapshot},
+};
+
+/// What all objects of one namespace are selected by, whatever the path says.
+const NAME_FIELD: &str = "metadata.name";
+const NAMESPACE_FIELD: &str = "metadata.namespace";
+
+/// Answers a list.
+pub async fn list(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, ForwardReason> {
+    let options = ListOptions::parse(read.query).map_err(|_| ForwardReason::InvalidOptions)?;
+    let scope = scope(read, options.fields.exact(NAME_FIELD))?;
+    let is_page = options.limit.is_some() || options.continue_token.is_some();
+    // Pages of a collection that a field pins to a namespace count from that namespace.
+    if is_page && matches!(scope, Scope::Everything) && options.fields.exact(NAMESPACE_FIELD).is_some() {
+        return Err(ForwardReason::OutsideHistory);
+    }
+    let freshness = match &options.continue_token {
+        None => options.freshness,
+        Some(ContinueToken { version: ContinueAt::At(version), .. }) => Freshness::Exact(*version),
+        Some(ContinueToken { version: ContinueAt::Latest, .. }) => Freshness::MostRecent,
+    };
+    if matches!((freshness, &scope), (Freshness::Exact(_), Scope::Object(_))) {
+        return Err(ForwardReason::ExactSingleName);
+    }
+    let schema = read.instance.reader.schema();
+    let predicate =
+        Predicate::new(options.labels.clone(), &options.fields, schema).map_err(|_| ForwardReason::UnsupportedField)?;
+    let snapshot = read.snapshot(freshness).await?;
+
+    let answer = read.answer(StatusCode::OK);
+    let pretty = read.is_pretty(options.pretty);
+    let body = if is_page && !matches!(scope, Scope::Object(_)) {
+        let (objects, position) = page(&snapshot, &scope, &predicate, &options);
+        selected(read, &objects, &position, pretty)
+    } else if predicate.is_everything() {
+        whole(read, &snapshot, &scope, pretty)
+    } else {
+        let matching: Vec<_> = in_scope(&snapshot, &scope).filter(|object| predicate.matches(object)).collect();
+        selected(read, &matching, &position_of(&snapshot), pretty)
+    };
+    Ok(answer.body(body).expect("headers are valid"))
+}
+
+/// The part of the collection that path and name selector leave.
+pub(super) fn scope(read: &Read<'_>, name: Option<&str>) -> Result<Scope, ForwardReason> {
+    let namespace = read.request.namespace.as_deref();
+    let name = read.request.name.as_deref().or(name);
+    match (read.instance.namespaced, namespace, name) {
+        (true, Some(namespace), Some(name)) => Ok(Scope::Object(ObjectKey::new(Some(namespace), name))),
+        (true, Some(namespace), None) => Ok(Scope::Namespace(namespace.into())),
+        (false, None, Some(name)) => Ok(Scope::Object(ObjectKey::new(None, name))),
+        (_, None, _) => Ok(Scope::Everything),
+        (false, Some(_), _) => Err(ForwardReason::UnknownResource),
+    }
+}
+
+fn position_of(snapshot: &Snapshot) -> ListPosition {
+    ListPosition { version: snapshot.version(), continue_token: None, remaining_item_count: None }
+}
+
+fn in_scope<'a>(snapshot: &'a Snapshot, scope: &'a Scope) -> Box<dyn Iterator<Item = &'a Arc<Object>> + 'a> {
+    match scope {
+        Scope::Everything => Box::new(snapshot.leaves().flat_map(|leaf| leaf.objects())),
+        Scope::Namespace(namespace) => Box::new(snapshot.leaves_in(namespace).flat_map(|leaf| leaf.objects())),
+        Scope::Object(key) => Box::new(snapshot.get(key.as_str()).into_iter()),
+    }
+}
+
+/// Everything in scope: the leaves' joined bytes, shared by all lists.
+fn whole(read: &Read<'_>, snapshot: &Snapshot, scope: &Scope, pretty: bool) -> Body {
+    let leaves: Vec<_> = match scope {
+        Scope::Everything => snapshot.leaves().cloned().collect(),
+        Scope::Namespace(namespace) => snapshot.leaves_in(namespace).cloned().collect(),
+        Scope::Object(_) => {
+            let objects: Vec<_> = in_scope(snapshot, scope).collect();
+            return selected(read, &objects, &position_of(snapshot), pretty);
+        }
+    };
+    let position = position_of(snapshot);
+    let envelope = &read.instance.envelope;
+    let schema = read.instance.reader.schema().clone();
+    Body::list(envelope.head(&position), leaves, schema, envelope.tail(&position), pretty)
+}
+
+fn selected(read: &Read<'_>, objects: &[&Arc<Object>], position: &ListPosition, pretty: bool) -> Body {
+    let envelope = &read.instance.envelope;
+    let items = encode::joined(objects.iter().copied(), &read.instance.reader.schema().shape);
+    Body::json([envelope.head(position), items, envelope.tail(position)].concat().into(), pretty)
+}
+
+/// The objects of a page, and where the next one begins. A page is full when enough objects match;
+/// whatever follows, matching or not, makes a next page (read-path 1.3).
+fn page<'a>(
+    snapshot: &'a Snapshot,
+    scope: &Scope,
+    predicate: &Predicate,
+    options: &ListOptions,
+) -> (Vec<&'a Arc<Object>>, ListPosition) {
+    let prefix = scope.prefix();
+    let start = options.continue_token.as_ref().map_or(prefix.clone(), |token| format!("{prefix}{}", token.start));
+    let limit = options.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
+    let (mut matching, mut last, mut more) = (Vec::new(), None, false);
+    for object in snapshot.objects_from(prefix.as_str(), start.as_str()) {
+        if matching.len() == limit {
+            more = true;
+            break;
+        }
+        last = Some(object);
+        if predicate.matches(object) {
+            matching.push(object.key.clone());
+        }
+    }
+    let mut position = position_of(snapshot);
+    if let (true, Some(last)) = (more, last) {
+        let next = format!("{}\0", last.key.as_str());
+        if predicate.is_everything() {
+            position.remaining_item_count = Some(snapshot.count_from(&prefix, &next) as u64);
+        }
+        let start = next[prefix.len()..].to_owned();
+        position.continue_token = Some(ContinueToken { version: ContinueAt::At(snapshot.version()), start }.encode());
+    }
+    (matching.iter().filter_map(|key| snapshot.get(key.as_str())).collect(), position)
+}

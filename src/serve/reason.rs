@@ -1,0 +1,89 @@
+//! Why a request was not answered from memory.
+
+use crate::cacher::NotCached;
+
+/// Each is a field of the log, a label of a metric and what tests assert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardReason {
+    /// Not a get, list or watch.
+    NotARead,
+    NonResourcePath,
+    /// The path could mean different things to different parsers.
+    AmbiguousPath,
+    Subresource,
+    /// A change of protocol: exec, attach, port-forward, WebSocket watches.
+    Upgrade,
+    /// Upstream decides whether the user may, and as whom.
+    Unauthorized,
+    /// Parameters that upstream would refuse, and it words the refusal.
+    InvalidOptions,
+    /// A form of answer that memory does not hold.
+    Representation,
+    Excluded,
+    CacheFilling,
+    UnknownResource,
+    NotWatchable,
+    Aggregated,
+    Undiscovered,
+    TooManyResources,
+    /// A get or list of the most recent state.
+    MostRecent,
+    /// The version asked for has not been reached.
+    NotReached,
+    /// History does not cover the version asked for.
+    OutsideHistory,
+    /// A field that the gateway does not know to be selectable.
+    UnsupportedField,
+    /// The API server has a rule of its own for exact lists of one name (read-path 1.2).
+    ExactSingleName,
+    /// Upstream does not know `sendInitialEvents`, and says so in its own words.
+    NoWatchList,
+    /// Upstream has not sent a bookmark yet, and one has to be sent.
+    NoBookmark,
+    /// The cache could not be shown to be recent.
+    Unproven,
+}
+
+impl ForwardReason {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotARead => "not_a_read",
+            Self::NonResourcePath => "non_resource_path",
+            Self::AmbiguousPath => "ambiguous_path",
+            Self::Subresource => "subresource",
+            Self::Upgrade => "upgrade",
+            Self::Unauthorized => "unauthorized",
+            Self::InvalidOptions => "invalid_options",
+            Self::Representation => "representation",
+            Self::Excluded => "excluded",
+            Self::CacheFilling => "cache_filling",
+            Self::UnknownResource => "unknown_resource",
+            Self::NotWatchable => "not_watchable",
+            Self::Aggregated => "aggregated",
+            Self::Undiscovered => "undiscovered",
+            Self::TooManyResources => "too_many_resources",
+            Self::MostRecent => "most_recent",
+            Self::NotReached => "not_reached",
+            Self::OutsideHistory => "outside_history",
+            Self::UnsupportedField => "unsupported_field",
+            Self::ExactSingleName => "exact_single_name",
+            Self::NoWatchList => "no_watch_list",
+            Self::NoBookmark => "no_bookmark",
+            Self::Unproven => "unproven",
+        }
+    }
+}
+
+impl From<NotCached> for ForwardReason {
+    fn from(why: NotCached) -> Self {
+        match why {
+            NotCached::Excluded => Self::Excluded,
+            NotCached::Filling => Self::CacheFilling,
+            NotCached::UnknownResource => Self::UnknownResource,
+            NotCached::NotWatchable => Self::NotWatchable,
+            NotCached::Aggregated => Self::Aggregated,
+            NotCached::Undiscovered => Self::Undiscovered,
+            NotCached::TooManyResources => Self::TooManyResources,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! A watch (read-path 1.4, 3).
+
+use std::{
+    ops::Range,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::{Body, ForwardReason, Read, list};
+use crate::{
+    apimachinery::{Freshness, ResourceVersion, Status, WatchOptions, WatchStart},
+    authz::Permit,
+    cacher::Instance,
+    encode,
+    fanout::{Bookmarks, EndCause, Interest, Session, Start, Step},
+    store::Predicate,
+};
+
+/// How long a watch lasts that does not say (`--min-request-timeout` and twice that, read-path 3.5).
+const DEFAULT_TIMEOUT_SECONDS: Range<u64> = 1800..3600;
+
+/// Answers a watch: its stream, or a stream of one ERROR event when the version is too old.
+pub async fn watch(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, ForwardReason> {
+    let options =
+        WatchOptions::parse(read.query, read.request.watch_path).map_err(|_| ForwardReason::InvalidOptions)?;
+    let instance = &read.instance;
+    if options.asked_send_initial_events && !instance.watch_list {
+        return Err(ForwardReason::NoWatchList);
+    }
+    let scope = list::scope(read, options.fields.exact("metadata.name"))?;
+    let predicate = Predicate::new(options.labels.clone(), &options.fields, instance.reader.schema())
+        .map_err(|_| ForwardReason::UnsupportedField)?;
+    let bookmarks = bookmarks(instance, &options)?;
+    let start = start(read, options.start).await?;
+    let first = match &start {
+        Start::State(_) => instance.reader.snapshot_and_next().1,
+        Start::After(version) => match instance.reader.after(*version) {
+            Ok(first) => first,
+            Err(expired) => return Ok(expired_stream(read, *version, expired.oldest)),
+        },
+    };
+    let interest = Interest::of(&scope, &predicate, instance.reader.schema());
+    let subscription = instance.hub.subscribe(interest, first);
+    // Behind the subscription: a change between the two is in the state, or announced, or both.
+    let start = match start {
+        Start::State(_) => Start::State(instance.reader.snapshot()),
+        after @ Start::After(_) => after,
+    };
+    let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(fastrand::u64(DEFAULT_TIMEOUT_SECONDS)));
+    let reader = instance.reader.clone();
+    let session = Session::new(reader, subscription, (scope, predicate), start, bookmarks, (Instant::now(), timeout));
+    let body = Body::Watch(Box::new(WatchBody::new(session, instance.clone())));
+    Ok(read.answer(StatusCode::OK).body(body).expect("headers are valid"))
+}
+
+fn bookmarks(instance: &Instance, options: &WatchOptions) -> Result<Option<Bookmarks>, ForwardReason> {
+    let initial_events_end = options.initial_events_end && instance.watch_list;
+    match (options.bookmarks, instance.bookmark()) {
+        (true, Some(template)) => Ok(Some(Bookmarks { template, initial_events_end })),
+        (true, None) if initial_events_end => Err(ForwardReason::NoBookmark),
+        // Bookmarks are never guaranteed (read-path 3.4).
+        (true, None) | (false, _) => Ok(None),
+    }
+}
+
+async fn start(read: &Read<'_>, start: WatchStart) -> Result<Start, ForwardReason> {
+    match start {
+        WatchStart::State(Freshness::MostRecent) => {
+            if !read.config.prove_most_recent {
+                return Err(ForwardReason::MostRecent);
+            }
+            read.instance.prove_most_recent().await.map_err(|_| ForwardReason::Unproven)?;
+            Ok(Start::State(read.instance.reader.snapshot()))
+        }
+        WatchStart::State(freshness) => Ok(Start::State(read.snapshot(freshness).await?)),
+        WatchStart::Now(Freshness::Any) => Ok(Start::After(read.instance.reader.progress())),
+        WatchStart::Now(_) => Err(ForwardReason::MostRecent),
+        WatchStart::After(version) => Ok(Start::After(version)),
+    }
+}
+
+/// 200, one ERROR event, the end (read-path 2.1).
+fn expired_stream(read: &Read<'_>, asked: ResourceVersion, oldest: ResourceVersion) -> Response<Body> {
+    let status = Status::expired_watch(asked, oldest);
+    let body = Body::json(encode::error_event(&status.to_json()), false);
+    read.answer(StatusCode::OK).body(body).expect("headers are valid")
+}
+
+/// The stream of one watch: a session, polled by the connection it is written to.
+pub struct WatchBody {
+    session: Session,
+    instance: Arc<Instance>,
+    timer: Pin<Box<Sleep>>,
+    cause: EndCause,
+}
+
+impl WatchBody {
+    fn new(session: Session, instance: Arc<Instance>) -> Self {
+        instance.metrics.watch_started();
+        Self { session, instance, timer: Box::pin(sleep_until(Instant::now())), cause: EndCause::ClientGone }
+    }
+
+    /// The next bytes; `None` at the end.
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            self.session.register(context.waker());
+            match self.session.step(Instant::now()) {
+                Step::Send(bytes) => {
+                    self.instance.metrics.events_sent(1);
+                    return Poll::Ready(Some(bytes));
+                }
+                Step::Wait(until) => {
+                    if self.timer.deadline() != until {
+                        self.timer.as_mut().reset(until);
+                    }
+                    if self.timer.as_mut().poll(context).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+                Step::End(cause) => {
+                    self.cause = cause;
+                    return Poll::Ready(None);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for WatchBody {
+    fn drop(&mut self) {
+        self.instance.metrics.watch_ended(self.cause.as_str());
+    }
+}
+
+impl std::fmt::Debug for WatchBody {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.session.fmt(formatter)
+    }
+}

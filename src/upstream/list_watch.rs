@@ -1,0 +1,121 @@
+//! Lists and watches of one resource for its reflector, in JSON.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+
+use super::{Crd, RequestBody, ResponseBody, Upstream};
+use crate::{
+    apimachinery::GroupVersionResource,
+    reflector::{Failure, ListPage, ListRequest, ListWatch, StatusBody, WatchFrom, WatchRequest},
+    telemetry::limit_reached,
+};
+
+/// Objects a page. Upstream ignores it where its own cache answers, and sends everything.
+const PAGE_OBJECTS: u32 = 500;
+/// The largest list that is taken. A collection beyond it is not cached, its requests are forwarded.
+const LIST_BYTES_MAX: usize = 4 << 30;
+/// The largest error body that is read.
+const STATUS_BYTES_MAX: usize = 64 << 10;
+
+/// One resource of upstream, as it was found by discovery.
+#[derive(Clone, Debug)]
+pub struct ResourceListWatch {
+    upstream: Upstream,
+    resource: GroupVersionResource,
+    /// The definition that the resource came from, if it is a custom one.
+    definition: Option<Crd>,
+}
+
+impl ResourceListWatch {
+    pub fn new(upstream: Upstream, resource: GroupVersionResource, definition: Option<Crd>) -> Self {
+        Self { upstream, resource, definition }
+    }
+
+    async fn get(&self, query: &str) -> Result<http::Response<ResponseBody>, Failure> {
+        let uri = format!("{}?{query}", self.resource.collection_path());
+        let request = Request::get(uri)
+            .header(header::ACCEPT, "application/json")
+            .body(RequestBody::Empty)
+            .map_err(|_| Failure::Malformed)?;
+        let response = self.upstream.send(request).await.map_err(|error| {
+            tracing::debug!(resource = %self.resource, %error, "upstream does not answer the reflector");
+            Failure::Unavailable
+        })?;
+        if response.status() == StatusCode::OK { Ok(response) } else { Err(failure(response).await) }
+    }
+
+    async fn page(&self, query: &str) -> Result<ListPage, Failure> {
+        let (head, body) = self.get(query).await?.into_parts();
+        let body = Limited::new(body, LIST_BYTES_MAX).collect().await.map_err(|error| {
+            if error.is::<http_body_util::LengthLimitError>() {
+                limit_reached("upstream_list_bytes");
+            }
+            Failure::Unavailable
+        })?;
+        Ok(ListPage { body: body.to_bytes(), warnings: warnings(&head.headers) })
+    }
+}
+
+impl ListWatch for ResourceListWatch {
+    type Stream = ResponseBody;
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, Failure> {
+        let mut query = format!("limit={PAGE_OBJECTS}");
+        match (request.continue_token, request.not_older_than) {
+            (Some(token), _) => query.push_str(&format!("&continue={token}")),
+            (None, Some(version)) => {
+                query.push_str(&format!("&resourceVersion={version}&resourceVersionMatch=NotOlderThan"));
+            }
+            (None, None) => query.push_str("&resourceVersion=0"),
+        }
+        self.page(&query).await
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<ResponseBody, Failure> {
+        let from = match request.from {
+            WatchFrom::After(version) => format!("resourceVersion={version}"),
+            WatchFrom::State { not_older_than } => {
+                let version = not_older_than.map_or(0, |version| version.value());
+                format!("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion={version}")
+            }
+        };
+        let seconds = request.seconds;
+        let query = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&{from}");
+        Ok(self.get(&query).await?.into_body())
+    }
+
+    async fn next(&self, stream: &mut ResponseBody) -> Option<Result<Bytes, Failure>> {
+        loop {
+            match stream.frame().await? {
+                Ok(frame) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Some(Ok(bytes));
+                    }
+                }
+                Err(_) => return Some(Err(Failure::Unavailable)),
+            }
+        }
+    }
+
+    async fn head(&self) -> Result<ListPage, Failure> {
+        self.page("limit=1").await
+    }
+
+    async fn is_same_resource(&self) -> Result<bool, Failure> {
+        let Some(known) = &self.definition else { return Ok(true) };
+        let now = self.upstream.crd(&self.resource.group_resource()).await.map_err(|_| Failure::Unavailable)?;
+        Ok(now.is_some_and(|now| now == *known))
+    }
+}
+
+fn warnings(headers: &HeaderMap) -> Vec<HeaderValue> {
+    headers.get_all(header::WARNING).iter().cloned().collect()
+}
+
+async fn failure(response: http::Response<ResponseBody>) -> Failure {
+    let code = response.status().as_u16();
+    let body = Limited::new(response.into_body(), STATUS_BYTES_MAX).collect().await;
+    let status = body.ok().and_then(|body| serde_json::from_slice::<StatusBody>(&body.to_bytes()).ok());
+    Failure::from_code(code, status.is_some_and(|status| status.is_too_large()))
+}
