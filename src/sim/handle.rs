@@ -73,6 +73,26 @@ impl Sim {
         Ok(stored.value(&definition.stored_api_version()))
     }
 
+    /// Changes the object with this key, `namespace/name` or the name alone; status included. Gives its version, which
+    /// is the old one if nothing is different.
+    ///
+    /// # Errors
+    /// What a client would get.
+    pub fn modify(&self, resource: &GroupResource, key: &str, change: impl FnOnce(&mut Value)) -> Result<u64, Refused> {
+        let definition = self.definition(resource)?;
+        let (namespace, name) = match key.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None => (None, key),
+        };
+        let place = Place { namespace, name: Some(name) };
+        let stored = write::modify(&self.0.storage, &definition, place, Part::Whole, |object| {
+            let mut object = object.clone();
+            change(&mut object);
+            Ok(object)
+        })?;
+        Ok(stored.revision)
+    }
+
     /// Deletes the object with this key, `namespace/name` or the name alone. Gives its last state, under the version of
     /// the deletion.
     ///

@@ -6,7 +6,8 @@
 //!
 //! It says what it is: its version is [`GIT_VERSION`]. What it does not do:
 //! * no authentication, authorization or TLS: whoever reaches the port may do everything;
-//! * JSON and small Tables only; no protobuf, YAML, PartialObjectMetadata, gzip, OpenAPI or WebSockets;
+//! * JSON and small Tables only; no protobuf (which `kubectl create configmap` sends; `create -f` does not), YAML,
+//!   PartialObjectMetadata, gzip or WebSockets; no OpenAPI but what makes kubectl leave validation to the server;
 //! * no admission, schemas or validation beyond names; few defaults; unknown fields are kept; no conversion between
 //!   versions of a custom resource, which all show the same content;
 //! * no controllers: a deployment makes no pods, nothing is scheduled, no dependents are collected. A deleted namespace
@@ -20,12 +21,14 @@ mod census;
 mod continue_token;
 mod crd;
 mod definition;
+mod demo;
 mod discovery;
 mod failure;
 mod faults;
 mod handle;
 mod history;
 mod negotiate;
+mod openapi;
 mod options;
 mod patch;
 mod path;
@@ -48,6 +51,7 @@ use tokio::time::timeout;
 
 pub use body::{Body, Cut};
 pub use census::Counts;
+pub use demo::Churn;
 pub use faults::{Features, Refusal};
 pub use server::SimServer;
 

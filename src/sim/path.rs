@@ -21,6 +21,13 @@ pub(crate) enum Path {
     Version,
     /// `/healthz`, `/livez`, `/readyz` and what is below them.
     Health,
+    /// `/openapi/v3`
+    OpenApi,
+    /// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/VERSION`
+    OpenApiOf {
+        group: String,
+        version: String,
+    },
     Unknown,
 }
 
@@ -47,6 +54,11 @@ impl Path {
             ["apis"] => Self::Groups,
             ["version"] => Self::Version,
             ["healthz" | "livez" | "readyz", ..] => Self::Health,
+            ["openapi", "v3"] => Self::OpenApi,
+            ["openapi", "v3", "api", version] => Self::OpenApiOf { group: String::new(), version: (*version).into() },
+            ["openapi", "v3", "apis", group, version] => {
+                Self::OpenApiOf { group: (*group).into(), version: (*version).into() }
+            }
             ["apis", group] => Self::Group((*group).into()),
             ["api", version] => Self::GroupVersion { group: String::new(), version: (*version).into() },
             ["apis", group, version] => Self::GroupVersion { group: (*group).into(), version: (*version).into() },

@@ -1,0 +1,146 @@
+//! Changes as a busy cluster has them: mostly pod status, sometimes labels, now and then a pod replaced by another.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::apimachinery::GroupResource;
+
+use super::{Application, SEED, Sim, pods};
+use crate::sim::write::now;
+
+/// Changes are made in batches this often.
+const BATCH_PERIOD: Duration = Duration::from_millis(10);
+/// After a stall, so many changes at most are made up for at once.
+const BATCH_MAX: f64 = 1_000.0;
+
+/// Changes to the pods of a populated server.
+#[derive(Debug)]
+pub struct Churn {
+    sim: Sim,
+    rng: Rng,
+    resource: GroupResource,
+    /// Keys of the pods there are, as far as this is the only writer.
+    pods: Vec<String>,
+    nodes: usize,
+    /// Pods deleted and not replaced yet.
+    missing: usize,
+}
+
+impl Churn {
+    /// Takes the pods that are there now.
+    pub fn new(sim: &Sim) -> Self {
+        let core = |resource: &str| GroupResource { group: "".into(), resource: resource.into() };
+        let objects = |resource: &str| sim.objects(&core(resource)).unwrap_or_default();
+        let key = |pod: &Value| {
+            let text = |key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
+            format!("{}/{}", text("namespace"), text("name"))
+        };
+        Self {
+            pods: objects("pods").iter().map(key).collect(),
+            nodes: objects("nodes").len().max(1),
+            rng: Rng::with_seed(SEED + 1),
+            resource: core("pods"),
+            sim: sim.clone(),
+            missing: 0,
+        }
+    }
+
+    /// Makes so many changes a second, until it is dropped.
+    pub async fn run(mut self, changes_per_second: f64) {
+        let mut ticks = interval(BATCH_PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut last, mut due) = (Instant::now(), 0.0_f64);
+        loop {
+            ticks.tick().await;
+            let now = Instant::now();
+            due = (due + (now - last).as_secs_f64() * changes_per_second).min(BATCH_MAX);
+            last = now;
+            while due >= 1.0 {
+                due -= 1.0;
+                self.change();
+            }
+        }
+    }
+
+    /// Makes one change.
+    pub fn change(&mut self) {
+        let kind = self.rng.u8(..100);
+        if self.pods.is_empty() || (self.missing > 0 && kind < 20) {
+            self.create();
+        } else if kind < 23 {
+            self.delete();
+        } else if kind < 35 {
+            self.relabel();
+        } else {
+            self.report_status();
+        }
+    }
+
+    fn create(&mut self) {
+        let application = Application::new(self.rng.usize(..200));
+        let pod = pods::pod(&application, self.nodes, &mut self.rng);
+        // A name that is taken, or a namespace that somebody deleted: then not.
+        if let Ok(pod) = self.sim.create(pod) {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            self.pods.push(format!("{}/{name}", application.namespace));
+        }
+        self.missing = self.missing.saturating_sub(1);
+    }
+
+    fn delete(&mut self) {
+        let key = self.pods.swap_remove(self.rng.usize(..self.pods.len()));
+        self.missing += 1;
+        // Somebody else was quicker.
+        self.sim.delete(&self.resource, &key).ok();
+    }
+
+    /// `canary` comes and goes, so that selectors on it have something to show.
+    fn relabel(&mut self) {
+        self.modify(|pod, _| {
+            let labels = &mut pod["metadata"]["labels"];
+            let removed = labels.as_object_mut().and_then(|labels| labels.shift_remove("canary"));
+            if removed.is_none() {
+                labels["canary"] = "yes".into();
+            }
+        });
+    }
+
+    /// A container that was ready is not, or one that was not has been restarted.
+    fn report_status(&mut self) {
+        self.modify(|pod, rng| {
+            let now = now();
+            let status = &mut pod["status"];
+            let count = status["containerStatuses"].as_array().map_or(0, Vec::len);
+            if count == 0 {
+                status["message"] = now.into();
+                return;
+            }
+            let container = &mut status["containerStatuses"][rng.usize(..count)];
+            let ready = container["ready"] == true;
+            if !ready {
+                container["restartCount"] = (container["restartCount"].as_u64().unwrap_or(0) + 1).into();
+                container["state"] = json!({"running": {"startedAt": now}});
+            }
+            container["ready"] = (!ready).into();
+            for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+                if condition["type"] == "Ready" || condition["type"] == "ContainersReady" {
+                    condition["status"] = if ready { "False" } else { "True" }.into();
+                    condition["lastTransitionTime"] = now.as_str().into();
+                }
+            }
+        });
+    }
+
+    fn modify(&mut self, change: impl FnOnce(&mut Value, &mut Rng)) {
+        let at = self.rng.usize(..self.pods.len());
+        let rng = &mut self.rng;
+        if self.sim.modify(&self.resource, &self.pods[at], |pod| change(pod, rng)).is_err() {
+            // Somebody deleted it.
+            self.pods.swap_remove(at);
+            self.missing += 1;
+        }
+    }
+}
