@@ -41,7 +41,7 @@ pub enum NotCached {
     Aggregated,
     /// Upstream could not say what it is.
     Undiscovered,
-    /// [`RESOURCES_MAX`] others are cached.
+    /// As many others are cached as one gateway takes on.
     TooManyResources,
 }
 
