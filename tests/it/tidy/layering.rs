@@ -1,0 +1,217 @@
+//! Which module may use which: the direction of both flows, requests and data.
+
+use super::{
+    assert_none,
+    source::{Source, sources},
+};
+
+/// Each module and those that it may use besides itself. A module that is not here may use nothing.
+///
+/// Read flow: `listener → authn → authz → gateway → serve | forward`. Data flow: `upstream → reflector → store → fanout`.
+/// They meet in `cacher`, which owns a resource's store, reflector and watchers together.
+#[rustfmt::skip]
+const MAY_USE: &[(&str, &[&str])] = &[
+    // The nouns: no IO, no time.
+    ("apimachinery", &[]),
+    ("telemetry",    &["apimachinery"]),
+    ("lifecycle",    &[]),
+    ("config",       &["apimachinery"]),
+    // Knows nothing of HTTP, tasks or watchers.
+    ("store",        &["apimachinery"]),
+    // Does not know who reads.
+    ("encode",       &["apimachinery", "store"]),
+    // Does not know that there are watchers: it tells a sink. A bookmark is recorded as it is sent.
+    ("reflector",    &["apimachinery", "store", "encode"]),
+    ("fanout",       &["apimachinery", "store", "encode", "telemetry"]),
+    ("authn",        &["apimachinery", "telemetry"]),
+    ("authz",        &["apimachinery", "telemetry", "authn"]),
+    // The one that dials. Implements what `reflector` asks for: dependencies point at the domain.
+    ("upstream",     &["apimachinery", "telemetry", "config", "reflector"]),
+    ("cacher",       &["apimachinery", "telemetry", "lifecycle", "store", "encode", "reflector", "fanout", "upstream"]),
+    ("serve",        &["apimachinery", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
+    ("forward",      &["apimachinery", "telemetry", "lifecycle", "authz", "upstream"]),
+    // Is handed a handler: it never names `gateway`.
+    ("listener",     &["config", "lifecycle", "telemetry"]),
+    ("gateway",      &["apimachinery", "telemetry", "listener", "authn", "authz", "cacher", "serve", "forward", "upstream"]),
+    ("admin",        &["lifecycle", "telemetry", "listener"]),
+    // An API server of its own: shares the parsing of names and selectors with the gateway, and nothing else, so that
+    // a test of one against the other means something.
+    ("sim",          &["apimachinery", "lifecycle"]),
+    // Wiring.
+    ("run",          &["admin", "cacher", "config", "forward", "gateway", "lifecycle", "listener", "serve", "store",
+                       "telemetry", "upstream"]),
+];
+
+/// What only some may name, wherever it comes from.
+#[rustfmt::skip]
+const ONLY_IN: &[(&str, &[&str])] = &[
+    // Nobody but upstream dials.
+    ("hyper_util::client", &["upstream"]),
+    ("TcpStream::connect", &["upstream"]),
+    ("kube_client::",      &["upstream", "config", "run"]),
+    // Metrics are declared in one place.
+    ("::metrics::",        &["telemetry"]),
+    ("metrics::counter",   &["telemetry"]),
+];
+
+/// What some may not name: parsing, bytes and state are pure.
+#[rustfmt::skip]
+const NOT_IN: &[(&str, &[&str])] = &[
+    ("tokio",     &["apimachinery", "encode"]),
+    ("hyper",     &["apimachinery", "encode", "store", "fanout", "reflector", "authz", "config"]),
+    ("http_body", &["apimachinery", "encode", "store", "fanout", "reflector", "authn", "authz"]),
+];
+
+/// Imports that a reader has to take apart. May only become fewer.
+const BRACES_AT_THE_ROOT_MAX: usize = 25;
+
+/// A use of another module.
+struct Use {
+    line: usize,
+    module: String,
+    in_braces: bool,
+}
+
+#[test]
+fn modules_use_only_what_lies_below_them() {
+    let mut problems = Vec::new();
+    for source in library() {
+        let module = source.module();
+        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == module) else {
+            problems.push(format!("{}: {module} is not in the table", source.path));
+            continue;
+        };
+        for Use { line, module: used, .. } in uses(&source) {
+            if used != module && !allowed.contains(&used.as_str()) {
+                problems.push(format!("{}:{line}: {module} may not use {used}", source.path));
+            }
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn the_table_allows_no_circles() {
+    // Whoever is used comes earlier in some order: take away those that use nobody left, until nobody is left.
+    let mut left: Vec<_> = MAY_USE.to_vec();
+    while !left.is_empty() {
+        let names: Vec<_> = left.iter().map(|(name, _)| *name).collect();
+        let before = left.len();
+        left.retain(|(_, uses)| uses.iter().any(|used| names.contains(used)));
+        assert!(left.len() < before, "a circle among {names:?}");
+    }
+}
+
+#[test]
+fn what_reaches_out_is_named_in_one_place() {
+    let mut problems = Vec::new();
+    for source in library() {
+        let module = source.module();
+        for line in source.code() {
+            let only = ONLY_IN.iter().filter(|(name, modules)| line.code.contains(name) && !modules.contains(&module));
+            let not = NOT_IN.iter().filter(|(name, modules)| names_crate(line.code, name) && modules.contains(&module));
+            for (name, _) in only.chain(not) {
+                problems.push(format!("{}:{}: {module} may not name {name}", source.path, line.number));
+            }
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn imports_name_modules_from_the_root() {
+    let mut problems = Vec::new();
+    let mut in_braces = Vec::new();
+    for source in library() {
+        in_braces.extend(uses(&source).into_iter().find(|used| used.in_braces).map(|_| source.path.clone()));
+        for line in source.code() {
+            let leaves = line.code.contains("super::super::") && source.path.matches('/').count() == 2;
+            let is_crate = source.is_module_root() && line.code.contains("super::");
+            if leaves || is_crate {
+                problems.push(format!("{}:{}: say crate:: where super:: is the crate", source.path, line.number));
+            }
+        }
+    }
+    if in_braces.len() > BRACES_AT_THE_ROOT_MAX {
+        problems.push(format!("more than {BRACES_AT_THE_ROOT_MAX} files import from crate::{{…}}:\n{in_braces:#?}"));
+    }
+    assert_none(&problems);
+}
+
+/// Files of the library that are not wiring as a whole, without tests.
+fn library() -> Vec<Source> {
+    let sources = sources("src").into_iter();
+    sources.filter(|source| !source.is_test && !matches!(source.module(), "lib" | "main")).collect()
+}
+
+/// Uses of other modules in the code of a file.
+fn uses(source: &Source) -> Vec<Use> {
+    let mut uses = Vec::new();
+    // How deep in the braces behind `use crate::` a line is; 0 outside.
+    let mut depth = 0;
+    for line in source.code() {
+        let mut add = |text: &str, in_braces| {
+            let module: String = text.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();
+            if module.chars().next().is_some_and(char::is_lowercase) {
+                uses.push(Use { line: line.number, module, in_braces });
+            }
+        };
+        if depth > 0 {
+            for module in at_the_root(line.code, &mut depth) {
+                add(module, true);
+            }
+        }
+        for (at, root) in line.code.match_indices("crate::") {
+            match line.code[at + root.len()..].strip_prefix('{') {
+                None => add(&line.code[at + root.len()..], false),
+                Some(names) => {
+                    depth = 1;
+                    for module in at_the_root(names, &mut depth) {
+                        add(module, true);
+                    }
+                }
+            }
+        }
+    }
+    uses
+}
+
+/// The names in a piece of an import's braces that are modules of the root, and how deep the piece ends.
+fn at_the_root<'a>(text: &'a str, depth: &mut usize) -> Vec<&'a str> {
+    let (mut names, mut expected) = (Vec::new(), *depth == 1);
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '{' => *depth += 1,
+            '}' => *depth = depth.saturating_sub(1),
+            ',' => expected = *depth == 1,
+            _ if expected && *depth == 1 && !letter.is_whitespace() => {
+                names.push(&text[at..]);
+                expected = false;
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// Whether the line names this crate, and not another whose name only ends alike.
+fn names_crate(code: &str, name: &str) -> bool {
+    code.match_indices(&format!("{name}::"))
+        .any(|(at, _)| !code[..at].ends_with(|letter: char| letter.is_alphanumeric() || letter == '_' || letter == ':'))
+}
+
+#[test]
+fn uses_are_found_in_paths_and_in_braces() {
+    let text = concat!(
+        "use crate::{\n",
+        "    alpha::{A, b},\n",
+        "    beta,\n",
+        "};\n",
+        "fn f() -> crate::gamma::C {} // crate::delta\n",
+        "use crate::{epsilon::E, zeta};\n",
+    );
+    let source = Source { path: "src/x/y.rs".into(), text: text.into(), is_test: false };
+    let found: Vec<_> = uses(&source).into_iter().map(|used| (used.line, used.module)).collect();
+    let expected = [(2, "alpha"), (3, "beta"), (5, "gamma"), (6, "epsilon"), (6, "zeta")];
+    assert_eq!(found, expected.map(|(line, module)| (line, module.to_owned())));
+}

@@ -1,0 +1,130 @@
+//! The style of the crate as tests: which module may use which, how long things may be, what may not be named.
+
+mod layering;
+mod source;
+
+use std::collections::HashSet;
+
+use source::{Source, sources};
+
+/// Lines of a file before its tests.
+const CODE_LINES_MAX: usize = 700;
+/// Lines of a function, from its name to its brace.
+const FUNCTION_LINES_MAX: usize = 70;
+/// What says nothing about a file.
+const BANNED_NAMES: [&str; 5] = ["util", "helper", "common", "misc", "manager"];
+/// What is to be done, or said, somewhere else. In halves, since this file is looked at too.
+const BANNED_WORDS: [&str; 4] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("to", "do!(")];
+
+/// Fails with one line for each problem.
+fn assert_none(problems: &[String]) {
+    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
+}
+
+fn all() -> Vec<Source> {
+    ["src", "tests"].into_iter().flat_map(sources).collect()
+}
+
+#[test]
+fn every_file_says_what_it_owns() {
+    let silent = all().into_iter().filter(|source| !source.text.starts_with("//! "));
+    assert_none(&silent.map(|source| format!("{}: no //! at the top", source.path)).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_file_is_part_of_the_crate() {
+    let sources = all();
+    let declared: HashSet<_> = sources.iter().flat_map(Source::declared_files).collect();
+    let is_root = |path: &str| {
+        matches!(path, "src/lib.rs" | "src/main.rs") || path.starts_with("tests/") && path.ends_with("/main.rs")
+    };
+    let orphans = sources.iter().filter(|source| !is_root(&source.path) && !declared.contains(&source.path));
+    assert_none(&orphans.map(|source| format!("{}: no module declares it", source.path)).collect::<Vec<_>>());
+}
+
+#[test]
+fn no_file_has_a_name_that_says_nothing() {
+    let named = all().into_iter().filter(|source| BANNED_NAMES.iter().any(|name| source.name().starts_with(name)));
+    assert_none(&named.map(|source| format!("{}: name it after what it owns", source.path)).collect::<Vec<_>>());
+}
+
+#[test]
+fn nothing_is_left_to_do() {
+    let mut problems = Vec::new();
+    for source in all() {
+        for (at, line) in source.text.lines().enumerate() {
+            if let Some(word) = BANNED_WORDS.iter().find(|word| line.contains(**word)) {
+                problems.push(format!("{}:{}: {word}", source.path, at + 1));
+            }
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn files_are_short() {
+    let long = all().into_iter().filter(|source| source.code_lines() > CODE_LINES_MAX);
+    assert_none(&long.map(|source| format!("{}: {} lines", source.path, source.code_lines())).collect::<Vec<_>>());
+}
+
+#[test]
+fn functions_are_short() {
+    let mut problems = Vec::new();
+    for source in all() {
+        for (line, name, length) in functions(&source.text) {
+            if length > FUNCTION_LINES_MAX {
+                problems.push(format!("{}:{line}: {name} has {length} lines", source.path));
+            }
+        }
+    }
+    assert_none(&problems);
+}
+
+/// Line, name and length of each function, as rustfmt lays them out.
+fn functions(text: &str) -> Vec<(usize, &str, usize)> {
+    let lines: Vec<_> = text.lines().collect();
+    let mut functions = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let indent = &line[..line.len() - code.len()];
+        let Some(name) = function_name(code) else { continue };
+        if line.ends_with(['}', ';']) {
+            continue;
+        }
+        let closes = |line: &&&str| {
+            line.strip_prefix(indent).is_some_and(|rest| rest == "}" || rest.starts_with(')') && rest.ends_with(';'))
+        };
+        let length = lines[start..].iter().take_while(|line| !closes(line)).count() + 1;
+        functions.push((start + 1, name, length));
+    }
+    functions
+}
+
+/// The name of the function that begins here.
+fn function_name(code: &str) -> Option<&str> {
+    let (before, after) = code.split_once("fn ")?;
+    let is_qualifier =
+        |word: &str| matches!(word, "pub" | "async" | "const" | "unsafe" | "extern") || word.starts_with("pub(");
+    if !before.split_whitespace().all(is_qualifier) {
+        return None;
+    }
+    after.split(['(', '<']).next()
+}
+
+#[test]
+fn lengths_of_functions_are_read_from_their_layout() {
+    let text = concat!(
+        "fn one() {}\n",
+        "impl X {\n",
+        "    pub(super) async fn three(\n",
+        "        a: A,\n",
+        "    ) {\n",
+        "        if a {\n",
+        "        }\n",
+        "    }\n",
+        "    fn declared(\n",
+        "    );\n",
+        "}\n",
+    );
+    assert_eq!(functions(text), [(3, "three", 6), (9, "declared", 2)]);
+}
