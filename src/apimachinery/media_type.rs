@@ -2,17 +2,62 @@
 
 use http::HeaderValue;
 
+/// How objects are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    Json,
+    Protobuf,
+}
+
+/// How much of an object is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum View {
+    Whole,
+    /// `PartialObjectMetadata`, or a list of them.
+    Partial(MetaVersion),
+}
+
+/// The version of `meta.k8s.io`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MetaVersion {
+    V1,
+    V1beta1,
+}
+
 /// A form of objects that can be answered from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Representation {
-    Json,
+pub struct Representation {
+    pub encoding: Encoding,
+    pub view: View,
+}
+
+/// What is asked for, as far as it decides which forms there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Object,
+    List,
+    Watch,
+}
+
+impl MetaVersion {
+    /// `meta.k8s.io/v1`
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
 }
 
 impl Representation {
-    /// The `Content-Type` of an answer: without a charset, and for a watch without `stream=watch` (read-path 3.1).
-    pub const fn content_type(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
+    pub const JSON: Self = Self { encoding: Encoding::Json, view: View::Whole };
+
+    /// The `Content-Type` of an answer: without a charset, and with `stream=watch` in protobuf alone (read-path 3.1).
+    pub const fn content_type(self, answer: Answer) -> &'static str {
+        match (self.encoding, answer) {
+            (Encoding::Json, _) => "application/json",
+            (Encoding::Protobuf, Answer::Object | Answer::List) => "application/vnd.kubernetes.protobuf",
+            (Encoding::Protobuf, Answer::Watch) => "application/vnd.kubernetes.protobuf;stream=watch",
         }
     }
 }
@@ -24,30 +69,36 @@ pub struct NotFromMemory;
 
 /// Follows the API server: clauses by falling quality, the first that names a type it knows wins.
 ///
+/// Gives the forms that may win, best first. A later one wins where the resource has none of the forms
+/// before it (custom resources have no protobuf); when none of them is there, upstream decides.
 /// `accept` are all header lines of that name. The server reads only the first; more than one is left to it.
 pub fn negotiate<'a>(
     accept: impl IntoIterator<Item = &'a HeaderValue>,
-    watch: bool,
-) -> Result<Representation, NotFromMemory> {
+    answer: Answer,
+) -> Result<Vec<Representation>, NotFromMemory> {
     let mut lines = accept.into_iter();
     let line = match (lines.next(), lines.next()) {
-        (None, _) => return Ok(Representation::Json),
+        (None, _) => return Ok(vec![Representation::JSON]),
         (Some(line), None) => line.to_str().map_err(|_| NotFromMemory)?,
         (Some(_), Some(_)) => return Err(NotFromMemory),
     };
     if line.is_empty() {
-        return Ok(Representation::Json);
+        return Ok(vec![Representation::JSON]);
     }
     let mut clauses = line.split(',').map(Clause::parse).collect::<Result<Vec<_>, _>>()?;
     if clauses.len() > CLAUSES_MAX {
         return Err(NotFromMemory);
     }
     clauses.sort_by_key(Clause::rank);
-    let mut known = clauses.iter().filter(|clause| !clause.is_unknown_to_server());
-    let winner = known.next().ok_or(NotFromMemory)?;
-    // The server's sort is not strict: a named type may come before a wildcard of higher quality.
-    let certain = winner.media_type != "*" || known.all(|clause| clause.is_plain_json(watch));
-    if certain && winner.is_plain_json(watch) { Ok(Representation::Json) } else { Err(NotFromMemory) }
+    clauses.retain(|clause| !clause.is_unknown_to_server());
+    let is_json = |clause: &Clause<'_>| clause.representation(answer) == Some(Representation::JSON);
+    let certain = |at: usize| {
+        // The server's sort is not strict: a named type may come before a wildcard of higher quality.
+        clauses[at].media_type != "*" || clauses[at..].iter().all(is_json)
+    };
+    let forms = (0..clauses.len()).map_while(|at| clauses[at].representation(answer).filter(|_| certain(at)));
+    let forms: Vec<_> = forms.collect();
+    if forms.is_empty() { Err(NotFromMemory) } else { Ok(forms) }
 }
 
 /// One alternative of the header.
@@ -84,17 +135,46 @@ impl<'a> Clause<'a> {
         !matches!(self.media_type, "application" | "*")
     }
 
+    /// The form that the clause names, if memory can give it.
+    ///
     /// `application/*` is refused for built-in resources (read-path 4.1), and a quality of zero is odd.
-    fn is_plain_json(&self, watch: bool) -> bool {
-        let fits = matches!((self.media_type, self.subtype), ("application", "json") | ("*", "*"));
+    fn representation(&self, answer: Answer) -> Option<Representation> {
+        let encoding = match (self.media_type, self.subtype) {
+            ("application", "json") | ("*", "*") => Encoding::Json,
+            ("application", "vnd.kubernetes.protobuf") => Encoding::Protobuf,
+            _ => return None,
+        };
+        let view = if self.parameter("as").is_some() { self.partial(answer)? } else { View::Whole };
+        let is_watch = answer == Answer::Watch;
         let harmless = |(name, value): &(&str, &str)| match *name {
             "charset" => true,
-            "stream" => watch && *value == "watch",
+            "stream" => is_watch && *value == "watch",
             // A watch is never pretty (read-path 3.1).
-            "pretty" => watch,
+            "pretty" => is_watch,
+            "as" | "g" | "v" => view != View::Whole,
             _ => false,
         };
-        fits && self.quality > 0 && self.parameters.iter().all(harmless)
+        (self.quality > 0 && self.parameters.iter().all(harmless)).then_some(Representation { encoding, view })
+    }
+
+    /// A list of metadata is asked for by another name than one object's, or a watch's (read-path 2).
+    fn partial(&self, answer: Answer) -> Option<View> {
+        let name = match answer {
+            Answer::List => "PartialObjectMetadataList",
+            Answer::Object | Answer::Watch => "PartialObjectMetadata",
+        };
+        let version = match (self.parameter("as")?, self.parameter("g")?, self.parameter("v")?) {
+            (asked, "meta.k8s.io", "v1") if asked == name => MetaVersion::V1,
+            (asked, "meta.k8s.io", "v1beta1") if asked == name => MetaVersion::V1beta1,
+            _ => return None,
+        };
+        Some(View::Partial(version))
+    }
+
+    /// The value of a parameter that is named once.
+    fn parameter(&self, name: &str) -> Option<&'a str> {
+        let mut values = self.parameters.iter().filter(|(given, _)| *given == name).map(|(_, value)| *value);
+        values.next().filter(|_| values.next().is_none())
     }
 }
 
@@ -116,9 +196,15 @@ const CLAUSES_MAX: usize = 8;
 mod tests {
     use super::*;
 
-    fn from_memory(lines: &[&str], watch: bool) -> bool {
+    const PROTOBUF: Representation = Representation { encoding: Encoding::Protobuf, view: View::Whole };
+
+    fn partial(encoding: Encoding, version: MetaVersion) -> Representation {
+        Representation { encoding, view: View::Partial(version) }
+    }
+
+    fn forms(lines: &[&str], answer: Answer) -> Vec<Representation> {
         let lines: Vec<_> = lines.iter().map(|line| HeaderValue::from_str(line).unwrap()).collect();
-        negotiate(&lines, watch).is_ok()
+        negotiate(&lines, answer).unwrap_or_default()
     }
 
     #[test]
@@ -138,23 +224,47 @@ mod tests {
             "application/vnd.kubernetes.protobuf;q=0.999,application/json",
         ];
         for line in lines {
-            assert!(from_memory(&[line], false), "{line}");
+            assert_eq!(forms(&[line], Answer::List).first(), Some(&Representation::JSON), "{line}");
         }
-        assert!(from_memory(&[], false));
+        assert_eq!(forms(&[], Answer::List), [Representation::JSON]);
+    }
+
+    #[test]
+    fn protobuf_is_served_and_json_where_a_resource_has_none() {
+        for line in [
+            "application/vnd.kubernetes.protobuf,application/json",
+            "application/json;q=0.5,application/vnd.kubernetes.protobuf;q=0.9",
+        ] {
+            assert_eq!(forms(&[line], Answer::List), [PROTOBUF, Representation::JSON], "{line}");
+        }
+        assert_eq!(forms(&["application/vnd.kubernetes.protobuf, application/yaml"], Answer::List), [PROTOBUF]);
+        assert_eq!(forms(&["application/vnd.kubernetes.protobuf;stream=watch"], Answer::Watch), [PROTOBUF]);
+    }
+
+    #[test]
+    fn metadata_is_asked_for_by_the_name_of_the_answer() {
+        let object = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+        let list = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1";
+        let json = partial(Encoding::Json, MetaVersion::V1);
+        assert_eq!(forms(&[object], Answer::Object), [json]);
+        assert_eq!(forms(&[object], Answer::Watch), [json]);
+        assert_eq!(forms(&[list], Answer::List), [partial(Encoding::Protobuf, MetaVersion::V1beta1)]);
+        assert_eq!(forms(&[object], Answer::List), []);
+        assert_eq!(forms(&[list], Answer::Watch), []);
     }
 
     #[test]
     fn everything_else_is_left_to_the_server() {
         let lines = [
             "application/yaml",
-            "application/vnd.kubernetes.protobuf",
-            "application/vnd.kubernetes.protobuf,application/json",
-            "application/json;q=0.5,application/vnd.kubernetes.protobuf;q=0.9",
             "application/cbor",
             "text/html",
             "application/*",
             "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
-            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v2",
+            "application/json;as=PartialObjectMetadataList;as=Table;g=meta.k8s.io;v=v1",
+            "application/json;as=PartialObjectMetadataList",
+            "application/json;g=meta.k8s.io;v=v1",
             "application/json;pretty=1",
             "application/json;stream=watch",
             "application/json;q=0",
@@ -162,6 +272,7 @@ mod tests {
             "application/json;q=abc",
             "application/json;foo",
             "*/*;q=0.9,application/yaml;q=0.5",
+            "*/*;q=0.9,application/vnd.kubernetes.protobuf;q=0.5",
             "*",
             "json",
             "application/json,",
@@ -170,16 +281,16 @@ mod tests {
             "a/b,a/b,a/b,a/b,a/b,a/b,a/b,a/b,application/json",
         ];
         for line in lines {
-            assert!(!from_memory(&[line], false), "{line}");
+            assert_eq!(forms(&[line], Answer::List), [], "{line}");
         }
-        assert!(!from_memory(&["application/json", "application/json"], false));
+        assert_eq!(forms(&["application/json", "application/json"], Answer::List), []);
     }
 
     #[test]
     fn a_watch_ignores_pretty_and_may_name_its_stream() {
         for line in ["application/json;stream=watch", "application/json;pretty=1", "application/json"] {
-            assert!(from_memory(&[line], true), "{line}");
+            assert_eq!(forms(&[line], Answer::Watch), [Representation::JSON], "{line}");
         }
-        assert!(!from_memory(&["application/json;stream=foo"], true));
+        assert_eq!(forms(&["application/json;stream=foo"], Answer::Watch), []);
     }
 }

@@ -23,7 +23,7 @@ pub use field_selector::{FieldRequirement, FieldSelector};
 pub use group_version_resource::{GroupResource, GroupVersionResource};
 pub use label_selector::{InvalidSelector, LabelSelector};
 pub use labels::Labels;
-pub use media_type::{NotFromMemory, Representation, negotiate};
+pub use media_type::{Answer, Encoding, MetaVersion, NotFromMemory, Representation, View, negotiate};
 pub use object_key::ObjectKey;
 pub use options::{Freshness, GetOptions, InvalidOptions, ListOptions, WatchOptions, WatchStart};
 pub use query::{InvalidQuery, Query};

@@ -30,20 +30,29 @@ pub enum Unproven {
     NoBookmark,
 }
 
-/// Proofs for one instance.
+/// Nothing happened behind `last_change` up to `complete_to`: a store that has the one is complete up to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Proof {
+    last_change: ResourceVersion,
+    complete_to: ResourceVersion,
+}
+
+/// Proofs for one resource, shared by its stores in all encodings.
 #[derive(Debug)]
 pub(super) struct Freshness {
     /// One request for the head version serves all who were waiting when it was sent.
     head: SingleFlight<Result<ResourceVersion, Failure>>,
     /// One small watch at a time; its bookmark serves everybody.
-    bookmark: SingleFlight<()>,
+    bookmark: SingleFlight<Option<Proof>>,
+}
+
+impl Default for Freshness {
+    fn default() -> Self {
+        Self { head: SingleFlight::new(Join::BeforeItIsSent), bookmark: SingleFlight::new(Join::AnyTime) }
+    }
 }
 
 impl Freshness {
-    pub(super) fn new() -> Self {
-        Self { head: SingleFlight::new(Join::BeforeItIsSent), bookmark: SingleFlight::new(Join::AnyTime) }
-    }
-
     /// Returns when the store holds everything that upstream had acknowledged when this was called.
     pub(super) async fn prove(
         &self,
@@ -57,43 +66,33 @@ impl Freshness {
             if reader.progress() >= head {
                 return Ok(());
             }
-            self.bookmark.ask(|| small_watch(upstream, reader, advance)).await;
+            let Some(proof) = self.bookmark.ask(|| small_watch(upstream, reader)).await else { continue };
+            if timeout(CATCH_UP_MAX, reader.reached(proof.last_change)).await.is_ok() {
+                advance.to(proof.complete_to);
+            }
         }
         if reader.progress() >= head { Ok(()) } else { Err(Unproven::NoBookmark) }
     }
 }
 
-/// Watches from the store's version for the bookmark that comes before the deadline. When it has
-/// come and the store has what the watch showed before it, the store is complete up to it.
-async fn small_watch(upstream: &impl ListWatch, reader: &Reader, advance: &Advance) {
-    let start = reader.progress();
-    let shown = timeout(SMALL_WATCH_MAX, last_bookmark(upstream, reader, start)).await;
-    let Ok(Ok(Some(Shown { bookmark, last_change }))) = shown else { return };
-    if timeout(CATCH_UP_MAX, reader.reached(last_change)).await.is_ok() {
-        advance.to(bookmark);
-    }
+/// Watches from the store's version for the bookmark that comes before the deadline.
+async fn small_watch(upstream: &impl ListWatch, reader: &Reader) -> Option<Proof> {
+    let shown = timeout(SMALL_WATCH_MAX, first_bookmark(upstream, reader)).await;
+    shown.unwrap_or(Ok(None)).unwrap_or(None)
 }
 
-struct Shown {
-    bookmark: ResourceVersion,
-    last_change: ResourceVersion,
-}
-
-async fn last_bookmark(
-    upstream: &impl ListWatch,
-    reader: &Reader,
-    start: ResourceVersion,
-) -> Result<Option<Shown>, Failure> {
+async fn first_bookmark(upstream: &impl ListWatch, reader: &Reader) -> Result<Option<Proof>, Failure> {
+    let (mut last_change, start) = reader.last_change_and_progress();
     let request = WatchRequest { from: WatchFrom::After(start), seconds: SMALL_WATCH_SECONDS };
     let mut stream = upstream.watch(request).await?;
-    let (mut lines, mut last_change) = (Lines::default(), start);
+    let mut lines = Lines::default();
     while let Some(chunk) = upstream.next(&mut stream).await {
         lines.push(&chunk?);
         while let Some(line) = lines.next_line().map_err(|_| Failure::Malformed)? {
             match UpstreamEvent::parse(&line, reader.schema()).map_err(|_| Failure::Malformed)? {
                 UpstreamEvent::Change { object, .. } => last_change = object.version,
                 UpstreamEvent::Bookmark { version, .. } => {
-                    return Ok(Some(Shown { bookmark: version, last_change }));
+                    return Ok(Some(Proof { last_change, complete_to: version }));
                 }
                 UpstreamEvent::Error(failure) => return Err(failure),
             }

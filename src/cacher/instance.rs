@@ -34,7 +34,7 @@ pub struct Instance {
     pub metrics: Arc<CacheMetrics>,
     bookmark: RwLock<Option<Arc<BookmarkTemplate>>>,
     advance: Advance,
-    freshness: Freshness,
+    freshness: Arc<Freshness>,
     upstream: ResourceListWatch,
     used: Mutex<Instant>,
 }
@@ -46,18 +46,18 @@ pub(super) struct Resource {
     pub(super) namespaced: bool,
     pub(super) upstream: ResourceListWatch,
     pub(super) metrics: Arc<CacheMetrics>,
+    pub(super) freshness: Arc<Freshness>,
 }
 
 impl Instance {
     pub(super) fn new(resource: Resource, filled: Filled) -> Self {
-        let Resource { resource, namespaced, upstream, metrics } = resource;
+        let Resource { resource, namespaced, upstream, metrics, freshness } = resource;
         let Filled { reader, advance, list_kind, warnings, bookmark, watch_list } = filled;
         let (_, next) = reader.snapshot_and_next();
         Self {
             envelope: ListEnvelope::new(list_kind, &resource, &reader.schema().shape),
             hub: Hub::new(next),
             bookmark: RwLock::new(bookmark.map(Arc::new)),
-            freshness: Freshness::new(),
             used: Mutex::new(Instant::now()),
             resource,
             namespaced,
@@ -66,6 +66,7 @@ impl Instance {
             watch_list,
             metrics,
             advance,
+            freshness,
             upstream,
         }
     }

@@ -12,6 +12,7 @@ mod cachers;
 mod entry;
 mod freshness;
 mod instance;
+mod life;
 mod prewarm;
 mod single_flight;
 mod sink;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Cachers;
-use crate::apimachinery::{GroupResource, GroupVersionResource};
+use crate::apimachinery::{Encoding, GroupResource, GroupVersionResource};
 
 /// How often a resource to prewarm is looked after: one that comes late, or was gone for a while, is started then.
 const EVERY: Duration = Duration::from_secs(30);
@@ -28,7 +28,8 @@ impl Cachers {
         loop {
             match self.shared.upstream.preferred_version(&wanted.group).await {
                 Ok(Some(version)) => {
-                    drop(self.find(&GroupVersionResource::new(&wanted.group, &version, &wanted.resource)));
+                    let resource = GroupVersionResource::new(&wanted.group, &version, &wanted.resource);
+                    drop(self.find(&resource, Encoding::Json));
                 }
                 Ok(None) => tracing::warn!(resource = %wanted, "upstream does not know the group to keep warm"),
                 Err(error) => tracing::warn!(resource = %wanted, %error, "not warm yet"),

@@ -1,5 +1,7 @@
 //! The request path on one screen.
 
+use std::sync::Arc;
+
 use http::{Request, Response};
 use hyper::body::Incoming;
 
@@ -8,12 +10,12 @@ use super::{
     body::Inner,
     record::Record,
     respond,
-    route::{self, ReadVerb},
+    route::{self, ReadVerb, Route},
 };
 use crate::{
-    apimachinery::RequestInfo,
+    apimachinery::{Encoding, GroupVersionResource, Representation, RequestInfo, View},
     authn, authz,
-    cacher::Cachers,
+    cacher::{Cachers, Instance, NotCached},
     forward::Forward,
     listener::{Connection, Handler},
     serve::{self, ForwardReason, Read},
@@ -41,16 +43,39 @@ impl Gateway {
         info: &RequestInfo,
         user: authn::UserInfo,
     ) -> Result<Response<serve::Body>, ForwardReason> {
-        let (verb, target) = route::decide(request, info)?;
+        let Route { verb, target, forms } = route::decide(request, info)?;
         let permit = authz::authorize_trusted(user).ok_or(ForwardReason::Unauthorized)?;
-        let instance = self.cachers.find(&target.resource)?;
+        let (instance, form) = self.find(&target.resource, &forms)?;
         let query = request.uri().query();
-        let read = Read { request: target, query, headers: request.headers(), instance, config: self.config };
+        let read = Read { request: target, query, headers: request.headers(), instance, form, config: self.config };
         match verb {
             ReadVerb::Get => serve::get(&read, &permit).await,
             ReadVerb::List => serve::list(&read, &permit).await,
             ReadVerb::Watch => serve::watch(&read, &permit).await,
         }
+    }
+
+    /// The store that has the first of `forms` that the resource has.
+    fn find(
+        &self,
+        resource: &GroupVersionResource,
+        forms: &[Representation],
+    ) -> Result<(Arc<Instance>, Representation), ForwardReason> {
+        for &form in forms {
+            if form != Representation::JSON {
+                return Err(ForwardReason::Representation);
+            }
+            match self.cachers.find(resource, form.encoding) {
+                Ok(instance) => return Ok((instance, form)),
+                // Their metadata has, and it is made from JSON.
+                Err(NotCached::NotInProtobuf) if form.view != View::Whole => {
+                    return Ok((self.cachers.find(resource, Encoding::Json)?, form));
+                }
+                Err(NotCached::NotInProtobuf) => {}
+                Err(why) => return Err(why.into()),
+            }
+        }
+        Err(ForwardReason::Representation)
     }
 }
 

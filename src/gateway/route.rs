@@ -3,7 +3,7 @@
 use http::{Method, Request, header};
 
 use crate::{
-    apimachinery::{self, RequestInfo, ResourceRequest, Target, Verb},
+    apimachinery::{self, Answer, Representation, RequestInfo, ResourceRequest, Target, Verb},
     forward,
     serve::ForwardReason,
 };
@@ -16,11 +16,26 @@ pub(super) enum ReadVerb {
     Watch,
 }
 
+/// What to read, and in which forms, best first.
+#[derive(Debug)]
+pub(super) struct Route<'a> {
+    pub(super) verb: ReadVerb,
+    pub(super) target: &'a ResourceRequest,
+    pub(super) forms: Vec<Representation>,
+}
+
+impl ReadVerb {
+    const fn answer(self) -> Answer {
+        match self {
+            Self::Get => Answer::Object,
+            Self::List => Answer::List,
+            Self::Watch => Answer::Watch,
+        }
+    }
+}
+
 /// What to read, or why the request goes upstream whatever the caches hold.
-pub(super) fn decide<'a, B>(
-    request: &Request<B>,
-    info: &'a RequestInfo,
-) -> Result<(ReadVerb, &'a ResourceRequest), ForwardReason> {
+pub(super) fn decide<'a, B>(request: &Request<B>, info: &'a RequestInfo) -> Result<Route<'a>, ForwardReason> {
     let target = match &info.target {
         Target::Resource(target) => target,
         Target::NonResource => return Err(ForwardReason::NonResourcePath),
@@ -43,9 +58,9 @@ pub(super) fn decide<'a, B>(
     if forward::is_upgrade(request) {
         return Err(ForwardReason::Upgrade);
     }
-    apimachinery::negotiate(request.headers().get_all(header::ACCEPT), verb == ReadVerb::Watch)
-        .map_err(|_| ForwardReason::Representation)?;
-    Ok((verb, target))
+    let accept = request.headers().get_all(header::ACCEPT);
+    let forms = apimachinery::negotiate(accept, verb.answer()).map_err(|_| ForwardReason::Representation)?;
+    Ok(Route { verb, target, forms })
 }
 
 #[cfg(test)]
@@ -59,7 +74,7 @@ mod tests {
         }
         let request = builder.body(()).expect("a request");
         let info = RequestInfo::parse(request.method(), request.uri().path(), request.uri().query());
-        decide(&request, &info).map(|(verb, _)| verb)
+        decide(&request, &info).map(|route| route.verb)
     }
 
     #[test]

@@ -20,7 +20,10 @@ use std::{sync::Arc, time::Duration};
 
 use http::HeaderMap;
 
-use crate::{apimachinery::ResourceRequest, cacher::Instance};
+use crate::{
+    apimachinery::{Representation, ResourceRequest},
+    cacher::Instance,
+};
 
 /// A read as it came, and the cache that may answer it.
 #[derive(Clone, Debug)]
@@ -29,6 +32,8 @@ pub struct Read<'a> {
     pub query: Option<&'a str>,
     pub headers: &'a HeaderMap,
     pub instance: Arc<Instance>,
+    /// In which form; the instance holds it, or what it is made from.
+    pub form: Representation,
     pub config: Config,
 }
 

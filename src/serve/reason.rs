@@ -81,6 +81,7 @@ impl From<NotCached> for ForwardReason {
             NotCached::Filling => Self::CacheFilling,
             NotCached::UnknownResource => Self::UnknownResource,
             NotCached::NotWatchable => Self::NotWatchable,
+            NotCached::NotInProtobuf => Self::Representation,
             NotCached::Aggregated => Self::Aggregated,
             NotCached::Undiscovered => Self::Undiscovered,
             NotCached::TooManyResources => Self::TooManyResources,

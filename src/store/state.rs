@@ -25,7 +25,7 @@ pub fn store(
     limits: HistoryLimits,
 ) -> (Writer, Reader) {
     let newest = Snapshot::from_objects(version, objects);
-    let state = State { history: History::new(newest.clone(), limits), newest };
+    let state = State { history: History::new(newest.clone(), limits), newest, last_change: version };
     let shared = Arc::new(Shared { schema, state: RwLock::new(state), progress: watch::Sender::new(version) });
     (Writer(shared.clone()), Reader(shared))
 }
@@ -51,6 +51,8 @@ struct Shared {
 struct State {
     /// Invariant: its version is the progress.
     newest: Snapshot,
+    /// The last change that is known of; nothing happened between it and the progress.
+    last_change: ResourceVersion,
     history: History,
 }
 
@@ -104,6 +106,7 @@ impl Writer {
         change.frame(kind.into(), |_| line);
         let change = Arc::new(change);
         state.history.push(change.clone(), now);
+        state.last_change = version;
         drop(state);
         self.0.progress.send_replace(version);
         Ok(change)
@@ -148,6 +151,12 @@ impl Reader {
 
     pub fn progress(&self) -> ResourceVersion {
         self.0.read().newest.version()
+    }
+
+    /// The last change and the progress: nothing happened between the two.
+    pub fn last_change_and_progress(&self) -> (ResourceVersion, ResourceVersion) {
+        let state = self.0.read();
+        (state.last_change, state.newest.version())
     }
 
     /// The newest state and the number of the change that will follow it.

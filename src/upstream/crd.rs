@@ -66,7 +66,8 @@ impl Crd {
 impl Upstream {
     /// The definition behind a resource; `None` if there is none, as for everything built in.
     pub async fn crd(&self, resource: &GroupResource) -> Result<Option<Crd>, FetchError> {
-        if resource.group.is_empty() {
+        // The group of a custom resource is a domain with at least one dot.
+        if !resource.group.contains('.') {
             return Ok(None);
         }
         let path = format!("{DEFINITIONS}/{resource}");

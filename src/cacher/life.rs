@@ -1,0 +1,126 @@
+//! One store's life: found by discovery, filled and followed, stopped when idle or gone.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use super::{
+    NotCached,
+    cachers::{Shared, StoreKey},
+    entry::Entry,
+    instance::Resource,
+    sink::CacherSink,
+};
+use crate::{
+    apimachinery::{Encoding, GroupVersionResource, selectable_fields},
+    fanout::EndCause,
+    reflector::Reflector,
+    telemetry::CacheMetrics,
+    upstream::{ApiResource, Crd, ResourceListWatch},
+};
+
+/// How long a resource that cannot be cached is not looked at again.
+const NOT_CACHED_FOR: Duration = Duration::from_secs(10);
+/// How often gauges are brought up to date and idleness is looked at.
+const OBSERVE_EVERY: Duration = Duration::from_secs(5);
+
+impl Shared {
+    /// A resource's life, from its first request until it is gone, idle or cannot be cached.
+    pub(super) async fn run(self: Arc<Self>, entry: Arc<Entry>, key: StoreKey) {
+        let resource = &key.resource;
+        let life = async {
+            match self.discover(&key).await {
+                Ok(found) => tokio::select! {
+                    () = self.reflector(&entry, &key, found).run() => self.discovery.forget(resource),
+                    () = self.until_idle(resource, &entry) => {
+                        tracing::info!(store = %key, "cache idle, stopped");
+                        self.entries.remove(&key);
+                        entry.stop(NotCached::Filling, EndCause::Stopped);
+                        return;
+                    }
+                },
+                Err(why) => {
+                    tracing::debug!(store = %key, ?why, "not cached");
+                    entry.stop(why, EndCause::Stopped);
+                }
+            }
+            // What cannot be cached is remembered for a while, then looked at anew.
+            sleep(NOT_CACHED_FOR).await;
+            self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
+        };
+        tokio::select! {
+            () = life => {}
+            () = self.tasks.token().cancelled() => {}
+        }
+        self.freshness.remove_if(&key.resource, |_, freshness| Arc::strong_count(freshness) == 1);
+    }
+
+    async fn discover(&self, StoreKey { resource, encoding }: &StoreKey) -> Result<Found, NotCached> {
+        let found = self.discovery.resource(resource).await.map_err(|error| {
+            tracing::warn!(%resource, %error, "discovery failed");
+            NotCached::Undiscovered
+        })?;
+        let api = found.ok_or(NotCached::UnknownResource)?;
+        if !api.is_watchable() {
+            return Err(NotCached::NotWatchable);
+        }
+        if api.aggregated {
+            return Err(NotCached::Aggregated);
+        }
+        let definition = self.upstream.crd(&resource.group_resource()).await.map_err(|error| {
+            tracing::warn!(%resource, %error, "the resource's definition could not be read");
+            NotCached::Undiscovered
+        })?;
+        if definition.is_some() && *encoding == Encoding::Protobuf {
+            return Err(NotCached::NotInProtobuf);
+        }
+        Ok(Found { api, definition })
+    }
+
+    fn reflector(
+        &self,
+        entry: &Arc<Entry>,
+        StoreKey { resource, .. }: &StoreKey,
+        Found { api, definition }: Found,
+    ) -> Reflector<ResourceListWatch, CacherSink> {
+        let mut fields = selectable_fields(&resource.group_resource(), api.namespaced);
+        if let Some(definition) = &definition {
+            fields.extend(definition.selectable_fields(&resource.version));
+        }
+        let upstream = ResourceListWatch::new(self.upstream.clone(), resource.clone(), definition);
+        let kept = Resource {
+            resource: resource.clone(),
+            namespaced: api.namespaced,
+            upstream: upstream.clone(),
+            metrics: Arc::new(CacheMetrics::new(resource)),
+            freshness: self.freshness.entry(resource.clone()).or_default().clone(),
+        };
+        Reflector::new(upstream, CacherSink::new(entry.clone(), kept), api.kind.into(), fields, self.config.history)
+    }
+
+    async fn until_idle(&self, resource: &GroupVersionResource, entry: &Entry) {
+        let mut ticks = interval(OBSERVE_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let started = Instant::now();
+        let wanted = self.config.prewarm.contains(&resource.group_resource());
+        loop {
+            ticks.tick().await;
+            let idle_since = match entry.instance() {
+                Ok(instance) => {
+                    instance.observe();
+                    instance.idle_since()
+                }
+                // Filling for as long as this: whoever asks next starts it again.
+                Err(_) => Some(started),
+            };
+            if !wanted && idle_since.is_some_and(|since| since.elapsed() >= self.config.idle_timeout) {
+                return;
+            }
+        }
+    }
+}
+
+struct Found {
+    api: ApiResource,
+    definition: Option<Crd>,
+}
