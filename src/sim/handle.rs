@@ -17,6 +17,7 @@ use super::{
     history::HISTORY_CHANGES_MAX,
     rest,
     storage::Storage,
+    stored::Stored,
     write::{self, Part, Place, Preconditions},
 };
 
@@ -54,10 +55,15 @@ impl Sim {
     /// # Errors
     /// What a client would get: an unknown kind, a name that is taken, a namespace that does not exist.
     pub fn create(&self, object: Value) -> Result<Value, Refused> {
+        let api_version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+        Ok(self.insert(object)?.value(&api_version))
+    }
+
+    /// Creates an object whose stored form nobody needs to see.
+    pub(super) fn insert(&self, object: Value) -> Result<Arc<Stored>, Refused> {
         let definition = self.definition_of(&object)?;
         let place = Place { namespace: None, name: None };
-        let stored = write::create(&self.0.storage, &definition, place, object, Part::Whole)?;
-        Ok(stored.value(&definition.stored_api_version()))
+        Ok(write::create(&self.0.storage, &definition, place, object, Part::Whole)?)
     }
 
     /// Replaces an object, status included. A `resourceVersion` in it has to be the current one.

@@ -6,8 +6,8 @@
 //!
 //! It says what it is: its version is [`GIT_VERSION`]. What it does not do:
 //! * no authentication, authorization or TLS: whoever reaches the port may do everything;
-//! * JSON and small Tables only; no protobuf (which `kubectl create configmap` sends; `create -f` does not), YAML,
-//!   PartialObjectMetadata, gzip or WebSockets; no OpenAPI but what makes kubectl leave validation to the server;
+//! * JSON, PartialObjectMetadata and small Tables only; no protobuf (which `kubectl create configmap` sends; `create -f` does not), YAML,
+//!   gzip or WebSockets; no OpenAPI but what makes kubectl leave validation to the server;
 //! * no admission, schemas or validation beyond names; few defaults; unknown fields are kept; no conversion between
 //!   versions of a custom resource, which all show the same content;
 //! * no controllers: a deployment makes no pods, nothing is scheduled, no dependents are collected. A deleted namespace

@@ -1,26 +1,24 @@
-//! Which representation a client gets: JSON or a Table, nothing else.
+//! Which representation a client gets: JSON, and what can be made of it.
 
 use http::{HeaderMap, header};
 
 use super::{
     definition::Definition,
     failure::Failure,
-    shapes::table::{IncludeObject, TableFormat},
+    shapes::{
+        representation::Representation,
+        table::{IncludeObject, TableFormat},
+    },
 };
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Representation {
-    Json,
-    Table(TableFormat),
-}
-
 /// The first clause of `Accept`, by falling `q`, that can be served. YAML and protobuf never are. `named`: the request
-/// is for one object.
+/// is for one object. `lists`: it is answered by a list.
 pub(crate) fn representation(
     headers: &HeaderMap,
     definition: &Definition,
     include_object: &str,
     named: bool,
+    lists: bool,
 ) -> Result<Representation, Failure> {
     let accept = header_text(headers, &header::ACCEPT);
     if accept.trim().is_empty() {
@@ -39,14 +37,25 @@ pub(crate) fn representation(
         known |= json;
         match (json, clause.parameter("as")) {
             (true, None) => return Ok(Representation::Json),
-            (true, Some("Table")) if clause.parameter("g") == Some("meta.k8s.io") => {
+            (true, Some(kind)) if clause.parameter("g") == Some("meta.k8s.io") => {
                 let version = match clause.parameter("v") {
                     Some("v1") => "v1",
                     Some("v1beta1") => "v1beta1",
                     _ => continue,
                 };
-                let include = include(include_object)?;
-                return Ok(Representation::Table(TableFormat { version, include }));
+                match (kind, lists) {
+                    ("Table", _) => {
+                        let include = include(include_object)?;
+                        return Ok(Representation::Table(TableFormat { version, include }));
+                    }
+                    ("PartialObjectMetadata", false) | ("PartialObjectMetadataList", true) => {
+                        return Ok(Representation::Metadata(version));
+                    }
+                    ("PartialObjectMetadata" | "PartialObjectMetadataList", _) => {
+                        return Err(wrong_partial(definition, kind, lists));
+                    }
+                    _ => {}
+                }
             }
             _ => {}
         }
@@ -68,6 +77,18 @@ pub(crate) fn aggregated_discovery(headers: &HeaderMap) -> bool {
             && clause.parameter("g") == Some("apidiscovery.k8s.io")
             && clause.parameter("v") == Some("v2")
     })
+}
+
+fn wrong_partial(definition: &Definition, kind: &str, lists: bool) -> Failure {
+    let package = if definition.group.is_empty() { "core" } else { definition.group.split('.').next().unwrap_or("") };
+    let go_type = match (definition.custom, lists) {
+        (true, true) => "*unstructured.UnstructuredList".to_owned(),
+        (true, false) => "*unstructured.Unstructured".to_owned(),
+        (false, true) => format!("*{package}.{}", definition.list_kind),
+        (false, false) => format!("*{package}.{}", definition.kind),
+    };
+    let is = if lists { "is" } else { "is not" };
+    Failure::not_acceptable(format!("you requested {kind}, but the requested object {is} a list ({go_type})"))
 }
 
 fn include(text: &str) -> Result<IncludeObject, Failure> {
@@ -120,7 +141,7 @@ mod tests {
     fn negotiated(accept: &str) -> Option<Representation> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
-        representation(&headers, &built_in()[0], "", false).ok()
+        representation(&headers, &built_in()[0], "", false, true).ok()
     }
 
     #[test]
@@ -134,6 +155,8 @@ mod tests {
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some(table)),
             ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", Some(Representation::Json)),
             ("application/json;q=0.5,application/json;as=Table;v=v1;g=meta.k8s.io", Some(table)),
+            ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", Some(Representation::Metadata("v1"))),
+            ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", None),
             ("application/yaml", None),
             ("application/json;as=Table;v=v1;g=example.com", None),
         ] {

@@ -14,15 +14,14 @@ use super::{
     definition::Definition,
     discovery,
     failure::Failure,
-    negotiate::{self, Representation},
-    openapi,
+    negotiate, openapi,
     options::Parameters,
     patch::Patch,
     path::{Path, Target},
     read,
     reply::{Reply, Style},
     select::Selection,
-    shapes::list::Page,
+    shapes::{list::Page, representation::Representation},
     stored::Stored,
     watch::{Format, Started, WatchStream},
     write::{self, Part, Place, Preconditions},
@@ -126,7 +125,8 @@ impl<'a> Call<'a> {
         };
         let headers = &parts.headers;
         let include = parameters.text("includeObject");
-        let representation = negotiate::representation(headers, &definition, include, target.name.is_some())?;
+        let representation =
+            negotiate::representation(headers, &definition, include, target.name.is_some(), verb == "list")?;
         let warning = version.deprecation.clone();
         let call = Self { simulation, definition, target, parameters, headers, representation, part };
         let reply = match verb {
@@ -251,28 +251,11 @@ impl<'a> Call<'a> {
     }
 
     fn object(&self, code: StatusCode, object: Arc<Stored>) -> Reply {
-        let api_version = self.api_version();
-        let mut text = Vec::new();
-        match self.representation {
-            Representation::Json => object.write(&api_version, &mut text),
-            Representation::Table(table) => {
-                let revision = object.revision;
-                let page = Page { revision, continue_token: None, remaining: None, objects: vec![object] };
-                text = table.page(&self.definition, &api_version, &page);
-            }
-        }
-        Reply::compact(code, text)
+        Reply::compact(code, self.representation.object(&self.definition, &self.api_version(), object))
     }
 
     fn page(&self, page: &Page) -> Reply {
-        let api_version = self.api_version();
-        Reply::compact(
-            StatusCode::OK,
-            match self.representation {
-                Representation::Json => super::shapes::list::body(&self.definition, &api_version, page),
-                Representation::Table(table) => table.page(&self.definition, &api_version, page),
-            },
-        )
+        Reply::compact(StatusCode::OK, self.representation.page(&self.definition, &self.api_version(), page))
     }
 
     /// Pods come back as they were, and so does what still has finalizers; of all else only the name.

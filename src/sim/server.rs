@@ -125,3 +125,56 @@ async fn connection(sim: Sim, stream: TcpStream, stop: CancellationToken) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, Full};
+    use hyper_util::client::legacy::Client;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    const WATCH: &[u8] =
+        b"GET /api/v1/pods?watch=1&resourceVersion=5 HTTP/1.1\r\nhost: sim\r\nconnection: close\r\n\r\n";
+
+    /// Everything the server sends for a watch, after `fault`.
+    async fn watched(fault: impl AsyncFnOnce(&Sim, &SimServer)) -> String {
+        let sim = Sim::new();
+        let server = sim.start().await.unwrap();
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        stream.write_all(WATCH).await.unwrap();
+        sim.until(|counts| counts.open_watches("pods") == 1).await;
+        // The headers come before any event.
+        let mut text = vec![0; 12];
+        stream.read_exact(&mut text).await.unwrap();
+        fault(&sim, &server).await;
+        // A broken connection may show as an error as well as an end.
+        stream.read_to_end(&mut text).await.ok();
+        server.stop().await;
+        String::from_utf8(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_ended_watch_is_complete_and_a_cut_one_is_not() {
+        let last_chunk = "\r\n0\r\n\r\n";
+        let ended = watched(async |sim, _| sim.end_watches(None)).await;
+        assert!(ended.starts_with("HTTP/1.1 200") && ended.ends_with(last_chunk), "{ended}");
+        let stopped = watched(async |_, server| server.stop().await).await;
+        assert!(stopped.ends_with(last_chunk), "{stopped}");
+        let cut = watched(async |sim, _| sim.cut_watches(Some("pods"))).await;
+        assert!(cut.starts_with("HTTP/1.1 200") && !cut.ends_with(last_chunk), "{cut}");
+        let killed = watched(async |_, server| server.kill().await).await;
+        assert!(!killed.ends_with(last_chunk), "{killed}");
+    }
+
+    #[tokio::test]
+    async fn http2_is_spoken_with_those_who_know_it_beforehand() {
+        let server = Sim::new().start().await.unwrap();
+        let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Full<Bytes>>();
+        let response = client.get(format!("{}/version", server.url()).parse().unwrap()).await.unwrap();
+        assert_eq!(response.version(), http::Version::HTTP_2);
+        assert!(!response.into_body().collect().await.unwrap().to_bytes().is_empty());
+        server.stop().await;
+    }
+}

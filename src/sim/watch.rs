@@ -15,10 +15,9 @@ use super::{
     definition::Definition,
     failure::Failure,
     history::{Change, History},
-    negotiate::Representation,
     options::{Freshness, WatchOptions, WatchStart},
     select::Selection,
-    shapes::{bookmark, list},
+    shapes::{list, representation::Representation},
     stored::Stored,
 };
 
@@ -216,14 +215,7 @@ impl WatchStream {
 
     fn event(&mut self, kind: &str, object: &Stored, text: &mut Vec<u8>) {
         let Format { definition, api_version, representation } = &self.format;
-        let body = match representation {
-            Representation::Json => {
-                let mut body = Vec::new();
-                object.write(api_version, &mut body);
-                body
-            }
-            Representation::Table(table) => table.event(definition, api_version, object, self.first),
-        };
+        let body = representation.event_object(definition, api_version, object, self.first);
         self.first = false;
         list::event(kind, &body, text);
     }
@@ -241,11 +233,7 @@ impl WatchStream {
 
     fn bookmark(&mut self, revision: u64, initial_end: bool, text: &mut Vec<u8>) {
         let Format { definition, api_version, representation } = &self.format;
-        let object = bookmark::object(definition, api_version, revision, initial_end);
-        let body = match representation {
-            Representation::Json => object,
-            Representation::Table(table) => table.bookmark(definition, &object, revision, self.first),
-        };
+        let body = representation.bookmark(definition, api_version, revision, initial_end, self.first);
         self.first = false;
         list::event("BOOKMARK", &body, text);
     }

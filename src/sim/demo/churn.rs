@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use serde_json::{Value, json};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::{
+    task::yield_now,
+    time::{Instant, MissedTickBehavior, interval},
+};
 
 use crate::apimachinery::GroupResource;
 
@@ -13,8 +16,8 @@ use crate::sim::write::now;
 
 /// Changes are made in batches this often.
 const BATCH_PERIOD: Duration = Duration::from_millis(10);
-/// After a stall, so many changes at most are made up for at once.
-const BATCH_MAX: f64 = 1_000.0;
+/// After a stall, the changes of this time at most are made up for: on a machine too slow for its rate they are fewer.
+const MADE_UP_MAX: Duration = Duration::from_millis(100);
 
 /// Changes to the pods of a populated server.
 #[derive(Debug)]
@@ -56,11 +59,12 @@ impl Churn {
         loop {
             ticks.tick().await;
             let now = Instant::now();
-            due = (due + (now - last).as_secs_f64() * changes_per_second).min(BATCH_MAX);
+            due += (now - last).min(MADE_UP_MAX).as_secs_f64() * changes_per_second;
             last = now;
             while due >= 1.0 {
                 due -= 1.0;
                 self.change();
+                yield_now().await;
             }
         }
     }
@@ -83,9 +87,8 @@ impl Churn {
         let application = Application::new(self.rng.usize(..200));
         let pod = pods::pod(&application, self.nodes, &mut self.rng);
         // A name that is taken, or a namespace that somebody deleted: then not.
-        if let Ok(pod) = self.sim.create(pod) {
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            self.pods.push(format!("{}/{name}", application.namespace));
+        if let Ok(pod) = self.sim.insert(pod) {
+            self.pods.push(pod.key.clone());
         }
         self.missing = self.missing.saturating_sub(1);
     }

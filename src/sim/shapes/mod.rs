@@ -4,4 +4,5 @@ pub(crate) mod bookmark;
 pub(crate) mod json;
 pub(crate) mod list;
 pub(crate) mod order;
+pub(crate) mod representation;
 pub(crate) mod table;

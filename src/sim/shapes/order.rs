@@ -16,6 +16,13 @@ pub(crate) fn arrange(object: &mut Value, custom: bool) {
     arrange_nested(fields);
 }
 
+/// The order of metadata that stands for itself, whatever resource it is of.
+pub(crate) fn arrange_metadata(metadata: &mut Value) {
+    let Some(fields) = metadata.as_object_mut() else { return };
+    put_first(fields, METADATA);
+    arrange_nested(fields);
+}
+
 fn arrange_nested(fields: &mut Map<String, Value>) {
     for (key, value) in fields.iter_mut() {
         match (key.as_str(), value) {

@@ -8,6 +8,7 @@ use crate::sim::{definition::Definition, stored::Stored};
 use super::{
     json,
     list::{Page, metadata},
+    representation::partial,
 };
 
 /// What a row carries beside its cells.
@@ -41,11 +42,10 @@ impl TableFormat {
     }
 
     /// The table in a bookmark event.
-    pub(crate) fn bookmark(self, definition: &Definition, bookmark: &[u8], revision: u64, first: bool) -> Vec<u8> {
-        let object: Value = serde_json::from_slice(bookmark).expect("bookmarks are made of JSON");
+    pub(crate) fn bookmark(self, definition: &Definition, object: &Value, revision: u64, first: bool) -> Vec<u8> {
         let initial_end = object["metadata"].get("annotations").is_some();
         let include = if initial_end { IncludeObject::Metadata } else { self.include };
-        let row = Self { include, ..self }.row(definition, &object);
+        let row = Self { include, ..self }.row(definition, object);
         self.table(&format!(r#"{{"resourceVersion":"{revision}"}}"#), first.then(|| columns(definition)), vec![row])
     }
 
@@ -65,11 +65,7 @@ impl TableFormat {
         let shown = match self.include {
             IncludeObject::None => Value::Null,
             IncludeObject::Object => object.clone(),
-            IncludeObject::Metadata => json!({
-                "kind": "PartialObjectMetadata",
-                "apiVersion": format!("meta.k8s.io/{}", self.version),
-                "metadata": object["metadata"],
-            }),
+            IncludeObject::Metadata => partial(self.version, object),
         };
         json!({"cells": cells(definition, object), "object": shown})
     }
