@@ -10,6 +10,7 @@ use hyper_util::{
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
+    time::sleep,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,9 @@ use super::{Sim, census::Order, rest};
 
 /// How long open requests may take once the server is asked to stop.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// After a failure to accept, as without files to open: trying again at once would only spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Sim {
     /// Serves connections until `stop` is cancelled: watches end cleanly then, and open requests get a short while.
@@ -30,8 +34,9 @@ impl Sim {
                 () = stop.cancelled() => break,
                 Some(_) = connections.join_next() => {}
                 accepted = listener.accept() => {
-                    if let Ok((stream, _)) = accepted {
-                        connections.spawn(connection(self.clone(), stream, stop.clone()));
+                    match accepted {
+                        Ok((stream, _)) => drop(connections.spawn(connection(self.clone(), stream, stop.clone()))),
+                        Err(_) => sleep(ACCEPT_PAUSE).await,
                     }
                 }
             }
