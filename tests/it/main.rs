@@ -2,4 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+// What every test stands on.
+mod harness;
+
+// Answers that a real API server was recorded to give.
+mod golden;
+// The source itself.
 mod tidy;

@@ -1,0 +1,157 @@
+//! Single requests: what comes from memory is what the server answered, and everything else reaches it.
+//!
+//! `routes.tsv` says for each case which of both it is, so that a change of it is seen.
+
+use std::{collections::HashMap, fmt::Write, fs, path::Path};
+
+use base64::Engine;
+use bytes::Bytes;
+use futures_util::future::join_all;
+use serde_json::Value;
+
+use super::recording::{recorded, still};
+use crate::harness::{Answer, Gateway, Route, replay::NOT_RECORDED, until};
+
+/// Beyond every version that the cases name, but for the one in the far future.
+const VERSION: u64 = 362;
+/// What the cases ask for from memory.
+const COLLECTIONS: [&str; 5] = [
+    "/api/v1/pods",
+    "/api/v1/configmaps",
+    "/api/v1/secrets",
+    "/api/v1/namespaces",
+    "/apis/diff.example.com/v1/widgets",
+];
+
+/// A watch from before the gateway's own history, which begins when it is filled; the server's went back further.
+const BEFORE_HISTORY: &str = "watch/old";
+
+/// A request and what a real server answered.
+#[derive(serde::Deserialize)]
+struct Case {
+    name: String,
+    method: String,
+    path: String,
+    headers: HashMap<String, String>,
+    status: u16,
+    content_type: Option<String>,
+    /// The file with the body, if it may come from memory.
+    answer: Option<String>,
+}
+
+#[tokio::test]
+async fn recorded_answers_come_from_memory_or_the_request_reaches_upstream() {
+    let upstream = still(VERSION).await;
+    let gateway = Gateway::start(&upstream.url).await;
+    join_all(COLLECTIONS.map(|collection| reached(&gateway, collection))).await;
+    upstream.forwarded();
+
+    let cases = recorded("cases.jsonl");
+    let cases: Vec<Case> = cases.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let answers = join_all(cases.iter().map(|case| ask(&gateway, case))).await;
+
+    let (mut routes, mut problems, forwarded) = (String::new(), Vec::new(), upstream.forwarded());
+    for (case, answer) in cases.iter().zip(&answers) {
+        writeln!(routes, "{}\t{}", case.name, answer.route).unwrap();
+        let target = format!("{} {}", case.method, case.path);
+        match answer.route {
+            Route::Served if case.name == BEFORE_HISTORY => {
+                assert!(answer.text().contains("\"too old resource version: 1 (347)\""), "{}", answer.text());
+            }
+            Route::Served => problems.extend(differs(case, answer)),
+            Route::Forwarded(_) if forwarded.contains(&target) && answer.text() == NOT_RECORDED => {}
+            Route::Forwarded(_) | Route::Rejected(_) => {
+                problems.push(format!("{}: {target} did not reach upstream", case.name))
+            }
+        }
+    }
+    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
+    assert_routes(&routes);
+}
+
+/// Waits until memory is complete up to [`VERSION`].
+async fn reached(gateway: &Gateway, collection: &str) {
+    let path = format!("{collection}?resourceVersion={VERSION}");
+    let look = async || (gateway.client.get(&path).await.route == Route::Served).then_some(());
+    until("the cache is filled", look).await;
+}
+
+async fn ask(gateway: &Gateway, case: &Case) -> Answer {
+    let headers: Vec<_> = case.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    gateway.client.request(&case.method, &case.path, &headers, Bytes::new()).await
+}
+
+/// How an answer from memory is not the one that was recorded.
+fn differs(case: &Case, answer: &Answer) -> Option<String> {
+    let Some(file) = &case.answer else {
+        return Some(format!("{}: served, but no answer is recorded", case.name));
+    };
+    if answer.status != case.status {
+        return Some(format!("{}: status {} instead of {}", case.name, answer.status, case.status));
+    }
+    let content_type = answer.headers["content-type"].to_str().unwrap();
+    if Some(content_type) != case.content_type.as_deref() {
+        return Some(format!("{}: {content_type} instead of {:?}", case.name, case.content_type));
+    }
+    let (expected, found) = (without_version(&recorded(&format!("answers/{file}"))), without_version(answer.text()));
+    let at = expected.bytes().zip(found.bytes()).position(|(expected, found)| expected != found);
+    if expected == found {
+        return None;
+    }
+    let at = at.unwrap_or(expected.len().min(found.len())).saturating_sub(60);
+    let piece = |text: &str| {
+        String::from_utf8_lossy(&text.as_bytes()[at.min(text.len())..(at + 160).min(text.len())]).into_owned()
+    };
+    Some(format!("{} ({}):\n  recorded …{}…\n  served   …{}…", case.name, case.path, piece(&expected), piece(&found)))
+}
+
+/// Without the collection's own version, in its metadata, its continue token or its bookmark: that one is the version of
+/// the moment when the server was asked.
+fn without_version(text: &str) -> String {
+    let is_stream = text.starts_with("{\"type\":");
+    let text = if is_stream { text.lines().map(without_bookmark_version).collect() } else { text.to_owned() };
+    let Ok(list) = serde_json::from_str::<Value>(&text) else { return text };
+    if !list["items"].is_array() {
+        return text;
+    }
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let text = replace_collection_version(&text, version);
+    match list["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
+        None => text,
+        Some(token) => {
+            let decoded = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(token).unwrap();
+            let decoded = String::from_utf8(decoded).unwrap().replace(&format!("\"rv\":{version}"), "\"rv\":*");
+            text.replace(token, &decoded)
+        }
+    }
+}
+
+/// The list's metadata come before its items or, in a custom resource's, behind them.
+fn replace_collection_version(text: &str, version: &str) -> String {
+    let is_custom = text.trim_start_matches(['{', ' ', '\n']).starts_with("\"apiVersion\"");
+    let at = if is_custom { text.rfind("\"resourceVersion\"") } else { text.find("\"resourceVersion\"") }.unwrap();
+    let (before, behind) = text.split_at(at);
+    format!("{before}{}", behind.replacen(version, "*", 1))
+}
+
+fn without_bookmark_version(line: &str) -> String {
+    let event: Value = serde_json::from_str(line).unwrap();
+    let version = event["object"]["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    if event["type"] == "BOOKMARK" {
+        line.replace(&format!("\"{version}\""), "*") + "\n"
+    } else {
+        line.to_owned() + "\n"
+    }
+}
+
+/// Compares with the table that is checked in, and leaves the new one where it can be copied from.
+fn assert_routes(routes: &str) {
+    let expected = recorded("routes.tsv");
+    if expected == routes {
+        return;
+    }
+    let new = Path::new(env!("CARGO_TARGET_TMPDIR")).join("routes.tsv");
+    fs::write(&new, routes).unwrap();
+    let changed: Vec<_> = routes.lines().filter(|line| !expected.lines().any(|known| known == *line)).collect();
+    panic!("routes have changed; the new table is {}\n{}", new.display(), changed.join("\n"));
+}

@@ -1,0 +1,60 @@
+//! One run of changes, seen by many watches: fed with what a gateway's own watch would have read, each watch gets the
+//! bytes that the server gave to one like it.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+
+use super::recording::{changing, recorded};
+use crate::harness::{Gateway, Route, Watch, within};
+
+/// Where all watches begin.
+const VERSION: u64 = 368;
+const COLLECTIONS: [&str; 3] = ["/api/v1/configmaps", "/api/v1/pods", "/apis/diff.example.com/v1/widgets"];
+
+/// A watch and the file with what it got.
+#[derive(serde::Deserialize)]
+struct Recorded {
+    path: String,
+    file: String,
+}
+
+/// What happens to the collections upstream.
+fn live(collection: &str) -> String {
+    match collection {
+        "configmaps" => recorded("live/all.jsonl"),
+        "pods" => recorded("live/all-pods.jsonl"),
+        "widgets" => recorded("live/widgets.jsonl"),
+        _ => String::new(),
+    }
+}
+
+#[tokio::test]
+async fn watches_of_recorded_changes_get_the_recorded_bytes() {
+    let upstream = changing(VERSION, live).await;
+    let gateway = Gateway::start(&upstream.url).await;
+    join_all(COLLECTIONS.map(|collection| gateway.warm(collection))).await;
+    let watches: BTreeMap<String, Recorded> = serde_json::from_str(&recorded("live/index.json")).unwrap();
+
+    // Once as it happens, once from history.
+    let open = async || join_all(watches.values().map(|watch| gateway.client.watch(&watch.path))).await;
+    let early = open().await;
+    upstream.go_on();
+    let mut opened = early.into_iter().zip(watches.values()).collect::<Vec<_>>();
+    join_all(opened.iter_mut().map(|(watch, recorded)| assert_gets(watch, recorded))).await;
+    let mut late = open().await.into_iter().zip(watches.values()).collect::<Vec<_>>();
+    join_all(late.iter_mut().map(|(watch, recorded)| assert_gets(watch, recorded))).await;
+
+    // And nothing beyond it.
+    let mut stopping = gateway.stop();
+    let rests = join_all(opened.into_iter().chain(late).map(|(watch, _)| watch.rest()));
+    let (rests, _) = within("the end of all watches", async { tokio::join!(rests, stopping.drained()) }).await;
+    assert!(rests.iter().all(|(rest, route)| rest.is_empty() && *route == Route::Served), "{rests:?}");
+}
+
+async fn assert_gets(watch: &mut Watch, Recorded { path, file }: &Recorded) {
+    for expected in recorded(&format!("live/{file}")).split_inclusive('\n') {
+        let line = watch.line().await.expect("a proper stream");
+        assert_eq!(line.as_deref(), Some(expected), "{path}");
+    }
+}

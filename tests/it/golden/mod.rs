@@ -1,0 +1,5 @@
+//! A gateway before a recording of a real API server answers as that server did, byte for byte.
+
+mod cases;
+mod live;
+mod recording;

@@ -1,0 +1,97 @@
+//! The gateway's access log, read by its tests: which request was answered from where, and why.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use tokio::sync::watch;
+use tracing::{
+    Event, Subscriber,
+    field::{Field, Visit},
+    subscriber::DefaultGuard,
+};
+use tracing_subscriber::{Layer, layer::Context, layer::SubscriberExt};
+
+use super::within;
+
+/// Who answered a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    Served,
+    /// With the name of the reason.
+    Forwarded(String),
+    Rejected(String),
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Served => formatter.write_str("served"),
+            Self::Forwarded(reason) => write!(formatter, "forwarded({reason})"),
+            Self::Rejected(reason) => write!(formatter, "rejected({reason})"),
+        }
+    }
+}
+
+/// Routes of finished requests by the user agent that each request has for itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AccessLog {
+    routes: Arc<Mutex<HashMap<String, Route>>>,
+    written: watch::Sender<()>,
+}
+
+impl AccessLog {
+    /// Reads what this thread logs, until the guard is dropped: a test's runtime has one thread.
+    pub(crate) fn install() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let subscriber = tracing_subscriber::registry().with(log.clone());
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// How a request was answered, once its response is over.
+    pub(crate) async fn route(&self, user_agent: &str) -> Route {
+        let mut written = self.written.subscribe();
+        let found = async {
+            loop {
+                if let Some(route) = self.routes.lock().unwrap().remove(user_agent) {
+                    return route;
+                }
+                written.changed().await.unwrap();
+            }
+        };
+        within("the access log's line", found).await
+    }
+}
+
+impl<S: Subscriber> Layer<S> for AccessLog {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target() != "access" {
+            return;
+        }
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let Fields(mut fields) = fields;
+        let reason = fields.remove("reason").unwrap_or_default();
+        let route = match fields["outcome"].as_str() {
+            "served" => Route::Served,
+            "forwarded" => Route::Forwarded(reason),
+            _ => Route::Rejected(reason),
+        };
+        self.routes.lock().unwrap().insert(fields.remove("user_agent").unwrap_or_default(), route);
+        self.written.send_replace(());
+    }
+}
+
+/// The fields that are text.
+#[derive(Default)]
+struct Fields(HashMap<&'static str, String>);
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn fmt::Debug) {}
+}

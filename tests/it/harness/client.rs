@@ -1,0 +1,129 @@
+//! Clients of a gateway: plain requests, and watches read line by line.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+
+use super::{Route, access::AccessLog, within};
+
+/// What the user agents of these clients begin with: upstream tells forwarded requests by it.
+pub(crate) const USER_AGENT: &str = "it/";
+
+static REQUESTS: AtomicU64 = AtomicU64::new(0);
+
+/// A client of one gateway.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    url: String,
+    http: legacy::Client<HttpConnector, Full<Bytes>>,
+    log: AccessLog,
+}
+
+/// A whole answer, and who gave it.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) route: Route,
+}
+
+/// An open watch.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    body: Incoming,
+    unread: BytesMut,
+    log: AccessLog,
+    user_agent: String,
+}
+
+/// A watch's connection was broken: its stream has no proper end.
+#[derive(Debug)]
+pub(crate) struct Broken;
+
+impl Client {
+    pub(crate) fn new(url: String, log: AccessLog) -> Self {
+        Self { url, http: legacy::Client::builder(TokioExecutor::new()).build_http(), log }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.request("GET", path, &[], Bytes::new()).await
+    }
+
+    pub(crate) async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Bytes) -> Answer {
+        let (user_agent, response) = self.send(method, path, headers, body).await;
+        let (head, body) = response.into_parts();
+        let body = within("the whole answer", body.collect()).await.unwrap().to_bytes();
+        let route = self.log.route(&user_agent).await;
+        Answer { status: head.status, headers: head.headers, body, route }
+    }
+
+    /// Opens a watch, or whatever the path names, and reads nothing of it yet.
+    pub(crate) async fn watch(&self, path: &str) -> Watch {
+        let (user_agent, response) = self.send("GET", path, &[], Bytes::new()).await;
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        Watch { body: response.into_body(), unread: BytesMut::new(), log: self.log.clone(), user_agent }
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> (String, Response<Incoming>) {
+        let user_agent = format!("{USER_AGENT}{}", REQUESTS.fetch_add(1, Relaxed));
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));
+        request = request.header(header::USER_AGENT, &user_agent);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body)).unwrap();
+        let response = within("the answer's head", self.http.request(request)).await;
+        (user_agent, response.unwrap())
+    }
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> &str {
+        str::from_utf8(&self.body).unwrap()
+    }
+}
+
+impl Watch {
+    /// The next event as it came; `None` at the proper end of the stream.
+    pub(crate) async fn line(&mut self) -> Result<Option<String>, Broken> {
+        loop {
+            if let Some(end) = memchr::memchr(b'\n', &self.unread) {
+                let line = self.unread.split_to(end + 1);
+                return Ok(Some(String::from_utf8(line.to_vec()).unwrap()));
+            }
+            match within("the watch's next event", self.body.frame()).await {
+                Some(Ok(frame)) => self.unread.extend_from_slice(&frame.into_data().unwrap_or_default()),
+                Some(Err(_)) => return Err(Broken),
+                None => {
+                    assert!(self.unread.is_empty(), "half an event: {:?}", self.unread);
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// All bytes from here to the stream's proper end.
+    pub(crate) async fn rest(mut self) -> (String, Route) {
+        let mut text = String::new();
+        while let Some(line) = self.line().await.expect("a proper end") {
+            text.push_str(&line);
+        }
+        let Self { body, log, user_agent, .. } = self;
+        drop(body);
+        (text, log.route(&user_agent).await)
+    }
+}

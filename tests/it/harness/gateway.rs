@@ -1,0 +1,85 @@
+//! A gateway in this process, in front of any upstream.
+
+use std::time::Duration;
+
+use kube_fanout::{
+    RunError, Sockets,
+    config::{Config, Overrides},
+    lifecycle::Drained,
+    listener, run,
+};
+use tokio::{sync::oneshot, task::JoinSet};
+use tracing::subscriber::DefaultGuard;
+
+use super::{Client, Route, access::AccessLog, until, within};
+
+/// How long a drain may take before it is cut short.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// A running gateway; ends with its test.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) client: Client,
+    stop: oneshot::Sender<()>,
+    running: JoinSet<Result<Drained, RunError>>,
+    _log: DefaultGuard,
+}
+
+impl Gateway {
+    /// With the defaults of a configuration file.
+    pub(crate) async fn start(upstream: &str) -> Self {
+        Self::start_with(upstream, |_| {}).await
+    }
+
+    pub(crate) async fn start_with(upstream: &str, change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = defaults();
+        change(&mut config);
+        let upstream = kube_client::Config::new(upstream.parse().unwrap());
+        let bound = listener::bind(&config.listeners[0]).await.unwrap();
+        let (log, _log) = AccessLog::install();
+        let client = Client::new(format!("http://{}", bound.address()), log);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let mut running = JoinSet::new();
+        running.spawn(async move {
+            let sockets = Sockets { listeners: vec![bound], admin: None };
+            let shutdown = async { stopped.await.unwrap_or_default() };
+            run(&config, &upstream, sockets, shutdown).await
+        });
+        Self { client, stop, running, _log }
+    }
+
+    /// Asks for a collection until it is answered from memory.
+    pub(crate) async fn warm(&self, collection: &str) {
+        let path = format!("{collection}?resourceVersion=0&limit=1");
+        let look = async || (self.client.get(&path).await.route == Route::Served).then_some(());
+        until("the cache is filled", look).await;
+    }
+
+    /// Begins the drain and goes on at once.
+    pub(crate) fn stop(self) -> Stopping {
+        let Self { stop, running, _log, .. } = self;
+        stop.send(()).unwrap();
+        Stopping { running, _log }
+    }
+}
+
+/// A gateway that drains.
+#[derive(Debug)]
+pub(crate) struct Stopping {
+    running: JoinSet<Result<Drained, RunError>>,
+    _log: DefaultGuard,
+}
+
+impl Stopping {
+    pub(crate) async fn drained(&mut self) -> Drained {
+        within("the drain", self.running.join_next()).await.unwrap().unwrap().unwrap()
+    }
+}
+
+/// What a gateway without a configuration file has, on a port of the system's choice.
+fn defaults() -> Config {
+    let listen = Some("127.0.0.1:0".to_owned());
+    let mut config = Config::defaults(&Overrides { listen, ..Overrides::default() }).unwrap();
+    config.drain.timeout = DRAIN;
+    config
+}

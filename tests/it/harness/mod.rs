@@ -1,0 +1,13 @@
+//! What every test here stands on: a gateway in this process, upstreams for it, clients, and the access log as the
+//! witness of what was answered from where.
+
+pub(crate) mod access;
+pub(crate) mod client;
+pub(crate) mod gateway;
+pub(crate) mod replay;
+pub(crate) mod wait;
+
+pub(crate) use access::Route;
+pub(crate) use client::{Answer, Client, Watch};
+pub(crate) use gateway::Gateway;
+pub(crate) use wait::{until, within};

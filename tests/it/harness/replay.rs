@@ -1,0 +1,138 @@
+//! An upstream that knows nothing but what a real API server was recorded to answer.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http::{Request, Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+
+use super::client::USER_AGENT;
+
+type Body = BoxBody<Bytes, Infallible>;
+
+/// The body of what no recording answers.
+pub(crate) const NOT_RECORDED: &str = "not recorded\n";
+
+/// What a gateway reads of one collection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Collection {
+    /// The answer to a list of one item.
+    pub(crate) head: String,
+    /// The stream of a watch-list, up to its end bookmark.
+    pub(crate) watch_list: String,
+    /// What follows on that stream when [`Replay::go_on`] says so.
+    pub(crate) live: String,
+}
+
+/// The server; ends with its test.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    pub(crate) url: String,
+    shared: Arc<Shared>,
+    _serving: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    documents: HashMap<String, String>,
+    collections: HashMap<String, Collection>,
+    forwarded: Mutex<Vec<String>>,
+    live: watch::Sender<bool>,
+}
+
+impl Replay {
+    /// `documents` and `collections` by path.
+    pub(crate) async fn start(documents: HashMap<String, String>, collections: HashMap<String, Collection>) -> Self {
+        let (forwarded, live) = (Mutex::default(), watch::Sender::new(false));
+        let shared = Arc::new(Shared { documents, collections, forwarded, live });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let mut serving = JoinSet::new();
+        serving.spawn(accept(listener, shared.clone()));
+        Self { url, shared, _serving: serving }
+    }
+
+    /// Lets the collections' live events come.
+    pub(crate) fn go_on(&self) {
+        self.shared.live.send_replace(true);
+    }
+
+    /// Method and target of each request that came from a client since the last call, not from the gateway itself.
+    pub(crate) fn forwarded(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.forwarded.lock().unwrap())
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let shared = shared.clone();
+        let service = service_fn(move |request| {
+            let answer = shared.answer(&request);
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        connections.spawn(async move {
+            // The gateway closes connections as it likes.
+            let server = auto::Builder::new(TokioExecutor::new());
+            let _ended = server.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+impl Shared {
+    fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
+        let user_agent = request.headers().get(header::USER_AGENT).map(|agent| agent.to_str().unwrap());
+        if user_agent.is_some_and(|agent| agent.starts_with(USER_AGENT)) {
+            self.forwarded.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
+            return answer(StatusCode::NOT_FOUND, full(NOT_RECORDED));
+        }
+        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        if let Some(document) = self.documents.get(path) {
+            return answer(StatusCode::OK, full(document));
+        }
+        match self.collections.get(path) {
+            Some(collection) if query.contains("sendInitialEvents=true") => {
+                answer(StatusCode::OK, self.watch_list(collection))
+            }
+            Some(_) if query.contains("watch=1") => answer(StatusCode::OK, silence()),
+            Some(collection) if query == "limit=1" => answer(StatusCode::OK, full(&collection.head)),
+            _ => answer(StatusCode::NOT_FOUND, full(NOT_RECORDED)),
+        }
+    }
+
+    fn watch_list(&self, collection: &Collection) -> Body {
+        let (first, then, mut live) = (collection.watch_list.clone(), collection.live.clone(), self.live.subscribe());
+        let then = stream::once(async move {
+            // The sender lives as long as the server.
+            drop(live.wait_for(|live| *live).await);
+            then
+        });
+        let texts = stream::iter([first]).chain(then).chain(stream::pending());
+        BodyExt::boxed(StreamBody::new(texts.map(|text| Ok(Frame::data(text.into())))))
+    }
+}
+
+fn answer(status: StatusCode, body: Body) -> Response<Body> {
+    Response::builder().status(status).header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
+}
+
+fn full(text: &str) -> Body {
+    Full::new(Bytes::copy_from_slice(text.as_bytes())).boxed()
+}
+
+fn silence() -> Body {
+    BodyExt::boxed(StreamBody::new(stream::pending()))
+}
