@@ -37,6 +37,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // An API server of its own: shares the parsing of names and selectors with the gateway, and nothing else, so that
     // a test of one against the other means something.
     ("sim",          &["apimachinery", "lifecycle"]),
+    // Prose.
+    ("manual",       &[]),
     // Wiring.
     ("run",          &["admin", "cacher", "config", "forward", "gateway", "lifecycle", "listener", "serve", "store",
                        "telemetry", "upstream"]),

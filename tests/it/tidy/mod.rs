@@ -1,6 +1,8 @@
-//! The style of the crate as tests: which module may use which, how long things may be, what may not be named.
+//! The style of the crate as tests: which module may use which, how long things may be, what may not be
+//! named, what the manual has to list.
 
 mod layering;
+mod manual;
 mod source;
 
 use std::collections::HashSet;

@@ -1,0 +1,14 @@
+//! What changed, newest first.
+//!
+//! # 0.1.0, not released
+//!
+//! The first whole gateway.
+//!
+//! * get, list and watch of every watchable resource from memory, in JSON; everything else forwarded.
+//! * Selectors by labels and fields, pages with the API server's own continue tokens, exact versions from history.
+//! * Watches from a version, from any and from the most recent state, watch-list with its end bookmark, bookmarks.
+//! * Most-recent watches after a proof that the cache is complete, else forwarded.
+//! * Upgrades (exec, attach, port-forward) and streams passed through.
+//! * Plain HTTP, TLS and Unix sockets; HTTP/1.1 and HTTP/2; clients act with the gateway's credentials (`trusted`).
+//! * Health, metrics, access log; a drain that ends watches cleanly.
+//! * An embedded API server for the demo and the tests.

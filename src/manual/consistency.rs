@@ -1,0 +1,61 @@
+//! What versions mean here, how a cache is proven fresh, and what happens when something fails.
+//!
+//! # Promises
+//!
+//! * **Versions are upstream's.** Collection versions, bookmarks and tokens are upstream's numbers, so that a client can go
+//!   from one gateway to another, or to the API server, with what it has.
+//! * **A collection's version is its progress**: a list at version V holds every change up to V and none behind it.
+//! * **Time does not run backwards** within one gateway, unless it does upstream: a cache is filled again at no older version than
+//!   it had. Between two gateways, as between two API servers, `resourceVersion=0` may go back; a version or no version may not.
+//! * **A watch gets every change behind its start once, in order**, or it ends. It is never left with a gap: where the gateway
+//!   cannot be sure, the stream ends cleanly, and the client starts over from what it has.
+//! * **Most recent means most recent.** A get or list without a version is upstream's own answer, so that one's own writes,
+//!   and others', are in it. A watch without a version is answered from memory only after a proof.
+//! * **Any means any.** `resourceVersion=0` is answered from memory for as long as there is a cache, also while upstream
+//!   cannot be reached. How old the state is, `kube_fanout_cache_progress_lag_seconds` says.
+//!
+//! # Progress
+//!
+//! A store knows up to which version nothing is missing ([`crate::store::Reader::progress`]). It rises with each change
+//! applied, with each bookmark of upstream's watch, and with each proof. On a quiet resource bookmarks come once a minute, while
+//! other resources drive upstream's head on: that is why a cache that lacks nothing can often not say so at once.
+//!
+//! # The freshness proof
+//!
+//! Answers the question: does the store hold everything that upstream had acknowledged when the question was put?
+//!
+//! 1. Ask upstream for its head version H: a most-recent list of at most one object. One such request serves all who were
+//!    waiting when it was sent; who comes later needs the next one.
+//! 2. If the store's progress is at least H, it is proven.
+//! 3. Else open a small watch at the store's progress, with bookmarks and `timeoutSeconds=3`. A current API server sends its
+//!    last bookmark B about two seconds before such a watch ends, and before it every change up to B. When the store has
+//!    applied the last change that the small watch showed, it is complete up to B, and its progress becomes B. One small watch
+//!    serves everybody.
+//! 4. If B is at least H, it is proven. Else a second small watch is tried, since the first one may have been opened for
+//!    somebody else, too early. Then the request is forwarded (`unproven`).
+//!
+//! Why it holds: both watches are upstream's and tell the same changes in the same order. Nothing lies between the last change
+//! shown and B, for upstream says so with B; and everything up to the last change shown has been applied, for the store's own
+//! watch tells changes in order. A proof never guesses: where upstream sends no such bookmark (older servers), there is none.
+//!
+//! `kube_fanout_freshness_proofs_total` counts them by outcome: `proven`, `no_head` (upstream did not say its version),
+//! `no_bookmark`.
+//!
+//! # When something fails
+//!
+//! | What happens | What the gateway does | What clients see |
+//! |---|---|---|
+//! | upstream ends a watch in time (every 5 to 10 minutes) | checks that the resource is still the same and the head not behind, watches on from its progress | nothing |
+//! | a watch breaks, upstream restarts | the same, with waits of 0.8 s doubling to 30 s, each a quarter up or down | watches stay open and silent, then go on; reads of any version go on from memory; what has to be forwarded gets 503 until upstream is back |
+//! | upstream is silent for longer than a watch may last | the same | the same |
+//! | 410: upstream's history does not reach back to the progress | fills a new store at no older version; the old one answers until then | watches end cleanly; whoever resumes with a version before the new fill gets 410 Expired, and lists again |
+//! | upstream's versions went back (a restored etcd): at the next check its head is behind the progress | gives the cache up at once, fills a new one from scratch | watches end cleanly; requests are forwarded until the new cache is filled |
+//! | an event that cannot follow from those before, or cannot be read | the same | the same |
+//! | a custom resource's definition changed, was deleted, or deleted and made again | noticed when upstream ends the watch: uid and generation are compared; the cache is given up | watches end cleanly; requests are forwarded, and after ten seconds the next one starts a cache of the new definition |
+//! | the gateway's own credentials may not list or watch the resource | tries again with the same waits | requests are forwarded, and upstream words the refusal |
+//! | a client reads its watch too slowly | nothing is queued for it; when history moves past it, its watch ends | a clean end |
+//! | the cache is idle (`cache.idleTimeout`) | stops it | the next request is forwarded and starts it again |
+//! | the gateway is told to stop | ends all watches cleanly, lets requests finish up to `drain.timeout`, aborts the rest | a clean end, `GOAWAY` or `Connection: close` |
+//!
+//! Not noticed: an etcd that was restored to an older state and whose versions had passed the cache's progress again before the
+//! gateway could ask. Restart gateways after a restore.

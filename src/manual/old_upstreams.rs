@@ -1,0 +1,28 @@
+//! How today's clients work before a server without watch-list.
+//!
+//! Informers of client-go 1.35 and later start with a watch-list: `watch` with `sendInitialEvents=true` and
+//! `allowWatchBookmarks=true`, and wait for the bookmark that ends the initial events. A server from before watch-list (1.20
+//! to 1.26; later ones where the feature is off) does not know this.
+//!
+//! The gateway could answer such a watch from memory, end bookmark and all, but not as that server would have answered it, and
+//! client-go has a way of its own that costs upstream next to nothing:
+//!
+//! 1. The watch is forwarded (`no_watch_list`). Upstream refuses it: 422, since `resourceVersionMatch` is forbidden for its
+//!    watches.
+//! 2. client-go takes 422 for "no watch-list here" and falls back to what it did before: a list with `resourceVersion=0`, then
+//!    a watch from that version.
+//! 3. Both of these come from memory.
+//!
+//! So one refused request for each start of an informer reaches upstream, and no list and no watch. Whether upstream has
+//! watch-list, the gateway finds out by itself when it fills a cache: it asks for one, and where that is refused, or its end
+//! bookmark does not come within 30 seconds, it lists and watches instead.
+//!
+//! The other differences of such an upstream:
+//!
+//! * A watch without a version gets the state as ADDED events, and no end bookmark, as upstream itself does.
+//! * Upstream's caches learn nothing of other resources' versions, so that freshness proofs mostly fail: a watch without a version
+//!   on a quiet resource is forwarded (`unproven`) after two attempts of about three seconds. `reads.mostRecentWatch: forward`
+//!   spares that wait.
+//! * What bookmarks look like is known only after upstream's first one, about a minute after the start. Until then watches get
+//!   none, which clients have to bear anyway.
+//! * Discovery is read from the documents of each group version where there is no aggregated discovery (before 1.26).

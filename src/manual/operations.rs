@@ -1,0 +1,105 @@
+//! Health, metrics, logs, every limit with its default, and the rights that the gateway needs.
+//!
+//! # Configuration
+//!
+//! The file's fields, their defaults and what is allowed: [`crate::config`]. `kube-fanout check --config FILE` names every
+//! problem of one at once, with the place and what would be allowed, and ends with 2. `--listen`, `--admin-listen`,
+//! `--kubeconfig` and `--context` win over the file. Certificates are read again when their files change; the configuration is
+//! not.
+//!
+//! # Rights
+//!
+//! A cache is always of the whole cluster, whatever its clients ask for. The gateway's identity needs:
+//!
+//! * `list` and `watch` on each resource that is to be cached, in all namespaces. Where it lacks them, requests are forwarded.
+//! * `get` on `customresourcedefinitions`, to know a custom resource when it changes. Without it, only resources of the core group
+//!   are cached: everything else is `undiscovered`.
+//! * `list` on `apiservices`, to leave aggregated APIs alone. Without it, none is taken for aggregated.
+//! * whatever its clients are to do: in `trusted` mode every forwarded request is made with the gateway's credentials.
+//!
+//! # Health
+//!
+//! On the admin port (`admin.address`, plain HTTP):
+//!
+//! * `/livez`: the process answers.
+//! * `/readyz`: caches of `cache.prewarm` that were started are filled, and no drain has begun. `?verbose` shows each cache; one
+//!   that is not wanted warm may fill while requests are forwarded.
+//! * `/metrics`: Prometheus' text format.
+//!
+//! # Metrics
+//!
+//! | Metric | Labels | Meaning |
+//! |---|---|---|
+//! | `kube_fanout_build_info` | version | 1 |
+//! | `kube_fanout_requests_total` | verb, resource, outcome, reason | finished requests and watches; outcome is `served`, `forwarded` or `rejected` |
+//! | `kube_fanout_request_duration_seconds` | verb, outcome | histogram; without watches |
+//! | `kube_fanout_response_bytes_total` | verb, outcome | bytes of bodies |
+//! | `kube_fanout_cache_objects` | resource, version | objects |
+//! | `kube_fanout_cache_object_bytes` | resource, version | their encoded bytes |
+//! | `kube_fanout_cache_joined_bytes` | resource, version | bytes joined for lists, shared by all lists |
+//! | `kube_fanout_cache_resource_version` | resource, version | version that the cache has reached, brought up to date every few seconds |
+//! | `kube_fanout_cache_progress_version` | resource, version | version up to which upstream has shown it to be complete |
+//! | `kube_fanout_cache_progress_lag_seconds` | resource, version | time since then: about a minute at most on a quiet resource |
+//! | `kube_fanout_cache_epoch` | resource, version | fills since the cache was started; 1 is the first |
+//! | `kube_fanout_cache_history_changes` | resource, version | changes that a watch can start behind |
+//! | `kube_fanout_cache_history_bytes` | resource, version | bytes held for them only, estimated |
+//! | `kube_fanout_watchers` | resource, version | watches served now |
+//! | `kube_fanout_watch_events_sent_total` | resource, version | pieces of events given to watches |
+//! | `kube_fanout_watches_ended_total` | resource, version, cause | `deadline`, `lagged`, `relisted`, `stopped`, `drained`, `client_gone` |
+//! | `kube_fanout_reflector_restarts_total` | resource, version, cause | `ended` (in time), `expired`, `too_large`, `refused`, `not_found`, `denied`, `unavailable`, `malformed`, `silent` |
+//! | `kube_fanout_freshness_proofs_total` | resource, version, outcome | `proven`, `no_head`, `no_bookmark` |
+//! | `kube_fanout_limits_reached_total` | limit | see below |
+//! | `kube_fanout_connections` | | open connections of clients |
+//! | `kube_fanout_connections_accepted_total` | | |
+//! | `kube_fanout_connection_errors_total` | cause | `accept`, `handshake`, `handshake_timeout`, `header_timeout`, `protocol` |
+//! | `kube_fanout_certificate_reloads_total` | outcome | `replaced`, `failed` |
+//!
+//! The label `resource` is the plural word with its group (`deployments.apps`), `version` the API version. Worth an alert: a
+//! progress lag of minutes, an epoch that keeps rising, `lagged` watches, any limit, and a share of `forwarded` reads that grows.
+//!
+//! # Logs
+//!
+//! To standard error, as text or JSON (`logging.format`, `logging.level`). One line for each finished request or watch, with the
+//! target `access`: verb, path without the query, resource, namespace, outcome, reason, status, duration in milliseconds, bytes
+//! of the body, user agent.
+//!
+//! # Limits
+//!
+//! What is reached is counted by `kube_fanout_limits_reached_total` under the name in the last column, or by the metric
+//! that stands there. Values with a field can be configured.
+//!
+//! | What | Default | Beyond it | Counted as |
+//! |---|---|---|---|
+//! | open connections of clients (`limits.connections`) | 10,000 | wait in the kernel's queue | `connections` |
+//! | open connections of the admin port | 100 | the same | `connections` |
+//! | TLS handshake of a client | 10 s | closed | connection error `handshake_timeout` |
+//! | first request's head | 30 s | closed | connection error `header_timeout` |
+//! | idle HTTP/1.1 connection | 100 s | closed | |
+//! | bytes of a request's head | 256 KiB | 431 | `request_header_bytes` (HTTP/1.1) |
+//! | lines of a request's head (HTTP/1.1) | 512 | 431 | `request_header_bytes` |
+//! | streams of an HTTP/2 connection | 1,000 | the client has to wait | |
+//! | bytes kept for an HTTP/2 stream whose client does not read | 256 KiB | its watch falls behind | |
+//! | silence of an HTTP/2 client after a ping | 30 s, then 20 s | closed | |
+//! | resources cached | 1,000 | forwarded (`too_many_resources`) | `cached_resources` |
+//! | age of history (`cache.history.age`) | 5 min | older changes go; 100 stay | watches ended `lagged` |
+//! | bytes of history (`cache.history.bytes`) | 256 MiB a cache | the same | the same |
+//! | changes in history | 102,400 | older ones go | the same |
+//! | unused cache (`cache.idleTimeout`) | 10 min | stopped | watches ended `stopped` |
+//! | wait for a version (`reads.freshnessWait`) | 100 ms | forwarded | requests with reason `not_reached` |
+//! | small watch of a proof | 5 s, twice | forwarded | proofs `no_bookmark` |
+//! | wait for the store to follow a small watch | 3 s | the same | the same |
+//! | requests of the gateway itself on their way | 2,000 | fail, and are tried again | `upstream_own_requests` |
+//! | forwarded requests on their way | 4,000 | 429 | `upstream_forwarded_requests` |
+//! | upgraded connections | 1,000 | 429 | `upstream_upgrades` |
+//! | connecting to upstream, with proxy and TLS | 10 s | 503 | requests with reason `connect_timed_out` |
+//! | unread bytes of a forwarded answer | 512 KiB | upstream has to wait | |
+//! | bytes of an answer's head (HTTP/2) | 256 KiB | 503 | |
+//! | page of a list from upstream | 4 GiB | not cached, forwarded | `upstream_list_bytes` |
+//! | one event of upstream's watch | 64 MiB | the cache is filled again | restarts `malformed` |
+//! | document of discovery, or definition | 64 MiB, 30 s | forwarded (`undiscovered`) | `upstream_document_bytes` |
+//! | group versions asked for by name, before a server without `/apis` | 1,000 | forwarded (`unknown_resource`) | `unlisted_group_versions` |
+//! | label sets of requests | 20,000 | counted as resource `other` | `request_series` |
+//! | drain (`drain.timeout`) | 20 s | aborted | |
+//!
+//! There is no limit on the bytes of all caches together: they take what their objects take. Watches are bounded by
+//! connections and streams only.

@@ -1,0 +1,91 @@
+//! What is answered from where, and every reason for forwarding.
+//!
+//! # The path
+//!
+//! 1. [`crate::listener`] accepts, does TLS, limits, and hands on the request.
+//! 2. [`crate::apimachinery::RequestInfo`] says what it is about, from method and path alone. What two parsers could read
+//!    differently (an encoded slash, dots, empty segments) is ambiguous and is forwarded untouched.
+//! 3. [`crate::authn`] takes the client's credentials off (`Authorization`, `X-Remote-*`). A request with `Impersonate-*`
+//!    gets no permit and is forwarded: upstream decides whether the gateway may.
+//! 4. A plain read in JSON goes to [`crate::serve`] with the cache of its resource. The first request for a resource starts
+//!    that cache, and is forwarded like all others until the cache is filled.
+//! 5. Whatever memory cannot certainly answer comes back as a [`crate::serve::ForwardReason`], and is forwarded.
+//!
+//! Upstream's answers pass unchanged and unbuffered, trailers and upgrades included. When a client goes, its request
+//! upstream is cancelled.
+//!
+//! # Reads
+//!
+//! *From history* means: from the window of changes that the store keeps (by default five minutes, see
+//! [`super::operations`]), with the state after each.
+//!
+//! | Request | Answered |
+//! |---|---|
+//! | get or list, `resourceVersion=0` | from memory as it is; a `limit` is ignored, as the API server does |
+//! | get or list, `resourceVersion=N` | from memory when it has reached N, waiting up to `reads.freshnessWait`; else forwarded (`not_reached`) |
+//! | get or list, no version | forwarded (`most_recent`) |
+//! | list, `resourceVersionMatch=Exact`, or `resourceVersion=N` with a `limit` | from history, else forwarded (`outside_history`) |
+//! | list, `continue` | from history at the token's version, wherever the token came from; else forwarded |
+//! | exact list of one `metadata.name` | forwarded (`exact_single_name`): the API server has a rule of its own |
+//! | label selectors | from memory |
+//! | field selectors | from memory for the fields of [`crate::apimachinery::selectable_fields`] and of a definition's `selectableFields` that are plain paths; else forwarded (`unsupported_field`) |
+//! | `Accept` whose first choice is not plain JSON: Table, protobuf, YAML, CBOR, PartialObjectMetadata | forwarded (`representation`) |
+//!
+//! A get of an object that is not there is a 404 from memory, worded as the API server words it.
+//!
+//! # Watches
+//!
+//! | Request | Answered |
+//! |---|---|
+//! | `resourceVersion=N` | from history; 200 and one ERROR event (410, `Expired`) if it does not reach back to N; a version ahead is waited for in silence, as the API server does |
+//! | `resourceVersion=0` | from memory: the state as ADDED events, then changes |
+//! | no version; `sendInitialEvents=true` without a version | the same after a freshness proof ([`super::consistency`]); without one, forwarded (`unproven`), or always (`most_recent`) with `reads.mostRecentWatch: forward` |
+//! | `sendInitialEvents=true`, `resourceVersion=N` | from memory when it has reached N, else forwarded (`not_reached`) |
+//! | `sendInitialEvents=true`, upstream without watch-list | forwarded (`no_watch_list`): see [`super::old_upstreams`] |
+//! | `sendInitialEvents=false`, `resourceVersion=0` | from memory, changes only |
+//! | `sendInitialEvents=false`, no version | forwarded (`most_recent`) |
+//!
+//! With `allowWatchBookmarks`, the initial events end with the bookmark that has `k8s.io/initial-events-end`; also where
+//! the client did not ask for it, as the API server does, but not for the deprecated `/watch/` paths. Later bookmarks come
+//! once a minute and two seconds before the end, and only when the version has risen.
+//!
+//! An object that leaves a selector is DELETED with its last matching content and the new version; one that enters it is
+//! ADDED.
+//!
+//! # Reasons
+//!
+//! Label `reason` of `kube_fanout_requests_total{outcome="forwarded"}`, and field `reason` of the access log.
+//!
+//! | Reason | Why |
+//! |---|---|
+//! | `not_a_read` | a write, or a method that is none of get, list, watch (HEAD too) |
+//! | `non_resource_path` | `/version`, `/healthz`, discovery, OpenAPI, … |
+//! | `ambiguous_path` | two parsers could read it differently |
+//! | `subresource` | `status`, `scale`, `log`, `exec`, … |
+//! | `upgrade` | a change of protocol, such as a WebSocket watch |
+//! | `unauthorized` | `Impersonate-*`: upstream decides |
+//! | `invalid_options` | parameters that upstream refuses, or that only it can be sure of |
+//! | `representation` | a form that memory does not hold |
+//! | `excluded` | `cache.exclude` names the resource |
+//! | `cache_filling` | the cache has just been started, or is filled again |
+//! | `unknown_resource` | upstream does not serve it, or not with this path; or it has just gone |
+//! | `not_watchable` | it cannot be listed and watched |
+//! | `aggregated` | another server answers for it behind the API server |
+//! | `undiscovered` | upstream could not say what it is; looked at again after ten seconds |
+//! | `too_many_resources` | as many resources are cached as one gateway takes on |
+//! | `most_recent` | the most recent state is wanted |
+//! | `not_reached` | the cache has not reached the version in time |
+//! | `outside_history` | history does not cover the version |
+//! | `unsupported_field` | a field that may be selectable, but not from memory |
+//! | `exact_single_name` | an exact list of one name |
+//! | `no_watch_list` | upstream does not know `sendInitialEvents`, and says so itself |
+//! | `no_bookmark` | an end bookmark is due, and upstream has not shown yet what its bookmarks look like |
+//! | `unproven` | the cache could not be shown to be recent |
+//!
+//! # Answers of the gateway itself
+//!
+//! A request that could not be forwarded gets a `Status`: 503 with `Retry-After: 1` when upstream cannot be reached or the
+//! connection broke before the answer, 502 when what it said is not HTTP, 429 with `Retry-After: 1` at a limit of requests
+//! upstream, 400 for what may not be forwarded at all (CONNECT, an identity header named in `Connection`). Their messages begin with `kube-fanout:`. The outcome is `rejected`, and the reason says which error it was. A
+//! get or HEAD without a body is asked once more when a connection that had worked before turns out to be dead; a write
+//! never is.

@@ -1,0 +1,69 @@
+//! What the manual and the README list is what the code has.
+
+use kube_fanout::{
+    config::{Config, Overrides},
+    telemetry::METRICS,
+};
+
+use super::source::sources;
+
+const OPERATIONS: &str = include_str!("../../../src/manual/operations.rs");
+const README: &str = include_str!("../../../README.md");
+const REQUEST_PATH: &str = include_str!("../../../src/manual/request_path.rs");
+
+/// The words that `as_str` gives in a file.
+fn words(source: &str) -> impl Iterator<Item = &str> {
+    let quoted = source.lines().filter_map(|line| line.trim().strip_prefix("Self::")?.split_once("=> \""));
+    quoted.filter_map(|(_, rest)| rest.split_once('"')).map(|(word, _)| word)
+}
+
+fn missing<'a>(words: impl Iterator<Item = &'a str>, chapter: &str) -> Vec<&'a str> {
+    words.filter(|word| !chapter.contains(&format!("`{word}`"))).collect()
+}
+
+#[test]
+fn every_metric_is_listed_with_its_labels() {
+    for metric in METRICS {
+        let row = format!("//! | `{}` | {} |", metric.name, metric.labels.join(", ")).replace("|  |", "| |");
+        assert!(OPERATIONS.contains(&row), "{row}");
+    }
+    let listed = OPERATIONS.lines().filter(|line| line.starts_with("//! | `kube_fanout_")).count();
+    assert_eq!(listed, METRICS.len());
+}
+
+#[test]
+fn every_reason_and_cause_is_listed() {
+    let reasons: Vec<_> = words(include_str!("../../../src/serve/reason.rs")).collect();
+    assert!(reasons.len() > 20, "{reasons:?}");
+    assert_eq!(missing(reasons.into_iter(), REQUEST_PATH), [""; 0]);
+    for source in [
+        include_str!("../../../src/fanout/end.rs"),
+        include_str!("../../../src/reflector/failure.rs"),
+        include_str!("../../../src/telemetry/connection_metrics.rs"),
+        include_str!("../../../src/telemetry/access_log.rs"),
+    ] {
+        assert!(words(source).count() > 2);
+        assert_eq!(missing(words(source), OPERATIONS), [""; 0]);
+    }
+}
+
+#[test]
+fn every_limit_that_is_counted_is_listed() {
+    let mut limits = Vec::new();
+    for source in sources("src") {
+        for before in ["limit_reached(\"", "limit: \""] {
+            let named = source.text.split(before).skip(1).filter_map(|rest| rest.split_once('"'));
+            limits.extend(named.map(|(limit, _)| limit.to_owned()));
+        }
+    }
+    assert!(limits.len() > 8, "{limits:?}");
+    assert_eq!(missing(limits.iter().map(String::as_str), OPERATIONS), [""; 0]);
+}
+
+#[test]
+fn the_configuration_in_the_readme_is_valid() {
+    let lines = README.lines().skip_while(|line| *line != "  gateway.yaml: |").skip(1);
+    let text: Vec<_> = lines.map_while(|line| line.strip_prefix("    ")).collect();
+    assert!(text.len() > 3, "{text:?}");
+    Config::parse(&text.join("\n"), &Overrides::default()).expect("the configuration is valid");
+}
