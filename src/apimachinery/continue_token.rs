@@ -72,6 +72,7 @@ impl ContinueToken {
         Ok(Self { version, start: start.to_owned() })
     }
 
+    /// The text of the API server's own cache path: base64url without padding, the start with a leading slash (read-path 1.3).
     pub fn encode(&self) -> String {
         let number = match self.version {
             ContinueAt::Latest => "-1".to_owned(),

@@ -32,6 +32,7 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
+    /// The terms, all of which have to hold, in the order of the text.
     pub fn requirements(&self) -> &[FieldRequirement] {
         &self.0
     }

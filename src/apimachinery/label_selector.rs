@@ -58,6 +58,7 @@ impl LabelSelector {
         self.0.is_empty()
     }
 
+    /// Whether all terms hold for an object with these labels.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| requirement.condition.holds(labels.get(&requirement.key)))
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 pub struct Labels(Box<[(Arc<str>, Arc<str>)]>);
 
 impl Labels {
+    /// The value of a label. Costs a binary search.
     pub fn get(&self, key: &str) -> Option<&str> {
         let index = self.0.binary_search_by(|(label, _)| (**label).cmp(key)).ok()?;
         Some(&self.0[index].1)

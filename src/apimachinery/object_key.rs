@@ -18,6 +18,7 @@ impl ObjectKey {
         }
     }
 
+    /// `namespace/name`, or the name alone: the order of keys is that of these bytes.
     pub fn as_str(&self) -> &str {
         &self.0
     }

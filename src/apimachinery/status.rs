@@ -50,6 +50,7 @@ struct Cause {
 }
 
 impl StatusReason {
+    /// The word in the body's `reason`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "BadRequest",

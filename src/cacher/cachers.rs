@@ -39,6 +39,7 @@ pub enum NotCached {
 /// What cachers are made with.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Never cached.
     pub exclude: HashSet<GroupResource>,
     /// Started at once and never idle.
     pub prewarm: Vec<GroupResource>,
@@ -71,6 +72,7 @@ pub(super) struct Shared {
 }
 
 impl Cachers {
+    /// Starts nothing yet. `tasks` runs the reflectors.
     pub fn new(upstream: Upstream, discovery: Discovery, config: Config, tasks: Tasks) -> Self {
         let (entries, freshness) = (DashMap::new(), DashMap::new());
         Self { shared: Arc::new(Shared { entries, freshness, upstream, discovery, config, tasks }) }

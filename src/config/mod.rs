@@ -108,6 +108,7 @@ pub struct CacheConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryConfig {
     pub age: Duration,
+    /// An estimate of what the window costs beside the newest state.
     pub bytes: u64,
 }
 

@@ -18,6 +18,7 @@ pub enum EndCause {
 }
 
 impl EndCause {
+    /// The word for metric labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Deadline => "deadline",

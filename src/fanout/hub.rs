@@ -87,6 +87,7 @@ impl Hub {
         }
     }
 
+    /// How many seats are taken now.
     pub fn watchers(&self) -> usize {
         self.watchers.load(SeqCst)
     }

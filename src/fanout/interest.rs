@@ -27,6 +27,7 @@ pub enum Interest {
 }
 
 impl Scope {
+    /// Whether the object lies in it, by its key alone.
     pub fn contains(&self, object: &Object) -> bool {
         match self {
             Self::Everything => true,
@@ -46,6 +47,7 @@ impl Scope {
 }
 
 impl Interest {
+    /// The narrowest key under which every change that the request could see wakes it.
     pub fn of(scope: &Scope, predicate: &Predicate, schema: &Schema) -> Self {
         if let Scope::Object(key) = scope {
             return Self::Object(key.clone());

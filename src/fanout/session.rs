@@ -110,6 +110,7 @@ impl Session {
         self.subscription.register(waker);
     }
 
+    /// What to do at `now`. To be asked again after each [`Step::Send`], and when woken; never after [`Step::End`].
     pub fn step(&mut self, now: Instant) -> Step {
         if now >= self.deadline {
             return Step::End(EndCause::Deadline);

@@ -32,6 +32,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
+    /// Answers from `cachers` where it can, through `forward` else.
     pub fn new(cachers: Cachers, forward: Forward, config: serve::Config) -> Self {
         Self { cachers, forward, config, metrics: RequestMetrics::new() }
     }

@@ -58,6 +58,7 @@ pub struct Reflector<L: ListWatch, S> {
 }
 
 impl<L: ListWatch, S: Sink> Reflector<L, S> {
+    /// `kind` is that of the objects, `fields` are what selectors may name.
     pub fn new(upstream: L, sink: S, kind: String, fields: Vec<SelectableField>, limits: HistoryLimits) -> Self {
         let (machine, writer, going_on) = (Machine::default(), None, None);
         Self { upstream, sink, kind, fields, limits, machine, writer, going_on }

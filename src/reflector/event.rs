@@ -75,6 +75,7 @@ impl StatusBody {
 }
 
 impl UpstreamEvent {
+    /// Reads one whole line. The object's bytes are a part of the line's, not a copy.
     pub fn parse(line: &Bytes, schema: &Schema) -> Result<Self, EventError> {
         let Line { r#type, object } = serde_json::from_slice(line).map_err(EventError::Json)?;
         let object = line.slice_ref(object.get().as_bytes());

@@ -30,6 +30,7 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The word for metric labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Expired => "expired",

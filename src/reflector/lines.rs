@@ -19,6 +19,7 @@ impl Lines {
     /// Above any object that etcd takes (1.5 MiB by default, 8 MiB at most in practice) with room for escapes.
     pub const BYTES_MAX: usize = 64 << 20;
 
+    /// Takes what has arrived, wherever it was cut.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }

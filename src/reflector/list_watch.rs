@@ -11,6 +11,7 @@ use crate::apimachinery::ResourceVersion;
 pub struct ListRequest {
     /// `None`: any version will do (`resourceVersion=0`).
     pub not_older_than: Option<ResourceVersion>,
+    /// From the page before.
     pub continue_token: Option<String>,
 }
 
@@ -44,8 +45,10 @@ pub trait ListWatch: Send + Sync + 'static {
     /// The body of a watch. Dropping it ends the request.
     type Stream: Send;
 
+    /// One page of the whole collection.
     fn list(&self, request: ListRequest) -> impl Future<Output = Result<ListPage, Failure>> + Send;
 
+    /// Opens a watch; returns when upstream has accepted it.
     fn watch(&self, request: WatchRequest) -> impl Future<Output = Result<Self::Stream, Failure>> + Send;
 
     /// The next bytes of a watch; `None` at its clean end.

@@ -93,6 +93,7 @@ impl Default for Machine {
 }
 
 impl Machine {
+    /// Takes what has happened since the last action.
     pub fn on(&mut self, input: Input) -> Next {
         match input {
             Input::Start => self.fill(),

@@ -45,6 +45,7 @@ pub enum ForwardReason {
 }
 
 impl ForwardReason {
+    /// The word for logs and metric labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotARead => "not_a_read",

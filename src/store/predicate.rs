@@ -38,6 +38,7 @@ impl Predicate {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
+    /// Whether all terms of both selectors hold for the object.
     pub fn matches(&self, object: &Object) -> bool {
         let holds = |term: &FieldTerm| (object.field(term.position) == &*term.value) == term.equals;
         self.fields.iter().all(holds) && (self.labels.is_empty() || self.labels.matches(&object.labels))

@@ -68,6 +68,7 @@ impl Schema {
         &self.fields
     }
 
+    /// Where the field's value stands among an object's fields; `None` if the field is not known to be selectable.
     pub fn position(&self, label: &str) -> Option<usize> {
         self.fields.iter().position(|field| &*field.label == label)
     }

@@ -54,6 +54,7 @@ impl Snapshot {
         self
     }
 
+    /// How many objects. Costs nothing.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -67,6 +68,7 @@ impl Snapshot {
         self.bytes
     }
 
+    /// The object of a key as [`ObjectKey::as_str`] writes it.
     pub fn get(&self, key: &str) -> Option<&Arc<Object>> {
         let (_, leaf) = self.leaf_of(key)?;
         leaf.search(key).ok().map(|at| &leaf.objects()[at])

@@ -81,6 +81,7 @@ pub struct StoreSize {
     /// JSON of the newest objects.
     pub object_bytes: usize,
     pub changes: usize,
+    /// An estimate of what the history costs beside the newest state.
     pub change_bytes: usize,
     /// Items joined for lists.
     pub joined_bytes: usize,
@@ -118,6 +119,7 @@ impl Writer {
         self.0.advance(version);
     }
 
+    /// For whoever proves the store complete.
     pub fn advance_handle(&self) -> Advance {
         Advance(self.0.clone())
     }

@@ -78,6 +78,7 @@ impl CacheMetrics {
         *self.progress.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
+    /// What the history holds; `bytes` is what it costs beside the newest state.
     pub fn set_history(&self, changes: usize, bytes: u64) {
         self.history_changes.set(changes as f64);
         self.history_bytes.set(bytes as f64);
@@ -88,6 +89,7 @@ impl CacheMetrics {
         self.epoch.set(epoch as f64);
     }
 
+    /// To be followed by one [`Self::watch_ended`].
     pub fn watch_started(&self) {
         self.watchers.increment(1.0);
     }

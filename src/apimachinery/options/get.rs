@@ -14,6 +14,10 @@ pub struct GetOptions {
 }
 
 impl GetOptions {
+    /// Reads the query.
+    ///
+    /// # Errors
+    /// The API server refuses it, or might: it is to be forwarded.
     pub fn parse(query: Option<&str>) -> Result<Self, InvalidOptions> {
         let query = Query::parse(query)?;
         if query.first("export").is_some() {

@@ -22,6 +22,10 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
+    /// Reads the query.
+    ///
+    /// # Errors
+    /// The API server refuses it, or might: it is to be forwarded.
     pub fn parse(query: Option<&str>) -> Result<Self, InvalidOptions> {
         let query = Query::parse(query)?;
         for name in ["sendInitialEvents", "export"] {

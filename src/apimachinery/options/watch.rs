@@ -14,6 +14,7 @@ pub struct WatchOptions {
     pub initial_events_end: bool,
     /// Whether the client itself said `sendInitialEvents=true`, and not only the server's default.
     pub asked_send_initial_events: bool,
+    /// Whether the client takes bookmarks (`allowWatchBookmarks`).
     pub bookmarks: bool,
     /// `None` leaves the choice to the server.
     pub timeout: Option<Duration>,
