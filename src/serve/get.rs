@@ -17,6 +17,7 @@ pub async fn get(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, Fo
     if read.instance.namespaced != request.namespace.is_some() {
         return Err(ForwardReason::UnknownResource);
     }
+    let is_pretty = read.is_pretty(options.pretty)?;
     let key = ObjectKey::new(request.namespace.as_deref(), name);
     let snapshot = read.snapshot(options.freshness).await?;
     let (status, json) = match snapshot.get(key.as_str()) {
@@ -26,5 +27,5 @@ pub async fn get(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, Fo
             (status.code(), status.to_json())
         }
     };
-    Ok(read.answer(status).body(Body::json(json, read.is_pretty(options.pretty))).expect("headers are valid"))
+    Ok(read.answer(status).body(Body::json(json, is_pretty)).expect("headers are valid"))
 }

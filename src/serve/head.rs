@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, response};
 use uuid::Uuid;
 
-use super::Read;
+use super::{ForwardReason, Read};
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -25,9 +25,14 @@ impl Read<'_> {
     }
 
     /// Whether the answer is to be indented.
-    pub(super) fn is_pretty(&self, asked: Option<bool>) -> bool {
+    ///
+    /// # Errors
+    /// It is, and upstream may be one that indents in its own way: before 1.23 `managedFields` were left on one line
+    /// and empty objects spread over three. No such server has watch-list.
+    pub(super) fn is_pretty(&self, asked: Option<bool>) -> Result<bool, ForwardReason> {
         let agent = || self.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-        asked.unwrap_or_else(|| PRETTY_AGENTS.iter().any(|pretty| agent().starts_with(pretty)))
+        let is_pretty = asked.unwrap_or_else(|| PRETTY_AGENTS.iter().any(|pretty| agent().starts_with(pretty)));
+        if is_pretty && !self.instance.watch_list { Err(ForwardReason::Representation) } else { Ok(is_pretty) }
     }
 }
 

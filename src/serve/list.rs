@@ -37,10 +37,10 @@ pub async fn list(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, F
     let schema = read.instance.reader.schema();
     let predicate =
         Predicate::new(options.labels.clone(), &options.fields, schema).map_err(|_| ForwardReason::UnsupportedField)?;
+    let pretty = read.is_pretty(options.pretty)?;
     let snapshot = read.snapshot(freshness).await?;
 
     let answer = read.answer(StatusCode::OK);
-    let pretty = read.is_pretty(options.pretty);
     let body = if is_page && !matches!(scope, Scope::Object(_)) {
         let (objects, position) = page(&snapshot, &scope, &predicate, &options);
         selected(read, &objects, &position, pretty)
@@ -56,11 +56,7 @@ pub async fn list(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, F
 /// The part of the collection that path and name selector leave.
 pub(super) fn scope(read: &Read<'_>, name: Option<&str>) -> Result<Scope, ForwardReason> {
     let namespace = read.request.namespace.as_deref();
-    let name = match (read.request.name.as_deref(), name) {
-        // Upstream refuses a selector that names another object than the path does.
-        (Some(path), Some(selector)) if path != selector => return Err(ForwardReason::InvalidOptions),
-        (path, selector) => path.or(selector),
-    };
+    let name = read.request.name.as_deref().or(name);
     match (read.instance.namespaced, namespace, name) {
         (true, Some(namespace), Some(name)) => Ok(Scope::Object(ObjectKey::new(Some(namespace), name))),
         (true, Some(namespace), None) => Ok(Scope::Namespace(namespace.into())),

@@ -33,7 +33,12 @@ pub async fn watch(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, 
     if options.asked_send_initial_events && !instance.watch_list {
         return Err(ForwardReason::NoWatchList);
     }
-    let scope = list::scope(read, options.fields.exact("metadata.name"))?;
+    let named = options.fields.exact("metadata.name");
+    // A deprecated path with a name takes no other selector than one for that name.
+    if read.request.name.is_some() && !options.fields.is_empty() && named != read.request.name.as_deref() {
+        return Err(ForwardReason::InvalidOptions);
+    }
+    let scope = list::scope(read, named)?;
     let predicate = Predicate::new(options.labels.clone(), &options.fields, instance.reader.schema())
         .map_err(|_| ForwardReason::UnsupportedField)?;
     let bookmarks = bookmarks(instance, &options)?;
