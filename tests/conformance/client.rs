@@ -1,0 +1,152 @@
+//! An HTTP/1.1 client that shows what was answered, unchanged.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use kube_client::config::KubeConfigOptions;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use serde_json::Value;
+use tokio::time::{Duration, timeout};
+
+use crate::certificates::ADMIN_TOKEN;
+
+/// Longer than any answer takes.
+const ANSWER_MAX: Duration = Duration::from_secs(70);
+
+/// A server, or the gateway. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) base: String,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+}
+
+/// A whole answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Bytes,
+}
+
+impl Ask {
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self { method: Method::GET, path: path.into(), headers: Vec::new(), body: Bytes::new() }
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn direct(base: &str, authority: &Path) -> Result<Self> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(authority)?)?;
+        Self::new(base, roots)
+    }
+
+    pub(crate) fn plain(base: &str) -> Result<Self> {
+        Self::new(base, rustls::RootCertStore::empty())
+    }
+
+    fn new(base: &str, roots: rustls::RootCertStore) -> Result<Self> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+        Ok(Self { base: base.to_owned(), client: Client::builder(TokioExecutor::new()).build(connector) })
+    }
+
+    /// The head of the answer; the body is still to come.
+    pub(crate) async fn open(&self, ask: &Ask) -> Result<Response<Incoming>> {
+        let mut request = Request::builder().method(&ask.method).uri(format!("{}{}", self.base, ask.path));
+        if self.base.starts_with("https") {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {ADMIN_TOKEN}"));
+        }
+        for (name, value) in &ask.headers {
+            request = request.header(name, value);
+        }
+        let answer = self.client.request(request.body(Full::new(ask.body.clone()))?);
+        timeout(ANSWER_MAX, answer).await.context("no answer")?.with_context(|| ask.path.clone())
+    }
+
+    pub(crate) async fn send(&self, ask: &Ask) -> Result<Answer> {
+        let (head, body) = self.open(ask).await?.into_parts();
+        let body = timeout(ANSWER_MAX, body.collect()).await.context("no end of the body")?;
+        let body = body.with_context(|| format!("body of {}", ask.path))?.to_bytes();
+        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Result<Answer> {
+        self.send(&Ask::get(path)).await
+    }
+
+    /// The document at a path that must be there.
+    pub(crate) async fn json(&self, path: &str) -> Result<Value> {
+        self.get(path).await?.expect_success(path)
+    }
+
+    /// A write that must succeed; a string body is sent as merge patch content by `patch`.
+    pub(crate) async fn write(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
+        let content = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let body = Bytes::from(body.to_string());
+        let ask = Ask { method, path: path.to_owned(), headers: Vec::new(), body }.header("content-type", content);
+        self.send(&ask).await?.expect_success(path)
+    }
+
+    pub(crate) async fn create(&self, path: &str, body: &Value) -> Result<Value> {
+        self.write(Method::POST, path, body).await
+    }
+
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Result<Value> {
+        self.write(Method::PATCH, path, body).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Result<Value> {
+        self.write(Method::DELETE, path, &serde_json::json!({"gracePeriodSeconds": 0})).await
+    }
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn expect_success(&self, path: &str) -> Result<Value> {
+        anyhow::ensure!((200..300).contains(&self.status), "{path}: {} {}", self.status, self.text());
+        Ok(serde_json::from_slice(&self.body)?)
+    }
+}
+
+/// The version of an object or a collection.
+pub(crate) fn version_of(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+/// A kube client of an endpoint's kubeconfig.
+pub(crate) async fn kube(kubeconfig: &Path) -> Result<kube::Client> {
+    let kubeconfig = kube_client::config::Kubeconfig::read_from(kubeconfig)?;
+    let config = kube_client::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
+}

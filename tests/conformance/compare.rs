@@ -1,0 +1,179 @@
+//! Whether two answers are the same, but for what two servers may say differently.
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use http::HeaderMap;
+use serde_json::value::RawValue;
+
+use crate::client::Answer;
+
+/// What of two answers may differ.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// The order of items and of initial events is not defined: a 1.20 server reads them from a hash map.
+    pub(crate) any_order: bool,
+    /// The version of the collection is whatever was current, and not what the request named.
+    pub(crate) any_version: bool,
+}
+
+/// Headers that an answer of the gateway has to have exactly as the server has them.
+const EQUAL: [&str; 9] = [
+    "content-type",
+    "warning",
+    "cache-control",
+    "retry-after",
+    "x-content-type-options",
+    "vary",
+    "content-encoding",
+    "allow",
+    "etag",
+];
+/// Headers that depend on time, on the connection, or that belong to the server's flow control.
+const IGNORED: [&str; 5] = ["date", "audit-id", "content-length", "transfer-encoding", "connection"];
+const FLOW_CONTROL: &str = "x-kubernetes-pf-";
+
+/// All differences, in words.
+pub(crate) fn differences(rules: Rules, direct: &Answer, gateway: &Answer) -> Vec<String> {
+    let mut found = Vec::new();
+    if direct.status != gateway.status {
+        found.push(format!("status: {} from the server, {} from the gateway", direct.status, gateway.status));
+    }
+    found.extend(header_differences(&direct.headers, &gateway.headers));
+    let (expected, actual) = (comparable(rules, &direct.body), comparable(rules, &gateway.body));
+    if expected != actual {
+        found.push(first_difference(&expected, &actual));
+    }
+    found
+}
+
+fn header_differences(direct: &HeaderMap, gateway: &HeaderMap) -> Vec<String> {
+    let mut found = Vec::new();
+    for name in EQUAL {
+        let values = |headers: &HeaderMap| headers.get_all(name).iter().cloned().collect::<Vec<_>>();
+        let (expected, actual) = (values(direct), values(gateway));
+        if expected != actual {
+            found.push(format!("{name}: {expected:?} from the server, {actual:?} from the gateway"));
+        }
+    }
+    let is_odd = |name: &str| {
+        !EQUAL.contains(&name)
+            && !IGNORED.contains(&name)
+            && !name.starts_with(FLOW_CONTROL)
+            && !direct.contains_key(name)
+    };
+    found.extend(
+        gateway.keys().filter(|name| is_odd(name.as_str())).map(|name| format!("{name}: only from the gateway")),
+    );
+    found
+}
+
+/// Where two texts part.
+pub(crate) fn first_difference(expected: &str, actual: &str) -> String {
+    let at = expected.bytes().zip(actual.bytes()).position(|(a, b)| a != b).unwrap_or(expected.len().min(actual.len()));
+    let part = |text: &str| {
+        let bytes = text.as_bytes();
+        let from = at.saturating_sub(80).min(bytes.len());
+        String::from_utf8_lossy(&bytes[from..(at + 160).min(bytes.len())]).into_owned()
+    };
+    format!("body from byte {at} on:\n      server:  …{}\n      gateway: …{}", part(expected), part(actual))
+}
+
+fn comparable(rules: Rules, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body).into_owned();
+    if is_watch(&text) {
+        return comparable_events(rules, &text);
+    }
+    let text = masked_status(&text);
+    let Ok(list) = serde_json::from_str::<ListBody<'_>>(&text) else {
+        // Neither JSON nor a list: only forwarded.
+        return if rules.any_order { sorted_bytes(&text) } else { text };
+    };
+    let Some(items) = list.items else { return text };
+    // The text without its items, as it was written.
+    let (before, after) = match (items.first(), items.last()) {
+        (Some(first), Some(last)) => {
+            let offset = |item: &RawValue| item.get().as_ptr() as usize - text.as_ptr() as usize;
+            (&text[..offset(first)], &text[offset(last) + last.get().len()..])
+        }
+        _ => (text.as_str(), ""),
+    };
+    let mut items: Vec<_> = items.iter().map(|item| item.get()).collect();
+    if rules.any_order {
+        items.sort_unstable();
+    }
+    format!("{}\n{}", masked_envelope(rules, &format!("{before}\n{after}"), &list.metadata), items.join("\n"))
+}
+
+#[derive(serde::Deserialize)]
+struct ListBody<'a> {
+    /// The rows of a Table are its items.
+    #[serde(borrow, alias = "rows")]
+    items: Option<Vec<&'a RawValue>>,
+    #[serde(default)]
+    metadata: ListMetadata,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMetadata {
+    resource_version: String,
+    r#continue: String,
+}
+
+/// All that can be said of YAML and protobuf in any order.
+fn sorted_bytes(text: &str) -> String {
+    let mut characters: Vec<_> = text.chars().collect();
+    characters.sort_unstable();
+    characters.into_iter().collect()
+}
+
+fn masked_envelope(rules: Rules, envelope: &str, metadata: &ListMetadata) -> String {
+    let version = &metadata.resource_version;
+    let token = URL_SAFE_NO_PAD.decode(&metadata.r#continue).unwrap_or_default();
+    let mut token = String::from_utf8_lossy(&token).replace("\"start\":\"/", "\"start\":\"");
+    let mut masked = envelope.to_owned();
+    if rules.any_version && !version.is_empty() {
+        masked = masked.replace(&format!("\"{version}\""), "\"*\"");
+        token = token.replace(&format!("\"rv\":{version},"), "\"rv\":*,");
+    }
+    // Tokens made by a cache begin with a slash, those made by storage do not; both are taken everywhere.
+    if metadata.r#continue.is_empty() { masked } else { masked.replace(&metadata.r#continue, &token) }
+}
+
+/// The current version and the start of history are those of whoever answers.
+fn masked_status(text: &str) -> String {
+    let mut masked = text.to_owned();
+    for (before, after) in [(", current: ", "\""), ("too old resource version: ", "\"")] {
+        if let Some(start) = masked.find(before).map(|at| at + before.len())
+            && let Some(length) = masked[start..].find(after)
+        {
+            masked.replace_range(start..start + length, "*");
+        }
+    }
+    masked
+}
+
+fn is_watch(text: &str) -> bool {
+    text.starts_with("{\"type\":\"")
+}
+
+/// Events as lines. Bookmarks come when they come, but for the one that ends initial events.
+fn comparable_events(rules: Rules, text: &str) -> String {
+    let is_timed = |line: &&str| line.starts_with("{\"type\":\"BOOKMARK\"") && !line.contains("initial-events-end");
+    let mut lines: Vec<_> = text.lines().filter(|line| !is_timed(line)).map(masked_event).collect();
+    if rules.any_order {
+        lines.sort_unstable();
+    }
+    lines.join("\n")
+}
+
+fn masked_event(line: &str) -> String {
+    if line.starts_with("{\"type\":\"ERROR\"") {
+        return masked_status(line);
+    }
+    if !line.starts_with("{\"type\":\"BOOKMARK\"") {
+        return line.to_owned();
+    }
+    let Some(start) = line.find("\"resourceVersion\":\"").map(|at| at + 19) else { return line.to_owned() };
+    let length = line[start..].find('"').unwrap_or_default();
+    format!("{}*{}", &line[..start], &line[start + length..])
+}

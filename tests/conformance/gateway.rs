@@ -1,0 +1,170 @@
+//! The built gateway as a child process, and what it says of each request.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use tokio::time::{Duration, Instant, sleep};
+
+use crate::{
+    certificates::Certificates,
+    client::{Ask, Endpoint},
+    servers::{POLL, Server},
+};
+
+/// How long the gateway may take to start, to fill a cache, or to log a request that is over.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Who answered a request, and why it was not memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// `served`, `forwarded`, `rejected`.
+    pub(crate) by: String,
+    pub(crate) reason: String,
+}
+
+#[derive(Default)]
+struct Seen {
+    addresses: HashMap<String, String>,
+    /// By user agent: each request of the suite has its own.
+    outcomes: HashMap<String, Outcome>,
+}
+
+/// A running gateway.
+pub(crate) struct Gateway {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) admin: Endpoint,
+    pub(crate) kubeconfig: PathBuf,
+    seen: Arc<Mutex<Seen>>,
+    child: Child,
+}
+
+impl Gateway {
+    pub(crate) async fn start(name: &str, server: &Server, certificates: &Certificates, folder: &Path) -> Result<Self> {
+        let config = folder.join(format!("{name}.yaml"));
+        let upstream = server.kubeconfig.display();
+        let text = format!(
+            "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n\
+             listeners: [{{address: \"127.0.0.1:0\"}}]\nadmin: {{address: \"127.0.0.1:0\"}}\n\
+             upstream: {{kubeconfig: \"{upstream}\"}}\nlogging: {{format: json, level: info}}\n"
+        );
+        fs::write(&config, text)?;
+        let mut child = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
+            .args(["run", "--config"])
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let (stderr, log) = (child.stderr.take().context("no stderr")?, folder.join(format!("{name}.log")));
+        let reader = seen.clone();
+        std::thread::spawn(move || read_log(BufReader::new(stderr), &log, &reader));
+        let url = |seen: &Seen, what: &str| seen.addresses.get(what).map(|address| format!("http://{address}"));
+        let started = Instant::now();
+        let (serving, admin) = loop {
+            {
+                let seen = lock(&seen);
+                if let (Some(serving), Some(admin)) = (url(&seen, "serving"), url(&seen, "admin port")) {
+                    break (serving, admin);
+                }
+            }
+            if started.elapsed() > PATIENCE {
+                child.kill().ok();
+                bail!("the gateway did not say where it listens, see {}", folder.display());
+            }
+            sleep(POLL).await;
+        };
+        let kubeconfig = certificates.kubeconfig(name, &serving)?;
+        Ok(Self { endpoint: Endpoint::plain(&serving)?, admin: Endpoint::plain(&admin)?, kubeconfig, seen, child })
+    }
+
+    /// What became of the request with this user agent; it must be over.
+    pub(crate) async fn outcome(&self, agent: &str) -> Result<Outcome> {
+        let started = Instant::now();
+        loop {
+            if let Some(outcome) = lock(&self.seen).outcomes.get(agent) {
+                return Ok(outcome.clone());
+            }
+            anyhow::ensure!(started.elapsed() < PATIENCE, "no access log line for {agent}");
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Returns when lists of this collection come from memory.
+    pub(crate) async fn warm(&self, collection: &str) -> Result<()> {
+        self.serves(&format!("{collection}?resourceVersion=0&limit=1")).await
+    }
+
+    /// Returns when this collection's cache has reached a version.
+    pub(crate) async fn reached(&self, collection: &str, version: u64) -> Result<()> {
+        self.serves(&format!("{collection}?resourceVersion={version}&resourceVersionMatch=NotOlderThan&limit=1")).await
+    }
+
+    async fn serves(&self, path: &str) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            let agent = unique_agent("warm");
+            let answer = self.endpoint.send(&Ask::get(path).header("user-agent", &agent)).await?;
+            let outcome = self.outcome(&agent).await?;
+            if outcome.by == "served" {
+                return Ok(());
+            }
+            if started.elapsed() > PATIENCE {
+                bail!("{path} is not served but {outcome:?}: {}", answer.text());
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// The sum of a metric's series that have all of these labels, written `name="value"`.
+    pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> Result<f64> {
+        let text = self.admin.get("/metrics").await?.text();
+        let of_series = |line: &str| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let (metric, found) = series.split_once('{').unwrap_or((series, ""));
+            (metric == name && labels.iter().all(|label| found.contains(label))).then(|| value.parse::<f64>().ok())?
+        };
+        Ok(text.lines().filter_map(of_series).sum())
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// A user agent that no other request has.
+pub(crate) fn unique_agent(prefix: &str) -> String {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    format!("{prefix}/conformance-{}", NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read_log(lines: impl BufRead, log: &Path, seen: &Mutex<Seen>) {
+    let mut file = fs::File::create(log).ok();
+    for line in lines.lines().map_while(Result::ok) {
+        if let Some(file) = &mut file {
+            writeln!(file, "{line}").ok();
+        }
+        let Ok(line) = serde_json::from_str::<Value>(&line) else { continue };
+        let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
+        if line["target"] == "access" {
+            let outcome = Outcome { by: text("outcome"), reason: text("reason") };
+            lock(seen).outcomes.insert(text("user_agent"), outcome);
+        } else if !text("address").is_empty() {
+            lock(seen).addresses.insert(text("message"), text("address"));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The gateway against real API servers: the same requests sent directly and through it, and compared.
+//!
+//! * `reads`: the decision tables of get, list and watch
+//!
+//! Run by `cargo test --test conformance`, with words of scenarios as arguments to run only those. The servers come from
+//! `.ci/upstreams`, or from `KUBEBUILDER_ASSETS` and `KUBE_FANOUT_CRD_ASSETS`.
+
+mod cases;
+mod certificates;
+mod client;
+mod compare;
+mod gateway;
+mod objects;
+mod processes;
+mod reads;
+mod report;
+mod servers;
+
+use std::{future::Future, path::Path, process::ExitCode};
+
+use anyhow::Result;
+use tokio::time::Instant;
+
+use crate::{
+    certificates::Certificates,
+    gateway::Gateway,
+    report::{Report, Tally},
+    servers::{Assets, Server},
+};
+
+/// A server and the gateway before it.
+pub(crate) struct Side {
+    pub(crate) server: Server,
+    pub(crate) gateway: Gateway,
+}
+
+/// Everything the scenarios run against.
+struct World {
+    full: Side,
+    /// Not everybody can build it.
+    crd: Option<Side>,
+}
+
+fn main() -> Result<ExitCode> {
+    let wanted: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // On a signal everything is dropped, and with it the servers.
+        let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            result = run(&wanted) => result,
+            _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+            _ = terminated.recv() => anyhow::bail!("terminated"),
+        }
+    })
+}
+
+#[expect(clippy::print_stdout, reason = "says loudly what was left out")]
+async fn run(wanted: &[String]) -> Result<ExitCode> {
+    let assets = Assets::find()?;
+    if assets.crd.is_none() {
+        println!(
+            "{0}\nNO CURRENT API SERVER: the scenarios of 1.36 ARE LEFT OUT; run .ci/upstreams or set KUBE_FANOUT_CRD_ASSETS\n{0}",
+            "!".repeat(100)
+        );
+    }
+    let folder = tempfile::Builder::new().prefix("conformance").tempdir()?;
+    let mut report = Report::default();
+    let started = Instant::now();
+    let world = start(&assets, folder.path()).await?;
+    println!("servers and gateways are up after {:.1} s", started.elapsed().as_secs_f64());
+
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str()));
+    let old = &world.full;
+    if is_wanted("reads 1.20") {
+        scenario(&mut report, "reads 1.20", reads::builtin(old)).await;
+    }
+    if let Some(new) = &world.crd {
+        if is_wanted("reads 1.36") {
+            scenario(&mut report, "reads 1.36", reads::custom(new)).await;
+        }
+    }
+    let is_equal = report.print();
+    if !is_equal {
+        // The logs say what happened.
+        println!("logs: {}", folder.keep().display());
+    }
+    println!("{:.0} s in all", started.elapsed().as_secs_f64());
+    Ok(if is_equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn scenario(report: &mut Report, name: &str, scenario: impl Future<Output = Result<Tally>>) {
+    let started = Instant::now();
+    let tally = scenario.await.unwrap_or_else(|error| Tally::failed(&error));
+    report.add(name, tally, started.elapsed().as_secs_f64());
+}
+
+/// Servers with objects in them, and a gateway before each.
+async fn start(assets: &Assets, folder: &Path) -> Result<World> {
+    let certificates = Certificates::make(folder)?;
+    let mut full = Server::full(&assets.full, &certificates, folder)?;
+    full.ready().await?;
+    let crd = match &assets.crd {
+        Some(assets) => Some(Server::crd(assets, &full, &certificates, folder)?),
+        None => None,
+    };
+    objects::define(&full.endpoint, false).await?;
+    objects::seed_builtin(&full.endpoint).await?;
+    objects::seed_custom(&full.endpoint).await?;
+    let gateway = Gateway::start("gateway-full", &full, &certificates, folder).await?;
+    let full = Side { server: full, gateway };
+    let Some(mut crd) = crd else { return Ok(World { full, crd: None }) };
+    crd.ready().await?;
+    objects::define(&crd.endpoint, true).await?;
+    objects::seed_custom(&crd.endpoint).await?;
+    let gateway = Gateway::start("gateway-crd", &crd, &certificates, folder).await?;
+    Ok(World { full, crd: Some(Side { server: crd, gateway }) })
+}

@@ -1,0 +1,65 @@
+//! Programs that the suite starts: on free ports of 127.0.0.1, logs in a temporary folder, killed when dropped.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::{Context, Result};
+
+/// A running program.
+pub(crate) struct Process {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a program with its output in `folder/name.log`.
+    pub(crate) fn start(
+        name: &'static str,
+        program: &Path,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+        folder: &Path,
+    ) -> Result<Self> {
+        let log = folder.join(format!("{name}.log"));
+        let output = File::options().create(true).append(true).open(&log)?;
+        let child = Command::new(program)
+            .args(arguments.into_iter().map(Into::into))
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("{} cannot be started", program.display()))?;
+        Ok(Self { name, child, log })
+    }
+
+    /// An error, with the end of its log, if it is not running any more.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => {
+                let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+                let lines: Vec<_> = log.lines().collect();
+                anyhow::bail!("{} ended: {status}\n{}", self.name, lines[lines.len().saturating_sub(15)..].join("\n"))
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

@@ -1,0 +1,190 @@
+//! Real API servers: where their binaries are, and how they are started, stopped and started again.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+use tokio::time::{Duration, Instant, sleep};
+
+use crate::{
+    certificates::Certificates,
+    client::Endpoint,
+    processes::{Process, free_port},
+};
+
+/// How long a server may take to be ready.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// Between two looks at something that takes its time.
+pub(crate) const POLL: Duration = Duration::from_millis(25);
+
+/// Folders with the binaries.
+#[derive(Clone, Debug)]
+pub(crate) struct Assets {
+    /// `kube-apiserver`, `etcd`, `kubectl`.
+    pub(crate) full: PathBuf,
+    /// `apiextensions-apiserver`, `etcd`, `kubectl`; not everybody can build it.
+    pub(crate) crd: Option<PathBuf>,
+}
+
+impl Assets {
+    /// From `KUBEBUILDER_ASSETS`, as everywhere in the ecosystem, and `KUBE_FANOUT_CRD_ASSETS`; else from where
+    /// `.ci/upstreams` puts them.
+    pub(crate) fn find() -> Result<Self> {
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let cache = std::env::var_os("XDG_CACHE_HOME").map_or(home.join(".cache"), PathBuf::from);
+        let built = cache.join("kube-fanout/upstreams");
+        let full = std::env::var_os("KUBEBUILDER_ASSETS").map_or(built.join("v1.20"), PathBuf::from);
+        let crd = std::env::var_os("KUBE_FANOUT_CRD_ASSETS").map_or(built.join("v1.36"), PathBuf::from);
+        for name in ["kube-apiserver", "etcd", "kubectl"] {
+            if !full.join(name).is_file() {
+                bail!(
+                    "NO API SERVER TO COMPARE WITH: {} does not exist; run .ci/upstreams, or set KUBEBUILDER_ASSETS",
+                    full.join(name).display()
+                );
+            }
+        }
+        Ok(Self { full, crd: crd.join("apiextensions-apiserver").is_file().then_some(crd) })
+    }
+}
+
+/// An API server and its etcd.
+pub(crate) struct Server {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) kubectl: PathBuf,
+    program: PathBuf,
+    arguments: Vec<String>,
+    folder: PathBuf,
+    api: Option<Process>,
+    etcd_program: PathBuf,
+    etcd_arguments: Vec<String>,
+    etcd: Option<Process>,
+}
+
+impl Server {
+    /// Every built-in type.
+    pub(crate) fn full(assets: &Path, certificates: &Certificates, folder: &Path) -> Result<Self> {
+        let file = |name: &str| certificates.file(name);
+        let flags = [
+            ("token-auth-file", file("tokens.csv")),
+            ("service-account-key-file", file("sa.pub")),
+            ("service-account-signing-key-file", file("sa.key")),
+            ("service-account-issuer", "https://kubernetes.default.svc".to_owned()),
+            ("authorization-mode", "RBAC".to_owned()),
+            ("service-cluster-ip-range", "10.0.0.0/16".to_owned()),
+            ("disable-admission-plugins", "ServiceAccount".to_owned()),
+        ];
+        Self::start("full", assets, "kube-apiserver", &flags, certificates, folder)
+    }
+
+    /// Custom resources on the current library. Asks `full` who its clients are.
+    pub(crate) fn crd(assets: &Path, full: &Self, certificates: &Certificates, folder: &Path) -> Result<Self> {
+        let kubeconfig = full.kubeconfig.display().to_string();
+        let flags = [
+            ("kubeconfig", kubeconfig.clone()),
+            ("authentication-kubeconfig", kubeconfig.clone()),
+            ("authorization-kubeconfig", kubeconfig),
+            ("authentication-skip-lookup", "true".to_owned()),
+            ("enable-priority-and-fairness", "false".to_owned()),
+            // They watch types that a 1.20 server does not have, and it is never ready for as long as they are missing.
+            ("disable-admission-plugins", "ValidatingAdmissionPolicy,MutatingAdmissionPolicy".to_owned()),
+        ];
+        Self::start("crd", assets, "apiextensions-apiserver", &flags, certificates, folder)
+    }
+
+    fn start(
+        name: &'static str,
+        assets: &Path,
+        program: &str,
+        flags: &[(&str, String)],
+        certificates: &Certificates,
+        folder: &Path,
+    ) -> Result<Self> {
+        let (port, storage, peer) = (free_port()?, free_port()?, free_port()?);
+        let folder = folder.join(name);
+        fs::create_dir_all(&folder)?;
+        let url = format!("https://127.0.0.1:{port}");
+        let file = |name: &str| certificates.file(name);
+        let mut arguments = vec![
+            format!("--etcd-servers=http://127.0.0.1:{storage}"),
+            format!("--secure-port={port}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--tls-cert-file={}", file("server.crt")),
+            format!("--tls-private-key-file={}", file("server.key")),
+            format!("--client-ca-file={}", file("ca.crt")),
+            format!("--requestheader-client-ca-file={}", file("ca.crt")),
+            "--requestheader-allowed-names=front-proxy".to_owned(),
+            "--requestheader-username-headers=X-Remote-User".to_owned(),
+            "--requestheader-group-headers=X-Remote-Group".to_owned(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+        ];
+        arguments.extend(flags.iter().map(|(flag, value)| format!("--{flag}={value}")));
+        let etcd_arguments = vec![
+            format!("--data-dir={}", folder.join("etcd").display()),
+            format!("--listen-client-urls=http://127.0.0.1:{storage}"),
+            format!("--advertise-client-urls=http://127.0.0.1:{storage}"),
+            format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+            format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
+            format!("--initial-cluster=default=http://127.0.0.1:{peer}"),
+        ];
+        let mut server = Self {
+            endpoint: Endpoint::direct(&url, Path::new(&file("ca.crt")))?,
+            kubeconfig: certificates.kubeconfig(name, &url)?,
+            kubectl: assets.join("kubectl"),
+            program: assets.join(program),
+            arguments,
+            folder,
+            api: None,
+            etcd_program: assets.join("etcd"),
+            etcd_arguments,
+            etcd: None,
+        };
+        server.start_storage()?;
+        server.start_api()?;
+        Ok(server)
+    }
+
+    pub(crate) fn start_api(&mut self) -> Result<()> {
+        self.api = Some(Process::start("api", &self.program, &self.arguments, &self.folder)?);
+        Ok(())
+    }
+
+    /// Kills the API server as a crash would.
+    pub(crate) fn kill_api(&mut self) {
+        self.api = None;
+    }
+
+    pub(crate) fn start_storage(&mut self) -> Result<()> {
+        self.etcd = Some(Process::start("etcd", &self.etcd_program, &self.etcd_arguments, &self.folder)?);
+        Ok(())
+    }
+
+    pub(crate) fn kill_storage(&mut self) {
+        self.etcd = None;
+    }
+
+    /// Where etcd keeps its data.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.join("etcd")
+    }
+
+    /// Returns when the server says that it is ready.
+    pub(crate) async fn ready(&mut self) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            for process in self.api.iter_mut().chain(&mut self.etcd) {
+                process.check()?;
+            }
+            let ready = self.endpoint.get("/readyz").await;
+            match ready {
+                Ok(answer) if answer.status == 200 => return Ok(()),
+                answer if started.elapsed() > READY_MAX => {
+                    return Err(anyhow::anyhow!("not ready: {answer:?}")).context(self.program.display().to_string());
+                }
+                _ => sleep(POLL).await,
+            }
+        }
+    }
+}
