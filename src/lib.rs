@@ -105,6 +105,8 @@ pub mod store;
 pub mod telemetry;
 pub mod upstream;
 
+mod demo;
 mod run;
 
+pub use demo::{DemoError, DemoOptions, demo};
 pub use run::{RunError, Sockets, run, run_config};

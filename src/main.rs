@@ -1,14 +1,15 @@
 //! The command line. Wires, and does not think.
 
 use std::{
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use clap::{Args, Parser, Subcommand};
 use kube_fanout::config::{Config, LoadError, LoggingConfig, LoggingFormat, Overrides};
-use kube_fanout::{lifecycle, telemetry};
+use kube_fanout::{DemoOptions, lifecycle, telemetry};
+use tracing::level_filters::LevelFilter;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -25,6 +26,8 @@ struct Cli {
 enum Command {
     /// Run the gateway. Without a configuration: the cluster that kubectl finds, on the address of `kubectl proxy`.
     Run(RunArgs),
+    /// Show the gateway at work: before an embedded API server whose objects change.
+    Demo(DemoArgs),
     /// Look for problems in a configuration, and name all of them.
     Check {
         /// The configuration file.
@@ -52,12 +55,29 @@ struct RunArgs {
     admin_listen: Option<String>,
 }
 
+#[derive(Debug, Args)]
+struct DemoArgs {
+    /// Objects in the embedded API server.
+    #[arg(long, default_value_t = 3000)]
+    objects: usize,
+    /// Changes a second.
+    #[arg(long, default_value_t = 20.0)]
+    rate: f64,
+    /// Where clients connect.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Where to serve health and metrics.
+    #[arg(long, value_name = "ADDRESS")]
+    admin_listen: Option<String>,
+}
+
 /// What `check` ends with when there are problems.
 const EXIT_INVALID: u8 = 2;
 
 fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Command::Run(args) => run(args),
+        Command::Demo(args) => show_demo(args),
         Command::Check { config } => check(&config),
     }
 }
@@ -73,6 +93,19 @@ fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     runtime.block_on(async {
         let shutdown = lifecycle::shutdown_signal()?;
         kube_fanout::run_config(&config, shutdown).await?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn show_demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
+    let DemoArgs { objects, rate, listen, admin_listen } = args;
+    let one_line = io::stdout().is_terminal();
+    let options = DemoOptions { objects, rate, listen, admin_listen, one_line };
+    telemetry::init_logging(telemetry::LogFormat::Text, LevelFilter::WARN)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let shutdown = lifecycle::shutdown_signal()?;
+        kube_fanout::demo(&options, &mut io::stdout(), shutdown).await?;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -11,8 +11,6 @@ use crate::apimachinery::GroupResource;
 pub struct SelectableField {
     pub label: Box<str>,
     pub source: FieldSource,
-    /// Unknown to API servers before 1.28, which refuse selectors with it. Those that have watch-list know it.
-    pub is_recent: bool,
 }
 
 /// Where the value of a field label is found.
@@ -47,33 +45,24 @@ impl SelectableField {
         Self {
             label: label.into(),
             source: FieldSource::Path { path: path.split('.').map(Into::into).collect(), absent },
-            is_recent: false,
         }
     }
 }
 
 /// The labels of a built-in resource, or those that every custom resource has.
 pub fn selectable_fields(resource: &GroupResource, namespaced: bool) -> Vec<SelectableField> {
-    let plain = |label: &str, source| SelectableField { label: label.into(), source, is_recent: false };
-    let mut fields = vec![plain("metadata.name", FieldSource::Name)];
+    let mut fields = vec![SelectableField { label: "metadata.name".into(), source: FieldSource::Name }];
     let unsupported = (&*resource.group, &*resource.resource) == ("certificates.k8s.io", "podcertificaterequests");
     if namespaced && !unsupported {
-        fields.push(plain("metadata.namespace", FieldSource::Namespace));
+        fields.push(SelectableField { label: "metadata.namespace".into(), source: FieldSource::Namespace });
     }
     let rows = FIELDS.iter().filter(|row| row.0 == &*resource.group && row.1 == &*resource.resource);
     fields.extend(rows.flat_map(|row| row.2).map(|(label, path, absent)| SelectableField::scalar(label, path, absent)));
     if (&*resource.group, &*resource.resource) == ("", "pods") {
-        fields.push(plain("status.podIPs", FieldSource::NeverSet));
-    }
-    for field in &mut fields {
-        field.is_recent = RECENT.contains(&(&resource.group, &resource.resource, &field.label));
+        fields.push(SelectableField { label: "status.podIPs".into(), source: FieldSource::NeverSet });
     }
     fields
 }
-
-/// Labels that came after 1.20: 1.22 those of services, 1.28 that of pods.
-const RECENT: [(&str, &str, &str); 3] =
-    [("", "pods", "spec.hostNetwork"), ("", "services", "spec.clusterIP"), ("", "services", "spec.type")];
 
 /// Label, path, and what an absent field compares as.
 type Field = (&'static str, &'static str, &'static str);
@@ -172,18 +161,6 @@ mod tests {
         assert_eq!(source("spec.host"), source("spec.nodeName"));
         assert_eq!(source("status.podIPs"), Some(FieldSource::NeverSet));
         assert_eq!(source("spec.hostNetwork"), Some(path("spec.hostNetwork", "false")));
-    }
-
-    #[test]
-    fn labels_that_older_servers_refuse_are_marked() {
-        let recent = |resource: &str| {
-            let resource = GroupResource { group: "".into(), resource: resource.into() };
-            let fields = selectable_fields(&resource, true).into_iter().filter(|field| field.is_recent);
-            fields.map(|field| field.label.into()).collect::<Vec<String>>()
-        };
-        assert_eq!(recent("pods"), ["spec.hostNetwork"]);
-        assert_eq!(recent("services"), ["spec.clusterIP", "spec.type"]);
-        assert!(recent("secrets").is_empty());
     }
 
     #[test]

@@ -105,8 +105,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         not_older_than: Option<ResourceVersion>,
     ) -> Result<(ResourceVersion, bool), Failure> {
         let head = Head::read(self.upstream.head().await?, &self.kind)?;
-        let is_known = |field: &&SelectableField| mode == FillMode::WatchList || !field.is_recent;
-        let fields = self.fields.iter().filter(is_known).cloned().collect();
+        let fields = fill::known_fields(&self.upstream, &self.fields).await?;
         let schema = Arc::new(Schema::new(head.shape, fields));
         let state: State<L::Stream> = match mode {
             FillMode::WatchList => fill::watch_list(&self.upstream, &schema, not_older_than).await?,

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{Failure, Lines, ListPage, ListRequest, ListWatch, UpstreamEvent, WatchFrom, WatchRequest, driver};
 use crate::{
-    apimachinery::ResourceVersion,
+    apimachinery::{FieldSource, ResourceVersion, SelectableField},
     encode::BookmarkTemplate,
     store::{Object, Reader, Schema, Shape},
 };
@@ -84,6 +84,26 @@ impl Head {
             if page.body.starts_with(b"{\"kind\":") { Shape::typed(kind, &body.api_version) } else { Shape::Custom };
         Ok(Self { list_kind: body.kind, shape, warnings: page.warnings })
     }
+}
+
+/// Those of `fields` that upstream knows: the table is that of the newest server, and what an older one refuses
+/// must be forwarded for it to say so.
+pub(super) async fn known_fields(
+    upstream: &impl ListWatch,
+    fields: &[SelectableField],
+) -> Result<Vec<SelectableField>, Failure> {
+    let everywhere = |field: &SelectableField| matches!(field.source, FieldSource::Name | FieldSource::Namespace);
+    let labels: Vec<&str> = fields.iter().filter(|field| !everywhere(field)).map(|field| &*field.label).collect();
+    if labels.is_empty() || upstream.knows_fields(&labels).await? {
+        return Ok(fields.to_vec());
+    }
+    let mut known = Vec::new();
+    for field in fields {
+        if everywhere(field) || upstream.knows_fields(&[&field.label]).await? {
+            known.push(field.clone());
+        }
+    }
+    Ok(known)
 }
 
 /// Reads a watch-list up to its end bookmark.

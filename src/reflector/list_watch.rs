@@ -57,6 +57,9 @@ pub trait ListWatch: Send + Sync + 'static {
     /// The head version now: a list of at most one object, most recent, as upstream answered it.
     fn head(&self) -> impl Future<Output = Result<ListPage, Failure>> + Send;
 
+    /// Whether upstream takes a field selector that names all of these labels: older servers know fewer.
+    fn knows_fields(&self, labels: &[&str]) -> impl Future<Output = Result<bool, Failure>> + Send;
+
     /// False when the resource is no longer what it was (its definition was changed or replaced).
     fn is_same_resource(&self) -> impl Future<Output = Result<bool, Failure>> + Send;
 }

@@ -56,7 +56,11 @@ pub async fn list(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, F
 /// The part of the collection that path and name selector leave.
 pub(super) fn scope(read: &Read<'_>, name: Option<&str>) -> Result<Scope, ForwardReason> {
     let namespace = read.request.namespace.as_deref();
-    let name = read.request.name.as_deref().or(name);
+    let name = match (read.request.name.as_deref(), name) {
+        // Upstream refuses a selector that names another object than the path does.
+        (Some(path), Some(selector)) if path != selector => return Err(ForwardReason::InvalidOptions),
+        (path, selector) => path.or(selector),
+    };
     match (read.instance.namespaced, namespace, name) {
         (true, Some(namespace), Some(name)) => Ok(Scope::Object(ObjectKey::new(Some(namespace), name))),
         (true, Some(namespace), None) => Ok(Scope::Namespace(namespace.into())),

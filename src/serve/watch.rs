@@ -34,8 +34,8 @@ pub async fn watch(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, 
         return Err(ForwardReason::NoWatchList);
     }
     let named = options.fields.exact("metadata.name");
-    // A deprecated path with a name takes no other selector than one for that name.
-    if read.request.name.is_some() && !options.fields.is_empty() && named != read.request.name.as_deref() {
+    // Upstream refuses a selector beside a name in the path that does not say that name as well.
+    if read.request.name.is_some() && !options.fields.is_empty() && named.is_none() {
         return Err(ForwardReason::InvalidOptions);
     }
     let scope = list::scope(read, named)?;

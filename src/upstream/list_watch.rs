@@ -102,6 +102,15 @@ impl ListWatch for ResourceListWatch {
         self.page("limit=1").await
     }
 
+    async fn knows_fields(&self, labels: &[&str]) -> Result<bool, Failure> {
+        let selector: Vec<_> = labels.iter().map(|label| format!("{label}%3D")).collect();
+        match self.page(&format!("limit=1&fieldSelector={}", selector.join(","))).await {
+            Ok(_) => Ok(true),
+            Err(Failure::Refused) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
     async fn is_same_resource(&self) -> Result<bool, Failure> {
         let Some(known) = &self.definition else { return Ok(true) };
         let now = self.upstream.crd(&self.resource.group_resource()).await.map_err(|_| Failure::Unavailable)?;

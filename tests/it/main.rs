@@ -5,7 +5,11 @@
 // What every test stands on.
 mod harness;
 
+// What can go wrong upstream.
+mod faults;
 // Answers that a real API server was recorded to give.
 mod golden;
+// Gets and lists.
+mod reads;
 // The source itself.
 mod tidy;

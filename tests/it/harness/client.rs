@@ -59,17 +59,28 @@ impl Client {
 
     pub(crate) async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Bytes) -> Answer {
         let (user_agent, response) = self.send(method, path, headers, body).await;
+        self.answer(&user_agent, response).await
+    }
+
+    async fn answer(&self, user_agent: &str, response: Response<Incoming>) -> Answer {
         let (head, body) = response.into_parts();
         let body = within("the whole answer", body.collect()).await.unwrap().to_bytes();
-        let route = self.log.route(&user_agent).await;
+        let route = self.log.route(user_agent).await;
         Answer { status: head.status, headers: head.headers, body, route }
     }
 
-    /// Opens a watch, or whatever the path names, and reads nothing of it yet.
+    /// Opens a watch and reads nothing of it yet.
     pub(crate) async fn watch(&self, path: &str) -> Watch {
+        self.open(path).await.unwrap_or_else(|refusal| panic!("{path}: {refusal:?}"))
+    }
+
+    /// Opens a watch, or gets the answer that is none.
+    pub(crate) async fn open(&self, path: &str) -> Result<Watch, Answer> {
         let (user_agent, response) = self.send("GET", path, &[], Bytes::new()).await;
-        assert_eq!(response.status(), StatusCode::OK, "{path}");
-        Watch { body: response.into_body(), unread: BytesMut::new(), log: self.log.clone(), user_agent }
+        if response.status() != StatusCode::OK {
+            return Err(self.answer(&user_agent, response).await);
+        }
+        Ok(Watch { body: response.into_body(), unread: BytesMut::new(), log: self.log.clone(), user_agent })
     }
 
     async fn send(

@@ -11,10 +11,13 @@ use kube_fanout::{
 use tokio::{sync::oneshot, task::JoinSet};
 use tracing::subscriber::DefaultGuard;
 
-use super::{Client, Route, access::AccessLog, until, within};
+use super::{Answer, Client, Route, access::AccessLog, skip, until, within};
 
 /// How long a drain may take before it is cut short.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// Longer than the gateway remembers that a resource could not be cached, or that it is unknown.
+const LOOK_ANEW: Duration = Duration::from_secs(11);
 
 /// A running gateway; ends with its test.
 #[derive(Debug)]
@@ -53,6 +56,32 @@ impl Gateway {
         let path = format!("{collection}?resourceVersion=0&limit=1");
         let look = async || (self.client.get(&path).await.route == Route::Served).then_some(());
         until("the cache is filled", look).await;
+    }
+
+    /// The same for one that may have to be looked at anew: time is skipped between the looks.
+    pub(crate) async fn warm_skipping(&self, collection: &str) {
+        let path = format!("{collection}?resourceVersion=0&limit=1");
+        let look = async || {
+            skip(LOOK_ANEW).await;
+            (self.client.get(&path).await.route == Route::Served).then_some(())
+        };
+        until("the cache is filled", look).await;
+    }
+
+    /// Waits until memory has reached a version of a collection.
+    pub(crate) async fn reach(&self, collection: &str, version: u64) {
+        let path = format!("{collection}?resourceVersion={version}&limit=1&resourceVersionMatch=NotOlderThan");
+        let look = async || (self.client.get(&path).await.route == Route::Served).then_some(());
+        until("the version in memory", look).await;
+    }
+
+    /// Asks until upstream answers, for this reason.
+    pub(crate) async fn until_forwarded(&self, path: &str, reason: &str) -> Answer {
+        let look = async || {
+            let answer = self.client.get(path).await;
+            (answer.route == Route::Forwarded(reason.to_owned())).then_some(answer)
+        };
+        until(reason, look).await
     }
 
     /// Begins the drain and goes on at once.

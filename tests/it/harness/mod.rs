@@ -4,10 +4,16 @@
 pub(crate) mod access;
 pub(crate) mod client;
 pub(crate) mod gateway;
+pub(crate) mod informer;
 pub(crate) mod replay;
+pub(crate) mod selection;
 pub(crate) mod wait;
+pub(crate) mod world;
 
 pub(crate) use access::Route;
 pub(crate) use client::{Answer, Client, Watch};
 pub(crate) use gateway::Gateway;
-pub(crate) use wait::{until, within};
+pub(crate) use informer::{Informer, Told};
+pub(crate) use selection::Selection;
+pub(crate) use wait::{skip, until, within};
+pub(crate) use world::World;

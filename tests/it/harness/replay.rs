@@ -108,7 +108,9 @@ impl Shared {
                 answer(StatusCode::OK, self.watch_list(collection))
             }
             Some(_) if query.contains("watch=1") => answer(StatusCode::OK, silence()),
-            Some(collection) if query == "limit=1" => answer(StatusCode::OK, full(&collection.head)),
+            Some(collection) if query == "limit=1" || query.starts_with("limit=1&fieldSelector=") => {
+                answer(StatusCode::OK, full(&collection.head))
+            }
             _ => answer(StatusCode::NOT_FOUND, full(NOT_RECORDED)),
         }
     }

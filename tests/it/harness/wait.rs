@@ -1,32 +1,46 @@
-//! Waiting for something by its name: a test that waits in vain says for what.
+//! Waiting for something by its name: a test that waits in vain says for what. And time that passes at once.
 
 use std::time::Duration;
 
-use tokio::time::{interval, timeout};
+use tokio::time::{advance, pause, resume, sleep};
 
-/// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Parts of a wait, and how many of them are longer than anything takes on a busy machine. Time that is skipped is one
+/// part, however long it is.
+const PART: Duration = Duration::from_millis(100);
+const PARTS: u32 = 300;
 /// How often a condition that nothing announces is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The result of a future that has to come.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match timeout(PATIENCE, future).await {
-        Ok(value) => value,
-        Err(_) => panic!("waited in vain: {what}"),
+    tokio::select! {
+        value = future => value,
+        () = patience() => panic!("waited in vain: {what}"),
     }
 }
 
 /// Looks until there is something: for conditions inside the gateway, which announces them to nobody.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let looked = async {
-        let mut looks = interval(LOOK_EVERY);
         loop {
-            looks.tick().await;
             if let Some(found) = look().await {
                 return found;
             }
+            sleep(LOOK_EVERY).await;
         }
     };
     within(what, looked).await
+}
+
+/// Lets time pass at once, for the gateway, its upstream and its clients alike.
+pub(crate) async fn skip(time: Duration) {
+    pause();
+    advance(time).await;
+    resume();
+}
+
+async fn patience() {
+    for _ in 0..PARTS {
+        sleep(PART).await;
+    }
 }

@@ -42,6 +42,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Wiring.
     ("run",          &["admin", "cacher", "config", "forward", "gateway", "lifecycle", "listener", "serve", "store",
                        "telemetry", "upstream"]),
+    ("demo",         &["config", "listener", "run", "sim", "telemetry"]),
 ];
 
 /// What only some may name, wherever it comes from.
@@ -50,7 +51,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     // Nobody but upstream dials.
     ("hyper_util::client", &["upstream"]),
     ("TcpStream::connect", &["upstream"]),
-    ("kube_client::",      &["upstream", "config", "run"]),
+    ("kube_client::",      &["upstream", "config", "run", "demo"]),
     // Metrics are declared in one place.
     ("::metrics::",        &["telemetry"]),
     ("metrics::counter",   &["telemetry"]),

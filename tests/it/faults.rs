@@ -1,0 +1,218 @@
+//! What can happen to upstream, and what its clients see of it through the gateway: no event lost, doubled or reordered.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use kube_fanout::sim::{Features, Refusal, Sim};
+
+use crate::harness::{Informer, Route, Selection, Told, World, skip, until};
+
+/// Longer than the reflector's first pause after a failure.
+const BACKOFF: Duration = Duration::from_secs(2);
+
+/// A world with some pods, and informers of several kinds that are equal to it.
+async fn settled(world: &World) -> Vec<Informer> {
+    for (namespace, name, app) in [("default", "a", "x"), ("default", "b", "y"), ("kube-system", "c", "x")] {
+        world.create_pod(namespace, name, app);
+    }
+    world.gateway.warm("/api/v1/pods").await;
+    let pods = Selection::pods;
+    let selections = [
+        pods(),
+        pods().in_namespace("default"),
+        pods().of_app("x"),
+        pods().on_node("node-y"),
+        pods().in_namespace("default").named("a"),
+    ];
+    let mut informers: Vec<_> = selections.map(|selection| world.informer(selection)).into();
+    catch_up(world, &mut informers).await;
+    informers
+}
+
+async fn catch_up(world: &World, informers: &mut [Informer]) {
+    join_all(informers.iter_mut().map(|informer| informer.catch_up(&world.sim))).await;
+}
+
+/// Changes of every kind to what [`settled`] made; can be repeated.
+fn change(world: &World) {
+    world.label_pod("default/a", "y");
+    world.delete_pod("default/b");
+    world.create_pod("kube-system", "b", "x");
+    world.label_pod("default/a", "x");
+    world.create_pod("default", "b", "y");
+    world.label_pod("kube-system/c", "z");
+    world.label_pod("kube-system/c", "x");
+    world.delete_pod("kube-system/b");
+}
+
+/// Breaks something, changes what nobody sees, and holds all informers to the result, then to later changes.
+async fn survive(world: &mut World, fault: impl AsyncFnOnce(&mut World)) -> Vec<Informer> {
+    let mut informers = settled(world).await;
+    fault(world).await;
+    skip(BACKOFF).await;
+    catch_up(world, &mut informers).await;
+    change(world);
+    catch_up(world, &mut informers).await;
+    informers
+}
+
+#[tokio::test]
+async fn broken_watches_are_resumed_and_no_client_sees_it() {
+    let mut world = World::start().await;
+    let informers = survive(&mut world, async |world| {
+        world.sim.hold_watches(Some("pods"));
+        change(world);
+        world.sim.cut_watches(Some("pods"));
+    })
+    .await;
+    for informer in &informers {
+        assert_eq!((informer.told.states, informer.told.clean_ends, informer.told.broken), (1, 0, 0));
+    }
+    assert_eq!(world.sim.counts().open_watches("pods"), 1);
+}
+
+#[tokio::test]
+async fn clean_ends_upstream_are_resumed_and_no_client_sees_it() {
+    let mut world = World::start().await;
+    let informers = survive(&mut world, async |world| {
+        world.sim.hold_watches(Some("pods"));
+        change(world);
+        world.sim.end_watches(Some("pods"));
+    })
+    .await;
+    assert!(informers.iter().all(|informer| informer.told.clean_ends == 0));
+}
+
+#[tokio::test]
+async fn an_expired_version_ends_watches_cleanly_and_they_list_again() {
+    let mut world = World::start().await;
+    let informers = survive(&mut world, async |world| {
+        world.sim.hold_watches(Some("pods"));
+        change(world);
+        world.sim.forget_history();
+        world.sim.cut_watches(Some("pods"));
+    })
+    .await;
+    for informer in &informers {
+        // The first end, the answer that its version has expired, and the new list.
+        let Told { states, clean_ends, broken, expired, .. } = informer.told;
+        assert_eq!((states, clean_ends, broken, expired), (2, 2, 0, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_restart_of_upstream_loses_nothing() {
+    let mut world = World::start().await;
+    survive(&mut world, async |world| {
+        world.server.kill().await;
+        change(world);
+        world.server.start_again().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_away_for_long_is_found_again() {
+    let mut world = World::start().await;
+    let mut informers = settled(&world).await;
+    world.server.stop().await;
+    change(&world);
+    for _ in 0..5 {
+        skip(Duration::from_secs(10)).await;
+    }
+    // Memory goes on answering what does not have to be fresh.
+    assert_eq!(world.client().get("/api/v1/pods?resourceVersion=0").await.route, Route::Served);
+    world.server.start_again().await.unwrap();
+    skip(Duration::from_secs(60)).await;
+    catch_up(&world, &mut informers).await;
+}
+
+#[tokio::test]
+async fn refused_lists_and_watches_are_repeated() {
+    let mut world = World::start().await;
+    survive(&mut world, async |world| {
+        for (verb, status) in [("list", 503), ("watch", 500), ("watch", 429)] {
+            let refusal = Refusal { verb: Some(verb), resource: Some("pods".to_owned()), times: Some(1), status };
+            world.sim.refuse(refusal);
+        }
+        change(world);
+        world.sim.cut_watches(Some("pods"));
+        until("the watch after all refusals", async || {
+            skip(BACKOFF * 4).await;
+            (world.sim.counts().open_watches("pods") == 1).then_some(())
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn versions_that_jump_back_end_watches_and_start_over() {
+    let world = World::start().await;
+    let mut informers = settled(&world).await;
+    let before = world.sim.revision();
+    change(&world);
+    catch_up(&world, &mut informers).await;
+    world.sim.rewind(before).unwrap();
+    world.create_pod("default", "new", "x");
+    join_all(informers.iter_mut().map(Informer::until_end)).await;
+    skip(BACKOFF).await;
+
+    world.gateway.warm("/api/v1/pods").await;
+    // Those from before wait for versions that are long gone, as they would with upstream itself.
+    let mut fresh: Vec<_> = informers.iter().map(|informer| world.informer(informer.selection.clone())).collect();
+    catch_up(&world, &mut fresh).await;
+    world.assert_same("/api/v1/pods?resourceVersion=0", &Route::Served).await;
+}
+
+#[tokio::test]
+async fn a_history_that_is_too_short_upstream_does_not_matter() {
+    let mut world = World::start_with(Sim::with_history(3), |_| {}).await;
+    survive(&mut world, async |world| {
+        change(world);
+        world.sim.cut_watches(Some("pods"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_upstream_without_watch_list_is_followed_by_list_and_watch() {
+    let mut world = World::start_lacking(Features::old()).await;
+    let informers = survive(&mut world, async |world| {
+        change(world);
+        world.sim.cut_watches(Some("pods"));
+    })
+    .await;
+    assert_eq!(world.sim.counts().open_watches("pods"), 1);
+    assert_eq!(informers[0].told.states, 1);
+    let watch_list = Selection::pods().path("watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+    let refused = world.client().get(&watch_list).await;
+    assert_eq!((refused.status.as_u16(), refused.route), (422, Route::Forwarded("no_watch_list".to_owned())));
+}
+
+#[tokio::test]
+async fn an_upstream_without_roots_of_discovery_is_asked_by_group() {
+    for features in [
+        Features { aggregated_discovery: false, ..Features::default() },
+        Features { root_discovery: false, ..Features::default() },
+    ] {
+        let mut world = World::start_lacking(features).await;
+        survive(&mut world, async |world| change(world)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_falls_silent_is_given_up_after_a_while() {
+    let world = World::start().await;
+    let mut informers = settled(&world).await;
+    world.sim.hold_watches(Some("pods"));
+    change(&world);
+    // The watch's own end, which is held as well, and a minute of grace.
+    let opened = world.sim.counts().requests("watch", "pods");
+    until("a new watch", async || {
+        skip(Duration::from_secs(60)).await;
+        (world.sim.counts().requests("watch", "pods") > opened).then_some(())
+    })
+    .await;
+    catch_up(&world, &mut informers).await;
+}

@@ -1,0 +1,193 @@
+//! A client that follows a collection as client-go's reflector does: watch-list first, list and watch if the server does
+//! not know it, resumption at the last version, a new list when that has expired.
+//!
+//! It holds what it is told against the rules of a watch, and panics when one is broken: versions only rise, nothing is
+//! added twice, nothing unknown is modified or deleted, initial objects come in the order of their keys.
+
+use std::time::Duration;
+
+use kube_fanout::sim::Sim;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::{
+    Client, Watch,
+    selection::{Objects, Selection, entry},
+    within,
+};
+
+/// A request that failed is repeated after this.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// A follower of one selection.
+#[derive(Debug)]
+pub(crate) struct Informer {
+    client: Client,
+    pub(crate) selection: Selection,
+    pub(crate) objects: Objects,
+    /// The newest version that is known to be complete; `None` before the first list and when it has expired.
+    version: Option<u64>,
+    /// The highest version ever seen: time may not run backwards.
+    highest: u64,
+    knows_watch_list: bool,
+    watch: Option<Watch>,
+    /// Objects of a watch-list that has not come to its end.
+    initial: Option<Vec<(String, Value)>>,
+    pub(crate) told: Told,
+}
+
+/// What happened to an informer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Whole states, by list or watch-list.
+    pub(crate) states: u32,
+    pub(crate) events: u32,
+    pub(crate) clean_ends: u32,
+    pub(crate) broken: u32,
+    pub(crate) expired: u32,
+}
+
+impl Informer {
+    pub(crate) fn new(client: Client, selection: Selection) -> Self {
+        Self {
+            client,
+            selection,
+            objects: Objects::new(),
+            version: None,
+            highest: 0,
+            knows_watch_list: true,
+            watch: None,
+            initial: None,
+            told: Told::default(),
+        }
+    }
+
+    /// Follows until it has exactly what upstream has.
+    pub(crate) async fn catch_up(&mut self, sim: &Sim) {
+        let what = format!("equality with upstream of {:?}", self.selection);
+        let caught_up = async {
+            while self.initial.is_some() || self.version.is_none() || self.objects != self.selection.expected(sim) {
+                self.step().await;
+            }
+        };
+        within(&what, caught_up).await;
+    }
+
+    /// Follows until its watch ends, which then is not opened again by this.
+    pub(crate) async fn until_end(&mut self) {
+        let ended = async {
+            while self.watch.is_some() {
+                self.step().await;
+            }
+        };
+        within("the end of the watch", ended).await;
+    }
+
+    /// Opens what is to be opened, or takes the next event.
+    pub(crate) async fn step(&mut self) {
+        let Some(watch) = &mut self.watch else { return self.open().await };
+        match watch.line().await {
+            Ok(Some(line)) => self.take(serde_json::from_str(&line).unwrap()),
+            Ok(None) => {
+                self.told.clean_ends += 1;
+                self.watch = None;
+            }
+            Err(_) => {
+                self.told.broken += 1;
+                self.watch = None;
+            }
+        }
+    }
+
+    async fn open(&mut self) {
+        self.initial = None;
+        let parameters = match self.version {
+            Some(version) => format!("watch=1&allowWatchBookmarks=true&resourceVersion={version}"),
+            None if self.knows_watch_list => {
+                "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned()
+            }
+            None => return self.list().await,
+        };
+        match self.client.open(&self.selection.path(&parameters)).await {
+            Ok(watch) => {
+                self.initial = self.version.is_none().then(Vec::new);
+                self.watch = Some(watch);
+            }
+            Err(refusal) if self.version.is_none() && refusal.status.is_client_error() => {
+                self.knows_watch_list = refusal.status != 422;
+            }
+            Err(_) => sleep(AGAIN_AFTER).await,
+        }
+    }
+
+    async fn list(&mut self) {
+        let answer = self.client.get(&self.selection.path("resourceVersion=0")).await;
+        if answer.status != 200 {
+            return sleep(AGAIN_AFTER).await;
+        }
+        let list: Value = serde_json::from_slice(&answer.body).unwrap();
+        let items = list["items"].as_array().unwrap().iter().cloned().map(entry).collect();
+        self.replace(items, version_of(&list));
+    }
+
+    fn take(&mut self, mut event: Value) {
+        let (kind, object) = (event["type"].take(), event["object"].take());
+        match kind.as_str().unwrap() {
+            "ERROR" => self.error(&object),
+            "BOOKMARK" => self.bookmark(&object),
+            kind => self.change(kind, object),
+        }
+    }
+
+    fn error(&mut self, status: &Value) {
+        if status["code"] == 410 {
+            self.told.expired += 1;
+            self.version = None;
+        }
+    }
+
+    fn bookmark(&mut self, object: &Value) {
+        let version = version_of(object);
+        let is_end = object["metadata"]["annotations"][INITIAL_EVENTS_END] == "true";
+        assert_eq!(is_end, self.initial.is_some(), "the end bookmark comes once, behind the initial events");
+        if let Some(initial) = self.initial.take() {
+            return self.replace(initial, version);
+        }
+        assert!(Some(version) >= self.version, "a bookmark of {version} after {:?}", self.version);
+        self.version = Some(version);
+        self.highest = version;
+    }
+
+    fn replace(&mut self, objects: Vec<(String, Value)>, version: u64) {
+        assert!(objects.is_sorted_by(|left, right| left.0 < right.0), "initial objects out of order");
+        for (key, object) in &objects {
+            assert!(version_of(object) <= version, "{key} is newer than the state of {version}");
+        }
+        assert!(version >= self.highest, "a state of {version} after {}", self.highest);
+        self.objects = objects.into_iter().collect();
+        self.version = Some(version);
+        self.highest = version;
+        self.told.states += 1;
+    }
+
+    fn change(&mut self, kind: &str, object: Value) {
+        let version = version_of(&object);
+        let (key, object) = entry(object);
+        if let Some(initial) = &mut self.initial {
+            assert_eq!(kind, "ADDED", "{key} among the initial events");
+            return initial.push((key, object));
+        }
+        assert!(Some(version) > self.version, "{kind} {key} of {version} after {:?}", self.version);
+        self.version = Some(version);
+        self.highest = version;
+        self.told.events += 1;
+        let before =
+            if kind == "DELETED" { self.objects.remove(&key) } else { self.objects.insert(key.clone(), object) };
+        assert_eq!(before.is_none(), kind == "ADDED", "{kind} {key} of {version}, before it {before:?}");
+    }
+}
+
+fn version_of(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}

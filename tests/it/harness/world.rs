@@ -1,0 +1,89 @@
+//! An embedded API server, and a gateway before it.
+
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use kube_fanout::{
+    apimachinery::GroupResource,
+    config::Config,
+    sim::{Features, Sim, SimServer},
+};
+use serde_json::{Value, json};
+
+use super::{Answer, Client, Gateway, Informer, Route, Selection};
+
+/// Both, and what tests do to them.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) sim: Sim,
+    pub(crate) server: SimServer,
+    pub(crate) gateway: Gateway,
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(Sim::new(), |_| {}).await
+    }
+
+    pub(crate) async fn start_lacking(features: Features) -> Self {
+        let sim = Sim::new();
+        sim.set_features(features);
+        Self::start_with(sim, |_| {}).await
+    }
+
+    pub(crate) async fn start_with(sim: Sim, change: impl FnOnce(&mut Config)) -> Self {
+        let server = sim.start().await.unwrap();
+        let gateway = Gateway::start_with(&server.url(), change).await;
+        Self { sim, server, gateway }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.gateway.client
+    }
+
+    pub(crate) fn informer(&self, selection: Selection) -> Informer {
+        Informer::new(self.client().clone(), selection)
+    }
+
+    /// What upstream itself answers: status and body.
+    pub(crate) async fn directly(&self, path: &str) -> (u16, String) {
+        let response = self.sim.handle(Request::get(path).body(Full::default()).unwrap()).await;
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// The gateway's answer, which has to be upstream's own.
+    pub(crate) async fn assert_same(&self, path: &str, route: &Route) -> Answer {
+        let answer = self.client().get(path).await;
+        let (status, body) = self.directly(path).await;
+        assert_eq!((answer.status.as_u16(), answer.text()), (status, body.as_str()), "{path}");
+        assert_eq!(answer.route, *route, "{path}");
+        answer
+    }
+
+    pub(crate) fn create_pod(&self, namespace: &str, name: &str, app: &str) {
+        self.sim.create(pod(namespace, name, app)).unwrap();
+    }
+
+    /// Changes a pod's label.
+    pub(crate) fn label_pod(&self, key: &str, app: &str) {
+        self.sim.modify(&pods(), key, |pod| pod["metadata"]["labels"]["app"] = app.into()).unwrap();
+    }
+
+    pub(crate) fn delete_pod(&self, key: &str) {
+        self.sim.delete(&pods(), key).unwrap();
+    }
+}
+
+pub(crate) fn pods() -> GroupResource {
+    GroupResource { group: "".into(), resource: "pods".into() }
+}
+
+pub(crate) fn pod(namespace: &str, name: &str, app: &str) -> Value {
+    json!({
+        "kind": "Pod", "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
+        "spec": {"nodeName": format!("node-{app}"), "containers": [{"name": "main", "image": "image"}]},
+        "status": {"phase": "Running"},
+    })
+}
