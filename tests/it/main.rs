@@ -7,9 +7,15 @@ mod harness;
 
 // What can go wrong upstream.
 mod faults;
+// Watches of the most recent state.
+mod freshness;
 // Answers that a real API server was recorded to give.
 mod golden;
+// Caches that come and go, drains.
+mod life;
 // Gets and lists.
 mod reads;
 // The source itself.
 mod tidy;
+// Watches from memory.
+mod watches;

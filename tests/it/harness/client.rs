@@ -1,6 +1,9 @@
 //! Clients of a gateway: plain requests, and watches read line by line.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Request, Response, StatusCode, header};
@@ -10,6 +13,7 @@ use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use tokio::net::TcpStream;
 
 use super::{Route, access::AccessLog, within};
 
@@ -51,6 +55,21 @@ pub(crate) struct Broken;
 impl Client {
     pub(crate) fn new(url: String, log: AccessLog) -> Self {
         Self { url, http: legacy::Client::builder(TokioExecutor::new()).build_http(), log }
+    }
+
+    /// The same gateway, asked over HTTP/2: all requests share one connection.
+    pub(crate) fn over_http2(&self) -> Self {
+        let http = legacy::Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+        Self { http, ..self.clone() }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.url.trim_start_matches("http://").parse().unwrap()
+    }
+
+    /// Whether the gateway takes no connections any more.
+    pub(crate) async fn is_refused(&self) -> bool {
+        TcpStream::connect(self.address()).await.is_err()
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

@@ -39,6 +39,20 @@ pub(crate) async fn skip(time: Duration) {
     resume();
 }
 
+/// Lets time pass in steps, real time between them, until the future has its result.
+pub(crate) async fn passing<T>(step: Duration, future: impl Future<Output = T>) -> T {
+    let steps = async {
+        loop {
+            sleep(LOOK_EVERY * 4).await;
+            skip(step).await;
+        }
+    };
+    tokio::select! {
+        value = future => value,
+        () = steps => unreachable!("steps do not end"),
+    }
+}
+
 async fn patience() {
     for _ in 0..PARTS {
         sleep(PART).await;

@@ -1,0 +1,82 @@
+//! Watches of the most recent state: memory answers once it is proven to hold everything that upstream has acknowledged.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use kube_fanout::sim::Features;
+
+use crate::harness::{Answer, Route, World, passing};
+
+/// A watch-list as client-go begins one; over after its state.
+const WATCH_LIST: &str = "/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
+                          &resourceVersionMatch=NotOlderThan&timeoutSeconds=1";
+
+async fn with_a_pod(features: Features) -> World {
+    let world = World::start_lacking(features).await;
+    world.create_pod("default", "a", "x");
+    world.gateway.warm("/api/v1/pods").await;
+    world
+}
+
+/// The answer to a watch, with as much time as it takes.
+async fn watched(world: &World) -> Answer {
+    passing(Duration::from_millis(500), world.client().get(WATCH_LIST)).await
+}
+
+fn unproven() -> Route {
+    Route::Forwarded("unproven".to_owned())
+}
+
+#[tokio::test]
+async fn memory_that_upstream_confirms_answers() {
+    let world = with_a_pod(Features::default()).await;
+    world.create_pod("default", "b", "x");
+    // Other resources count versions on as well: the watch of this one hears of it only by a bookmark.
+    world.sim.skip_revisions(10);
+    let answer = watched(&world).await;
+    assert_eq!(answer.route, Route::Served);
+    assert!(answer.text().contains(r#""name":"b""#), "{}", answer.text());
+    let end =
+        format!(r#""resourceVersion":"{}","annotations":{{"k8s.io/initial-events-end":"true"}}"#, world.sim.revision());
+    assert!(answer.text().contains(&end), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn memory_that_lags_is_not_asked() {
+    let world = with_a_pod(Features::default()).await;
+    world.sim.hold_watches(Some("pods"));
+    world.create_pod("default", "b", "x");
+    let answer = watched(&world).await;
+    assert_eq!(answer.route, unproven());
+    assert!(answer.text().contains(r#""name":"b""#), "{}", answer.text());
+    world.sim.release_watches(Some("pods"));
+    assert_eq!(watched(&world).await.route, Route::Served);
+}
+
+#[tokio::test]
+async fn bookmarks_that_prove_nothing_are_not_enough() {
+    for features in
+        [Features { progress: false, ..Features::default() }, Features { bookmarks: false, ..Features::default() }]
+    {
+        let world = with_a_pod(features).await;
+        world.sim.skip_revisions(10);
+        assert_eq!(watched(&world).await.route, unproven(), "{features:?}");
+        // Nothing to prove when memory has seen the newest version of all.
+        world.create_pod("default", "b", "x");
+        world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+        assert_eq!(watched(&world).await.route, Route::Served, "{features:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_proof_serves_all_that_wait_for_it() {
+    let world = with_a_pod(Features::default()).await;
+    world.sim.skip_revisions(10);
+    let before = world.sim.counts();
+    let watches = join_all((0..50).map(|_| world.client().get(WATCH_LIST)));
+    let answers = passing(Duration::from_millis(500), watches).await;
+    assert!(answers.iter().all(|answer| answer.route == Route::Served));
+    let after = world.sim.counts();
+    let asked = |verb| after.requests(verb, "pods") - before.requests(verb, "pods");
+    assert!(asked("list") <= 3 && asked("watch") <= 2, "{} lists, {} watches", asked("list"), asked("watch"));
+}

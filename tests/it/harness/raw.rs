@@ -1,0 +1,35 @@
+//! A client that reads when it is told to, and not before.
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream},
+};
+
+use super::{Client, client::USER_AGENT};
+
+/// Small, so that what is not read stays with the sender soon.
+const RECEIVE_BUFFER: u32 = 4_096;
+
+/// One request on a connection of its own.
+#[derive(Debug)]
+pub(crate) struct Connection(TcpStream);
+
+impl Connection {
+    /// Sends the request and reads nothing.
+    pub(crate) async fn open(client: &Client, path: &str) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(RECEIVE_BUFFER).unwrap();
+        let mut stream = socket.connect(client.address()).await.unwrap();
+        let head =
+            format!("GET {path} HTTP/1.1\r\nhost: gateway\r\nuser-agent: {USER_AGENT}raw\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        Self(stream)
+    }
+
+    /// Everything that was and will be sent.
+    pub(crate) async fn rest(&mut self) -> String {
+        let mut text = String::new();
+        self.0.read_to_string(&mut text).await.unwrap();
+        text
+    }
+}

@@ -1,0 +1,99 @@
+//! A gateway's life: caches that come and go, an upstream that is not there, the drain.
+
+use std::time::Duration;
+
+use kube_fanout::{lifecycle::Drained, sim::Sim};
+
+use crate::harness::{Gateway, Route, World, passing, skip, until, within, world::pods};
+
+const PODS: &str = "/api/v1/pods";
+
+#[tokio::test]
+async fn a_drain_ends_open_watches_properly() {
+    let world = World::start().await;
+    world.create_pod("default", "a", "x");
+    world.gateway.warm(PODS).await;
+    let client = world.client().clone();
+    let served = client.watch("/api/v1/pods?watch=1&resourceVersion=0").await;
+    let shared = client.over_http2().watch("/api/v1/pods?watch=1&resourceVersion=0").await;
+    let mut stopping = world.gateway.stop();
+    let (served, shared, drained) =
+        within("the drain", async { tokio::join!(served.rest(), shared.rest(), stopping.drained()) }).await;
+    for (events, route) in [served, shared] {
+        assert_eq!((events.lines().count(), route), (1, Route::Served));
+    }
+    assert_eq!(drained, Drained::All);
+    assert!(client.is_refused().await);
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_not_there_is_a_status_with_a_hint() {
+    let world = World::start().await;
+    world.server.stop().await;
+    let answer = world.client().get("/api/v1/namespaces/default/pods/a").await;
+    assert_eq!((answer.status.as_u16(), &answer.headers["retry-after"]), (503, &"1".parse().unwrap()));
+    assert_eq!(answer.headers["content-type"], "application/json");
+    let status: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!((&status["kind"], &status["reason"]), (&"Status".into(), &"ServiceUnavailable".into()), "{status}");
+    assert_eq!(status["details"]["retryAfterSeconds"], 1, "{status}");
+    assert!(matches!(answer.route, Route::Rejected(_)), "{}", answer.route);
+}
+
+#[tokio::test]
+async fn what_nobody_uses_is_not_kept() {
+    let idle = Duration::from_secs(60);
+    let world = World::start_with(Sim::new(), |config| config.cache.idle_timeout = idle).await;
+    world.gateway.warm(PODS).await;
+    let watch = world.client().watch("/api/v1/pods?watch=1&resourceVersion=0").await;
+    for _ in 0..5 {
+        skip(idle / 2).await;
+    }
+    assert_eq!(world.client().get("/api/v1/pods?resourceVersion=0").await.route, Route::Served, "it is being watched");
+    drop(watch);
+    until("the end of the watch upstream", async || {
+        skip(idle / 2).await;
+        (world.sim.counts().open_watches("pods") == 0).then_some(())
+    })
+    .await;
+    // And is there again when somebody asks.
+    world.create_pod("default", "a", "x");
+    world.gateway.warm(PODS).await;
+    world.assert_same("/api/v1/pods?resourceVersion=0", &Route::Served).await;
+}
+
+#[tokio::test]
+async fn what_is_to_be_warm_is_there_before_anybody_asks_and_stays() {
+    let world = World::start_with(Sim::new(), |config| {
+        config.cache.prewarm = vec![pods()];
+        config.cache.idle_timeout = Duration::from_secs(60);
+    })
+    .await;
+    within("the watch upstream", world.sim.until(|counts| counts.open_watches("pods") == 1)).await;
+    for _ in 0..5 {
+        skip(Duration::from_secs(30)).await;
+    }
+    assert_eq!(world.client().get("/api/v1/pods?resourceVersion=0").await.route, Route::Served);
+}
+
+#[tokio::test]
+async fn an_upstream_that_comes_late_is_used_when_it_comes() {
+    let sim = Sim::new();
+    let mut server = sim.start().await.unwrap();
+    server.stop().await;
+    let gateway = Gateway::start(&server.url()).await;
+    assert_eq!(gateway.client.get("/api/v1/pods?resourceVersion=0").await.status, 503);
+    server.start_again().await.unwrap();
+    gateway.warm_skipping(PODS).await;
+}
+
+#[tokio::test]
+async fn a_cache_that_fills_leaves_its_requests_to_upstream() {
+    let world = World::start().await;
+    world.create_pod("default", "a", "x");
+    let filling = Route::Forwarded("cache_filling".to_owned());
+    world.assert_same("/api/v1/pods?resourceVersion=0", &filling).await;
+    world.sim.hold_new_watches(true);
+    let watch = "/api/v1/configmaps?watch=1&resourceVersion=0&timeoutSeconds=1";
+    let answer = passing(Duration::from_millis(500), world.client().get(watch)).await;
+    assert_eq!(answer.route, filling);
+}
