@@ -5,7 +5,7 @@ use std::{borrow::Borrow, fmt, sync::Arc};
 /// Namespace and name as the storage key has them: `namespace/name`, or the name alone.
 ///
 /// Ordered bytewise on that text, as the API server orders lists and initial events
-/// (read-path, trap 10): `a-b/x` stands before `a/x`. Cheap to clone.
+/// (read-path 3.3): `a-b/x` stands before `a/x`. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey(Arc<str>);
 

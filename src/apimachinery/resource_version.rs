@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A revision of the upstream's storage, greater than zero.
 ///
-/// Comparable only within one resource (read-path section 7, "Comparability"). The words "unset"
+/// Comparable only within one resource (read-path 7). The words "unset"
 /// and `"0"` of a request are not versions: they are parsed into [`super::Freshness`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceVersion(u64);

@@ -1,6 +1,6 @@
 //! The error body of the API, for the few answers that the gateway has to word itself.
 //!
-//! Bytes are those of read-path section 2: the order of members, what is omitted, and escaping.
+//! Bytes are those of read-path 2: the order of members, what is omitted, and escaping.
 
 use std::io::Write;
 

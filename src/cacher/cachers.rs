@@ -54,7 +54,7 @@ pub struct Cachers {
     pub(super) shared: Arc<Shared>,
 }
 
-/// One store: a resource in one encoding, with an upstream watch of its own (design, section 4).
+/// One store: a resource in one encoding, with an upstream watch of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StoreKey {
     pub(super) resource: GroupVersionResource,

@@ -1,4 +1,4 @@
-//! Proving that a store is as recent as upstream itself (design, section 6).
+//! Proving that a store is as recent as upstream itself ([`crate::manual::consistency`]).
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// `timeoutSeconds` of the small watch: with 3 a current API server sends its last bookmark after
-/// about a second, with 1 or 2 none at all (design, section 6, measured on 1.36).
+/// about a second, with 1 or 2 none at all (measured on 1.36).
 const SMALL_WATCH_SECONDS: u64 = 3;
 /// Longer than the small watch can take.
 const SMALL_WATCH_MAX: Duration = Duration::from_secs(5);

@@ -2,12 +2,14 @@
 //!
 //! 1. [`request_path`]: what is answered from where, and every reason for forwarding.
 //! 2. [`consistency`]: what versions mean here, how a cache is proven fresh, and what happens when something fails.
-//! 3. [`old_upstreams`]: how today's clients work before a server without watch-list.
-//! 4. [`operations`]: health, metrics, logs, every limit with its default, rights that the gateway needs.
-//! 5. [`changelog`].
+//! 3. [`read_path`]: what an API server answers, rule by rule; what the code means by `read-path 1.2`.
+//! 4. [`old_upstreams`]: how today's clients work before a server without watch-list.
+//! 5. [`operations`]: rights that the gateway needs, health, metrics, logs, every limit with its default.
+//! 6. [`changelog`].
 
 pub mod changelog;
 pub mod consistency;
 pub mod old_upstreams;
 pub mod operations;
+pub mod read_path;
 pub mod request_path;

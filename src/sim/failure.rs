@@ -1,4 +1,4 @@
-//! Answers that are not the object asked for: `Status` bodies as the API server words them (read-path section 2).
+//! Answers that are not the object asked for: `Status` bodies as the API server words them (read-path 2).
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -73,7 +73,7 @@ impl Failure {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_details(details.into())
     }
 
-    /// A version above the newest one. `retry`: the server has waited for it (read-path trap 19).
+    /// A version above the newest one. `retry`: the server has waited for it (read-path 2).
     pub(crate) fn too_large_version(asked: u64, current: u64, retry: bool) -> Self {
         let mut details = json!({"causes": [
             {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]});

@@ -1,6 +1,6 @@
 //! An embedded Kubernetes API server, in memory: upstream of the demo and of the hermetic tests.
 //!
-//! Its reads and watches follow the same contract as the gateway's, `read-path`, but share no code with it beyond the
+//! Its reads and watches follow the same contract as the gateway's, [`crate::manual::read_path`], but share no code with it beyond the
 //! parsing of selectors, so that a test of one against the other means something. Faults can be injected through
 //! [`Sim`], and requests are counted.
 //!

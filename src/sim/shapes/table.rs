@@ -106,7 +106,7 @@ fn is_pods(definition: &Definition) -> bool {
     !definition.custom && definition.plural == "pods"
 }
 
-/// As kubectl shows ages (read-path section 6).
+/// As kubectl shows ages (read-path 6).
 fn age(created: &str, now: Timestamp) -> String {
     let Ok(created) = created.parse::<Timestamp>() else { return "<unknown>".into() };
     let age: SignedDuration = now.duration_since(created);

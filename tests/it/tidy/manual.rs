@@ -5,10 +5,11 @@ use kube_fanout::{
     telemetry::METRICS,
 };
 
-use super::source::sources;
+use super::{assert_none, source::sources};
 
 const OPERATIONS: &str = include_str!("../../../src/manual/operations.rs");
 const README: &str = include_str!("../../../README.md");
+const READ_PATH: &str = include_str!("../../../src/manual/read_path.rs");
 const REQUEST_PATH: &str = include_str!("../../../src/manual/request_path.rs");
 
 /// The words that `as_str` gives in a file.
@@ -58,6 +59,25 @@ fn every_limit_that_is_counted_is_listed() {
     }
     assert!(limits.len() > 8, "{limits:?}");
     assert_eq!(missing(limits.iter().map(String::as_str), OPERATIONS), [""; 0]);
+}
+
+#[test]
+fn every_rule_that_the_code_refers_to_is_in_the_manual() {
+    let mut missing = Vec::new();
+    for source in ["src", "tests"].into_iter().flat_map(sources) {
+        for rest in source.text.split("read-path ").skip(1) {
+            let number: String = rest.chars().take_while(|letter| letter.is_ascii_digit() || *letter == '.').collect();
+            let heading = match number.trim_end_matches('.') {
+                "" => continue,
+                section if section.contains('.') => format!("\n//! ## {section} "),
+                chapter => format!("\n//! # {chapter} "),
+            };
+            if !READ_PATH.contains(&heading) {
+                missing.push(format!("{}: read-path {number}", source.path));
+            }
+        }
+    }
+    assert_none(&missing);
 }
 
 #[test]
