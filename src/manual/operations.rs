@@ -37,6 +37,7 @@
 //! | `kube_fanout_cache_objects` | resource, version | objects |
 //! | `kube_fanout_cache_object_bytes` | resource, version | their encoded bytes |
 //! | `kube_fanout_cache_joined_bytes` | resource, version | bytes joined for lists, shared by all lists |
+//! | `kube_fanout_cache_deflated_bytes` | resource, version | bytes compressed for gzip lists, shared by all of these |
 //! | `kube_fanout_cache_resource_version` | resource, version | version that the cache has reached, brought up to date every few seconds |
 //! | `kube_fanout_cache_progress_version` | resource, version | version up to which upstream has shown it to be complete |
 //! | `kube_fanout_cache_progress_lag_seconds` | resource, version | time since then: about a minute at most on a quiet resource |

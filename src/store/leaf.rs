@@ -1,25 +1,31 @@
 //! A run of neighbouring objects of one namespace: the unit of copying and of shared list bytes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::object::Object;
+use super::{derived::Derived, object::Object};
 
 /// At most [`Leaf::LEN_MAX`] objects in key order, never of two namespaces.
 ///
-/// Immutable but for the joined bytes, which are derived. Those are kept only while the leaf is
-/// part of the newest snapshot: history would otherwise hold a copy for every version listed.
+/// Immutable but for what is derived from the objects: kept only while the leaf is part of the newest snapshot.
 pub struct Leaf {
     objects: Vec<Arc<Object>>,
     bytes: usize,
-    joined: Mutex<Joined>,
+    joined: Derived<Bytes>,
+    deflated: Derived<Deflated>,
 }
 
-enum Joined {
-    NotYet,
-    Kept(Bytes),
-    Retired,
+/// Bytes in compressed form, so that they can become part of any gzip member.
+#[derive(Clone, Debug)]
+pub struct Deflated {
+    /// Raw deflate blocks (RFC 1951) that refer to nothing before them, none of them final, the last one ending with a
+    /// whole byte.
+    pub blocks: Bytes,
+    /// CRC-32 of what was compressed.
+    pub checksum: u32,
+    /// Bytes that were compressed.
+    pub length: u64,
 }
 
 impl Leaf {
@@ -31,7 +37,7 @@ impl Leaf {
 
     pub(super) fn new(objects: Vec<Arc<Object>>) -> Self {
         let bytes = objects.iter().map(|object| object.tail().len()).sum();
-        Self { objects, bytes, joined: Mutex::new(Joined::NotYet) }
+        Self { objects, bytes, joined: Derived::new(), deflated: Derived::new() }
     }
 
     pub fn objects(&self) -> &[Arc<Object>] {
@@ -45,28 +51,28 @@ impl Leaf {
 
     /// The items joined for a list: made by `join` on the first call, shared afterwards.
     pub fn joined(&self, join: impl FnOnce(&[Arc<Object>]) -> Bytes) -> Bytes {
-        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Joined::Kept(bytes) = &*joined {
-            return bytes.clone();
-        }
-        let bytes = join(&self.objects);
-        if matches!(*joined, Joined::NotYet) {
-            *joined = Joined::Kept(bytes.clone());
-        }
-        bytes
+        self.joined.get_or_make(|| join(&self.objects))
+    }
+
+    /// The items compressed for a list: made by `deflate` on the first call, shared afterwards.
+    pub fn deflated(&self, deflate: impl FnOnce(&[Arc<Object>]) -> Deflated) -> Deflated {
+        self.deflated.get_or_make(|| deflate(&self.objects))
     }
 
     /// How many bytes of joined items the leaf holds now.
     pub fn joined_bytes(&self) -> usize {
-        match &*self.joined.lock().unwrap_or_else(PoisonError::into_inner) {
-            Joined::Kept(bytes) => bytes.len(),
-            Joined::NotYet | Joined::Retired => 0,
-        }
+        self.joined.kept(Bytes::len).unwrap_or_default()
+    }
+
+    /// How many bytes of compressed items the leaf holds now.
+    pub fn deflated_bytes(&self) -> usize {
+        self.deflated.kept(|deflated| deflated.blocks.len()).unwrap_or_default()
     }
 
     /// The leaf leaves the newest snapshot: its derived bytes go.
     pub(super) fn retire(&self) {
-        *self.joined.lock().unwrap_or_else(PoisonError::into_inner) = Joined::Retired;
+        self.joined.retire();
+        self.deflated.retire();
     }
 
     /// Where `key` stands, or would stand.

@@ -4,6 +4,7 @@
 //! upstream sent; what selectors and keys need is read from them once, on the way in.
 
 mod change;
+mod derived;
 mod history;
 mod json;
 mod leaf;
@@ -18,7 +19,7 @@ mod tests;
 pub use change::{Change, ChangeKind, FrameKind};
 pub use history::{Expired, HistoryLimits};
 pub use json::ReadError;
-pub use leaf::Leaf;
+pub use leaf::{Deflated, Leaf};
 pub use object::Object;
 pub use predicate::{Predicate, UnsupportedField};
 pub use schema::{Schema, Shape};

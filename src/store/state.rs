@@ -85,6 +85,8 @@ pub struct StoreSize {
     pub change_bytes: usize,
     /// Items joined for lists.
     pub joined_bytes: usize,
+    /// Items compressed for lists.
+    pub deflated_bytes: usize,
 }
 
 impl Writer {
@@ -202,6 +204,7 @@ impl Reader {
             changes: state.history.len(),
             change_bytes: state.history.bytes(),
             joined_bytes: state.newest.leaves().map(|leaf| leaf.joined_bytes()).sum(),
+            deflated_bytes: state.newest.leaves().map(|leaf| leaf.deflated_bytes()).sum(),
         }
     }
 }

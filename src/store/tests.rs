@@ -102,17 +102,24 @@ async fn who_waits_for_a_version_is_told_when_it_is_reached() {
 }
 
 #[test]
-fn joined_bytes_are_shared_and_go_with_their_leaf() {
+fn derived_bytes_are_shared_and_go_with_their_leaf() {
     let (mut writer, reader) = filled(&[("ns", "a"), ("ns", "b")], 10, 1 << 20);
     let before = reader.snapshot();
     let join = |leaf: &Leaf| leaf.joined(|objects| Bytes::from(vec![b'x'; objects.len()]));
     let leaf = before.leaves().next().expect("one leaf");
     assert_eq!(join(leaf).as_ptr(), join(leaf).as_ptr());
-    assert_eq!(reader.size().joined_bytes, 2);
+    let deflate = |leaf: &Leaf| {
+        leaf.deflated(|objects| Deflated { blocks: vec![b'y'; 3 * objects.len()].into(), checksum: 0, length: 2 })
+            .blocks
+    };
+    assert_eq!(deflate(leaf).as_ptr(), deflate(leaf).as_ptr());
+    assert_eq!((reader.size().joined_bytes, reader.size().deflated_bytes), (2, 6));
     let object = pod(reader.schema(), "ns", "a", 11);
     writer.apply(ChangeKind::Modified, object, Bytes::new()).expect("rising");
     assert_eq!((leaf.joined_bytes(), reader.size().joined_bytes), (0, 0));
+    assert_eq!((leaf.deflated_bytes(), reader.size().deflated_bytes), (0, 0));
     assert_ne!(join(leaf).as_ptr(), join(leaf).as_ptr(), "old states keep nothing");
+    assert_ne!(deflate(leaf).as_ptr(), deflate(leaf).as_ptr(), "old states keep nothing");
 }
 
 fn filled(objects: &[(&str, &str)], at: u64, bytes: usize) -> (Writer, Reader) {

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 use crate::apimachinery::{GroupVersionResource, ResourceVersion};
 use crate::telemetry::metrics::{
-    CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES, CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS,
-    CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION, CACHE_RESOURCE_VERSION, FRESHNESS_PROOFS, REFLECTOR_RESTARTS,
-    WATCH_EVENTS, WATCHERS, WATCHES_ENDED,
+    CACHE_DEFLATED_BYTES, CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES, CACHE_JOINED_BYTES,
+    CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION, CACHE_RESOURCE_VERSION,
+    FRESHNESS_PROOFS, REFLECTOR_RESTARTS, WATCH_EVENTS, WATCHERS, WATCHES_ENDED,
 };
 
 /// The metrics of one cache. Its gauges fall to zero when it is dropped.
@@ -22,6 +22,7 @@ pub struct CacheMetrics {
     objects: Gauge,
     object_bytes: Gauge,
     joined_bytes: Gauge,
+    deflated_bytes: Gauge,
     resource_version: Gauge,
     progress_version: Gauge,
     epoch: Gauge,
@@ -44,6 +45,7 @@ impl CacheMetrics {
             objects: gauge!(CACHE_OBJECTS, labels.iter()),
             object_bytes: gauge!(CACHE_OBJECT_BYTES, labels.iter()),
             joined_bytes: gauge!(CACHE_JOINED_BYTES, labels.iter()),
+            deflated_bytes: gauge!(CACHE_DEFLATED_BYTES, labels.iter()),
             resource_version: gauge!(CACHE_RESOURCE_VERSION, labels.iter()),
             progress_version: gauge!(CACHE_PROGRESS_VERSION, labels.iter()),
             epoch: gauge!(CACHE_EPOCH, labels.iter()),
@@ -65,6 +67,11 @@ impl CacheMetrics {
     /// Bytes that were joined for lists and are shared by them.
     pub fn set_joined(&self, bytes: u64) {
         self.joined_bytes.set(bytes as f64);
+    }
+
+    /// Bytes that were compressed for gzip lists and are shared by them.
+    pub fn set_deflated(&self, bytes: u64) {
+        self.deflated_bytes.set(bytes as f64);
     }
 
     /// The version of the last change applied.
@@ -129,6 +136,7 @@ impl Drop for CacheMetrics {
             &self.objects,
             &self.object_bytes,
             &self.joined_bytes,
+            &self.deflated_bytes,
             &self.resource_version,
             &self.progress_version,
             &self.epoch,

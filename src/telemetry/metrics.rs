@@ -38,6 +38,7 @@ pub(super) const RESPONSE_BYTES: &str = "kube_fanout_response_bytes_total";
 pub(super) const CACHE_OBJECTS: &str = "kube_fanout_cache_objects";
 pub(super) const CACHE_OBJECT_BYTES: &str = "kube_fanout_cache_object_bytes";
 pub(super) const CACHE_JOINED_BYTES: &str = "kube_fanout_cache_joined_bytes";
+pub(super) const CACHE_DEFLATED_BYTES: &str = "kube_fanout_cache_deflated_bytes";
 pub(super) const CACHE_RESOURCE_VERSION: &str = "kube_fanout_cache_resource_version";
 pub(super) const CACHE_PROGRESS_VERSION: &str = "kube_fanout_cache_progress_version";
 pub(super) const CACHE_PROGRESS_LAG: &str = "kube_fanout_cache_progress_lag_seconds";
@@ -72,6 +73,7 @@ pub const ALL: &[Metric] = &[
     gauge_of(CACHE_OBJECTS, Unit::Count, CACHE, "Objects in the cache."),
     gauge_of(CACHE_OBJECT_BYTES, Unit::Bytes, CACHE, "Encoded bytes of the objects in the cache."),
     gauge_of(CACHE_JOINED_BYTES, Unit::Bytes, CACHE, "Bytes of items joined for lists, shared by all lists."),
+    gauge_of(CACHE_DEFLATED_BYTES, Unit::Bytes, CACHE, "Bytes of items compressed for gzip lists, shared by all of these."),
     gauge_of(CACHE_RESOURCE_VERSION, Unit::Count, CACHE, "Resource version of the last change that the cache has applied."),
     gauge_of(CACHE_PROGRESS_VERSION, Unit::Count, CACHE, "Resource version up to which the cache is known to be complete."),
     gauge_of(CACHE_PROGRESS_LAG, Unit::Seconds, CACHE, "Time since upstream last showed the cache to be complete up to some version."),
