@@ -77,15 +77,17 @@ pub fn joined<'a>(objects: impl Iterator<Item = &'a Arc<Object>> + Clone, shape:
     items.into()
 }
 
-/// A leaf's items, each behind a comma, the first too: leaves then follow each other as they are.
+/// A leaf's items in pieces, each item behind a comma, the first too: leaves then follow each other as they are.
+pub fn item_pieces<'a>(objects: &'a [Arc<Object>], shape: &'a Shape) -> impl Iterator<Item = &'a [u8]> + Clone {
+    objects.iter().flat_map(|object| [b",", shape.item_opening(), object.tail()])
+}
+
+/// A leaf's [`item_pieces`], joined.
 pub fn leaf_items(objects: &[Arc<Object>], shape: &Shape) -> Bytes {
-    let opening = shape.item_opening();
-    let length = objects.iter().map(|object| object.tail().len() + opening.len() + 1).sum();
-    let mut items = Vec::with_capacity(length);
-    for object in objects {
-        items.push(b',');
-        items.extend_from_slice(opening);
-        items.extend_from_slice(object.tail());
+    let pieces = item_pieces(objects, shape);
+    let mut items = Vec::with_capacity(pieces.clone().map(<[u8]>::len).sum());
+    for piece in pieces {
+        items.extend_from_slice(piece);
     }
     items.into()
 }

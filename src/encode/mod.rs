@@ -3,10 +3,12 @@
 
 mod bookmark;
 mod frame;
+mod gzip;
 mod list;
 mod pretty;
 
 pub use bookmark::{BookmarkTemplate, InvalidBookmark};
 pub use frame::{added, error_event, frame};
-pub use list::{ListEnvelope, ListPosition, joined, leaf_items, object};
+pub use gzip::{GzipMember, GzipStream, deflated_items, stored};
+pub use list::{ListEnvelope, ListPosition, item_pieces, joined, leaf_items, object};
 pub use pretty::Pretty;

@@ -1,0 +1,281 @@
+//! gzip (RFC 1952): one member put together from parts that were compressed once, or compressed as it is sent.
+//!
+//! A part refers to nothing before it and ends with a whole byte, so parts may stand in any order and in any number
+//! of members.
+
+use std::{fmt, io::Write, mem};
+
+use bytes::Bytes;
+use crc32fast::Hasher;
+use flate2::{Compress, Compression, FlushCompress, write::GzEncoder};
+
+use crate::store::Deflated;
+
+/// As the API server has it (read-path 4.3): the least work.
+const LEVEL: Compression = Compression::fast();
+
+/// Header of a member: deflate, no name, no time, fastest level, unknown system.
+const MEMBER_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
+/// A final block without content.
+const FINAL_BLOCK: [u8; 2] = [0x03, 0x00];
+/// A block that stands for `,`, uncompressed.
+const COMMA_BLOCK: [u8; 6] = [0x00, 1, 0, 0xfe, 0xff, b','];
+/// The most that one uncompressed block can hold.
+const STORED_MAX: usize = 0xffff;
+/// Room for output that is asked for at a time.
+const OUTPUT_STEP: usize = 16 << 10;
+
+/// A part with an uncompressed comma before it, which its checksum and length leave out. The first of a list is sent
+/// without: [`GzipMember::first_item`].
+pub fn deflated_items<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Deflated {
+    deflated_behind(&COMMA_BLOCK, pieces)
+}
+
+/// Bytes as a part, uncompressed: for a few of them.
+pub fn stored(bytes: &[u8]) -> Deflated {
+    let mut blocks = Vec::with_capacity(bytes.len() + 5 * bytes.len().div_ceil(STORED_MAX));
+    for chunk in bytes.chunks(STORED_MAX) {
+        let length = u16::try_from(chunk.len()).expect("at most STORED_MAX");
+        blocks.push(0);
+        blocks.extend_from_slice(&length.to_le_bytes());
+        blocks.extend_from_slice(&(!length).to_le_bytes());
+        blocks.extend_from_slice(chunk);
+    }
+    Deflated { blocks: blocks.into(), checksum: crc32fast::hash(bytes), length: bytes.len() as u64 }
+}
+
+fn deflated_behind<'a>(prefix: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> Deflated {
+    let mut compress = Compress::new(LEVEL, false);
+    let mut checksum = Hasher::new();
+    let mut blocks = prefix.to_vec();
+    for piece in pieces {
+        checksum.update(piece);
+        push(&mut compress, piece, &mut blocks, FlushCompress::None);
+    }
+    push(&mut compress, &[], &mut blocks, FlushCompress::Sync);
+    blocks.shrink_to_fit();
+    Deflated { blocks: blocks.into(), checksum: checksum.finalize(), length: compress.total_in() }
+}
+
+fn push(compress: &mut Compress, mut input: &[u8], blocks: &mut Vec<u8>, flush: FlushCompress) {
+    loop {
+        if blocks.len() == blocks.capacity() {
+            blocks.reserve(OUTPUT_STEP);
+        }
+        let before = compress.total_in();
+        compress.compress_vec(input, blocks, flush).expect("no dictionary is missing, and it is not finished");
+        let taken = usize::try_from(compress.total_in() - before).expect("at most the input");
+        input = &input[taken..];
+        // Room that is left says that all of the flush is out.
+        if input.is_empty() && blocks.len() < blocks.capacity() {
+            return;
+        }
+    }
+}
+
+/// A member in the making: notes what its parts are, and gives the bytes to send.
+#[derive(Clone, Default)]
+pub struct GzipMember {
+    /// Of everything so far, and its length.
+    checksum: Hasher,
+}
+
+impl GzipMember {
+    /// What every member begins with.
+    pub fn header() -> Bytes {
+        Bytes::from_static(&MEMBER_HEADER)
+    }
+
+    /// The next part.
+    pub fn append(&mut self, part: &Deflated) -> Bytes {
+        self.count(part);
+        part.blocks.clone()
+    }
+
+    /// The first of [`deflated_items`].
+    pub fn first_item(&mut self, items: &Deflated) -> Bytes {
+        self.count(items);
+        items.blocks.slice(COMMA_BLOCK.len()..)
+    }
+
+    /// The [`deflated_items`] behind others.
+    pub fn next_item(&mut self, items: &Deflated) -> Bytes {
+        self.checksum.update(b",");
+        self.append(items)
+    }
+
+    /// What every member ends with.
+    pub fn end(self) -> Bytes {
+        let length = u32::try_from(self.checksum.total_len() & u64::from(u32::MAX)).expect("masked");
+        [&FINAL_BLOCK[..], &self.checksum.finalize().to_le_bytes(), &length.to_le_bytes()].concat().into()
+    }
+
+    fn count(&mut self, part: &Deflated) {
+        self.checksum.combine(&Hasher::new_with_initial_len(part.checksum, part.length));
+    }
+}
+
+impl fmt::Debug for GzipMember {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("GzipMember").field("length", &self.checksum.total_len()).finish()
+    }
+}
+
+/// A member that is compressed as it is sent.
+#[derive(Debug)]
+pub struct GzipStream(GzEncoder<Vec<u8>>);
+
+impl GzipStream {
+    pub fn new() -> Self {
+        Self(GzEncoder::new(Vec::new(), LEVEL))
+    }
+
+    /// Takes what comes next, and gives what can be sent by now: often nothing.
+    pub fn push(&mut self, bytes: &[u8]) -> Bytes {
+        self.0.write_all(bytes).expect("a vector takes everything");
+        mem::take(self.0.get_mut()).into()
+    }
+
+    /// The rest.
+    pub fn end(self) -> Bytes {
+        self.0.finish().expect("a vector takes everything").into()
+    }
+}
+
+impl Default for GzipStream {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Read,
+        process::{Command, Stdio},
+        thread,
+    };
+
+    use flate2::read::GzDecoder;
+
+    use super::*;
+
+    fn member(parts: &[Deflated]) -> Vec<u8> {
+        let mut member = GzipMember::default();
+        let mut bytes = GzipMember::header().to_vec();
+        for part in parts {
+            bytes.extend_from_slice(&member.append(part));
+        }
+        bytes.extend_from_slice(&member.end());
+        bytes
+    }
+
+    /// What a decoder of one member makes of it, which has to be all that is there.
+    fn inflated(gzip: &[u8]) -> Vec<u8> {
+        let (mut plain, mut decoder) = (Vec::new(), GzDecoder::new(gzip));
+        decoder.read_to_end(&mut plain).expect("gzip");
+        assert!(decoder.into_inner().is_empty(), "something follows the member");
+        plain
+    }
+
+    fn one(piece: &[u8]) -> Deflated {
+        deflated_behind(&[], [piece].into_iter())
+    }
+
+    /// Text that compresses well, but for every seventh piece.
+    fn pieces(count: usize) -> Vec<Vec<u8>> {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut piece = |at: usize| match at % 7 {
+            0 => Vec::new(),
+            1 => (0..rng.usize(..5_000)).map(|_| rng.u8(..)).collect(),
+            _ => format!("{{\"name\":\"pod-{at}\"}}").repeat(rng.usize(..200)).into_bytes(),
+        };
+        (0..count).map(&mut piece).collect()
+    }
+
+    /// The output of another program, or nothing if it is not installed.
+    fn piped(command: &mut Command, input: &[u8]) -> Option<Vec<u8>> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        let writer = thread::spawn(move || stdin.write_all(&input));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap().unwrap();
+        assert!(output.status.success(), "{command:?}");
+        Some(output.stdout)
+    }
+
+    #[test]
+    fn parts_make_one_member_for_every_decoder() {
+        let lots = pieces(1_000);
+        let parts: Vec<_> = lots.iter().map(|piece| one(piece)).collect();
+        for count in [0, 1, 2, 8, 1_000] {
+            let (plain, gzip) = (lots[..count].concat(), member(&parts[..count]));
+            assert!(inflated(&gzip) == plain, "{count} parts");
+            // Programs that are no part of the tools this is built with may be missing.
+            let script = "import gzip,sys,zlib; data = sys.stdin.buffer.read(); one = zlib.decompressobj(31); \
+                plain = one.decompress(data); assert one.eof and not one.unused_data; \
+                assert gzip.decompress(data) == plain; sys.stdout.buffer.write(plain)";
+            for command in [Command::new("gzip").arg("-dc"), Command::new("python3").args(["-c", script])] {
+                let output = piped(command, &gzip);
+                assert!(output.is_none_or(|output| output == plain), "{command:?} of {count} parts");
+            }
+        }
+    }
+
+    #[test]
+    fn parts_are_as_good_anywhere_and_however_they_were_fed() {
+        let text = pieces(40).concat();
+        let whole = one(&text);
+        for size in [1, 999, OUTPUT_STEP, text.len()] {
+            let fed = deflated_behind(&[], text.chunks(size));
+            assert_eq!((fed.checksum, fed.length), (whole.checksum, whole.length));
+            let gzip = member(&[fed, stored(b"between"), whole.clone()]);
+            assert!(inflated(&gzip) == [&text, &b"between"[..], &text].concat(), "fed by {size}");
+        }
+    }
+
+    #[test]
+    fn output_of_every_length_is_flushed_to_the_end() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let noise: Vec<u8> = (0..2 * OUTPUT_STEP).map(|_| rng.u8(..)).collect();
+        // The output grows past the room for it byte by byte.
+        for length in OUTPUT_STEP - 100..OUTPUT_STEP + 20 {
+            let part = one(&noise[..length]);
+            assert!(part.blocks.ends_with(&[0, 0, 0xff, 0xff]), "{length}");
+            assert!(inflated(&member(&[part])) == noise[..length], "{length}");
+        }
+    }
+
+    #[test]
+    fn stored_bytes_may_be_many_or_none() {
+        for length in [0, 1, STORED_MAX, STORED_MAX + 1, 3 * STORED_MAX] {
+            let bytes = vec![b'x'; length];
+            assert!(inflated(&member(&[stored(&bytes)])) == bytes, "{length}");
+        }
+    }
+
+    #[test]
+    fn items_follow_each_other_with_commas() {
+        let items: Vec<_> = [&b"{}"[..], b"[]", b""].map(|item| deflated_items([item].into_iter())).into();
+        let mut member = GzipMember::default();
+        let mut gzip = GzipMember::header().to_vec();
+        gzip.extend_from_slice(&member.first_item(&items[1]));
+        for item in &items {
+            gzip.extend_from_slice(&member.next_item(item));
+        }
+        gzip.extend_from_slice(&member.end());
+        assert_eq!(inflated(&gzip), b"[],{},[],");
+    }
+
+    #[test]
+    fn a_stream_is_a_member_too() {
+        for count in [0, 1, 300] {
+            let pieces = pieces(count);
+            let mut stream = GzipStream::new();
+            let mut gzip: Vec<u8> = pieces.iter().flat_map(|piece| stream.push(piece)).collect();
+            gzip.extend_from_slice(&stream.end());
+            assert!(inflated(&gzip) == pieces.concat(), "{count} pieces");
+        }
+    }
+}
