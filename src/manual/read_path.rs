@@ -146,8 +146,8 @@
 //!
 //! ## 4.3 Compression
 //!
-//! gzip, for gets and lists of more than 128 KiB whose `Accept-Encoding` has a token that is exactly `gzip`; then also
-//! `Vary: Accept-Encoding`. Never for watches.
+//! gzip, for gets and lists of more than 128 KiB whose first line of `Accept-Encoding` has a token that is exactly `gzip`;
+//! then also `Vary: Accept-Encoding`. Never for watches.
 //!
 //! ## 4.4 Paths, parameters, Accept
 //!

@@ -33,6 +33,10 @@
 //!
 //! A get of an object that is not there is a 404 from memory, worded as the API server words it.
 //!
+//! Bodies of more than 128 KiB are sent in gzip to clients that accept it, under the API server's own rule: the word `gzip`
+//! in the first `Accept-Encoding` line, whatever its `q`. Leaves of full and namespaced lists are compressed once for all
+//! clients; whatever else is that large is compressed while it is sent.
+//!
 //! # Watches
 //!
 //! | Request | Answered |

@@ -2,20 +2,23 @@
 
 use std::{
     convert::Infallible,
-    mem,
+    iter, mem,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     vec,
 };
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-use super::watch::WatchBody;
+use super::{
+    gzip::{self, GzipBody},
+    watch::WatchBody,
+};
 use crate::{
     encode::{self, Pretty},
-    store::{Leaf, Schema},
+    store::{Leaf, Schema, Shape},
 };
 
 /// What is sent. One concrete type, so that nothing is boxed per piece.
@@ -24,6 +27,8 @@ pub enum Body {
     /// In one piece, with its length.
     Json(Bytes),
     List(Box<ListBody>),
+    /// One of the two above, compressed.
+    Gzip(GzipBody),
     Watch(Box<WatchBody>),
 }
 
@@ -47,10 +52,63 @@ impl Body {
         let pretty = pretty.then(Pretty::default);
         Self::List(Box::new(ListBody { head, leaves: leaves.into_iter(), schema, is_first: true, tail, pretty }))
     }
+
+    /// Whether it is large enough to be compressed for who accepts that.
+    pub(super) fn is_worth_gzip(&self) -> bool {
+        match self {
+            Self::Json(json) => json.len() > gzip::THRESHOLD,
+            Self::List(list) => list.is_longer_than(gzip::THRESHOLD),
+            Self::Gzip(_) | Self::Watch(_) => false,
+        }
+    }
+
+    /// The same in gzip.
+    pub(super) fn into_gzip(self) -> Self {
+        match self {
+            Self::Json(json) => Self::Gzip(GzipBody::json(json)),
+            Self::List(list) => Self::Gzip(GzipBody::list(*list)),
+            other @ (Self::Gzip(_) | Self::Watch(_)) => other,
+        }
+    }
 }
 
 impl ListBody {
-    fn next(&mut self) -> Option<Bytes> {
+    pub(super) fn is_pretty(&self) -> bool {
+        self.pretty.is_some()
+    }
+
+    pub(super) fn shape(&self) -> &Shape {
+        &self.schema.shape
+    }
+
+    pub(super) fn tail(&self) -> &Bytes {
+        &self.tail
+    }
+
+    /// What stands before the leaves, once.
+    pub(super) fn take_head(&mut self) -> Option<Bytes> {
+        Some(mem::take(&mut self.head)).filter(|head| !head.is_empty())
+    }
+
+    /// The next leaf, and whether it is the first.
+    pub(super) fn next_leaf(&mut self) -> Option<(Arc<Leaf>, bool)> {
+        let leaf = self.leaves.next()?;
+        Some((leaf, mem::take(&mut self.is_first)))
+    }
+
+    /// Looks at no more of the objects than it takes to know. Asked before anything is sent.
+    fn is_longer_than(&self, limit: usize) -> bool {
+        let items = self.leaves.as_slice().iter().flat_map(|leaf| encode::item_pieces(leaf.objects(), self.shape()));
+        // The first item's comma is not sent.
+        let mut pieces = iter::once(&self.head[..]).chain(items.skip(1)).chain(iter::once(&self.tail[..]));
+        let (mut pretty, mut length) = (self.is_pretty().then(Pretty::default), 0);
+        pieces.any(|piece| {
+            length += pretty.as_mut().map_or(piece.len(), |pretty| pretty.push(piece).len());
+            length > limit
+        })
+    }
+
+    pub(super) fn next(&mut self) -> Option<Bytes> {
         let piece = self.next_piece()?;
         match &mut self.pretty {
             Some(pretty) => Some(pretty.push(&piece).into()),
@@ -59,16 +117,15 @@ impl ListBody {
     }
 
     fn next_piece(&mut self) -> Option<Bytes> {
-        if !self.head.is_empty() {
-            return Some(mem::take(&mut self.head));
+        if let Some(head) = self.take_head() {
+            return Some(head);
         }
-        let Some(leaf) = self.leaves.next() else {
+        let Some((leaf, is_first)) = self.next_leaf() else {
             return Some(mem::take(&mut self.tail)).filter(|tail| !tail.is_empty());
         };
-        let shape = &self.schema.shape;
-        let items = leaf.joined(|objects| encode::leaf_items(objects, shape));
+        let items = leaf.joined(|objects| encode::leaf_items(objects, self.shape()));
         // The joined items begin with the comma that separates them from the leaf before.
-        Some(if mem::take(&mut self.is_first) { items.slice(1..) } else { items })
+        Some(if is_first { items.slice(1..) } else { items })
     }
 }
 
@@ -80,10 +137,8 @@ impl http_body::Body for Body {
         let piece = match self.get_mut() {
             Self::Json(json) => Some(mem::take(json)).filter(|json| !json.is_empty()),
             Self::List(list) => list.next(),
-            Self::Watch(watch) => match watch.poll_next(context) {
-                Poll::Ready(bytes) => bytes,
-                Poll::Pending => return Poll::Pending,
-            },
+            Self::Gzip(gzip) => ready!(gzip.poll_next(context)),
+            Self::Watch(watch) => ready!(watch.poll_next(context)),
         };
         Poll::Ready(piece.map(|bytes| Ok(Frame::data(bytes))))
     }
@@ -95,7 +150,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Json(json) => SizeHint::with_exact(json.len() as u64),
-            Self::List(_) | Self::Watch(_) => SizeHint::default(),
+            Self::List(_) | Self::Gzip(_) | Self::Watch(_) => SizeHint::default(),
         }
     }
 }

@@ -27,5 +27,5 @@ pub async fn get(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, Fo
             (status.code(), status.to_json())
         }
     };
-    Ok(read.answer(status).body(Body::json(json, is_pretty)).expect("headers are valid"))
+    Ok(read.respond(status, Body::json(json, is_pretty)))
 }

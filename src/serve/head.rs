@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, response};
 use uuid::Uuid;
 
-use super::{ForwardReason, Read};
+use super::{Body, ForwardReason, Read, gzip};
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -22,6 +22,18 @@ impl Read<'_> {
             builder = builder.header(header::WARNING, warning);
         }
         builder
+    }
+
+    /// A whole answer in JSON, in gzip if that is asked for and worth it (read-path 4.3).
+    pub(super) fn respond(&self, status: StatusCode, body: Body) -> Response<Body> {
+        let mut answer = self.answer(status);
+        let mut body = body;
+        if gzip::is_accepted(self.headers) && body.is_worth_gzip() {
+            answer = answer.header(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            answer = answer.header(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+            body = body.into_gzip();
+        }
+        answer.body(body).expect("headers are valid")
     }
 
     /// Whether the answer is to be indented.

@@ -40,7 +40,6 @@ pub async fn list(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, F
     let pretty = read.is_pretty(options.pretty)?;
     let snapshot = read.snapshot(freshness).await?;
 
-    let answer = read.answer(StatusCode::OK);
     let body = if is_page && !matches!(scope, Scope::Object(_)) {
         let (objects, position) = page(&snapshot, &scope, &predicate, &options);
         selected(read, &objects, &position, pretty)
@@ -50,7 +49,7 @@ pub async fn list(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, F
         let matching: Vec<_> = in_scope(&snapshot, &scope).filter(|object| predicate.matches(object)).collect();
         selected(read, &matching, &position_of(&snapshot), pretty)
     };
-    Ok(answer.body(body).expect("headers are valid"))
+    Ok(read.respond(StatusCode::OK, body))
 }
 
 /// The part of the collection that path and name selector leave.

@@ -5,6 +5,7 @@
 mod body;
 mod freshness;
 mod get;
+mod gzip;
 mod head;
 mod list;
 mod reason;

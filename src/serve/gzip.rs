@@ -1,0 +1,258 @@
+//! Answers in gzip (read-path 4.3): which, and how they are sent.
+
+use std::{
+    mem,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, header};
+
+use super::body::ListBody;
+use crate::encode::{self, GzipMember, GzipStream};
+
+/// Bodies of more bytes are compressed, for whoever accepts it.
+pub(super) const THRESHOLD: usize = 128 << 10;
+
+/// How much of an answer is compressed before other tasks get their turn: about a millisecond's work.
+const STEP: usize = 128 << 10;
+
+/// Whether the client takes gzip. The API server looks at the first line of the header only, and at no `q`: what it
+/// would send plain is plain here, too.
+pub(super) fn is_accepted(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::ACCEPT_ENCODING) else { return false };
+    let mut tokens = value.as_bytes().split(|byte| *byte == b',').filter_map(|token| str::from_utf8(token).ok());
+    tokens.any(|token| token.trim() == "gzip")
+}
+
+/// One member, sent while it is made.
+#[derive(Debug)]
+pub enum GzipBody {
+    /// Of the leaves' own blocks, shared by all lists.
+    Leaves(Box<GzipLeaves>),
+    /// Compressed for this answer alone.
+    Flow(Box<GzipFlow>),
+}
+
+/// Leaves' blocks between uncompressed head and tail.
+#[derive(Debug)]
+pub struct GzipLeaves {
+    list: ListBody,
+    /// `None` at the end.
+    member: Option<GzipMember>,
+    /// The last leaf had to be compressed first.
+    has_worked: bool,
+}
+
+/// A plain answer, and the stream that it goes through.
+#[derive(Debug)]
+pub struct GzipFlow {
+    source: Source,
+    /// What of the source is next.
+    piece: Bytes,
+    /// `None` at the end.
+    stream: Option<GzipStream>,
+}
+
+/// A plain answer, a piece at a time.
+#[derive(Debug)]
+enum Source {
+    Json(Bytes),
+    List(ListBody),
+}
+
+impl GzipBody {
+    pub(super) fn json(json: Bytes) -> Self {
+        Self::flow(Source::Json(json))
+    }
+
+    pub(super) fn list(list: ListBody) -> Self {
+        if list.is_pretty() {
+            return Self::flow(Source::List(list));
+        }
+        Self::Leaves(Box::new(GzipLeaves { list, member: Some(GzipMember::default()), has_worked: false }))
+    }
+
+    fn flow(source: Source) -> Self {
+        Self::Flow(Box::new(GzipFlow { source, piece: Bytes::new(), stream: Some(GzipStream::new()) }))
+    }
+
+    /// The next bytes; `None` at the end. After work, other tasks get their turn.
+    pub(super) fn poll_next(&mut self, context: &Context<'_>) -> Poll<Option<Bytes>> {
+        let next = match self {
+            Self::Leaves(leaves) => leaves.step(),
+            Self::Flow(flow) => flow.step(),
+        };
+        if next.is_pending() {
+            context.waker().wake_by_ref();
+        }
+        next
+    }
+}
+
+impl GzipLeaves {
+    /// Pending: there was work, and now it is the others' turn.
+    fn step(&mut self) -> Poll<Option<Bytes>> {
+        if mem::take(&mut self.has_worked) { Poll::Pending } else { Poll::Ready(self.next()) }
+    }
+
+    fn next(&mut self) -> Option<Bytes> {
+        let member = self.member.as_mut()?;
+        if let Some(head) = self.list.take_head() {
+            return Some([GzipMember::header(), member.append(&encode::stored(&head))].concat().into());
+        }
+        let Some((leaf, is_first)) = self.list.next_leaf() else {
+            let tail = member.append(&encode::stored(self.list.tail()));
+            return self.member.take().map(|member| [tail, member.end()].concat().into());
+        };
+        let (shape, has_worked) = (self.list.shape(), &mut self.has_worked);
+        let items = leaf.deflated(|objects| {
+            *has_worked = true;
+            // Without the first comma: the block before the items stands for it.
+            encode::deflated_items(encode::item_pieces(objects, shape).skip(1))
+        });
+        Some(if is_first { member.first_item(&items) } else { member.next_item(&items) })
+    }
+}
+
+impl GzipFlow {
+    /// Pending: nothing to send yet.
+    fn step(&mut self) -> Poll<Option<Bytes>> {
+        let Some(stream) = &mut self.stream else { return Poll::Ready(None) };
+        if self.piece.is_empty() {
+            match self.source.next() {
+                Some(piece) => self.piece = piece,
+                None => return Poll::Ready(self.stream.take().map(GzipStream::end)),
+            }
+        }
+        let bytes = stream.push(&self.piece.split_to(self.piece.len().min(STEP)));
+        if bytes.is_empty() { Poll::Pending } else { Poll::Ready(Some(bytes)) }
+    }
+}
+
+impl Source {
+    fn next(&mut self) -> Option<Bytes> {
+        match self {
+            Self::Json(json) => Some(mem::take(json)).filter(|json| !json.is_empty()),
+            Self::List(list) => list.next(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Read, sync::Arc, time::Duration};
+
+    use flate2::read::GzDecoder;
+    use http::HeaderValue;
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::{
+        apimachinery::ResourceVersion,
+        serve::Body,
+        store::{self, HistoryLimits, Object, Reader, Schema, Shape},
+    };
+
+    fn accepts(lines: &[&[u8]]) -> bool {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(header::ACCEPT_ENCODING, HeaderValue::from_bytes(line).unwrap());
+        }
+        is_accepted(&headers)
+    }
+
+    #[test]
+    fn accepted_is_the_very_word_in_the_first_line() {
+        for line in ["gzip", " gzip\t", "br, gzip", "deflate,gzip;q=0,gzip", "\u{a0}gzip", "gzip,"] {
+            assert!(accepts(&[line.as_bytes()]), "{line:?}");
+        }
+        for line in ["", "*", "GZIP", "x-gzip", "gzip;q=1", "gzip br", "gzip;q=0.5, deflate", "identity"] {
+            assert!(!accepts(&[line.as_bytes()]), "{line:?}");
+        }
+        assert!(accepts(&[b"\xff,gzip", b"br"]) && !accepts(&[b"br", b"gzip"]) && !accepts(&[]));
+    }
+
+    /// Objects of two namespaces, some of which no compressor makes smaller.
+    fn reader(shape: Shape, count: usize) -> Reader {
+        let schema = Arc::new(Schema::new(shape, Vec::new()));
+        let mut rng = fastrand::Rng::with_seed(7);
+        let object = |at: usize| {
+            let noise: String = (0..rng.usize(..3_000)).map(|_| rng.alphanumeric()).collect();
+            let json = format!(
+                r#"{{"kind":"Thing","apiVersion":"v1","metadata":{{"name":"n{at:05}","namespace":"ns{}","resourceVersion":"7"}},"data":"{noise}"}}"#,
+                at % 2
+            );
+            Arc::new(Object::from_event(json.into(), &schema).unwrap())
+        };
+        let objects = (0..count).map(object).collect();
+        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
+        store::store(schema, objects, ResourceVersion::new(7).unwrap(), limits).1
+    }
+
+    fn list(reader: &Reader, pretty: bool) -> Body {
+        let (head, tail) = (Bytes::from_static(b"{\"items\":["), Bytes::from_static(b"]}\n"));
+        Body::list(head, reader.snapshot().leaves().cloned().collect(), reader.schema().clone(), tail, pretty)
+    }
+
+    async fn collected(body: Body) -> Bytes {
+        body.collect().await.unwrap().to_bytes()
+    }
+
+    fn inflated(gzip: &[u8]) -> Vec<u8> {
+        let (mut plain, mut decoder) = (Vec::new(), GzDecoder::new(gzip));
+        decoder.read_to_end(&mut plain).unwrap();
+        assert!(decoder.into_inner().is_empty(), "something follows the member");
+        plain
+    }
+
+    #[tokio::test]
+    async fn inflated_lists_are_the_plain_ones() {
+        for shape in [Shape::typed("Thing", "v1"), Shape::Custom] {
+            for count in [0, 1, 2, 700] {
+                let reader = reader(shape.clone(), count);
+                for pretty in [false, true] {
+                    let plain = collected(list(&reader, pretty)).await;
+                    assert_eq!(list(&reader, pretty).is_worth_gzip(), plain.len() > THRESHOLD);
+                    // The second takes what the first has made.
+                    for _ in 0..2 {
+                        let gzip = collected(list(&reader, pretty).into_gzip()).await;
+                        assert!(inflated(&gzip) == plain, "{count} objects, pretty: {pretty}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn leaves_are_compressed_once_and_not_joined_for_it() {
+        let reader = reader(Shape::Custom, 300);
+        let first = collected(list(&reader, false).into_gzip()).await;
+        let size = reader.size();
+        assert_eq!((size.joined_bytes, size.deflated_bytes > first.len() - 200), (0, true));
+        assert_eq!(collected(list(&reader, false).into_gzip()).await, first);
+        assert_eq!(reader.size(), size);
+    }
+
+    #[tokio::test]
+    async fn what_is_compressed_for_one_answer_is_the_plain_one_inflated() {
+        let json: Bytes = reader(Shape::Custom, 400)
+            .snapshot()
+            .leaves()
+            .flat_map(|leaf| leaf.objects())
+            .flat_map(|object| object.tail().to_vec())
+            .collect();
+        let gzip = collected(Body::json(json.clone(), false).into_gzip()).await;
+        assert!(gzip.len() < json.len() && inflated(&gzip) == json);
+    }
+
+    #[test]
+    fn the_threshold_is_passed_by_one_byte_more() {
+        for (pretty, around) in [(false, "[\"\"]\n"), (true, "[\n  \"\"\n]")] {
+            for (length, worth) in [(THRESHOLD, false), (THRESHOLD + 1, true)] {
+                let json = format!("[\"{}\"]\n", "x".repeat(length - around.len()));
+                assert_eq!(Body::json(json.into(), pretty).is_worth_gzip(), worth, "{length}, pretty: {pretty}");
+            }
+        }
+    }
+}
