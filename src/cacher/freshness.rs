@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use super::single_flight::{Join, SingleFlight};
 use crate::{
     apimachinery::ResourceVersion,
-    reflector::{Failure, Lines, ListWatch, UpstreamEvent, WatchFrom, WatchRequest, head_version},
+    reflector::{EventStream, Failure, ListWatch, UpstreamEvent, WatchFrom, WatchRequest, head_version},
     store::{Advance, Reader},
 };
 
@@ -84,18 +84,11 @@ async fn small_watch(upstream: &impl ListWatch, reader: &Reader) -> Option<Proof
 async fn first_bookmark(upstream: &impl ListWatch, reader: &Reader) -> Result<Option<Proof>, Failure> {
     let (mut last_change, start) = reader.last_change_and_progress();
     let request = WatchRequest { from: WatchFrom::After(start), seconds: SMALL_WATCH_SECONDS };
-    let mut stream = upstream.watch(request).await?;
-    let mut lines = Lines::default();
-    while let Some(chunk) = upstream.next(&mut stream).await {
-        lines.push(&chunk?);
-        while let Some(line) = lines.next_line().map_err(|_| Failure::Malformed)? {
-            match UpstreamEvent::parse(&line, reader.schema()).map_err(|_| Failure::Malformed)? {
-                UpstreamEvent::Change { object, .. } => last_change = object.version,
-                UpstreamEvent::Bookmark { version, .. } => {
-                    return Ok(Some(Proof { last_change, complete_to: version }));
-                }
-                UpstreamEvent::Error(failure) => return Err(failure),
-            }
+    let mut events = EventStream::new(upstream.watch(request).await?);
+    while let Some(event) = events.next(upstream, reader.schema(), SMALL_WATCH_MAX).await? {
+        match event {
+            UpstreamEvent::Change { object, .. } => last_change = object.version,
+            UpstreamEvent::Bookmark { version, .. } => return Ok(Some(Proof { last_change, complete_to: version })),
         }
     }
     Ok(None)

@@ -7,10 +7,11 @@ use std::{
 };
 
 use bytes::Bytes;
+use http::Response;
 use http_body::{Frame, SizeHint};
 
 use super::record::Record;
-use crate::{serve, upstream::ResponseBody};
+use crate::{serve, telemetry::Outcome, upstream::ResponseBody};
 
 /// What is sent to the client.
 #[derive(Debug)]
@@ -29,8 +30,14 @@ pub(super) enum Inner {
 }
 
 impl Body {
-    pub(super) fn new(inner: Inner, record: Record) -> Self {
-        Self { inner, record }
+    /// The answer as it goes out; `record` is told of it and travels with it.
+    pub(super) fn answer(
+        mut record: Record,
+        (outcome, reason): (Outcome, Option<&'static str>),
+        answer: Response<Inner>,
+    ) -> Response<Self> {
+        record.answered(outcome, reason, answer.status());
+        answer.map(|inner| Self { inner, record })
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     forward::Forward,
     listener::{Connection, Handler},
     serve::{self, ForwardReason, Read},
-    telemetry::RequestMetrics,
+    telemetry::{Outcome, RequestMetrics},
 };
 
 /// Answers every request, from memory or from upstream. Cheap to clone.
@@ -91,10 +91,15 @@ impl Handler for Gateway {
         let user = authn::authenticate_trusted(request.headers_mut());
 
         match self.serve(&request, &info, user).await {
-            Ok(answer) => record.served(answer.map(Inner::Served)),
-            Err(reason) => match self.forward.send(request, connection.peer.map(|peer| peer.ip())).await {
-                Ok(answer) => record.forwarded(reason, answer.map(Inner::Forwarded)),
-                Err(error) => record.rejected(error.as_str(), respond::error(&error).map(Inner::Rejected)),
+            Ok(answer) => Body::answer(record, (Outcome::Served, None), answer.map(Inner::Served)),
+            Err(why) => match self.forward.send(request, connection.peer.map(|peer| peer.ip())).await {
+                Ok(answer) => {
+                    Body::answer(record, (Outcome::Forwarded, Some(why.as_str())), answer.map(Inner::Forwarded))
+                }
+                Err(error) => {
+                    let answer = respond::error(&error).map(Inner::Rejected);
+                    Body::answer(record, (Outcome::Rejected, Some(error.as_str())), answer)
+                }
             },
         }
     }

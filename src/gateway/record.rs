@@ -1,12 +1,10 @@
 //! What is told of a request when it is over: one line in the log, one count in the metrics.
 
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, StatusCode, header};
 use tokio::time::Instant;
 
-use super::{Body, body::Inner};
 use crate::{
     apimachinery::{GroupResource, RequestInfo, Target},
-    serve::ForwardReason,
     telemetry::{AccessRecord, Outcome, RequestMetrics, access_log},
 };
 
@@ -54,25 +52,13 @@ impl Record {
         }
     }
 
-    pub(super) fn served(self, answer: Response<Inner>) -> Response<Body> {
-        self.answer(Outcome::Served, None, answer)
-    }
-
-    pub(super) fn forwarded(self, reason: ForwardReason, answer: Response<Inner>) -> Response<Body> {
-        self.answer(Outcome::Forwarded, Some(reason.as_str()), answer)
-    }
-
-    pub(super) fn rejected(self, reason: &'static str, answer: Response<Inner>) -> Response<Body> {
-        self.answer(Outcome::Rejected, Some(reason), answer)
+    /// What is answered, and why not from memory.
+    pub(super) fn answered(&mut self, outcome: Outcome, reason: Option<&'static str>, status: StatusCode) {
+        self.answered = Some(Answered { outcome, reason, status });
     }
 
     pub(super) fn count(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
-    }
-
-    fn answer(mut self, outcome: Outcome, reason: Option<&'static str>, answer: Response<Inner>) -> Response<Body> {
-        self.answered = Some(Answered { outcome, reason, status: answer.status() });
-        answer.map(|inner| Body::new(inner, self))
     }
 }
 

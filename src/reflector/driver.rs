@@ -2,12 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::{
-    Action, Failure, FillMode, Filled, Input, Lines, ListWatch, Loss, Machine, UpstreamEvent, WatchFrom, WatchRequest,
+    Action, EventStream, Failure, FillMode, Filled, Input, ListWatch, Loss, Machine, UpstreamEvent, WatchFrom,
+    WatchRequest,
     fill::{self, Head, State, head_version},
+    list_watch::WATCH_SECONDS_MAX,
 };
 use crate::{
     apimachinery::{ResourceVersion, SelectableField},
@@ -16,11 +17,8 @@ use crate::{
 };
 
 /// Longer than a watch may be silent: it asks for bookmarks, which come once a minute, and for an
-/// end after at most [`WATCH_SECONDS_MAX`].
+/// end after at most ten minutes.
 const SILENCE_MAX: Duration = Duration::from_secs(WATCH_SECONDS_MAX + 60);
-/// How long upstream is asked to keep a watch, as client-go does.
-const WATCH_SECONDS_MIN: u64 = 300;
-const WATCH_SECONDS_MAX: u64 = 600;
 /// A watch that ends sooner than this is taken for a failure, or it would be opened in a tight loop.
 const WATCH_MIN: Duration = Duration::from_secs(1);
 
@@ -54,7 +52,7 @@ pub struct Reflector<L: ListWatch, S> {
     machine: Machine,
     writer: Option<Writer>,
     /// A watch-list that goes on as a watch.
-    going_on: Option<(L::Stream, Lines)>,
+    going_on: Option<EventStream<L::Stream>>,
 }
 
 impl<L: ListWatch, S: Sink> Reflector<L, S> {
@@ -79,7 +77,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
             input = match next.action {
                 Action::Fill { mode, not_older_than } => self.fill(mode, not_older_than).await,
                 Action::GoOn => match self.going_on.take() {
-                    Some((stream, lines)) => self.read(stream, lines).await,
+                    Some(events) => self.read(events).await,
                     None => self.ended(None),
                 },
                 Action::Watch { after } => self.watch(after).await,
@@ -127,48 +125,48 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     }
 
     async fn watch(&mut self, after: ResourceVersion) -> Input {
-        let request = WatchRequest { from: WatchFrom::After(after), seconds: watch_seconds() };
-        match self.upstream.watch(request).await {
-            Ok(stream) => self.read(stream, Lines::default()).await,
+        match self.upstream.watch(WatchRequest::new(WatchFrom::After(after))).await {
+            Ok(stream) => self.read(EventStream::new(stream)).await,
             Err(failure) => self.ended(Some(failure)),
         }
     }
 
     /// Applies a watch until it ends.
-    async fn read(&mut self, mut stream: L::Stream, mut lines: Lines) -> Input {
+    async fn read(&mut self, mut events: EventStream<L::Stream>) -> Input {
         let opened = Instant::now();
-        loop {
-            if let Err(failure) = self.apply_lines(&mut lines) {
-                return self.ended(Some(failure));
+        let failure = loop {
+            let Some(writer) = &self.writer else { break Some(Failure::Malformed) };
+            match events.next(&self.upstream, writer.schema(), SILENCE_MAX).await {
+                Ok(Some(event)) => {
+                    if let Err(failure) = self.apply(event) {
+                        break Some(failure);
+                    }
+                }
+                Ok(None) if opened.elapsed() < WATCH_MIN => break Some(Failure::Unavailable),
+                Ok(None) => break None,
+                Err(failure) => break Some(failure),
             }
-            match next_chunk(&self.upstream, &mut stream, SILENCE_MAX).await {
-                Some(Ok(chunk)) => lines.push(&chunk),
-                Some(Err(failure)) => return self.ended(Some(failure)),
-                None if opened.elapsed() < WATCH_MIN => return self.ended(Some(Failure::Unavailable)),
-                None => return self.ended(None),
-            }
-        }
+        };
+        self.ended(failure)
     }
 
-    fn apply_lines(&mut self, lines: &mut Lines) -> Result<(), Failure> {
+    fn apply(&mut self, event: UpstreamEvent) -> Result<(), Failure> {
         let Some(writer) = &mut self.writer else { return Err(Failure::Malformed) };
-        while let Some(line) = lines.next_line().map_err(|_| Failure::Malformed)? {
-            match fill::parse(&line, writer.schema())? {
-                UpstreamEvent::Change { kind, object, line } => {
-                    let change = writer.apply(kind, object, line).map_err(|error| {
-                        tracing::warn!(%error, "upstream's watch went back");
-                        Failure::Malformed
-                    })?;
-                    self.sink.changed(&change);
-                }
-                UpstreamEvent::Bookmark { version, template, .. } => {
-                    writer.advance(version);
-                    self.sink.bookmark(template);
-                }
-                UpstreamEvent::Error(failure) => return Err(failure),
+        match event {
+            UpstreamEvent::Change { kind, object, line } => {
+                let change = writer.apply(kind, object, line).map_err(|error| {
+                    tracing::warn!(%error, "upstream's watch went back");
+                    Failure::Malformed
+                })?;
+                self.sink.changed(&change);
+                Ok(())
+            }
+            UpstreamEvent::Bookmark { version, template, .. } => {
+                writer.advance(version);
+                self.sink.bookmark(template);
+                Ok(())
             }
         }
-        Ok(())
     }
 
     fn ended(&mut self, failure: Option<Failure>) -> Input {
@@ -187,18 +185,4 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         };
         verified.await.unwrap_or_else(Input::VerifyFailed)
     }
-}
-
-/// The next bytes of a watch, or a failure if it is silent for longer than `silence`.
-pub(super) async fn next_chunk<L: ListWatch>(
-    upstream: &L,
-    stream: &mut L::Stream,
-    silence: Duration,
-) -> Option<Result<Bytes, Failure>> {
-    timeout(silence, upstream.next(stream)).await.unwrap_or(Some(Err(Failure::Silent)))
-}
-
-/// Different for every watch, so that they do not all end at once.
-pub(super) fn watch_seconds() -> u64 {
-    fastrand::u64(WATCH_SECONDS_MIN..WATCH_SECONDS_MAX)
 }

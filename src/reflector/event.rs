@@ -24,10 +24,9 @@ pub enum UpstreamEvent {
         template: BookmarkTemplate,
         initial_events_end: bool,
     },
-    Error(Failure),
 }
 
-/// A line that cannot be used: the reflector starts over.
+/// A line that ends the watch: one that cannot be used, or that says why upstream ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
     #[error("not the JSON of a watch event")]
@@ -36,6 +35,8 @@ pub enum EventError {
     Type(String),
     #[error("an object of a watch event")]
     Object(#[source] ReadError),
+    #[error("upstream ends the watch")]
+    Told(#[source] Failure),
     #[error("a bookmark")]
     Bookmark(#[source] InvalidBookmark),
 }
@@ -84,7 +85,7 @@ impl UpstreamEvent {
             "MODIFIED" => ChangeKind::Modified,
             "DELETED" => ChangeKind::Deleted,
             "BOOKMARK" => return Self::bookmark(&object),
-            "ERROR" => return Self::error(&object),
+            "ERROR" => return Err(Self::error(&object)),
             other => return Err(EventError::Type(other.to_owned())),
         };
         let object = Object::from_event(object, schema).map_err(EventError::Object)?;
@@ -97,8 +98,10 @@ impl UpstreamEvent {
         Ok(Self::Bookmark { version, template, initial_events_end })
     }
 
-    fn error(object: &[u8]) -> Result<Self, EventError> {
-        let status: StatusBody = serde_json::from_slice(object).map_err(EventError::Json)?;
-        Ok(Self::Error(Failure::from_code(status.code, status.is_too_large())))
+    fn error(object: &[u8]) -> EventError {
+        match serde_json::from_slice::<StatusBody>(object) {
+            Ok(status) => EventError::Told(Failure::from_code(status.code, status.is_too_large())),
+            Err(error) => EventError::Json(error),
+        }
     }
 }

@@ -1,17 +1,20 @@
 //! Fetching the whole state: the head of a list says what the resource looks like, then a
 //! watch-list or pages of lists bring the objects.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::HeaderValue;
 use serde_json::value::RawValue;
 
-use super::{Failure, Lines, ListPage, ListRequest, ListWatch, UpstreamEvent, WatchFrom, WatchRequest, driver};
+use super::{
+    EventStream, Failure, ListPage, ListRequest, ListWatch, UpstreamEvent, WatchFrom, WatchRequest,
+    event_stream::causes,
+};
 use crate::{
     apimachinery::{FieldSource, ResourceVersion, SelectableField},
     encode::BookmarkTemplate,
-    store::{Object, Reader, Schema, Shape},
+    store::{ChangeKind, Object, Reader, Schema, Shape},
 };
 
 /// A watch-list that brings neither objects nor its end bookmark for so long will not do so later.
@@ -45,8 +48,8 @@ pub(super) struct State<S> {
     pub(super) objects: Vec<Arc<Object>>,
     pub(super) version: ResourceVersion,
     pub(super) bookmark: Option<BookmarkTemplate>,
-    /// The watch that goes on where the state ends, and the bytes of it that were read already.
-    pub(super) watch: Option<(S, Lines)>,
+    /// The watch that goes on where the state ends.
+    pub(super) watch: Option<EventStream<S>>,
 }
 
 #[derive(serde::Deserialize)]
@@ -113,25 +116,21 @@ pub(super) async fn watch_list<L: ListWatch>(
     not_older_than: Option<ResourceVersion>,
 ) -> Result<State<L::Stream>, Failure> {
     let from = WatchFrom::State { not_older_than };
-    let mut stream = upstream.watch(WatchRequest { from, seconds: driver::watch_seconds() }).await?;
-    let (mut lines, mut objects) = (Lines::default(), Vec::new());
-    loop {
-        while let Some(line) = lines.next_line().map_err(|_| Failure::Malformed)? {
-            match parse(&line, schema)? {
-                // Only the object's own bytes are kept: the line around them is of no use later.
-                UpstreamEvent::Change { object, .. } => objects.push(Arc::new(object)),
-                UpstreamEvent::Bookmark { version, template, initial_events_end: true } => {
-                    let bookmark = Some(template);
-                    return Ok(State { objects, version, bookmark, watch: Some((stream, lines)) });
-                }
-                UpstreamEvent::Bookmark { .. } => {}
-                UpstreamEvent::Error(failure) => return Err(failure),
+    let stream = upstream.watch(WatchRequest::new(from)).await?;
+    let (mut events, mut objects) = (EventStream::new(stream), HashMap::new());
+    while let Some(event) = events.next(upstream, schema, FILL_SILENCE_MAX).await? {
+        match event {
+            // Changes may come before the end of the initial events, to objects that were sent already.
+            UpstreamEvent::Change { kind: ChangeKind::Deleted, object, .. } => drop(objects.remove(&object.key)),
+            UpstreamEvent::Change { object, .. } => drop(objects.insert(object.key.clone(), Arc::new(object))),
+            UpstreamEvent::Bookmark { version, template, initial_events_end: true } => {
+                let objects = objects.into_values().collect();
+                return Ok(State { objects, version, bookmark: Some(template), watch: Some(events) });
             }
+            UpstreamEvent::Bookmark { .. } => {}
         }
-        let chunk =
-            driver::next_chunk(upstream, &mut stream, FILL_SILENCE_MAX).await.unwrap_or(Err(Failure::Unavailable))?;
-        lines.push(&chunk);
     }
+    Err(Failure::Unavailable)
 }
 
 /// Reads the list page by page.
@@ -148,7 +147,7 @@ pub(super) async fn list<L: ListWatch>(
         for item in body.items.unwrap_or_default() {
             let item = Bytes::copy_from_slice(item.get().as_bytes());
             let object = Object::from_item(item, schema).map_err(|error| {
-                tracing::warn!(error = error_chain(&error), "an item of upstream's list cannot be kept");
+                tracing::warn!(error = causes(&error), "an item of upstream's list cannot be kept");
                 Failure::Malformed
             })?;
             objects.push(Arc::new(object));
@@ -159,17 +158,4 @@ pub(super) async fn list<L: ListWatch>(
         }
         continue_token = Some(body.metadata.r#continue);
     }
-}
-
-/// Parses a line; one that cannot be used is logged with its cause.
-pub(super) fn parse(line: &Bytes, schema: &Schema) -> Result<UpstreamEvent, Failure> {
-    UpstreamEvent::parse(line, schema).map_err(|error| {
-        tracing::warn!(error = error_chain(&error), "an event of upstream's watch cannot be used");
-        Failure::Malformed
-    })
-}
-
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

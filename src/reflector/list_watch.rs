@@ -23,6 +23,17 @@ pub struct WatchRequest {
     pub seconds: u64,
 }
 
+/// How long upstream is asked to keep a watch, as client-go does.
+const WATCH_SECONDS_MIN: u64 = 300;
+pub(super) const WATCH_SECONDS_MAX: u64 = 600;
+
+impl WatchRequest {
+    /// One that lasts; different for every watch, so that they do not all end at once.
+    pub fn new(from: WatchFrom) -> Self {
+        Self { from, seconds: fastrand::u64(WATCH_SECONDS_MIN..WATCH_SECONDS_MAX) }
+    }
+}
+
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFrom {

@@ -4,14 +4,18 @@
 
 mod driver;
 mod event;
+mod event_stream;
 mod failure;
 mod fill;
 mod lines;
 mod list_watch;
 mod machine;
+#[cfg(test)]
+mod tests;
 
 pub use driver::{Reflector, Sink};
 pub use event::{EventError, StatusBody, UpstreamEvent};
+pub use event_stream::EventStream;
 pub use failure::Failure;
 pub use fill::{Filled, head_version};
 pub use lines::{LineTooLong, Lines};

@@ -1,0 +1,195 @@
+//! The driver against a scripted upstream.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+
+use super::*;
+use crate::apimachinery::{GroupResource, ResourceVersion, selectable_fields};
+use crate::encode::BookmarkTemplate;
+use crate::store::{Change, HistoryLimits, Reader};
+
+/// What upstream answers, in this order, and what it was asked.
+#[derive(Clone, Debug, Default)]
+struct Script {
+    watches: Arc<Mutex<VecDeque<Result<String, Failure>>>>,
+    lists: Arc<Mutex<VecDeque<String>>>,
+    heads: Arc<Mutex<VecDeque<u64>>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Script {
+    fn new(heads: &[u64], watches: impl IntoIterator<Item = Result<String, Failure>>) -> Self {
+        let script = Self::default();
+        script.watches.lock().unwrap().extend(watches);
+        script.heads.lock().unwrap().extend(heads);
+        script
+    }
+
+    fn note(&self, asked: String) {
+        self.asked.lock().unwrap().push(asked);
+    }
+}
+
+fn page(body: String) -> ListPage {
+    ListPage { body: body.into(), warnings: Vec::new() }
+}
+
+impl ListWatch for Script {
+    type Stream = Option<Bytes>;
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, Failure> {
+        self.note(format!("list {:?} {:?}", request.not_older_than, request.continue_token));
+        self.lists.lock().unwrap().pop_front().map(page).ok_or(Failure::Unavailable)
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<Option<Bytes>, Failure> {
+        self.note(match request.from {
+            WatchFrom::State { not_older_than } => format!("state {:?}", not_older_than.map(ResourceVersion::value)),
+            WatchFrom::After(version) => format!("after {version}"),
+        });
+        let next = self.watches.lock().unwrap().pop_front();
+        match next {
+            Some(watch) => watch.map(|body| Some(body.into())),
+            // At the end of the script the watch is never answered.
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn next(&self, stream: &mut Option<Bytes>) -> Option<Result<Bytes, Failure>> {
+        stream.take().map(Ok)
+    }
+
+    async fn head(&self) -> Result<ListPage, Failure> {
+        let version = self.heads.lock().unwrap().pop_front().unwrap_or(1000);
+        Ok(page(format!(
+            r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"}},"items":[]}}"#
+        )))
+    }
+
+    async fn knows_fields(&self, _: &[&str]) -> Result<bool, Failure> {
+        Ok(true)
+    }
+
+    async fn is_same_resource(&self) -> Result<bool, Failure> {
+        Ok(true)
+    }
+}
+
+/// What became of the store, in words.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    events: Arc<Mutex<Vec<String>>>,
+    reader: Arc<Mutex<Option<Reader>>>,
+}
+
+impl Seen {
+    fn note(&self, event: String) {
+        self.events.lock().unwrap().push(event);
+    }
+
+    fn events(&self) -> Vec<String> {
+        self.events.lock().unwrap().clone()
+    }
+
+    fn objects(&self) -> Vec<(String, u64)> {
+        let snapshot = self.reader.lock().unwrap().as_ref().expect("filled").snapshot();
+        let objects = snapshot.leaves().flat_map(|leaf| leaf.objects());
+        objects.map(|object| (object.key.to_string(), object.version.value())).collect()
+    }
+}
+
+impl Sink for Seen {
+    fn filled(&mut self, filled: Filled) {
+        self.note(format!("filled at {}", filled.reader.progress()));
+        *self.reader.lock().unwrap() = Some(filled.reader);
+    }
+
+    fn changed(&mut self, change: &Change) {
+        self.note(format!("{:?} {}", change.kind, change.version));
+    }
+
+    fn bookmark(&mut self, _: BookmarkTemplate) {}
+
+    fn lost(&mut self, loss: Loss) {
+        self.note(format!("lost: {loss:?}"));
+    }
+
+    fn restarting(&mut self, _: Option<Failure>) {}
+}
+
+/// Runs until upstream has nothing more to say. Time is paused: it jumps over every wait.
+async fn run(script: Script) -> (Seen, Vec<String>) {
+    let (seen, asked) = (Seen::default(), script.asked.clone());
+    let pods = GroupResource { group: "".into(), resource: "pods".into() };
+    let limits = HistoryLimits { age: Duration::from_secs(60), bytes: 1 << 20 };
+    let reflector = Reflector::new(script, seen.clone(), "Pod".to_owned(), selectable_fields(&pods, true), limits);
+    assert!(tokio::time::timeout(Duration::from_secs(120), reflector.run()).await.is_err(), "it goes on for ever");
+    let asked = asked.lock().unwrap().clone();
+    (seen, asked)
+}
+
+fn pod(name: &str, version: u64) -> String {
+    format!(r#""metadata":{{"name":"{name}","namespace":"ns","resourceVersion":"{version}"}}}}"#)
+}
+
+fn event(kind: &str, name: &str, version: u64) -> String {
+    let pod = pod(name, version);
+    format!(r#"{{"type":"{kind}","object":{{"kind":"Pod","apiVersion":"v1",{pod}}}"#) + "\n"
+}
+
+fn end(version: u64) -> String {
+    let annotations = r#""annotations":{"k8s.io/initial-events-end":"true"}"#;
+    let metadata = format!(r#""metadata":{{"resourceVersion":"{version}",{annotations}}}"#);
+    format!(r#"{{"type":"BOOKMARK","object":{{"kind":"Pod","apiVersion":"v1",{metadata}}}}}"#) + "\n"
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_before_the_end_of_the_initial_events_are_part_of_the_state() {
+    let first = [event("ADDED", "a", 3), event("ADDED", "b", 4)].concat();
+    let later = [event("MODIFIED", "a", 6), event("DELETED", "b", 7), end(7)].concat();
+    let (seen, _) = run(Script::new(&[7], [Ok(first + &later)])).await;
+    assert_eq!((seen.objects(), &*seen.events()[0]), (vec![("ns/a".to_owned(), 6)], "filled at 7"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_upstream_is_listed_page_by_page_then_watched() {
+    let list = |token: &str, name: &str| {
+        let metadata = format!(r#""metadata":{{"resourceVersion":"5","continue":"{token}"}}"#);
+        format!(r#"{{"kind":"PodList","apiVersion":"v1",{metadata},"items":[{{{}]}}"#, pod(name, 3))
+    };
+    let script = Script::new(&[5, 5, 8], [Err(Failure::Refused), Ok(event("ADDED", "c", 8))]);
+    script.lists.lock().unwrap().extend([list("more", "a"), list("", "b")]);
+    let (seen, asked) = run(script).await;
+    assert_eq!(asked, ["state None", "list None None", "list None Some(\"more\")", "after 5", "after 8"]);
+    assert_eq!(seen.objects(), [("ns/a".to_owned(), 3), ("ns/b".to_owned(), 3), ("ns/c".to_owned(), 8)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_version_fills_the_store_anew_and_time_does_not_go_back() {
+    let expired = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#.to_owned() + "\n";
+    let again = [event("ADDED", "b", 12), end(12)].concat();
+    let script = Script::new(&[9, 12], [Ok([event("ADDED", "a", 3), end(9), expired].concat()), Ok(again)]);
+    let (seen, asked) = run(script).await;
+    assert_eq!(asked[..2], ["state None", "state Some(9)"]);
+    assert_eq!(seen.events()[..2], ["filled at 9", "filled at 12"]);
+    assert_eq!(seen.objects(), [("ns/b".to_owned(), 12)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_follow_gives_the_store_up() {
+    let backwards = [event("ADDED", "a", 3), end(9), event("MODIFIED", "a", 8)].concat();
+    let (seen, asked) = run(Script::new(&[9, 20], [Ok(backwards), Ok(end(20))])).await;
+    assert_eq!(asked[..2], ["state None", "state None"], "the old version counts for nothing");
+    assert_eq!(seen.events()[..3], ["filled at 9", "lost: Inconsistent", "filled at 20"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_upstream_gives_the_store_up() {
+    let (seen, _) = run(Script::new(&[90, 20, 20], [Ok(end(90)), Ok(end(20))])).await;
+    assert_eq!(seen.events()[..3], ["filled at 90", "lost: Backwards", "filled at 20"]);
+}
