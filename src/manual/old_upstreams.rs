@@ -25,4 +25,6 @@
 //!   spares that wait.
 //! * What bookmarks look like is known only after upstream's first one, about a minute after the start. Until then watches get
 //!   none, which clients have to bear anyway.
+//! * Not every field label of today is known: at each fill upstream is asked for them, and selectors with others are forwarded.
+//! * Indented JSON (`pretty`, curl, browsers) is forwarded (`representation`): before 1.23 it was indented in another way.
 //! * Discovery is read from the documents of each group version where there is no aggregated discovery (before 1.26).

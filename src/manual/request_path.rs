@@ -28,7 +28,7 @@
 //! | list, `continue` | from history at the token's version, wherever the token came from; else forwarded |
 //! | exact list of one `metadata.name` | forwarded (`exact_single_name`): the API server has a rule of its own |
 //! | label selectors | from memory |
-//! | field selectors | from memory for the fields of [`crate::apimachinery::selectable_fields`] and of a definition's `selectableFields` that are plain paths; else forwarded (`unsupported_field`) |
+//! | field selectors | from memory for the fields of [`crate::apimachinery::selectable_fields`] that upstream knows, and of a definition's `selectableFields` that are plain paths; else forwarded (`unsupported_field`) |
 //! | `Accept` whose first choice is not plain JSON: Table, protobuf, YAML, CBOR, PartialObjectMetadata | forwarded (`representation`) |
 //!
 //! A get of an object that is not there is a 404 from memory, worded as the API server words it.
