@@ -2,7 +2,25 @@
 //!
 //! # Configuration
 //!
-//! The file's fields, their defaults and what is allowed: [`crate::config`]. `kube-fanout check --config FILE` names every
+//! | Field | Default | Allowed |
+//! |---|---|---|
+//! | `listeners[].address` | `127.0.0.1:8001` | a loopback address with its port, `localhost:PORT`, `unix:/PATH` |
+//! | `listeners[].tls.certFile`, `.keyFile` | none: plain HTTP | PEM files |
+//! | `upstream.kubeconfig`, `.context` | what kubectl finds: `$KUBECONFIG`, `~/.kube/config`, else the pod's service account | |
+//! | `clients.mode` | `trusted` | `trusted` |
+//! | `cache.exclude` | `[events, events.events.k8s.io]` | plural words, with their group: `deployments.apps` |
+//! | `cache.prewarm` | none | the same |
+//! | `cache.idleTimeout` | `10m` | 10 s to 7 days |
+//! | `cache.history.age` | `5m` | 10 s to 24 h |
+//! | `cache.history.bytes` | `256Mi` | from `8Mi` |
+//! | `reads.freshnessWait` | `100ms` | 0 to 3 s |
+//! | `reads.mostRecentWatch` | `prove` | `prove`, `forward` |
+//! | `admin.address` | `127.0.0.1:9090` | any address |
+//! | `limits.connections` | `10000` | 1 to 1,000,000 |
+//! | `logging.format`, `.level` | `text`, `info` | `text`, `json`; `off`, `error`, `warn`, `info`, `debug`, `trace` |
+//! | `drain.timeout` | `20s` | 0 to 1 h |
+//!
+//! Why a default is what it is stands at its constant in [`crate::config`]. Unknown fields are problems. `kube-fanout check --config FILE` names every
 //! problem of one at once, with the place and what would be allowed, and ends with 2. `--listen`, `--admin-listen`,
 //! `--kubeconfig` and `--context` win over the file. Certificates are read again when their files change; the configuration is
 //! not.
