@@ -65,10 +65,10 @@ pub fn selectable_fields(resource: &GroupResource, namespaced: bool) -> Vec<Sele
 }
 
 /// Label, path, and what an absent field compares as.
-type Field = (&'static str, &'static str, &'static str);
+pub(super) type Field = (&'static str, &'static str, &'static str);
 
 /// Group, resource, and the labels beside name and namespace.
-const FIELDS: &[(&str, &str, &[Field])] = &[
+pub(super) const FIELDS: &[(&str, &str, &[Field])] = &[
     (
         "",
         "pods",

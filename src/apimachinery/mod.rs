@@ -3,6 +3,7 @@
 mod continue_token;
 mod field_labels;
 mod field_selector;
+mod field_tags;
 mod go_json;
 mod group_version_resource;
 mod label_lexer;
@@ -20,6 +21,7 @@ mod status;
 pub use continue_token::{ContinueAt, ContinueToken, InvalidContinueToken};
 pub use field_labels::{FieldSource, SelectableField, selectable_fields};
 pub use field_selector::{FieldRequirement, FieldSelector};
+pub use field_tags::{FieldTag, ScalarKind, field_tags};
 pub use group_version_resource::{GroupResource, GroupVersionResource};
 pub use label_selector::{InvalidSelector, LabelSelector};
 pub use labels::Labels;

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use crate::apimachinery::ResourceVersion;
 
 /// The annotation of the bookmark that ends the initial events (read-path 3.4).
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+pub(super) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// The bookmark of one resource as upstream writes it: a zero value with odd mandatory fields
 /// (read-path, appendix A), which is why it is recorded and not composed.

@@ -6,6 +6,9 @@ mod frame;
 mod gzip;
 mod list;
 mod pretty;
+pub mod protobuf;
+
+use bookmark::INITIAL_EVENTS_END;
 
 pub use bookmark::{BookmarkTemplate, InvalidBookmark};
 pub use frame::{added, error_event, frame};

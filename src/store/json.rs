@@ -5,10 +5,12 @@ use std::{borrow::Cow, fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::{
     object::Object,
     schema::{PathTree, Schema, Shape},
+    wire::InvalidWire,
 };
 use crate::apimachinery::{FieldSource, Labels, ObjectKey, ResourceVersion, SelectableField};
 
@@ -17,6 +19,8 @@ use crate::apimachinery::{FieldSource, Labels, ObjectKey, ResourceVersion, Selec
 pub enum ReadError {
     #[error("not the JSON of an object")]
     Json(#[source] serde_json::Error),
+    #[error("not the protobuf of an object")]
+    Wire(#[source] InvalidWire),
     #[error("the object does not begin as upstream's other objects of this resource do")]
     Shape,
     #[error("the object has no {0}")]
@@ -51,12 +55,13 @@ impl Object {
         let version =
             ResourceVersion::parse(digits).map_err(|_| ReadError::Missing("numeric metadata.resourceVersion"))?;
         let version_at = range_within(&json, digits, opening.len()).ok_or(ReadError::Shape)?;
+        let metadata_at = found.around_metadata.range(&json, opening.len())?;
         let key = ObjectKey::new(found.namespace.as_deref(), &name);
         let fields = fields_in_order(schema, &key, found.values);
         let labels =
             found.labels.iter().map(|(name, value)| (Arc::from(&**name), Arc::from(&**value))).collect::<Labels>();
         let tail = json.slice(opening.len()..);
-        Ok(Self { key, version, labels, fields, tail, version_at })
+        Ok(Self { key, version, labels, fields, tail, version_at, metadata_at })
     }
 }
 
@@ -66,7 +71,7 @@ fn range_within(whole: &[u8], part: &str, skip: usize) -> Option<Range<usize>> {
     Some(start..start + part.len())
 }
 
-fn fields_in_order(schema: &Schema, key: &ObjectKey, values: Vec<Option<Arc<str>>>) -> Box<[Arc<str>]> {
+pub(super) fn fields_in_order(schema: &Schema, key: &ObjectKey, values: Vec<Option<Arc<str>>>) -> Box<[Arc<str>]> {
     let value = |(field, found): (&SelectableField, Option<Arc<str>>)| match &field.source {
         FieldSource::Name => key.name().into(),
         FieldSource::Namespace => key.namespace().unwrap_or_default().into(),
@@ -76,8 +81,55 @@ fn fields_in_order(schema: &Schema, key: &ObjectKey, values: Vec<Option<Arc<str>
     schema.fields().iter().zip(values).map(value).collect()
 }
 
+/// The names that show where the value of `metadata` begins and ends, without reading it twice.
+#[derive(Clone, Copy, Default)]
+struct AroundMetadata<'de> {
+    name: Option<&'de str>,
+    next: Option<&'de str>,
+}
+
+impl<'de> AroundMetadata<'de> {
+    /// `None` for a name with an escape in it, which stands nowhere to be pointed at.
+    fn see(&mut self, name: Option<&'de str>) {
+        match name {
+            None => *self = Self::default(),
+            Some("metadata") => *self = Self { name, next: None },
+            Some(_) if self.name.is_some() && self.next.is_none() => self.next = name,
+            Some(_) => {}
+        }
+    }
+
+    /// Where the value stands in `json` when its first `skip` bytes are left out.
+    fn range(&self, json: &'de [u8], skip: usize) -> Result<Range<usize>, ReadError> {
+        #[derive(serde::Deserialize)]
+        struct Whole<'a> {
+            #[serde(borrow)]
+            metadata: &'a RawValue,
+        }
+
+        if let Some(range) = self.range_in_compact(json, skip) {
+            return Ok(range);
+        }
+        let Whole { metadata } = serde_json::from_slice(json).map_err(ReadError::Json)?;
+        range_within(json, metadata.get(), skip).ok_or(ReadError::Shape)
+    }
+
+    /// As [`Self::range`], where there are no blanks around the value, as there are none in what Go writes.
+    fn range_in_compact(&self, json: &[u8], skip: usize) -> Option<Range<usize>> {
+        let name = range_within(json, self.name?, 0)?;
+        let (start, end) = match self.next {
+            Some(next) => (name.end + 2, range_within(json, next, 0)?.start.checked_sub(2)?),
+            None => (name.end + 2, json.len().checked_sub(1)?),
+        };
+        let is_value = json.get(start..end)?.starts_with(b"{") && json.get(start..end)?.ends_with(b"}");
+        let is_between = json[name.end..].starts_with(b"\":") && matches!(json.get(end)?, b',' | b'}');
+        (is_value && is_between && start >= skip).then(|| start - skip..end - skip)
+    }
+}
+
 #[derive(Default)]
 struct Found<'de> {
+    around_metadata: AroundMetadata<'de>,
     name: Option<Cow<'de, str>>,
     namespace: Option<Cow<'de, str>>,
     version: Option<&'de str>,
@@ -121,6 +173,12 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(Text(name)) = map.next_key()? {
+            if self.place == Place::Object {
+                self.found.around_metadata.see(match name {
+                    Cow::Borrowed(name) => Some(name),
+                    Cow::Owned(_) => None,
+                });
+            }
             match (self.place, &*name) {
                 (Place::Object, "metadata") => {
                     let tree = self.tree.and_then(|tree| tree.child("metadata"));

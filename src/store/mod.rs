@@ -10,11 +10,13 @@ mod json;
 mod leaf;
 mod object;
 mod predicate;
+mod protobuf;
 mod schema;
 mod snapshot;
 mod state;
 #[cfg(test)]
 mod tests;
+pub mod wire;
 
 pub use change::{Change, ChangeKind, FrameKind};
 pub use history::{Expired, HistoryLimits};
@@ -22,6 +24,6 @@ pub use json::ReadError;
 pub use leaf::{Deflated, Leaf};
 pub use object::Object;
 pub use predicate::{Predicate, UnsupportedField};
-pub use schema::{Schema, Shape};
+pub use schema::{PROTOBUF_MAGIC, Schema, Shape};
 pub use snapshot::Snapshot;
 pub use state::{Advance, Backlog, OutOfOrder, Reader, StoreSize, Writer, store};

@@ -8,7 +8,8 @@ use crate::apimachinery::{Labels, ObjectKey, ResourceVersion};
 
 /// An object at one version. Immutable; shared by snapshots, history and answers.
 ///
-/// Invariant: `tail` is valid JSON once the opening of its [`super::Shape`] is put before it.
+/// Invariant: `tail` is valid JSON once the opening of its [`super::Shape`] is put before it; in a protobuf
+/// store it is the object's own message.
 #[derive(Debug)]
 pub struct Object {
     pub key: ObjectKey,
@@ -22,6 +23,8 @@ pub struct Object {
     pub(super) tail: Bytes,
     /// Where in `tail` the digits of `metadata.resourceVersion` stand.
     pub(super) version_at: Range<usize>,
+    /// Where in `tail` the value of `metadata` stands: braces included, or a message without tag and length.
+    pub(super) metadata_at: Range<usize>,
 }
 
 impl Object {
@@ -33,6 +36,21 @@ impl Object {
     /// The tail cut around the digits of its version, for putting another version there.
     pub fn tail_around_version(&self) -> (&[u8], &[u8]) {
         (&self.tail[..self.version_at.start], &self.tail[self.version_at.end..])
+    }
+
+    /// The value of `metadata` as upstream wrote it: a JSON object, or an `ObjectMeta` message.
+    pub fn metadata(&self) -> Bytes {
+        self.tail.slice(self.metadata_at.clone())
+    }
+
+    /// Where in the tail the value of `metadata` stands.
+    pub fn metadata_at(&self) -> Range<usize> {
+        self.metadata_at.clone()
+    }
+
+    /// Where in the tail the digits of the version stand: within the metadata.
+    pub fn version_at(&self) -> Range<usize> {
+        self.version_at.clone()
     }
 
     /// Value of the schema's field at `position`.

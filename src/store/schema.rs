@@ -2,7 +2,11 @@
 
 use bytes::Bytes;
 
-use crate::apimachinery::{FieldSource, SelectableField};
+use super::{protobuf::TagTree, wire};
+use crate::apimachinery::{FieldSource, GroupResource, SelectableField, field_tags};
+
+/// What every protobuf answer begins with (read-path 4.1).
+pub const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
 
 /// How upstream writes the objects of a resource (read-path 4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +18,11 @@ pub enum Shape {
     },
     /// Custom resource: the same bytes in lists and in watches, keys in alphabetical order.
     Custom,
+    /// Built-in type in protobuf: list items are bare messages, everything else has them in an envelope.
+    Protobuf {
+        /// The envelope up to the length of the message.
+        opening: Bytes,
+    },
 }
 
 impl Shape {
@@ -21,18 +30,27 @@ impl Shape {
         Self::Typed { opening: format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",").into() }
     }
 
+    pub fn protobuf(kind: &str, api_version: &str) -> Self {
+        let mut type_meta = Vec::with_capacity(kind.len() + api_version.len() + 4);
+        wire::put_bytes(&mut type_meta, 1, api_version.as_bytes());
+        wire::put_bytes(&mut type_meta, 2, kind.as_bytes());
+        let mut opening = PROTOBUF_MAGIC.to_vec();
+        wire::put_bytes(&mut opening, 1, &type_meta);
+        Self::Protobuf { opening: opening.into() }
+    }
+
     /// What stands before an object's tail in a list.
     pub fn item_opening(&self) -> &[u8] {
         match self {
             Self::Typed { .. } => b"{",
-            Self::Custom => b"",
+            Self::Custom | Self::Protobuf { .. } => b"",
         }
     }
 
-    /// What stands before an object's tail in a get or a watch event.
+    /// What stands before an object's tail in a get or a watch event; in protobuf before its length.
     pub fn object_opening(&self) -> &[u8] {
         match self {
-            Self::Typed { opening } => opening,
+            Self::Typed { opening } | Self::Protobuf { opening } => opening,
             Self::Custom => b"",
         }
     }
@@ -46,6 +64,7 @@ pub struct Schema {
     /// Which field watchers are indexed by, beside namespace and name: `spec.nodeName` of pods.
     index: Option<usize>,
     pub(super) paths: PathTree,
+    pub(super) tags: TagTree,
 }
 
 /// The field that thousands of watchers (one kubelet a node) select on.
@@ -60,7 +79,22 @@ impl Schema {
             }
         }
         let index = fields.iter().position(|field| &*field.label == INDEXED_FIELD);
-        Self { shape, fields, index, paths }
+        Self { shape, fields, index, paths, tags: TagTree::default() }
+    }
+
+    /// The schema of a built-in resource's protobuf store. Without those of `fields` whose field numbers are not
+    /// known: selectors that have them are unsupported there.
+    pub fn protobuf(shape: Shape, resource: &GroupResource, mut fields: Vec<SelectableField>) -> Self {
+        let known = field_tags(resource);
+        let tag_of = |field: &SelectableField| known.iter().find(|tag| *tag.label == *field.label);
+        fields.retain(|field| !matches!(field.source, FieldSource::Path { .. }) || tag_of(field).is_some());
+        let mut tags = TagTree::default();
+        for (position, field) in fields.iter().enumerate() {
+            if let Some(tag) = tag_of(field) {
+                tags.insert(tag, position);
+            }
+        }
+        Self { tags, ..Self::new(shape, fields) }
     }
 
     /// The selectable fields; an object's values stand in the same order.

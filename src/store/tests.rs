@@ -43,6 +43,22 @@ fn what_selectors_need_is_read_from_the_bytes() {
 }
 
 #[test]
+fn metadata_is_found_wherever_it_stands_and_whatever_blanks_are_around_it() {
+    let schema = Schema::new(Shape::Custom, Vec::new());
+    let metadata = r#"{"name":"a","resourceVersion":"1","labels":{"metadata":"}"}}"#;
+    for json in [
+        format!(r#"{{"kind":"W","metadata":{metadata},"spec":{{"metadata":{{}}}},"zone":1}}"#),
+        format!(r#"{{"kind":"W","metadata":{metadata}}}"#),
+        format!(r#"{{ "kind" : "W", "metadata" : {metadata} , "spec" : {{}} }}"#),
+        format!("{{\"metadata\":{metadata}\n}}\n"),
+        format!(r#"{{"metadata":{metadata},"\u0073pec":{{}}}}"#),
+    ] {
+        let object = Object::from_event(json.clone().into(), &schema).expect("an object");
+        assert_eq!(object.metadata(), metadata, "{json}");
+    }
+}
+
+#[test]
 fn objects_of_another_shape_are_refused() {
     let schema = pods();
     for json in [

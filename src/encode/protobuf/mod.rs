@@ -1,0 +1,21 @@
+//! Protobuf: the same bytes as upstream's (read-path 3.1, 4.1), spliced from the objects' own messages, and
+//! what a reflector has to take apart.
+//!
+//! Everything but list items stands in an envelope: `k8s\0` and an `Unknown` message that names kind and version.
+
+mod bookmark;
+mod envelope;
+mod event;
+mod list;
+mod meta;
+mod read;
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub use bookmark::{BookmarkTemplate, InvalidBookmark, RecordedBookmark};
+pub use envelope::{envelope, object};
+pub use event::{added, error_event, event, frame};
+pub use list::{ListEnvelope, item_len, leaf_items, put_item};
+pub use read::{FrameReader, FrameTooLong, InvalidMessage, ListBody, WatchEvent};
+pub use status::{StatusMessage, status};

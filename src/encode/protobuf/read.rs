@@ -1,0 +1,169 @@
+//! Upstream's own lists and watches, taken apart as far as a reflector needs it.
+
+use bytes::{Buf, Bytes, BytesMut};
+use prost::Message as _;
+
+use super::{
+    meta::{ListMeta, TypeMeta},
+    status::StatusMessage,
+};
+use crate::store::{
+    PROTOBUF_MAGIC,
+    wire::{Fields, InvalidWire},
+};
+
+/// Bytes of upstream that are not what was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidMessage {
+    #[error("there is no envelope")]
+    NoEnvelope,
+    #[error("the content of an envelope is encoded")]
+    Encoded,
+    #[error("not the expected message")]
+    Message(#[source] prost::DecodeError),
+    #[error("not a list")]
+    List(#[source] InvalidWire),
+}
+
+/// What all objects travel in.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Unknown {
+    #[prost(message, required, tag = "1")]
+    type_meta: TypeMeta,
+    #[prost(bytes = "bytes", required, tag = "2")]
+    raw: Bytes,
+    #[prost(string, required, tag = "3")]
+    content_encoding: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct WatchEventMessage {
+    #[prost(string, required, tag = "1")]
+    r#type: String,
+    #[prost(message, required, tag = "2")]
+    object: RawExtension,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RawExtension {
+    #[prost(bytes = "bytes", required, tag = "1")]
+    raw: Bytes,
+}
+
+impl Unknown {
+    fn open(mut bytes: Bytes) -> Result<Self, InvalidMessage> {
+        if !bytes.starts_with(PROTOBUF_MAGIC) {
+            return Err(InvalidMessage::NoEnvelope);
+        }
+        bytes.advance(PROTOBUF_MAGIC.len());
+        let unknown = Self::decode(bytes).map_err(InvalidMessage::Message)?;
+        if unknown.content_encoding.is_empty() { Ok(unknown) } else { Err(InvalidMessage::Encoded) }
+    }
+}
+
+/// One event of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchEvent {
+    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`
+    pub r#type: String,
+    pub api_version: String,
+    pub kind: String,
+    /// The object's own message: a slice of the frame. What [`crate::store::Object::from_protobuf`] takes.
+    pub message: Bytes,
+}
+
+impl WatchEvent {
+    /// Takes a frame as [`FrameReader`] gives it.
+    pub fn parse(frame: &Bytes) -> Result<Self, InvalidMessage> {
+        let message = frame.slice(frame.len().min(LENGTH_LEN)..);
+        let event = WatchEventMessage::decode(message).map_err(InvalidMessage::Message)?;
+        let Unknown { type_meta: TypeMeta { api_version, kind }, raw, .. } = Unknown::open(event.object.raw)?;
+        Ok(Self { r#type: event.r#type, api_version, kind, message: raw })
+    }
+
+    /// The failure that an `ERROR` event tells.
+    pub fn status(&self) -> Result<StatusMessage, InvalidMessage> {
+        StatusMessage::decode(self.message.clone()).map_err(InvalidMessage::Message)
+    }
+}
+
+/// A list or a page of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListBody {
+    /// `PodList`
+    pub kind: String,
+    pub api_version: String,
+    pub resource_version: String,
+    /// Empty on the last page.
+    pub r#continue: String,
+    list: Bytes,
+}
+
+/// Fields of all lists of built-in types.
+const LIST_METADATA: u32 = 1;
+const LIST_ITEMS: u32 = 2;
+
+impl ListBody {
+    pub fn parse(body: Bytes) -> Result<Self, InvalidMessage> {
+        let Unknown { type_meta: TypeMeta { api_version, kind }, raw: list, .. } = Unknown::open(body)?;
+        let mut metadata = ListMeta::default();
+        for field in Fields::of(&list) {
+            let field = field.map_err(InvalidMessage::List)?;
+            match field.number {
+                LIST_METADATA => {
+                    let message = field.value.bytes().map_err(InvalidMessage::List)?;
+                    metadata.merge(message).map_err(InvalidMessage::Message)?;
+                }
+                LIST_ITEMS => drop(field.value.bytes().map_err(InvalidMessage::List)?),
+                _ => {}
+            }
+        }
+        let ListMeta { resource_version, r#continue, .. } = metadata;
+        Ok(Self { kind, api_version, resource_version, r#continue, list })
+    }
+
+    /// The objects' own messages, in the body's order: slices of the body.
+    pub fn items(&self) -> impl Iterator<Item = Bytes> {
+        Fields::of(&self.list)
+            .flatten()
+            .filter(|field| field.number == LIST_ITEMS)
+            .map(|field| self.list.slice(field.at))
+    }
+}
+
+/// Before every frame stands its length, big-endian.
+const LENGTH_LEN: usize = 4;
+
+/// A frame longer than [`FrameReader::BYTES_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a frame is longer than {} bytes", FrameReader::BYTES_MAX)]
+pub struct FrameTooLong;
+
+/// Cuts a watch stream into frames.
+#[derive(Debug, Default)]
+pub struct FrameReader {
+    buffer: BytesMut,
+}
+
+impl FrameReader {
+    /// Above any object that etcd takes (1.5 MiB by default, 8 MiB at most in practice).
+    pub const BYTES_MAX: usize = 64 << 20;
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame, length included, in an allocation of its own: it may live long, the buffer it came
+    /// in must not live with it.
+    pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameTooLong> {
+        let Some(length) = self.buffer.first_chunk::<LENGTH_LEN>() else { return Ok(None) };
+        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+        if length > Self::BYTES_MAX {
+            return Err(FrameTooLong);
+        }
+        if self.buffer.len() < LENGTH_LEN + length {
+            return Ok(None);
+        }
+        Ok(Some(Bytes::copy_from_slice(&self.buffer.split_to(LENGTH_LEN + length))))
+    }
+}

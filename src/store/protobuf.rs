@@ -1,0 +1,327 @@
+//! Reads from an object's protobuf, in one walk over its wire, the key, the version, the labels and the
+//! selectable fields. Everything else is skipped, never decoded.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+
+use super::{
+    json::{ReadError, fields_in_order},
+    object::Object,
+    schema::Schema,
+    wire::{Field, Fields, InvalidWire, Value, varint_len},
+};
+use crate::apimachinery::{FieldTag, Labels, ObjectKey, ResourceVersion, ScalarKind};
+
+impl Object {
+    /// Takes an object's own message: an item of a list, or what an envelope holds as `raw`.
+    ///
+    /// `schema` is one of [`Schema::protobuf`].
+    pub fn from_protobuf(message: Bytes, schema: &Schema) -> Result<Self, ReadError> {
+        let mut values = vec![None; schema.fields().len()];
+        let mut metadata = None;
+        for field in Fields::of(&message) {
+            let field = field.map_err(ReadError::Wire)?;
+            if field.number == METADATA {
+                // Merging two of them is the right of a decoder, and more than a slice can do.
+                if metadata.is_some() || !is_shortest(&field) {
+                    return Err(ReadError::Shape);
+                }
+                metadata = Some((Metadata::read(field.value.bytes().map_err(ReadError::Wire)?)?, field.at));
+            } else if let Some(tree) = schema.tags.child(field.number) {
+                tree.read(field.value, &mut values).map_err(ReadError::Wire)?;
+            }
+        }
+        let (metadata, metadata_at) = metadata.ok_or(ReadError::Missing("metadata"))?;
+        let name = Some(metadata.name).filter(|name| !name.is_empty()).ok_or(ReadError::Missing("metadata.name"))?;
+        let (digits, digits_at) = metadata.version.ok_or(ReadError::Missing("metadata.resourceVersion"))?;
+        let version =
+            ResourceVersion::parse(digits).map_err(|_| ReadError::Missing("numeric metadata.resourceVersion"))?;
+        let version_at = metadata_at.start + digits_at.start..metadata_at.start + digits_at.end;
+        let key = ObjectKey::new(Some(metadata.namespace).filter(|namespace| !namespace.is_empty()), name);
+        let labels = metadata.labels.iter().map(|(name, value)| (Arc::from(*name), Arc::from(*value)));
+        let labels = labels.collect::<Labels>();
+        let fields = fields_in_order(schema, &key, values);
+        Ok(Self { key, version, labels, fields, tail: message, version_at, metadata_at })
+    }
+}
+
+/// Field numbers of every object and of its `ObjectMeta`.
+const METADATA: u32 = 1;
+const NAME: u32 = 1;
+const NAMESPACE: u32 = 3;
+const RESOURCE_VERSION: u32 = 6;
+const LABELS: u32 = 11;
+
+/// Whether tag and length stand in their shortest forms: then their places follow from those of the value.
+fn is_shortest(field: &Field<'_>) -> bool {
+    let length = field.at.len() as u64;
+    field.at.start - field.whole.start == varint_len(u64::from(field.number) << 3) + varint_len(length)
+}
+
+#[derive(Default)]
+struct Metadata<'a> {
+    name: &'a str,
+    namespace: &'a str,
+    version: Option<(&'a str, Range<usize>)>,
+    labels: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Metadata<'a> {
+    fn read(message: &'a [u8]) -> Result<Self, ReadError> {
+        let mut found = Self::default();
+        for field in Fields::of(message) {
+            let field = field.map_err(ReadError::Wire)?;
+            match field.number {
+                NAME => found.name = field.value.text().map_err(ReadError::Wire)?,
+                NAMESPACE => found.namespace = field.value.text().map_err(ReadError::Wire)?,
+                RESOURCE_VERSION => {
+                    if found.version.is_some() || !is_shortest(&field) {
+                        return Err(ReadError::Shape);
+                    }
+                    found.version = Some((field.value.text().map_err(ReadError::Wire)?, field.at));
+                }
+                LABELS => found.labels.push(map_entry(field.value).map_err(ReadError::Wire)?),
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// An entry of a map of strings: key 1, value 2, empty where absent.
+fn map_entry(value: Value<'_>) -> Result<(&str, &str), InvalidWire> {
+    let (mut key, mut text) = ("", "");
+    for field in Fields::of(value.bytes()?) {
+        let field = field?;
+        match field.number {
+            1 => key = field.value.text()?,
+            2 => text = field.value.text()?,
+            _ => {}
+        }
+    }
+    Ok((key, text))
+}
+
+/// The field numbers of all selectable fields as one tree, walked once an object.
+#[derive(Debug, Default)]
+pub(super) struct TagTree {
+    children: Vec<(u32, Self)>,
+    /// Positions of the fields whose value stands here, and how it is written.
+    values: Vec<(usize, ScalarKind)>,
+}
+
+impl TagTree {
+    pub(super) fn insert(&mut self, tag: &FieldTag, position: usize) {
+        let mut node = self;
+        for number in tag.tags {
+            let at = node.children.iter().position(|(child, _)| child == number).unwrap_or_else(|| {
+                node.children.push((*number, Self::default()));
+                node.children.len() - 1
+            });
+            node = &mut node.children[at].1;
+        }
+        node.values.push((position, tag.kind));
+    }
+
+    fn child(&self, number: u32) -> Option<&Self> {
+        self.children.iter().find(|(child, _)| *child == number).map(|(_, tree)| tree)
+    }
+
+    /// Reads what stands at this node. Goes no deeper than the table's longest path.
+    fn read(&self, value: Value<'_>, found: &mut [Option<Arc<str>>]) -> Result<(), InvalidWire> {
+        for (position, kind) in &self.values {
+            found[*position] = Some(scalar(value, *kind)?);
+        }
+        if self.children.is_empty() {
+            return Ok(());
+        }
+        for field in Fields::of(value.bytes()?) {
+            let field = field?;
+            if let Some(tree) = self.child(field.number) {
+                tree.read(field.value, found)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn scalar(value: Value<'_>, kind: ScalarKind) -> Result<Arc<str>, InvalidWire> {
+    Ok(match kind {
+        ScalarKind::Text => value.text()?.into(),
+        ScalarKind::Bool => if value.varint()? == 0 { "false" } else { "true" }.into(),
+        ScalarKind::Int32 => int32(value.varint()?).to_string().into(),
+    })
+}
+
+/// Negative numbers are written as 64 bits; a decoder keeps the lower half of whatever stands there.
+#[expect(clippy::cast_possible_truncation, reason = "as the format says")]
+fn int32(varint: u64) -> i32 {
+    varint as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+    use prost::Message as _;
+
+    use super::*;
+    use crate::{
+        apimachinery::{GroupResource, selectable_fields},
+        store::{Shape, wire::put_bytes},
+    };
+
+    /// A pod as far as the table of field numbers knows it, for a decoder that is not ours.
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Pod {
+        #[prost(message, optional, tag = "1")]
+        metadata: Option<PodMetadata>,
+        #[prost(message, required, tag = "2")]
+        spec: PodSpec,
+        #[prost(message, required, tag = "3")]
+        status: PodStatus,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct PodMetadata {
+        #[prost(string, required, tag = "1")]
+        name: String,
+        #[prost(string, required, tag = "3")]
+        namespace: String,
+        #[prost(string, required, tag = "6")]
+        resource_version: String,
+        #[prost(map = "string, string", tag = "11")]
+        labels: HashMap<String, String>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct PodSpec {
+        #[prost(string, required, tag = "3")]
+        restart_policy: String,
+        #[prost(string, required, tag = "8")]
+        service_account_name: String,
+        #[prost(string, required, tag = "10")]
+        node_name: String,
+        #[prost(bool, required, tag = "11")]
+        host_network: bool,
+        #[prost(string, required, tag = "19")]
+        scheduler_name: String,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct PodStatus {
+        #[prost(string, required, tag = "1")]
+        phase: String,
+        #[prost(string, required, tag = "6")]
+        pod_ip: String,
+        #[prost(string, required, tag = "11")]
+        nominated_node_name: String,
+    }
+
+    fn pods() -> Schema {
+        let pods = GroupResource { group: "".into(), resource: "pods".into() };
+        Schema::protobuf(Shape::protobuf("Pod", "v1"), &pods, selectable_fields(&pods, true))
+    }
+
+    /// Whether the reader refuses, or finds what the other decoder finds.
+    fn agrees(message: &[u8]) -> Result<(), String> {
+        let schema = pods();
+        let Ok(object) = Object::from_protobuf(Bytes::copy_from_slice(message), &schema) else { return Ok(()) };
+        let pod = Pod::decode(message).map_err(|error| format!("only the reader takes it: {error}"))?;
+        let metadata = pod.metadata.ok_or("no metadata")?;
+        let namespace = Some(&*metadata.namespace).filter(|namespace| !namespace.is_empty());
+        let labels: HashMap<_, _> = object.labels.iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        let host_network = pod.spec.host_network.to_string();
+        let fields = [
+            ("spec.nodeName", &pod.spec.node_name),
+            ("spec.host", &pod.spec.node_name),
+            ("spec.restartPolicy", &pod.spec.restart_policy),
+            ("spec.schedulerName", &pod.spec.scheduler_name),
+            ("spec.serviceAccountName", &pod.spec.service_account_name),
+            ("spec.hostNetwork", &host_network),
+            ("status.phase", &pod.status.phase),
+            ("status.podIP", &pod.status.pod_ip),
+            ("status.nominatedNodeName", &pod.status.nominated_node_name),
+        ];
+        let same = object.key == ObjectKey::new(namespace, &metadata.name)
+            && object.version.to_string() == metadata.resource_version.trim_start_matches('0')
+            && labels == metadata.labels
+            && &object.tail[object.version_at.clone()] == metadata.resource_version.as_bytes()
+            && PodMetadata::decode(object.metadata()).is_ok()
+            && fields.iter().all(|(label, value)| object.field(schema.position(label).unwrap()) == *value);
+        if same { Ok(()) } else { Err(format!("{object:?}")) }
+    }
+
+    /// A pod with everything that is read, and with fields that are not.
+    fn pod() -> Vec<u8> {
+        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let metadata = PodMetadata {
+            name: "p".to_owned(),
+            namespace: "ns".to_owned(),
+            resource_version: "1234".to_owned(),
+            labels: [label("app", "x"), label("tier", "")].into(),
+        };
+        let spec = PodSpec { node_name: "n-1".to_owned(), host_network: true, ..PodSpec::default() };
+        let status = PodStatus { phase: "Running".to_owned(), ..PodStatus::default() };
+        let mut message = Pod { metadata: Some(metadata), spec, status }.encode_to_vec();
+        put_bytes(&mut message, 200, b"unknown");
+        message
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_messages_are_refused_or_read_as_another_decoder_reads_them(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            cut in any::<prop::sample::Index>(),
+            twice in any::<bool>(),
+        ) {
+            let mut message = pod();
+            if twice {
+                message.extend(pod().split_off(cut.index(message.len())));
+            } else if changes.is_empty() {
+                message.truncate(cut.index(message.len()));
+            }
+            for (at, byte) in &changes {
+                let at = at.index(message.len());
+                message[at] = *byte;
+            }
+            prop_assert_eq!(agrees(&message), Ok(()));
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_read_as_another_decoder_reads_them(message in prop::collection::vec(any::<u8>(), 0..64)) {
+            prop_assert_eq!(agrees(&message), Ok(()));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_refused() {
+        let schema = pods();
+        assert!(Object::from_protobuf(pod().into(), &schema).is_ok());
+        let metadata = |fields: &[(u32, &str)]| {
+            let mut metadata = Vec::new();
+            for (number, value) in fields {
+                put_bytes(&mut metadata, *number, value.as_bytes());
+            }
+            let mut message = Vec::new();
+            put_bytes(&mut message, METADATA, &metadata);
+            message
+        };
+        let twice = [pod(), pod()].concat();
+        let long_length = b"\x0a\x88\0\x0a\x01p\x32\x03123".to_vec();
+        for message in [
+            Vec::new(),
+            metadata(&[(NAME, "p")]),
+            metadata(&[(RESOURCE_VERSION, "1")]),
+            metadata(&[(NAME, ""), (RESOURCE_VERSION, "1")]),
+            metadata(&[(NAME, "p"), (RESOURCE_VERSION, "x")]),
+            metadata(&[(NAME, "p"), (RESOURCE_VERSION, "1"), (RESOURCE_VERSION, "2")]),
+            twice,
+            long_length,
+        ] {
+            assert!(Object::from_protobuf(message.clone().into(), &schema).is_err(), "{message:?}");
+        }
+    }
+}
