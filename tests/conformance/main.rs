@@ -9,12 +9,15 @@ mod cases;
 mod certificates;
 mod client;
 mod compare;
+mod events;
 mod gateway;
 mod objects;
 mod processes;
 mod reads;
 mod report;
 mod servers;
+mod storm;
+mod watches;
 
 use std::{future::Future, path::Path, process::ExitCode};
 
@@ -70,16 +73,7 @@ async fn run(wanted: &[String]) -> Result<ExitCode> {
     let world = start(&assets, folder.path()).await?;
     println!("servers and gateways are up after {:.1} s", started.elapsed().as_secs_f64());
 
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str()));
-    let old = &world.full;
-    if is_wanted("reads 1.20") {
-        scenario(&mut report, "reads 1.20", reads::builtin(old)).await;
-    }
-    if let Some(new) = &world.crd {
-        if is_wanted("reads 1.36") {
-            scenario(&mut report, "reads 1.36", reads::custom(new)).await;
-        }
-    }
+    scenarios(&mut report, world, wanted).await;
     let is_equal = report.print();
     if !is_equal {
         // The logs say what happened.
@@ -87,6 +81,26 @@ async fn run(wanted: &[String]) -> Result<ExitCode> {
     }
     println!("{:.0} s in all", started.elapsed().as_secs_f64());
     Ok(if is_equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// All that are wanted, those last that leave the servers in another state.
+async fn scenarios(report: &mut Report, mut world: World, wanted: &[String]) {
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str()));
+    macro_rules! scenario {
+        ($name:literal, $scenario:expr) => {
+            if is_wanted($name) {
+                scenario(report, $name, $scenario).await;
+            }
+        };
+    }
+    let full = &mut world.full;
+    scenario!("reads 1.20", reads::builtin(full));
+    scenario!("watches 1.20", watches::builtin(full));
+    if let Some(crd) = &mut world.crd {
+        scenario!("reads 1.36", reads::custom(crd));
+        scenario!("watches 1.36", watches::custom(crd));
+    }
+    scenario!("storm 1.20", storm::run(full));
 }
 
 async fn scenario(report: &mut Report, name: &str, scenario: impl Future<Output = Result<Tally>>) {

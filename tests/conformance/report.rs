@@ -11,6 +11,7 @@ pub(crate) struct Tally {
     served: usize,
     forwarded: BTreeMap<String, usize>,
     differences: Vec<String>,
+    notes: Vec<String>,
 }
 
 impl Tally {
@@ -33,6 +34,11 @@ impl Tally {
         self.compared(what, (!is_true).then(details));
     }
 
+    /// A figure worth telling.
+    pub(crate) fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
     pub(crate) fn answered(&mut self, outcome: &Outcome) {
         if outcome.by == "served" {
             self.served += 1;
@@ -50,6 +56,7 @@ impl Tally {
             *self.forwarded.entry(reason).or_default() += count;
         }
         self.differences.extend(other.differences);
+        self.notes.extend(other.notes);
     }
 
     pub(crate) fn failed(error: &anyhow::Error) -> Self {
@@ -70,6 +77,9 @@ impl Report {
             println!("DIFFERENCE in {scenario}: {difference}");
         }
         println!("{scenario}: {} compared, {} differences, {seconds:.1} s", tally.compared, tally.differences.len());
+        for note in &tally.notes {
+            println!("  {note}");
+        }
         self.rows.push((scenario.to_owned(), tally, seconds));
     }
 

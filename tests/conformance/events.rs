@@ -1,0 +1,93 @@
+//! Watch streams, read event by event.
+
+use anyhow::{Context, Result, ensure};
+use bytes::BytesMut;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde_json::Value;
+use tokio::time::{Duration, timeout};
+
+use crate::client::{Ask, Endpoint, version_of};
+
+/// Longer than any watch of the suite is silent.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// One event as it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) kind: String,
+    pub(crate) version: u64,
+    pub(crate) object: Value,
+    pub(crate) line: String,
+}
+
+impl Event {
+    /// `namespace/name`
+    pub(crate) fn key(&self) -> String {
+        key_of(&self.object)
+    }
+
+    /// Bookmarks come when they come, but for the one that ends initial events.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.kind == "BOOKMARK" && !self.line.contains("initial-events-end")
+    }
+}
+
+/// `namespace/name`
+pub(crate) fn key_of(object: &Value) -> String {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
+/// An open watch.
+pub(crate) struct Events {
+    body: Incoming,
+    buffer: BytesMut,
+}
+
+impl Events {
+    /// Returns when the head of the answer has come.
+    pub(crate) async fn open(endpoint: &Endpoint, ask: &Ask) -> Result<Self> {
+        let answer = endpoint.open(ask).await?;
+        ensure!(answer.status() == 200, "{}: {}", ask.path, answer.status());
+        Ok(Self { body: answer.into_body(), buffer: BytesMut::new() })
+    }
+
+    /// `None` at the end of the stream.
+    pub(crate) async fn next(&mut self) -> Result<Option<Event>> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(end + 1);
+                return event(&line).map(Some);
+            }
+            let frame = timeout(SILENCE_MAX, self.body.frame()).await.context("a silent watch")?;
+            match frame {
+                None => {
+                    ensure!(self.buffer.is_empty(), "a watch ended within an event");
+                    return Ok(None);
+                }
+                Some(frame) => {
+                    if let Ok(data) = frame.context("a watch broke off")?.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn rest(mut self) -> Result<Vec<Event>> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await? {
+            events.push(event);
+        }
+        Ok(events)
+    }
+}
+
+fn event(line: &[u8]) -> Result<Event> {
+    let line = String::from_utf8(line.to_vec())?.trim_end().to_owned();
+    let mut value: Value = serde_json::from_str(&line)?;
+    let object = value["object"].take();
+    let kind = value["type"].as_str().unwrap_or_default().to_owned();
+    Ok(Event { kind, version: version_of(&object), object, line })
+}

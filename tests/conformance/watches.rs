@@ -1,0 +1,213 @@
+//! Many different watches, open on both sides while the same changes happen: the streams must be equal.
+
+use anyhow::Result;
+use futures_util::future;
+use serde_json::json;
+
+use crate::{
+    Side,
+    client::{Ask, Endpoint, version_of},
+    compare::first_difference,
+    events::{Event, Events},
+    gateway::unique_agent,
+    objects,
+    report::Tally,
+};
+
+/// Long enough for all changes, however slow the machine: the streams are read until they end.
+const SECONDS: u64 = 10;
+
+/// A collection in which changes are made.
+struct Subject {
+    group: &'static str,
+    plural: &'static str,
+    /// `{v}` is the collection's version before the changes. `=` must come from memory.
+    watches: &'static str,
+}
+
+const COMMON: &str = "
+    = {c}?resourceVersion=0
+    = {c}?resourceVersion={v}
+    = {c}?resourceVersion={v}&allowWatchBookmarks=true
+    = {p}?resourceVersion={v}
+    = {p}?resourceVersion=0
+    = {c}?resourceVersion={v}&labelSelector=app=web
+    = {c}?resourceVersion={v}&labelSelector=app!=web
+    = {c}?resourceVersion=0&labelSelector=app+in+(web,db),!canary
+    = {p}?resourceVersion={v}&labelSelector=app
+    = {p}?resourceVersion={v}&fieldSelector=metadata.name=live-1
+    = {c}?resourceVersion={v}&fieldSelector=metadata.name=live-2
+    = {c}?resourceVersion={v}&fieldSelector=metadata.namespace=conf-b
+    = {c}?resourceVersion={v}&fieldSelector=metadata.name!=live-1&labelSelector=app=db
+    ~ {c}?
+    ~ {p}?labelSelector=app=web
+";
+
+const PODS: &str = "
+    = {c}?resourceVersion={v}&fieldSelector=spec.nodeName=node-1
+    = {c}?resourceVersion=0&fieldSelector=spec.nodeName=
+    = {c}?resourceVersion={v}&fieldSelector=status.phase=Running
+    = {p}?resourceVersion={v}&fieldSelector=status.phase!=Running&labelSelector=app=web
+";
+
+const CURRENT: &str = "
+    = {c}?
+    = {c}?allowWatchBookmarks=true
+    = {c}?resourceVersion=0&allowWatchBookmarks=true
+    = {c}?allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
+    = {p}?resourceVersion={v}&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&labelSelector=app=web
+    = {c}?resourceVersion={v}&sendInitialEvents=false&resourceVersionMatch=NotOlderThan
+    = {c}?resourceVersion={v}&fieldSelector=spec.color=red
+    = {c}?resourceVersion=0&fieldSelector=spec.color!=red
+    = {p}?resourceVersion={v}&fieldSelector=spec.size=3
+";
+
+pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
+    let pods = Subject { group: "/api/v1", plural: "pods", watches: PODS };
+    let config_maps = Subject { group: "/api/v1", plural: "configmaps", watches: "" };
+    let widgets = Subject { group: "/apis/conf.example.com/v1", plural: "widgets", watches: "" };
+    let (mut tally, second, third) =
+        future::try_join3(subject(side, &pods, true), subject(side, &config_maps, true), subject(side, &widgets, true))
+            .await?;
+    tally.merge(second);
+    tally.merge(third);
+    Ok(tally)
+}
+
+pub(crate) async fn custom(side: &Side) -> Result<Tally> {
+    let subject_v1 = Subject { group: "/apis/conf.example.com/v1", plural: "widgets", watches: CURRENT };
+    subject(side, &subject_v1, false).await
+}
+
+async fn subject(side: &Side, subject: &Subject, any_order: bool) -> Result<Tally> {
+    let Subject { group, plural, watches } = *subject;
+    let (all, part) = (format!("{group}/{plural}"), format!("{group}/namespaces/conf/{plural}"));
+    side.gateway.warm(&all).await?;
+    let direct = &side.server.endpoint;
+    // The version of the collection in the gateway's cache: from there on it has history.
+    let version = version_of(&side.gateway.endpoint.json(&format!("{all}?resourceVersion=0")).await?);
+    let fill = |row: &str| row.replace("{c}", &all).replace("{p}", &part).replace("{v}", &version.to_string());
+    let rows: Vec<_> =
+        COMMON.lines().chain(watches.lines()).map(str::trim).filter(|row| !row.is_empty()).map(fill).collect();
+    let opened = future::try_join_all(rows.iter().map(|row| Pair::open(side, row))).await?;
+
+    let (reading, changed) = (future::try_join_all(opened.into_iter().map(Pair::rest)), changes(direct, group, plural));
+    let (streams, middle) = future::try_join(reading, changed).await?;
+    let mut tally = Tally::default();
+    for stream in &streams {
+        stream.compare(side, &mut tally, version, any_order).await?;
+    }
+    // What has happened is replayed from history.
+    side.gateway.reached(&all, middle).await?;
+    let replays = [version, middle].map(|from| format!("= {all}?resourceVersion={from}&timeoutSeconds=1"));
+    for row in replays {
+        let replay = Pair::open(side, &row).await?.rest().await?;
+        replay.compare(side, &mut tally, 0, false).await?;
+    }
+    Ok(tally)
+}
+
+/// The same watch on both sides.
+struct Pair<'a> {
+    row: &'a str,
+    agent: String,
+    direct: Events,
+    gateway: Events,
+}
+
+struct Streams<'a> {
+    row: &'a str,
+    agent: String,
+    direct: Vec<Event>,
+    gateway: Vec<Event>,
+}
+
+impl<'a> Pair<'a> {
+    async fn open(side: &Side, row: &'a str) -> Result<Self> {
+        let agent = unique_agent("watch");
+        let path = row.trim_start_matches(['=', '~', ' ']);
+        let timeout =
+            if path.contains("timeoutSeconds") { String::new() } else { format!("&timeoutSeconds={SECONDS}") };
+        let ask = Ask::get(format!("{path}&watch=1{timeout}")).header("user-agent", &agent);
+        let (direct, gateway) =
+            future::try_join(Events::open(&side.server.endpoint, &ask), Events::open(&side.gateway.endpoint, &ask))
+                .await?;
+        Ok(Self { row, agent, direct, gateway })
+    }
+
+    async fn rest(self) -> Result<Streams<'a>> {
+        let (direct, gateway) = future::try_join(self.direct.rest(), self.gateway.rest()).await?;
+        Ok(Streams { row: self.row, agent: self.agent, direct, gateway })
+    }
+}
+
+impl Streams<'_> {
+    /// Objects up to `initial` are the state before the changes; where their order is undefined they are sorted.
+    async fn compare(&self, side: &Side, tally: &mut Tally, initial: u64, any_order: bool) -> Result<()> {
+        let outcome = side.gateway.outcome(&self.agent).await?;
+        tally.answered(&outcome);
+        let text = |events: &[Event]| {
+            let kept = events.iter().filter(|event| !event.is_timed());
+            let (mut first, later): (Vec<_>, Vec<_>) = kept.partition(|event| any_order && event.version <= initial);
+            first.sort_by_key(|event| event.key());
+            let line = |event: &&Event| if event.kind == "BOOKMARK" { "BOOKMARK" } else { &event.line }.to_owned();
+            first.iter().chain(&later).map(line).collect::<Vec<_>>().join("\n")
+        };
+        let (expected, actual) = (text(&self.direct), text(&self.gateway));
+        let found = (expected != actual).then(|| first_difference(&expected, &actual));
+        tally.compared(&format!("watch {}", self.row), found);
+        let is_rising =
+            self.gateway.iter().filter(|event| event.version > initial).is_sorted_by_key(|event| event.version);
+        tally.holds(&format!("versions of {} rise", self.row), is_rising, || format!("{:?}", self.gateway));
+        let is_as_expected = self.row.starts_with('~') || outcome.by == "served";
+        tally.holds(&format!("watch {} comes from memory", self.row), is_as_expected, || format!("{outcome:?}"));
+        Ok(())
+    }
+}
+
+/// Creates, updates, moves in and out of selectors, deletes, creates again. Returns a version in the midst of it.
+async fn changes(api: &Endpoint, group: &str, plural: &str) -> Result<u64> {
+    let collection = |number: usize| {
+        let namespace = objects::NAMESPACES[number % 2];
+        format!("{group}/namespaces/{namespace}/{plural}")
+    };
+    let mut middle = 0;
+    for number in 0..6 {
+        api.create(&collection(number), &live(plural, number)).await?;
+    }
+    for round in 0..6 {
+        for number in 0..6 {
+            let object = format!("{}/live-{number}", collection(number));
+            let app = ["web", "db", "web", "other"][(round + number) % 4];
+            let mut labels = json!({"metadata": {"labels": {"app": app, "canary": if round % 2 == 0 { json!("yes") } else { json!(null) }}}});
+            if plural == "widgets" {
+                let color = ["red", "blue"][(round + number) % 2];
+                labels["spec"] = json!({"color": color, "size": round});
+            }
+            api.patch(&object, &labels).await?;
+            if plural == "pods" && round % 2 == 0 {
+                let phase = ["Running", "Failed"][(round / 2 + number) % 2];
+                api.patch(&format!("{object}/status"), &json!({"status": {"phase": phase}})).await?;
+            }
+            if (round, number) == (3, 2) {
+                middle = version_of(&api.delete(&object).await?).max(middle);
+                middle = middle.max(version_of(&api.create(&collection(number), &live(plural, number)).await?));
+            }
+        }
+    }
+    for number in 0..6 {
+        api.delete(&format!("{}/live-{number}", collection(number))).await?;
+    }
+    Ok(middle)
+}
+
+fn live(plural: &str, number: usize) -> serde_json::Value {
+    let mut object = match plural {
+        "pods" => objects::pod(number),
+        "configmaps" => json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "<b>"}}),
+        _ => json!({"apiVersion": "conf.example.com/v1", "kind": "Widget", "spec": {"color": "red", "size": 1}}),
+    };
+    object["metadata"] =
+        json!({"name": format!("live-{number}"), "labels": {"app": if number < 3 { "web" } else { "db" }}});
+    object
+}
