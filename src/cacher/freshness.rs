@@ -54,15 +54,20 @@ impl Default for Freshness {
 
 impl Freshness {
     /// Returns when the store holds everything that upstream had acknowledged when this was called.
+    ///
+    /// `has_watch_list`: an upstream without it is too old to tell its watches of progress when it is asked to, so that
+    /// small watches would cost seconds and show nothing (seen on 1.20).
     pub(super) async fn prove(
         &self,
         upstream: &impl ListWatch,
+        has_watch_list: bool,
         reader: &Reader,
         advance: &Advance,
     ) -> Result<(), Unproven> {
         let asked = self.head.ask(|| async { head_version(&upstream.head().await?) });
         let head = asked.await.map_err(|_| Unproven::NoHead)?;
-        for _ in 0..SMALL_WATCHES_MAX {
+        let small_watches = if has_watch_list { SMALL_WATCHES_MAX } else { 0 };
+        for _ in 0..small_watches {
             if reader.progress() >= head {
                 return Ok(());
             }

@@ -73,7 +73,7 @@ impl Instance {
 
     /// Returns when the store holds everything that upstream had acknowledged when this was called.
     pub async fn prove_most_recent(&self) -> Result<(), Unproven> {
-        let proven = self.freshness.prove(&self.upstream, &self.reader, &self.advance).await;
+        let proven = self.freshness.prove(&self.upstream, self.watch_list, &self.reader, &self.advance).await;
         self.metrics.freshness_proof(match proven {
             Ok(()) => "proven",
             Err(Unproven::NoHead) => "no_head",
