@@ -25,12 +25,12 @@ async fn settled(world: &World) -> Vec<Informer> {
         pods().in_namespace("default").named("a"),
     ];
     let mut informers: Vec<_> = selections.map(|selection| world.informer(selection)).into();
-    catch_up(world, &mut informers).await;
+    catch_up(&mut informers).await;
     informers
 }
 
-async fn catch_up(world: &World, informers: &mut [Informer]) {
-    join_all(informers.iter_mut().map(|informer| informer.catch_up(&world.sim))).await;
+async fn catch_up(informers: &mut [Informer]) {
+    join_all(informers.iter_mut().map(Informer::catch_up)).await;
 }
 
 /// Changes of every kind to what [`settled`] made; can be repeated.
@@ -50,9 +50,9 @@ async fn survive(world: &mut World, fault: impl AsyncFnOnce(&mut World)) -> Vec<
     let mut informers = settled(world).await;
     fault(world).await;
     skip(BACKOFF).await;
-    catch_up(world, &mut informers).await;
+    catch_up(&mut informers).await;
     change(world);
-    catch_up(world, &mut informers).await;
+    catch_up(&mut informers).await;
     informers
 }
 
@@ -124,7 +124,7 @@ async fn an_upstream_that_is_away_for_long_is_found_again() {
     assert_eq!(world.client().get("/api/v1/pods?resourceVersion=0").await.route, Route::Served);
     world.server.start_again().await.unwrap();
     skip(Duration::from_secs(60)).await;
-    catch_up(&world, &mut informers).await;
+    catch_up(&mut informers).await;
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn versions_that_jump_back_end_watches_and_start_over() {
     let mut informers = settled(&world).await;
     let before = world.sim.revision();
     change(&world);
-    catch_up(&world, &mut informers).await;
+    catch_up(&mut informers).await;
     world.sim.rewind(before).unwrap();
     world.create_pod("default", "new", "x");
     join_all(informers.iter_mut().map(Informer::until_end)).await;
@@ -161,7 +161,7 @@ async fn versions_that_jump_back_end_watches_and_start_over() {
     world.gateway.warm("/api/v1/pods").await;
     // Those from before wait for versions that are long gone, as they would with upstream itself.
     let mut fresh: Vec<_> = informers.iter().map(|informer| world.informer(informer.selection.clone())).collect();
-    catch_up(&world, &mut fresh).await;
+    catch_up(&mut fresh).await;
     world.assert_same("/api/v1/pods?resourceVersion=0", &Route::Served).await;
 }
 
@@ -214,5 +214,5 @@ async fn an_upstream_that_falls_silent_is_given_up_after_a_while() {
         (world.sim.counts().requests("watch", "pods") > opened).then_some(())
     })
     .await;
-    catch_up(&world, &mut informers).await;
+    catch_up(&mut informers).await;
 }

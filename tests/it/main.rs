@@ -15,6 +15,8 @@ mod golden;
 mod life;
 // Gets and lists.
 mod reads;
+// Random changes, faults and clients.
+mod simulation;
 // The source itself.
 mod tidy;
 // Watches from memory.

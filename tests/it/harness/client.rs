@@ -54,7 +54,9 @@ pub(crate) struct Broken;
 
 impl Client {
     pub(crate) fn new(url: String, log: AccessLog) -> Self {
-        Self { url, http: legacy::Client::builder(TokioExecutor::new()).build_http(), log }
+        // A connection for each request: one that was kept might be closed by the gateway just when it is used again.
+        let http = legacy::Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
+        Self { url, http, log }
     }
 
     /// The same gateway, asked over HTTP/2: all requests share one connection.

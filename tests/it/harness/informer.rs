@@ -4,7 +4,7 @@
 //! It holds what it is told against the rules of a watch, and panics when one is broken: versions only rise, nothing is
 //! added twice, nothing unknown is modified or deleted, initial objects come in the order of their keys.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use kube_fanout::sim::Sim;
 use serde_json::Value;
@@ -14,6 +14,7 @@ use super::{
     Client, Watch,
     selection::{Objects, Selection, entry},
     within,
+    world::directly,
 };
 
 /// A request that failed is repeated after this.
@@ -24,6 +25,8 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 #[derive(Debug)]
 pub(crate) struct Informer {
     client: Client,
+    /// Upstream itself: the truth.
+    sim: Sim,
     pub(crate) selection: Selection,
     pub(crate) objects: Objects,
     /// The newest version that is known to be complete; `None` before the first list and when it has expired.
@@ -34,6 +37,8 @@ pub(crate) struct Informer {
     watch: Option<Watch>,
     /// Objects of a watch-list that has not come to its end.
     initial: Option<Vec<(String, Value)>>,
+    /// What upstream had acknowledged when a most recent state was asked for: it has to contain that.
+    acknowledged: u64,
     pub(crate) told: Told,
 }
 
@@ -49,9 +54,10 @@ pub(crate) struct Told {
 }
 
 impl Informer {
-    pub(crate) fn new(client: Client, selection: Selection) -> Self {
+    pub(crate) fn new(client: Client, sim: Sim, selection: Selection) -> Self {
         Self {
             client,
+            sim,
             selection,
             objects: Objects::new(),
             version: None,
@@ -59,19 +65,40 @@ impl Informer {
             knows_watch_list: true,
             watch: None,
             initial: None,
+            acknowledged: 0,
             told: Told::default(),
         }
     }
 
     /// Follows until it has exactly what upstream has.
-    pub(crate) async fn catch_up(&mut self, sim: &Sim) {
+    pub(crate) async fn catch_up(&mut self) {
         let what = format!("equality with upstream of {:?}", self.selection);
         let caught_up = async {
-            while self.initial.is_some() || self.version.is_none() || self.objects != self.selection.expected(sim) {
+            while !self.is_equal() {
                 self.step().await;
             }
         };
         within(&what, caught_up).await;
+    }
+
+    fn is_equal(&self) -> bool {
+        self.initial.is_none() && self.version.is_some() && self.objects == self.selection.expected(&self.sim)
+    }
+
+    /// Follows as long as it is polled. Nothing is lost when it is not any more.
+    pub(crate) async fn follow(&mut self) -> Infallible {
+        loop {
+            self.step().await;
+        }
+    }
+
+    /// Breaks off its own watch, as a client does that is restarted with its state or without it.
+    pub(crate) fn break_off(&mut self, keeps_state: bool) {
+        self.watch = None;
+        self.initial = None;
+        if !keeps_state {
+            self.version = None;
+        }
     }
 
     /// Follows until its watch ends, which then is not opened again by this.
@@ -88,7 +115,13 @@ impl Informer {
     pub(crate) async fn step(&mut self) {
         let Some(watch) = &mut self.watch else { return self.open().await };
         match watch.line().await {
-            Ok(Some(line)) => self.take(serde_json::from_str(&line).unwrap()),
+            Ok(Some(line)) => {
+                let states = self.told.states;
+                self.take(serde_json::from_str(&line).unwrap());
+                if self.told.states > states {
+                    self.assert_state().await;
+                }
+            }
             Ok(None) => {
                 self.told.clean_ends += 1;
                 self.watch = None;
@@ -102,6 +135,7 @@ impl Informer {
 
     async fn open(&mut self) {
         self.initial = None;
+        self.acknowledged = self.sim.revision();
         let parameters = match self.version {
             Some(version) => format!("watch=1&allowWatchBookmarks=true&resourceVersion={version}"),
             None if self.knows_watch_list => {
@@ -129,6 +163,20 @@ impl Informer {
         let list: Value = serde_json::from_slice(&answer.body).unwrap();
         let items = list["items"].as_array().unwrap().iter().cloned().map(entry).collect();
         self.replace(items, version_of(&list));
+        self.assert_state().await;
+    }
+
+    /// The state that was told is upstream's at the version that was told, if upstream still knows that one.
+    async fn assert_state(&self) {
+        let version = self.highest;
+        let exact = self.selection.path(&format!("resourceVersion={version}&resourceVersionMatch=Exact"));
+        let (status, body) = directly(&self.sim, &exact).await;
+        if status != 200 {
+            return;
+        }
+        let list: Value = serde_json::from_str(&body).unwrap();
+        let expected: Objects = list["items"].as_array().unwrap().iter().cloned().map(entry).collect();
+        assert_eq!(self.objects, expected, "{:?} at {version}", self.selection);
     }
 
     fn take(&mut self, mut event: Value) {
@@ -152,6 +200,7 @@ impl Informer {
         let is_end = object["metadata"]["annotations"][INITIAL_EVENTS_END] == "true";
         assert_eq!(is_end, self.initial.is_some(), "the end bookmark comes once, behind the initial events");
         if let Some(initial) = self.initial.take() {
+            assert!(version >= self.acknowledged, "a state of {version} as the most recent of {}", self.acknowledged);
             return self.replace(initial, version);
         }
         assert!(Some(version) >= self.version, "a bookmark of {version} after {:?}", self.version);

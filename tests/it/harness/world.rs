@@ -41,15 +41,12 @@ impl World {
     }
 
     pub(crate) fn informer(&self, selection: Selection) -> Informer {
-        Informer::new(self.client().clone(), selection)
+        Informer::new(self.client().clone(), self.sim.clone(), selection)
     }
 
     /// What upstream itself answers: status and body.
     pub(crate) async fn directly(&self, path: &str) -> (u16, String) {
-        let response = self.sim.handle(Request::get(path).body(Full::default()).unwrap()).await;
-        let status = response.status().as_u16();
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        (status, String::from_utf8(body.to_vec()).unwrap())
+        directly(&self.sim, path).await
     }
 
     /// The gateway's answer, which has to be upstream's own.
@@ -73,6 +70,14 @@ impl World {
     pub(crate) fn delete_pod(&self, key: &str) {
         self.sim.delete(&pods(), key).unwrap();
     }
+}
+
+/// What the embedded server answers without a connection: status and body.
+pub(crate) async fn directly(sim: &Sim, path: &str) -> (u16, String) {
+    let response = sim.handle(Request::get(path).body(Full::default()).unwrap()).await;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
 pub(crate) fn pods() -> GroupResource {

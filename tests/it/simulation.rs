@@ -1,0 +1,217 @@
+//! Random changes, faults and clients from a seed, and what has to hold whatever they are:
+//! a watcher's replay of events over its list is upstream's state; versions never go back; no event comes twice, out of
+//! order or to whom it does not concern. The informers check it event by event, this file checks lists.
+//!
+//! `SIMULATION_SEED=…` repeats one seed, with each profile.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use futures_util::future::join_all;
+use kube_fanout::sim::{Features, Refusal, Sim};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::harness::{Informer, Route, Selection, World, passing, skip, world::pod};
+
+const ROUNDS: usize = 60;
+const INFORMERS: usize = 12;
+/// How often time is skipped in a round, and the real time before it.
+const SKIPS: u32 = 4;
+const REAL_TIME: Duration = Duration::from_millis(8);
+/// Longer than the reflector's longest pause.
+const BACKOFF_MAX: Duration = Duration::from_secs(40);
+
+/// What a run is worth at least: events told, lists compared.
+const EVENTS_MIN: u32 = 100;
+const LISTS_MIN: u32 = 10;
+
+const NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
+const NAMES: [&str; 5] = ["a", "a-b", "b", "c", "d"];
+const APPS: [&str; 3] = ["x", "y", "z"];
+
+/// What kind of world it is.
+struct Profile {
+    features: Features,
+    /// Changes that upstream keeps for watches.
+    history: usize,
+    /// Faults in a hundred rounds.
+    faults: u32,
+}
+
+#[tokio::test]
+async fn a_calm_upstream() {
+    run(11, Profile { features: Features::default(), history: 10_000, faults: 10 }).await;
+}
+
+#[tokio::test]
+async fn a_stormy_upstream() {
+    run(12, Profile { features: Features::default(), history: 10_000, faults: 70 }).await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_forgets() {
+    run(13, Profile { features: Features::default(), history: 10, faults: 40 }).await;
+}
+
+#[tokio::test]
+async fn an_old_upstream() {
+    run(14, Profile { features: Features::old(), history: 200, faults: 40 }).await;
+}
+
+async fn run(seed: u64, profile: Profile) {
+    let seed = chosen_seed().unwrap_or(seed);
+    let told = SeedOnPanic(seed);
+    let mut rng = Rng::with_seed(seed);
+    let sim = Sim::with_history(profile.history);
+    sim.set_features(profile.features);
+    let mut world = World::start_with(sim, |config| {
+        // Small, so that a watcher that sleeps falls out of it; a hundred changes are kept in any case.
+        config.cache.history.bytes = 1;
+    })
+    .await;
+    let mut informers: Vec<_> = (0..INFORMERS).map(|_| world.informer(random_selection(&mut rng))).collect();
+    let mut lists = 0;
+    for _ in 0..ROUNDS {
+        for _ in 0..rng.usize(..12) {
+            change(&world, &mut rng);
+        }
+        if rng.u32(..100) < profile.faults {
+            fault(&mut world, &mut rng).await;
+        } else if rng.u32(..3) == 0 {
+            heal(&world);
+        }
+        let awake: Vec<_> = informers.iter_mut().filter(|_| rng.u32(..4) > 0).collect();
+        let followed = join_all(awake.into_iter().map(Informer::follow));
+        tokio::select! {
+            _ = followed => {}
+            () = pass(&mut rng) => {}
+        }
+        lists += assert_list(&world, &mut rng).await;
+        let keeps_state = rng.bool();
+        rng.choice(&mut informers).unwrap().break_off(keeps_state);
+    }
+    heal(&world);
+    passing(BACKOFF_MAX, join_all(informers.iter_mut().map(Informer::catch_up))).await;
+    // Not a storm in which nobody saw anything.
+    let events: u32 = informers.iter().map(|informer| informer.told.events).sum();
+    assert!(events > EVENTS_MIN && lists > LISTS_MIN, "{events} events, {lists} lists");
+    drop(told);
+}
+
+/// Some seconds, with some real time for clients between them.
+async fn pass(rng: &mut Rng) {
+    for _ in 0..SKIPS {
+        sleep(REAL_TIME).await;
+        skip(Duration::from_millis(rng.u64(..2_000))).await;
+    }
+}
+
+/// One random write to a random pod: it is made, changed or deleted.
+fn change(world: &World, rng: &mut Rng) {
+    let (namespace, name) = (*rng.choice(&NAMESPACES).unwrap(), *rng.choice(&NAMES).unwrap());
+    let app = *rng.choice(&APPS).unwrap();
+    let key = format!("{namespace}/{name}");
+    // What is there already is changed or deleted, what is not is made.
+    if world.sim.create(pod(namespace, name, app)).is_ok() {
+        return;
+    }
+    if rng.u32(..4) == 0 {
+        world.delete_pod(&key);
+    } else {
+        world.label_pod(&key, app);
+    }
+}
+
+async fn fault(world: &mut World, rng: &mut Rng) {
+    let pods = Some("pods");
+    match rng.u32(..12) {
+        0 => world.sim.cut_watches(pods),
+        1 => world.sim.end_watches(pods),
+        2 => {
+            world.sim.hold_watches(pods);
+            change(world, rng);
+        }
+        3 => world.sim.release_watches(pods),
+        4 => {
+            world.sim.forget_history();
+            world.sim.cut_watches(pods);
+        }
+        5 => world.sim.compact(),
+        6 => world.sim.skip_revisions(rng.u64(1..50)),
+        7 => world.sim.delay_events(Duration::from_millis(rng.u64(..50))),
+        8 => {
+            let verb = *rng.choice(&["list", "watch", "get"]).unwrap();
+            let status = *rng.choice(&[429, 500, 503]).unwrap();
+            let times = Some(rng.u32(1..3));
+            world.sim.refuse(Refusal { verb: Some(verb), resource: Some("pods".to_owned()), times, status });
+        }
+        9 => world.sim.hold_new_watches(rng.bool()),
+        10 => world.sim.accept_all(),
+        _ => {
+            world.server.kill().await;
+            change(world, rng);
+            world.server.start_again().await.unwrap();
+        }
+    }
+}
+
+/// Ends what does not end by itself.
+fn heal(world: &World) {
+    world.sim.accept_all();
+    world.sim.hold_new_watches(false);
+    world.sim.release_watches(None);
+    world.sim.delay_events(Duration::ZERO);
+}
+
+/// A list from memory is upstream's state at the version that it names. Gives how many were compared.
+async fn assert_list(world: &World, rng: &mut Rng) -> u32 {
+    let selection = random_selection(rng);
+    let answer = world.client().get(&selection.path("resourceVersion=0")).await;
+    if answer.route != Route::Served {
+        return 0;
+    }
+    let list: Value = serde_json::from_slice(&answer.body).unwrap();
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    assert!(version.parse::<u64>().unwrap() <= world.sim.revision(), "{version} is an invention");
+    let exact = format!("resourceVersion={version}&resourceVersionMatch=Exact");
+    let (status, expected) = world.directly(&selection.path(&exact)).await;
+    // Upstream may have forgotten that version.
+    if status != 200 {
+        return 0;
+    }
+    assert_eq!(answer.text(), expected, "{selection:?} at {version}");
+    1
+}
+
+fn random_selection(rng: &mut Rng) -> Selection {
+    let mut selection = Selection::pods();
+    if rng.bool() {
+        selection = selection.in_namespace(rng.choice(&NAMESPACES).unwrap());
+        if rng.u32(..3) == 0 {
+            selection = selection.named(rng.choice(&NAMES).unwrap());
+        }
+    }
+    let app = rng.choice(&APPS).unwrap();
+    match rng.u32(..3) {
+        0 => selection.of_app(app),
+        1 => selection.on_node(&format!("node-{app}")),
+        _ => selection,
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "whoever repeats a failure has no other way to name the seed")]
+fn chosen_seed() -> Option<u64> {
+    std::env::var("SIMULATION_SEED").ok().map(|seed| seed.parse().unwrap())
+}
+
+/// Says how to repeat what failed.
+struct SeedOnPanic(u64);
+
+impl Drop for SeedOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("SIMULATION_SEED={} fails", self.0);
+        }
+    }
+}
