@@ -5,6 +5,8 @@
 // What every test stands on.
 mod harness;
 
+// Answers in gzip.
+mod compression;
 // What can go wrong upstream.
 mod faults;
 // Watches of the most recent state.
