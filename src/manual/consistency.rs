@@ -27,7 +27,7 @@
 //! 1. Ask upstream for its head version H: a most-recent list of at most one object. One such request serves all who were
 //!    waiting when it was sent; who comes later needs the next one.
 //! 2. If the store's progress is at least H, it is proven.
-//! 3. Else open a small watch at the store's progress, with bookmarks and `timeoutSeconds=3`. A current API server sends its
+//! 3. Else, if upstream has watch-list, open a small watch at the store's progress, with bookmarks and `timeoutSeconds=3`. A current API server sends its
 //!    last bookmark B about two seconds before such a watch ends, and before it every change up to B. When the store has
 //!    applied the last change that the small watch showed, it is complete up to B, and its progress becomes B. One small watch
 //!    serves everybody.

@@ -20,9 +20,8 @@
 //! The other differences of such an upstream:
 //!
 //! * A watch without a version gets the state as ADDED events, and no end bookmark, as upstream itself does.
-//! * Upstream's caches learn nothing of other resources' versions, so that freshness proofs mostly fail: a watch without a version
-//!   on a quiet resource is forwarded (`unproven`) after two attempts of about three seconds. `reads.mostRecentWatch: forward`
-//!   spares that wait.
+//! * Upstream's caches learn nothing of other resources' versions, so that small watches prove nothing and are not opened: a watch
+//!   without a version is answered from memory where the cache has reached the head anyway, else forwarded at once (`unproven`).
 //! * What bookmarks look like is known only after upstream's first one, about a minute after the start. Until then watches get
 //!   none, which clients have to bear anyway.
 //! * Not every field label of today is known: at each fill upstream is asked for them, and selectors with others are forwarded.
