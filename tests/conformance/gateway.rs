@@ -40,7 +40,6 @@ struct Seen {
 /// A running gateway.
 pub(crate) struct Gateway {
     pub(crate) endpoint: Endpoint,
-    pub(crate) admin: Endpoint,
     pub(crate) kubeconfig: PathBuf,
     seen: Arc<Mutex<Seen>>,
     child: Child,
@@ -68,11 +67,11 @@ impl Gateway {
         std::thread::spawn(move || read_log(BufReader::new(stderr), &log, &reader));
         let url = |seen: &Seen, what: &str| seen.addresses.get(what).map(|address| format!("http://{address}"));
         let started = Instant::now();
-        let (serving, admin) = loop {
+        let serving = loop {
             {
                 let seen = lock(&seen);
-                if let (Some(serving), Some(admin)) = (url(&seen, "serving"), url(&seen, "admin port")) {
-                    break (serving, admin);
+                if let Some(serving) = url(&seen, "serving") {
+                    break serving;
                 }
             }
             if started.elapsed() > PATIENCE {
@@ -82,7 +81,7 @@ impl Gateway {
             sleep(POLL).await;
         };
         let kubeconfig = certificates.kubeconfig(name, &serving)?;
-        Ok(Self { endpoint: Endpoint::plain(&serving)?, admin: Endpoint::plain(&admin)?, kubeconfig, seen, child })
+        Ok(Self { endpoint: Endpoint::plain(&serving)?, kubeconfig, seen, child })
     }
 
     /// What became of the request with this user agent; it must be over.
@@ -121,17 +120,6 @@ impl Gateway {
             }
             sleep(POLL).await;
         }
-    }
-
-    /// The sum of a metric's series that have all of these labels, written `name="value"`.
-    pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> Result<f64> {
-        let text = self.admin.get("/metrics").await?.text();
-        let of_series = |line: &str| {
-            let (series, value) = line.rsplit_once(' ')?;
-            let (metric, found) = series.split_once('{').unwrap_or((series, ""));
-            (metric == name && labels.iter().all(|label| found.contains(label))).then(|| value.parse::<f64>().ok())?
-        };
-        Ok(text.lines().filter_map(of_series).sum())
     }
 }
 

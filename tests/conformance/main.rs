@@ -1,17 +1,29 @@
 //! The gateway against real API servers: the same requests sent directly and through it, and compared.
 //!
-//! * `reads`: the decision tables of get, list and watch
+//! * `reads`: the decision tables of get, list and watch, selectors, odd parameters and paths
+//! * `watches`: many different watches while the same changes happen
+//! * `paging`: tokens that go from one server to the other
+//! * `informers`: kube-rs and Python end with the server's state
+//! * `bodies`: streaming, cancelling, WebSockets
+//! * `kubectl`: old and new, the same output
+//! * `redefined`, `restored`: a resource, or the storage, becomes another
+//! * `storm`: a thousand watchers through a crash of upstream
 //!
 //! Run by `cargo test --test conformance`, with words of scenarios as arguments to run only those. The servers come from
 //! `.ci/upstreams`, or from `KUBEBUILDER_ASSETS` and `KUBE_FANOUT_CRD_ASSETS`.
 
+mod bodies;
 mod cases;
 mod certificates;
 mod client;
 mod compare;
+mod definitions;
 mod events;
 mod gateway;
+mod informers;
+mod kubectl;
 mod objects;
+mod paging;
 mod processes;
 mod reads;
 mod report;
@@ -19,9 +31,10 @@ mod servers;
 mod storm;
 mod watches;
 
-use std::{future::Future, path::Path, process::ExitCode};
+use std::{cell::RefCell, future::Future, path::Path, process::ExitCode};
 
 use anyhow::Result;
+use futures_util::future;
 use tokio::time::Instant;
 
 use crate::{
@@ -68,13 +81,13 @@ async fn run(wanted: &[String]) -> Result<ExitCode> {
         );
     }
     let folder = tempfile::Builder::new().prefix("conformance").tempdir()?;
-    let mut report = Report::default();
+    let report = RefCell::new(Report::default());
     let started = Instant::now();
     let world = start(&assets, folder.path()).await?;
     println!("servers and gateways are up after {:.1} s", started.elapsed().as_secs_f64());
 
-    scenarios(&mut report, world, wanted).await;
-    let is_equal = report.print();
+    Box::pin(scenarios(&report, world, wanted, &assets)).await;
+    let is_equal = report.borrow().print();
     if !is_equal {
         // The logs say what happened.
         println!("logs: {}", folder.keep().display());
@@ -83,8 +96,8 @@ async fn run(wanted: &[String]) -> Result<ExitCode> {
     Ok(if is_equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// All that are wanted, those last that leave the servers in another state.
-async fn scenarios(report: &mut Report, mut world: World, wanted: &[String]) {
+/// All that are wanted. What leaves the servers in another state comes last.
+async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String], assets: &Assets) {
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str()));
     macro_rules! scenario {
         ($name:literal, $scenario:expr) => {
@@ -93,20 +106,36 @@ async fn scenarios(report: &mut Report, mut world: World, wanted: &[String]) {
             }
         };
     }
-    let full = &mut world.full;
-    scenario!("reads 1.20", reads::builtin(full));
-    scenario!("watches 1.20", watches::builtin(full));
-    if let Some(crd) = &mut world.crd {
+    let World { full, crd } = &mut world;
+    let on_full = async {
+        scenario!("reads 1.20", reads::builtin(full));
+        scenario!("watches 1.20", watches::builtin(full));
+        scenario!("paging 1.20", paging::run(full));
+        scenario!("informers 1.20", informers::builtin(full));
+        scenario!("bodies 1.20", bodies::run(full));
+        scenario!("kubectl 1.20", kubectl::run(full, &assets.full.join("kubectl")));
+        if let Some(assets) = &assets.crd {
+            scenario!("kubectl 1.36", kubectl::run(full, &assets.join("kubectl")));
+        }
+    };
+    let on_crd = async {
+        let Some(crd) = crd else { return };
         scenario!("reads 1.36", reads::custom(crd));
         scenario!("watches 1.36", watches::custom(crd));
-    }
+        scenario!("paging 1.36", paging::run(crd));
+        scenario!("informers 1.36", informers::custom(crd));
+        scenario!("redefined 1.36", definitions::redefined(crd));
+        scenario!("restored 1.36", definitions::restored(crd));
+    };
+    Box::pin(future::join(on_full, on_crd)).await;
+    // The other server asks this one who its clients are, so that it goes alone.
     scenario!("storm 1.20", storm::run(full));
 }
 
-async fn scenario(report: &mut Report, name: &str, scenario: impl Future<Output = Result<Tally>>) {
+async fn scenario(report: &RefCell<Report>, name: &str, scenario: impl Future<Output = Result<Tally>>) {
     let started = Instant::now();
     let tally = scenario.await.unwrap_or_else(|error| Tally::failed(&error));
-    report.add(name, tally, started.elapsed().as_secs_f64());
+    report.borrow_mut().add(name, tally, started.elapsed().as_secs_f64());
 }
 
 /// Servers with objects in them, and a gateway before each.

@@ -65,7 +65,7 @@ pub(crate) async fn seed_custom(api: &Endpoint) -> Result<()> {
         let mut widget = json!({
             "apiVersion": "conf.example.com/v1", "kind": "Widget",
             "metadata": {"name": format!("w-{number:02}"), "labels": {"color": color, "number": number.to_string()}},
-            "spec": {"color": color, "size": number, "on": number % 2 == 0, "text": "a<b>&\u{2028}é\"\\"},
+            "spec": {"color": color, "size": number, "on": number.is_multiple_of(2), "text": "a<b>&\u{2028}é\"\\"},
         });
         if number == 7 {
             widget["spec"] = json!({});
@@ -123,7 +123,7 @@ async fn seed_small(api: &Endpoint, namespace: &str, number: usize) -> Result<()
     api.create(&format!("{core}/secrets"), &secret).await?;
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": format!("svc-{number}"), "labels": labels},
-        "spec": {"ports": [{"port": 80}], "type": if number % 2 == 0 { "ClusterIP" } else { "NodePort" }, "selector": {"app": "web"}},
+        "spec": {"ports": [{"port": 80}], "type": if number.is_multiple_of(2) { "ClusterIP" } else { "NodePort" }, "selector": {"app": "web"}},
     });
     api.create(&format!("{core}/services"), &service).await?;
     let event = json!({
@@ -144,7 +144,7 @@ async fn seed_small(api: &Endpoint, namespace: &str, number: usize) -> Result<()
         "spec": {"template": job_template},
     });
     api.create(&jobs, &job).await?;
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         api.write(Method::PATCH, &format!("{jobs}/job-{number}/status"), &json!({"status": {"succeeded": number}}))
             .await?;
     }
@@ -154,7 +154,7 @@ async fn seed_small(api: &Endpoint, namespace: &str, number: usize) -> Result<()
 fn labels(number: usize) -> Value {
     let tier = ["front", "back", ""][number % 3];
     let mut labels =
-        json!({"app": if number % 2 == 0 { "web" } else { "db" }, "number": number.to_string(), "tier": tier});
+        json!({"app": if number.is_multiple_of(2) { "web" } else { "db" }, "number": number.to_string(), "tier": tier});
     if number.is_multiple_of(4) {
         labels["canary"] = json!("yes");
     }

@@ -53,7 +53,6 @@ impl Assets {
 pub(crate) struct Server {
     pub(crate) endpoint: Endpoint,
     pub(crate) kubeconfig: PathBuf,
-    pub(crate) kubectl: PathBuf,
     program: PathBuf,
     arguments: Vec<String>,
     folder: PathBuf,
@@ -132,7 +131,6 @@ impl Server {
         let mut server = Self {
             endpoint: Endpoint::direct(&url, Path::new(&file("ca.crt")))?,
             kubeconfig: certificates.kubeconfig(name, &url)?,
-            kubectl: assets.join("kubectl"),
             program: assets.join(program),
             arguments,
             folder,

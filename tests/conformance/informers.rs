@@ -1,0 +1,233 @@
+//! Informers of others, from three languages' worth of habits: each ends with exactly the server's state.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    fmt::Debug,
+    hash::Hash,
+    path::{Path, PathBuf},
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use futures_util::{StreamExt, future};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind},
+    runtime::{
+        Controller, WatchStreamExt,
+        controller::Action,
+        reflector::{Store, store::Writer},
+        watcher::{self, watcher},
+    },
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::{
+    process::Command,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    Side,
+    client::{self, Endpoint, version_of},
+    events::key_of,
+    gateway::PATIENCE,
+    report::Tally,
+    servers::POLL,
+};
+
+/// Name to version, of the objects that this scenario makes.
+type State = BTreeMap<String, u64>;
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/conf/configmaps";
+const WIDGETS: &str = "/apis/conf.example.com/v1/namespaces/conf/widgets";
+const LABEL: &str = "informers=yes";
+/// The last object that is made.
+const LAST: &str = "conf/informer-last";
+const CHANGES: usize = 300;
+
+/// What runs in Python: an informer, then the state as `name version` lines when it has seen the last object.
+const PYTHON: &str = r#"
+import sys, time
+from kubernetes import client, config
+from kubernetes.informer import SharedInformer
+config.load_kube_config(config_file=sys.argv[1])
+core = client.CoreV1Api()
+informer = SharedInformer(core.list_namespaced_config_map, namespace="conf", label_selector="informers=yes")
+informer.start()
+deadline = time.time() + 60
+while time.time() < deadline and not any(o.metadata.name == "informer-last" for o in informer.cache.list()):
+    time.sleep(0.05)
+for o in informer.cache.list():
+    print("conf/" + o.metadata.name, o.metadata.resource_version)
+informer.stop()
+"#;
+
+/// kube-rs and Python against built-in types.
+pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
+    let python = python().await?;
+    let client = client::kube(&side.gateway.kubeconfig).await?;
+    let api: Api<ConfigMap> = Api::namespaced(client, "conf");
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    let direct = &side.server.endpoint;
+    let paged = watcher::Config::default().labels(LABEL).page_size(50);
+    let (stored, reconciled, python, made) = future::join4(
+        reflected(api.clone(), paged, ()),
+        reconciled(api),
+        informed(&python, &side.gateway.kubeconfig),
+        changes(direct, CONFIG_MAPS, &object),
+    )
+    .await;
+    made?;
+    let expected = state(direct, CONFIG_MAPS).await?;
+    let mut tally = Tally::default();
+    tally.equal("a kube-rs reflector", &expected, &stored?);
+    tally.equal("a kube-rs controller", &expected, &reconciled?);
+    tally.equal("a Python informer", &expected, &python?);
+    Ok(tally)
+}
+
+/// kube-rs with a streaming list against custom resources.
+pub(crate) async fn custom(side: &Side) -> Result<Tally> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("conf.example.com", "v1", "Widget"));
+    let client = client::kube(&side.gateway.kubeconfig).await?;
+    let api: Api<DynamicObject> = Api::namespaced_with(client, "conf", &resource);
+    let object = json!({"apiVersion": "conf.example.com/v1", "kind": "Widget"});
+    let direct = &side.server.endpoint;
+    let streaming = watcher::Config::default().labels(LABEL).streaming_lists();
+    let (stored, made) = future::join(reflected(api, streaming, resource), changes(direct, WIDGETS, &object)).await;
+    made?;
+    let mut tally = Tally::default();
+    tally.equal("a kube-rs reflector with a streaming list", &state(direct, WIDGETS).await?, &stored?);
+    Ok(tally)
+}
+
+/// The state of a reflector when it has seen the last object.
+async fn reflected<K>(api: Api<K>, config: watcher::Config, kind: K::DynamicType) -> Result<State>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Clone + Debug + Eq + Hash + Unpin,
+{
+    let mut writer = Writer::new(kind);
+    let store = writer.as_reader();
+    let mut events = pin!(watcher(api, config).default_backoff());
+    loop {
+        let event = timeout(PATIENCE * 3, events.next()).await.context("no event")?.context("no events")?;
+        // Errors are tried again.
+        if let Ok(event) = event {
+            writer.apply_watcher_event(&event);
+        }
+        let state = stored(&store);
+        if state.contains_key(LAST) {
+            return Ok(state);
+        }
+    }
+}
+
+fn stored<K>(store: &Store<K>) -> State
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Clone + Eq + Hash,
+{
+    let row = |object: Arc<K>| {
+        let version = object.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
+        (format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any()), version)
+    };
+    store.state().into_iter().map(row).collect()
+}
+
+/// What a controller has reconciled last of each object that there still is.
+async fn reconciled(api: Api<ConfigMap>) -> Result<State> {
+    let seen = Arc::new(Mutex::new(State::new()));
+    let controller = Controller::new(api, watcher::Config::default().labels(LABEL));
+    let store = controller.store();
+    let reconcile = |object: Arc<ConfigMap>, seen: Arc<Mutex<State>>| {
+        let version = object.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
+        let key = format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
+        seen.lock().unwrap_or_else(PoisonError::into_inner).insert(key, version);
+        future::ready(Ok::<_, Infallible>(Action::await_change()))
+    };
+    let on_error = |_, _: &Infallible, _| Action::requeue(Duration::from_secs(1));
+    let running = controller.run(reconcile, on_error, seen.clone()).for_each(|_| future::ready(()));
+    let complete = async {
+        let started = Instant::now();
+        loop {
+            let stored = stored(&store);
+            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            seen.retain(|key, _| stored.contains_key(key));
+            if stored.contains_key(LAST) && stored == seen || started.elapsed() > PATIENCE * 3 {
+                return seen;
+            }
+            sleep(POLL).await;
+        }
+    };
+    tokio::select! {
+        () = running => anyhow::bail!("the controller ended"),
+        state = complete => Ok(state),
+    }
+}
+
+async fn changes(api: &Endpoint, collection: &str, object: &Value) -> Result<()> {
+    let make = |name: String| {
+        let mut object = object.clone();
+        object["metadata"] = json!({"name": name, "labels": {"informers": "yes"}});
+        object
+    };
+    for number in 0..CHANGES {
+        // Twenty names: created, changed a few times, moved out of and into the selector, deleted, created again.
+        let name = format!("informer-{}", number % 20);
+        let path = format!("{collection}/{name}");
+        match (number / 20) % 5 {
+            0 => drop(api.create(collection, &make(name)).await?),
+            2 if number % 3 == 0 => {
+                drop(api.patch(&path, &json!({"metadata": {"labels": {"informers": "no"}}})).await?)
+            }
+            3 => drop(api.patch(&path, &json!({"metadata": {"labels": {"informers": "yes"}}})).await?),
+            4 if number + 20 < CHANGES || number % 2 == 0 => drop(api.delete(&path).await?),
+            _ => drop(api.patch(&path, &json!({"metadata": {"annotations": {"n": number.to_string()}}})).await?),
+        }
+    }
+    api.create(collection, &make(LAST.trim_start_matches("conf/").to_owned())).await?;
+    Ok(())
+}
+
+async fn state(api: &Endpoint, collection: &str) -> Result<State> {
+    let list = api.json(&format!("{collection}?labelSelector={LABEL}")).await?;
+    let items = list["items"].as_array().context("no items")?;
+    Ok(items.iter().map(|item| (key_of(item), version_of(item))).collect())
+}
+
+/// Python with its Kubernetes client, installed once for all runs.
+async fn python() -> Result<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let cache = std::env::var_os("XDG_CACHE_HOME").map_or(home.join(".cache"), PathBuf::from);
+    let folder = cache.join("kube-fanout/python").join(CLIENT);
+    let (python, done) = (folder.join("bin/python"), folder.join(".done"));
+    if !done.is_file() {
+        execute(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder)).await?;
+        execute(Command::new(&python).args(["-m", "pip", "install", "-q", "--disable-pip-version-check", CLIENT]))
+            .await?;
+        std::fs::write(&done, "")?;
+    }
+    Ok(python)
+}
+
+/// The version with an informer.
+const CLIENT: &str = "kubernetes==37.0.2";
+
+async fn informed(python: &Path, kubeconfig: &Path) -> Result<State> {
+    let text = execute(Command::new(python).args(["-c", PYTHON]).arg(kubeconfig)).await?;
+    let row =
+        |line: &str| line.split_once(' ').and_then(|(key, version)| Some((key.to_owned(), version.parse().ok()?)));
+    Ok(text.lines().filter_map(row).collect())
+}
+
+async fn execute(command: &mut Command) -> Result<String> {
+    let output = timeout(PATIENCE * 6, command.kill_on_drop(true).output()).await.context("it takes too long")??;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
