@@ -5,6 +5,7 @@ mod bookmark;
 mod frame;
 mod gzip;
 mod list;
+pub mod partial;
 mod pretty;
 pub mod protobuf;
 

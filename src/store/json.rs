@@ -61,7 +61,7 @@ impl Object {
         let labels =
             found.labels.iter().map(|(name, value)| (Arc::from(&**name), Arc::from(&**value))).collect::<Labels>();
         let tail = json.slice(opening.len()..);
-        Ok(Self { key, version, labels, fields, tail, version_at, metadata_at })
+        Ok(Self { key, version, labels, fields, tail, version_at, metadata_at, derived: Default::default() })
     }
 }
 

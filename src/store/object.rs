@@ -1,10 +1,13 @@
 //! One object: the bytes that upstream sent, and the little of them that the gateway has to know.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 
-use crate::apimachinery::{Labels, ObjectKey, ResourceVersion};
+use crate::apimachinery::{Encoding, Labels, ObjectKey, ResourceVersion};
 
 /// An object at one version. Immutable; shared by snapshots, history and answers.
 ///
@@ -25,6 +28,16 @@ pub struct Object {
     pub(super) version_at: Range<usize>,
     /// Where in `tail` the value of `metadata` stands: braces included, or a message without tag and length.
     pub(super) metadata_at: Range<usize>,
+    /// The metadata in another form, in JSON and in protobuf; `None` inside where there is no such form.
+    pub(super) derived: [OnceLock<Option<Box<Derived>>>; 2],
+}
+
+/// An object's metadata in another form than upstream wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Derived {
+    pub bytes: Bytes,
+    /// Where in them the digits of the version stand.
+    pub version_at: Range<usize>,
 }
 
 impl Object {
@@ -51,6 +64,16 @@ impl Object {
     /// Where in the tail the digits of the version stand: within the metadata.
     pub fn version_at(&self) -> Range<usize> {
         self.version_at.clone()
+    }
+
+    /// The metadata in another form: made by `make` when it is first asked for in that encoding, then kept.
+    pub fn derived(&self, encoding: Encoding, make: impl FnOnce(&Self) -> Option<Derived>) -> Option<&Derived> {
+        self.derived[encoding as usize].get_or_init(|| make(self).map(Box::new)).as_deref()
+    }
+
+    /// How many bytes are kept in other forms now.
+    pub fn derived_bytes(&self) -> usize {
+        self.derived.iter().filter_map(|derived| derived.get()?.as_ref()).map(|derived| derived.bytes.len()).sum()
     }
 
     /// Value of the schema's field at `position`.

@@ -42,7 +42,7 @@ impl Object {
         let labels = metadata.labels.iter().map(|(name, value)| (Arc::from(*name), Arc::from(*value)));
         let labels = labels.collect::<Labels>();
         let fields = fields_in_order(schema, &key, values);
-        Ok(Self { key, version, labels, fields, tail: message, version_at, metadata_at })
+        Ok(Self { key, version, labels, fields, tail: message, version_at, metadata_at, derived: Default::default() })
     }
 }
 

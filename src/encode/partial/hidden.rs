@@ -1,0 +1,88 @@
+//! Annotations that an object has in its own form only.
+//!
+//! The API server makes `PartialObjectMetadata` before it converts an object to the version that was asked for.
+//! What that conversion writes into the annotations is not part of the metadata.
+
+use std::{borrow::Cow, collections::BTreeMap, ops::Range};
+
+use serde_json::value::RawValue;
+
+use super::slice;
+use crate::{
+    apimachinery::GroupResource,
+    store::{Derived, Object, wire::Fields},
+};
+
+/// Which annotations of a resource are hidden.
+pub(super) fn annotations(resource: &GroupResource) -> &'static [&'static str] {
+    match &*resource.resource {
+        "daemonsets" => &["deprecated.daemonset.template.generation"],
+        "horizontalpodautoscalers" => &[
+            "autoscaling.alpha.kubernetes.io/behavior",
+            "autoscaling.alpha.kubernetes.io/conditions",
+            "autoscaling.alpha.kubernetes.io/current-metrics",
+            "autoscaling.alpha.kubernetes.io/metrics",
+        ],
+        _ => &[],
+    }
+}
+
+/// The JSON of the metadata without the annotations in `hidden`.
+pub(super) fn without_in_json(object: &Object, hidden: &[&str]) -> Option<Derived> {
+    let Derived { bytes: metadata, version_at } = slice(object);
+    let Some((range, annotations)) = left_in_json(&metadata, hidden)? else {
+        return Some(Derived { bytes: metadata, version_at });
+    };
+    let bytes = [&metadata[..range.start], annotations.as_bytes(), &metadata[range.end..]].concat();
+    // Annotations stand behind the version in the Go struct.
+    (version_at.end <= range.start).then(|| Derived { bytes: bytes.into(), version_at })
+}
+
+/// Where in the metadata the member `annotations` stands, comma before it included, and what is left of it;
+/// nothing if nothing is hidden.
+pub(super) fn left_in_json(metadata: &[u8], hidden: &[&str]) -> Option<Option<(Range<usize>, String)>> {
+    #[derive(serde::Deserialize)]
+    struct Metadata<'a> {
+        #[serde(borrow)]
+        annotations: Option<&'a RawValue>,
+    }
+
+    let Metadata { annotations: Some(value) } = serde_json::from_slice(metadata).ok()? else { return Some(None) };
+    let mut annotations: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(value.get()).ok()?;
+    let all = annotations.len();
+    annotations.retain(|name, _| !hidden.contains(&&**name));
+    if annotations.len() == all {
+        return Some(None);
+    }
+    const NAME: &str = ",\"annotations\":";
+    let value_at = value.get().as_ptr() as usize - metadata.as_ptr() as usize;
+    let start = value_at.checked_sub(NAME.len()).filter(|start| metadata[*start..].starts_with(NAME.as_bytes()))?;
+    // Names of annotations have nothing to escape, and are sorted as bytes in what Go writes.
+    let left: Vec<_> = annotations.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    let left = if left.is_empty() { String::new() } else { format!("{NAME}{{{}}}", left.join(",")) };
+    Some(Some((start..value_at + value.get().len(), left)))
+}
+
+/// Field of `ObjectMeta`, and that of the key in one of its entries.
+const ANNOTATIONS: u32 = 12;
+const KEY: u32 = 1;
+
+/// The `ObjectMeta` without the annotations in `hidden`.
+pub(super) fn without_in_protobuf(object: &Object, hidden: &[&str]) -> Option<Derived> {
+    let Derived { bytes: metadata, version_at } = slice(object);
+    let mut bytes = Vec::with_capacity(metadata.len());
+    for field in Fields::of(&metadata) {
+        let field = field.ok()?;
+        let is_hidden = field.number == ANNOTATIONS && {
+            let mut entry = Fields::of(field.value.bytes().ok()?).flatten();
+            let key = entry.find(|field| field.number == KEY).and_then(|key| key.value.text().ok());
+            key.is_some_and(|key| hidden.contains(&key))
+        };
+        if !is_hidden {
+            bytes.extend_from_slice(&metadata[field.whole]);
+        } else if version_at.start > bytes.len() {
+            return None;
+        }
+    }
+    Some(Derived { bytes: bytes.into(), version_at })
+}

@@ -1,0 +1,114 @@
+//! `PartialObjectMetadata` in JSON.
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::{NotPartial, Source, custom, hidden, slice};
+use crate::{
+    apimachinery::{Encoding, MetaVersion, ResourceVersion},
+    encode::{BookmarkTemplate, ListPosition},
+    store::{Derived, Object},
+};
+
+/// One resource's objects in JSON, without spec and status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartialJson {
+    version: MetaVersion,
+    source: Source,
+    /// Everything before the value of the metadata. Items have it, too.
+    opening: Bytes,
+}
+
+impl PartialJson {
+    pub(super) fn new(version: MetaVersion, source: Source) -> Self {
+        let api_version = version.api_version();
+        let opening = format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{api_version}\",\"metadata\":");
+        Self { version, source, opening: opening.into() }
+    }
+
+    fn with<T>(&self, object: &Object, then: impl FnOnce(&Derived) -> T) -> Result<T, NotPartial> {
+        match self.source {
+            Source::Slice => Ok(then(&slice(object))),
+            Source::Hide(hidden) => {
+                let make = |object: &Object| hidden::without_in_json(object, hidden);
+                object.derived(Encoding::Json, make).map(then).ok_or(NotPartial)
+            }
+            Source::Custom => object.derived(Encoding::Json, custom::metadata).map(then).ok_or(NotPartial),
+        }
+    }
+
+    pub(super) fn object(&self, object: &Object) -> Result<Bytes, NotPartial> {
+        self.with(object, |metadata| [&self.opening, &*metadata.bytes, b"}\n"].concat().into())
+    }
+
+    pub(super) fn put_item(&self, items: &mut Vec<u8>, object: &Object) -> Result<(), NotPartial> {
+        self.with(object, |metadata| {
+            if !items.is_empty() {
+                items.push(b',');
+            }
+            items.extend_from_slice(&self.opening);
+            items.extend_from_slice(&metadata.bytes);
+            items.push(b'}');
+        })
+    }
+
+    pub(super) fn item_len(&self, object: &Object) -> Result<usize, NotPartial> {
+        self.with(object, |metadata| self.opening.len() + metadata.bytes.len() + 1)
+    }
+
+    pub(super) fn head(&self, position: &ListPosition, items_len: usize) -> Bytes {
+        let ListPosition { version, continue_token, remaining_item_count } = position;
+        let token = continue_token.as_ref().map_or(String::new(), |token| format!(",\"continue\":\"{token}\""));
+        let rest = remaining_item_count.map_or(String::new(), |count| format!(",\"remainingItemCount\":{count}"));
+        let api_version = self.version.api_version();
+        // Go writes null for a list that was never made.
+        let items = if items_len == 0 { "null" } else { "[" };
+        format!(
+            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{api_version}\",\"metadata\":{{\"resourceVersion\":\"{version}\"{token}{rest}}},\"items\":{items}"
+        )
+        .into()
+    }
+
+    pub(super) fn tail(&self, items_len: usize) -> Bytes {
+        Bytes::from_static(if items_len == 0 { b"}\n" } else { b"]}\n" })
+    }
+
+    /// The bookmarks of those who see the metadata only, from the resource's own.
+    pub fn bookmark(&self, template: &BookmarkTemplate) -> Result<BookmarkTemplate, NotPartial> {
+        #[derive(serde::Deserialize)]
+        struct Event<'a> {
+            #[serde(borrow)]
+            object: Bookmark<'a>,
+        }
+
+        #[derive(serde::Deserialize)]
+        struct Bookmark<'a> {
+            #[serde(borrow)]
+            metadata: &'a RawValue,
+        }
+
+        let event = template.event(ResourceVersion::new(1).expect("not zero"));
+        let event: Event<'_> = serde_json::from_slice(&event).map_err(|_| NotPartial)?;
+        let metadata = event.object.metadata.get().as_bytes();
+        let hidden = if let Source::Hide(hidden) = self.source { hidden } else { &[] };
+        let (range, left) = hidden::left_in_json(metadata, hidden).ok_or(NotPartial)?.unwrap_or((0..0, String::new()));
+        let metadata = [&metadata[..range.start], left.as_bytes(), &metadata[range.end..]].concat();
+        let object = [&*self.opening, &metadata, b"}"].concat();
+        BookmarkTemplate::record(&object).map(|(template, _)| template).map_err(|_| NotPartial)
+    }
+
+    /// `version` is put in the place of the object's own.
+    pub(super) fn event(
+        &self,
+        kind: &str,
+        object: &Object,
+        version: Option<ResourceVersion>,
+    ) -> Result<Bytes, NotPartial> {
+        self.with(object, |Derived { bytes, version_at }| {
+            let version = version.unwrap_or(object.version).to_string();
+            let (before, behind) = (&bytes[..version_at.start], &bytes[version_at.end..]);
+            let head = [b"{\"type\":\"", kind.as_bytes(), b"\",\"object\":", &self.opening].concat();
+            [&*head, before, version.as_bytes(), behind, b"}}\n"].concat().into()
+        })
+    }
+}
