@@ -122,6 +122,12 @@
 //!
 //! None or 0: between 30 and 60 minutes.† Negative, or too large for Go's durations: ends at once.
 //!
+//! ## 3.8 Metadata alone
+//!
+//! As `PartialObjectMetadata` every object is kind, apiVersion (`meta.k8s.io/v1` or `v1beta1`) and its whole metadata, bookmarks too, in
+//! JSON or protobuf. Annotations that are made when an object is converted to its version are not part of it: the template generation
+//! of daemon sets, what older versions of autoscalers say of metrics.
+//!
 //! # 4 Answers
 //!
 //! ## 4.1 Shape of JSON
@@ -138,6 +144,10 @@
 //!
 //! No items: `[]`, but `null` in a PartialObjectMetadataList, whose items have kind and apiVersion. A newline ends the body. Indented by
 //! two spaces, without that newline, with `pretty=true`, with `;pretty=1` in Accept, or for curl, Wget and browsers that do not say.
+//!
+//! Protobuf: an envelope of `k8s\0` and an `Unknown` message that has apiVersion, kind and the object; items of a list stand in it without
+//! envelopes of their own. Empty fields that are no pointers are written. In a `PartialObjectMetadataList` of `v1beta1` the items come
+//! before the metadata.
 //!
 //! ## 4.2 Headers
 //!
