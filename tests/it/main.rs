@@ -13,6 +13,8 @@ mod faults;
 mod freshness;
 // Answers that a real API server was recorded to give.
 mod golden;
+// Clients of others.
+mod kube_rs;
 // Caches that come and go, drains.
 mod life;
 // Gets and lists.

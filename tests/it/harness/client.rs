@@ -65,6 +65,10 @@ impl Client {
         Self { http, ..self.clone() }
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.url.trim_start_matches("http://").parse().unwrap()
     }
