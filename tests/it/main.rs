@@ -7,6 +7,8 @@ mod harness;
 
 // Answers in gzip.
 mod compression;
+// Random requests, compared with upstream's own answers.
+mod differential;
 // What can go wrong upstream.
 mod faults;
 // Watches of the most recent state.

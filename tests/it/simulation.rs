@@ -12,7 +12,7 @@ use kube_fanout::sim::{Features, Refusal, Sim};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::harness::{Informer, Route, Selection, World, passing, skip, world::pod};
+use crate::harness::{Informer, Route, Selection, World, passing, seed::Seed, skip, world::pod};
 
 const ROUNDS: usize = 60;
 const INFORMERS: usize = 12;
@@ -60,9 +60,8 @@ async fn an_old_upstream() {
 }
 
 async fn run(seed: u64, profile: Profile) {
-    let seed = chosen_seed().unwrap_or(seed);
-    let told = SeedOnPanic(seed);
-    let mut rng = Rng::with_seed(seed);
+    let seed = Seed::or(seed);
+    let mut rng = Rng::with_seed(seed.value());
     let sim = Sim::with_history(profile.history);
     sim.set_features(profile.features);
     let mut world = World::start_with(sim, |config| {
@@ -96,7 +95,6 @@ async fn run(seed: u64, profile: Profile) {
     // Not a storm in which nobody saw anything.
     let events: u32 = informers.iter().map(|informer| informer.told.events).sum();
     assert!(events > EVENTS_MIN && lists > LISTS_MIN, "{events} events, {lists} lists");
-    drop(told);
 }
 
 /// Some seconds, with some real time for clients between them.
@@ -197,21 +195,5 @@ fn random_selection(rng: &mut Rng) -> Selection {
         0 => selection.of_app(app),
         1 => selection.on_node(&format!("node-{app}")),
         _ => selection,
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "whoever repeats a failure has no other way to name the seed")]
-fn chosen_seed() -> Option<u64> {
-    std::env::var("SIMULATION_SEED").ok().map(|seed| seed.parse().unwrap())
-}
-
-/// Says how to repeat what failed.
-struct SeedOnPanic(u64);
-
-impl Drop for SeedOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("SIMULATION_SEED={} fails", self.0);
-        }
     }
 }

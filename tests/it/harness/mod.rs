@@ -7,6 +7,7 @@ pub(crate) mod gateway;
 pub(crate) mod informer;
 pub(crate) mod raw;
 pub(crate) mod replay;
+pub(crate) mod seed;
 pub(crate) mod selection;
 pub(crate) mod wait;
 pub(crate) mod world;
