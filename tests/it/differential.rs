@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::harness::{Route, World, passing, seed::Seed};
 
-const REQUESTS: usize = 1_500;
+const REQUESTS: usize = 1_000;
 /// Sent at once.
 const BATCH: usize = 100;
 /// Of the requests, those that memory has to answer at least: else this compares upstream with itself.
