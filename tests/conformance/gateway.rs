@@ -42,37 +42,21 @@ pub(crate) struct Gateway {
     pub(crate) endpoint: Endpoint,
     pub(crate) kubeconfig: PathBuf,
     seen: Arc<Mutex<Seen>>,
+    config: PathBuf,
     child: Child,
 }
 
 impl Gateway {
     pub(crate) async fn start(name: &str, server: &Server, certificates: &Certificates, folder: &Path) -> Result<Self> {
         let config = folder.join(format!("{name}.yaml"));
-        let upstream = server.kubeconfig.display();
-        let text = format!(
-            "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n\
-             listeners: [{{address: \"127.0.0.1:0\"}}]\nadmin: {{address: \"127.0.0.1:0\"}}\n\
-             upstream: {{kubeconfig: \"{upstream}\"}}\nlogging: {{format: json, level: info}}\n"
-        );
-        fs::write(&config, text)?;
-        let mut child = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
-            .args(["run", "--config"])
-            .arg(&config)
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()?;
+        let upstream = server.kubeconfig.display().to_string();
+        write_config(&config, &upstream, "127.0.0.1:0")?;
         let seen = Arc::new(Mutex::new(Seen::default()));
-        let (stderr, log) = (child.stderr.take().context("no stderr")?, folder.join(format!("{name}.log")));
-        let reader = seen.clone();
-        std::thread::spawn(move || read_log(BufReader::new(stderr), &log, &reader));
-        let url = |seen: &Seen, what: &str| seen.addresses.get(what).map(|address| format!("http://{address}"));
+        let mut child = launch(&config, &seen)?;
         let started = Instant::now();
-        let serving = loop {
-            {
-                let seen = lock(&seen);
-                if let Some(serving) = url(&seen, "serving") {
-                    break serving;
-                }
+        let address = loop {
+            if let Some(address) = lock(&seen).addresses.get("serving") {
+                break address.clone();
             }
             if started.elapsed() > PATIENCE {
                 child.kill().ok();
@@ -80,8 +64,19 @@ impl Gateway {
             }
             sleep(POLL).await;
         };
-        let kubeconfig = certificates.kubeconfig(name, &serving)?;
-        Ok(Self { endpoint: Endpoint::plain(&serving)?, kubeconfig, seen, child })
+        // Where it comes back after a restart.
+        write_config(&config, &upstream, &address)?;
+        let url = format!("http://{address}");
+        let kubeconfig = certificates.kubeconfig(name, &url)?;
+        Ok(Self { endpoint: Endpoint::plain(&url)?, kubeconfig, seen, config, child })
+    }
+
+    /// Kills the gateway as a crash would, and starts it again at the same address, with nothing in memory.
+    pub(crate) fn crash(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        self.child = launch(&self.config, &self.seen)?;
+        Ok(())
     }
 
     /// What became of the request with this user agent; it must be over.
@@ -110,13 +105,14 @@ impl Gateway {
         let started = Instant::now();
         loop {
             let agent = unique_agent("warm");
-            let answer = self.endpoint.send(&Ask::get(path).header("user-agent", &agent)).await?;
-            let outcome = self.outcome(&agent).await?;
-            if outcome.by == "served" {
+            // It may have been started a moment ago.
+            let answer = self.endpoint.send(&Ask::get(path).header("user-agent", &agent)).await;
+            let outcome = if answer.is_ok() { Some(self.outcome(&agent).await?) } else { None };
+            if outcome.as_ref().is_some_and(|outcome| outcome.by == "served") {
                 return Ok(());
             }
             if started.elapsed() > PATIENCE {
-                bail!("{path} is not served but {outcome:?}: {}", answer.text());
+                bail!("{path} is not served but {outcome:?}: {answer:?}");
             }
             sleep(POLL).await;
         }
@@ -140,8 +136,30 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn write_config(path: &Path, upstream: &str, address: &str) -> Result<()> {
+    let text = format!(
+        "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n\
+         listeners: [{{address: \"{address}\"}}]\nadmin: {{address: \"127.0.0.1:0\"}}\n\
+         upstream: {{kubeconfig: \"{upstream}\"}}\nlogging: {{format: json, level: info}}\n"
+    );
+    Ok(fs::write(path, text)?)
+}
+
+/// Starts the gateway; its log is read, and kept beside its configuration.
+fn launch(config: &Path, seen: &Arc<Mutex<Seen>>) -> Result<Child> {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
+        .args(["run", "--config"])
+        .arg(config)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let (stderr, log, seen) = (child.stderr.take().context("no stderr")?, config.with_extension("log"), seen.clone());
+    std::thread::spawn(move || read_log(BufReader::new(stderr), &log, &seen));
+    Ok(child)
+}
+
 fn read_log(lines: impl BufRead, log: &Path, seen: &Mutex<Seen>) {
-    let mut file = fs::File::create(log).ok();
+    let mut file = fs::File::options().create(true).append(true).open(log).ok();
     for line in lines.lines().map_while(Result::ok) {
         if let Some(file) = &mut file {
             writeln!(file, "{line}").ok();

@@ -44,7 +44,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("api-versions", ""),
     ("explain pods.spec.nodeName", ""),
     ("explain widgets", ""),
-    ("version --short", ""),
+    ("version", ""),
     ("auth can-i create pods", ""),
     ("get --raw /api/v1/namespaces/conf/configmaps/cm-00", ""),
     ("delete namespace kube --wait=false", ""),

@@ -2,12 +2,13 @@
 //!
 //! * `reads`: the decision tables of get, list and watch, selectors, odd parameters and paths
 //! * `watches`: many different watches while the same changes happen
+//! * `most recent`: a watch sees what was acknowledged before it
 //! * `paging`: tokens that go from one server to the other
 //! * `informers`: kube-rs and Python end with the server's state
 //! * `bodies`: streaming, cancelling, WebSockets
 //! * `kubectl`: old and new, the same output
 //! * `redefined`, `restored`: a resource, or the storage, becomes another
-//! * `storm`: a thousand watchers through a crash of upstream
+//! * `storm`: a thousand watchers through crashes of upstream and of the gateway
 //!
 //! Run by `cargo test --test conformance`, with words of scenarios as arguments to run only those. The servers come from
 //! `.ci/upstreams`, or from `KUBEBUILDER_ASSETS` and `KUBE_FANOUT_CRD_ASSETS`.
@@ -122,6 +123,7 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
         let Some(crd) = crd else { return };
         scenario!("reads 1.36", reads::custom(crd));
         scenario!("watches 1.36", watches::custom(crd));
+        scenario!("most recent 1.36", watches::most_recent(crd));
         scenario!("paging 1.36", paging::run(crd));
         scenario!("informers 1.36", informers::custom(crd));
         scenario!("redefined 1.36", definitions::redefined(crd));

@@ -1,4 +1,5 @@
-//! A thousand watchers of one collection: one watch upstream, and nobody misses anything, whatever upstream goes through.
+//! A thousand watchers of one collection: one watch upstream, and nobody misses anything, whatever upstream and the
+//! gateway go through.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -34,8 +35,8 @@ pub(crate) async fn run(side: &mut Side) -> Result<Tally> {
     let (gateway, direct) = (side.gateway.endpoint.clone(), side.server.endpoint.clone());
     let (watching, watchers) = watch::channel(0);
     let clients = future::join_all((0..WATCHERS).map(|_| Client::new(gateway.clone()).run(&watching)));
-    let (clients, upstream) = future::join(clients, script(side, &direct, watchers)).await;
-    let during = upstream?;
+    let clients = async { anyhow::Ok(clients.await) };
+    let (clients, during) = future::try_join(clients, script(side, &direct, watchers)).await?;
 
     tally.holds("watches upstream for 1,000 watchers", (1.0..=2.0).contains(&during), || format!("{during}"));
     let list = direct.json(COLLECTION).await?;
@@ -56,7 +57,7 @@ pub(crate) async fn run(side: &mut Side) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Changes, a crash of upstream, changes. Returns how many watches upstream had while all were watching.
+/// Changes, a crash of upstream, changes, a crash of the gateway, changes. Returns how many watches upstream had while all were watching.
 async fn script(side: &mut Side, api: &Endpoint, mut watchers: watch::Receiver<usize>) -> Result<f64> {
     let all = watchers.wait_for(|watching| *watching >= WATCHERS);
     drop(timeout(PATIENCE * 3, all).await.context("not everybody came to watch")??);
@@ -67,6 +68,11 @@ async fn script(side: &mut Side, api: &Endpoint, mut watchers: watch::Receiver<u
     side.server.start_api()?;
     side.server.ready().await?;
     changes(api, "after").await?;
+
+    side.gateway.crash()?;
+    changes(api, "later").await?;
+    side.gateway.warm(COLLECTION).await?;
+    changes(api, "end").await?;
     create(api, "storm-last").await?;
     Ok(upstream)
 }
@@ -189,7 +195,8 @@ impl Client {
             return Ok(Some(End::Complete));
         }
         loop {
-            let Some(event) = events.next().await? else { return Ok(Some(End::Clean)) };
+            // One that broke off is to be resumed like one that ended.
+            let Ok(Some(event)) = events.next().await else { return Ok(Some(End::Clean)) };
             if event.kind == "ERROR" {
                 ensure!(event.object["code"] == 410, "{}", event.line);
                 return Ok(Some(End::Expired));

@@ -79,6 +79,43 @@ pub(crate) async fn custom(side: &Side) -> Result<Tally> {
     subject(side, &subject_v1, false).await
 }
 
+/// What has been acknowledged is in the initial events of a watch of the most recent state, while others write.
+pub(crate) async fn most_recent(side: &Side) -> Result<Tally> {
+    let (zones, part) = ("/apis/conf.example.com/v1/zones", "/apis/conf.example.com/v1/namespaces/conf/widgets");
+    side.gateway.warm("/apis/conf.example.com/v1/widgets").await?;
+    let direct = &side.server.endpoint;
+    let round = async |number: usize| {
+        let agent = unique_agent("recent");
+        let name = format!("recent-{number}");
+        let object = json!({"apiVersion": "conf.example.com/v1", "kind": "Widget", "metadata": {"name": name}});
+        let created = version_of(&direct.create(part, &object).await?);
+        let ask =
+            Ask::get(format!("{part}?watch=1&allowWatchBookmarks=true&timeoutSeconds=30")).header("user-agent", &agent);
+        let (mut events, mut found) = (Events::open(&side.gateway.endpoint, &ask).await?, 0);
+        // Another collection's: the head version moves on, and this collection does not.
+        direct.patch(&format!("{zones}/z-0"), &json!({"metadata": {"annotations": {"n": name}}})).await?;
+        while let Some(event) = events.next().await? {
+            if event.object["metadata"]["name"] == name {
+                found = event.version;
+            }
+            if event.kind == "BOOKMARK" {
+                break;
+            }
+        }
+        drop(events);
+        anyhow::Ok((name, created, found, agent))
+    };
+    let mut tally = Tally::default();
+    for (name, created, found, agent) in future::try_join_all((0..20).map(round)).await? {
+        tally.equal(&format!("version of {name} before the end of initial events"), &created, &found);
+        let outcome = side.gateway.outcome(&agent).await?;
+        tally.holds("the watch comes from memory", outcome.by == "served", || format!("{outcome:?}"));
+        tally.answered(&outcome);
+        direct.delete(&format!("{part}/{name}")).await?;
+    }
+    Ok(tally)
+}
+
 async fn subject(side: &Side, subject: &Subject, any_order: bool) -> Result<Tally> {
     let Subject { group, plural, watches } = *subject;
     let (all, part) = (format!("{group}/{plural}"), format!("{group}/namespaces/conf/{plural}"));
