@@ -2,4 +2,5 @@
 
 mod cases;
 mod live;
+mod nonsense;
 mod recording;
