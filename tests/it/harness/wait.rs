@@ -35,8 +35,17 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
 /// Lets time pass at once, for the gateway, its upstream and its clients alike.
 pub(crate) async fn skip(time: Duration) {
     pause();
+    let _frozen = Frozen;
     advance(time).await;
-    resume();
+}
+
+/// Time that stands still, and goes on whatever becomes of the one who stopped it.
+struct Frozen;
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        resume();
+    }
 }
 
 /// Lets time pass in steps, real time between them, until the future has its result.
