@@ -39,6 +39,15 @@ pub enum Answer {
     Watch,
 }
 
+impl Encoding {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Protobuf => "protobuf",
+        }
+    }
+}
+
 impl MetaVersion {
     /// `meta.k8s.io/v1`
     pub const fn api_version(self) -> &'static str {

@@ -89,7 +89,7 @@ async fn small_watch(upstream: &impl ListWatch, reader: &Reader) -> Option<Proof
 async fn first_bookmark(upstream: &impl ListWatch, reader: &Reader) -> Result<Option<Proof>, Failure> {
     let (mut last_change, start) = reader.last_change_and_progress();
     let request = WatchRequest { from: WatchFrom::After(start), seconds: SMALL_WATCH_SECONDS };
-    let mut events = EventStream::new(upstream.watch(request).await?);
+    let mut events = EventStream::new(upstream.watch(request).await?, reader.schema().shape.encoding());
     while let Some(event) = events.next(upstream, reader.schema(), SMALL_WATCH_MAX).await? {
         match event {
             UpstreamEvent::Change { object, .. } => last_change = object.version,

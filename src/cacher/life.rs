@@ -14,7 +14,7 @@ use super::{
 use crate::{
     apimachinery::{Encoding, GroupVersionResource, selectable_fields},
     fanout::EndCause,
-    reflector::Reflector,
+    reflector::{Collection, Reflector},
     telemetry::CacheMetrics,
     upstream::{ApiResource, Crd, ResourceListWatch},
 };
@@ -80,22 +80,25 @@ impl Shared {
     fn reflector(
         &self,
         entry: &Arc<Entry>,
-        StoreKey { resource, .. }: &StoreKey,
+        StoreKey { resource, encoding }: &StoreKey,
         Found { api, definition }: Found,
     ) -> Reflector<ResourceListWatch, CacherSink> {
         let mut fields = selectable_fields(&resource.group_resource(), api.namespaced);
         if let Some(definition) = &definition {
             fields.extend(definition.selectable_fields(&resource.version));
         }
-        let upstream = ResourceListWatch::new(self.upstream.clone(), resource.clone(), definition);
+        let upstream = ResourceListWatch::new(self.upstream.clone(), resource.clone(), *encoding, definition);
         let kept = Resource {
             resource: resource.clone(),
             namespaced: api.namespaced,
             upstream: upstream.clone(),
-            metrics: Arc::new(CacheMetrics::new(resource)),
+            metrics: Arc::new(CacheMetrics::new(resource, *encoding)),
             freshness: self.freshness.entry(resource.clone()).or_default().clone(),
         };
-        Reflector::new(upstream, CacherSink::new(entry.clone(), kept), api.kind.into(), fields, self.config.history)
+        let sink = CacherSink::new(entry.clone(), kept);
+        let collection =
+            Collection { resource: resource.group_resource(), kind: api.kind.into(), fields, encoding: *encoding };
+        Reflector::new(upstream, sink, collection, self.config.history)
     }
 
     async fn until_idle(&self, resource: &GroupVersionResource, entry: &Entry) {

@@ -5,15 +5,41 @@ use std::{borrow::Cow, collections::BTreeMap};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use super::protobuf;
 use crate::apimachinery::ResourceVersion;
 
 /// The annotation of the bookmark that ends the initial events (read-path 3.4).
 pub(super) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// The bookmark of one resource as upstream writes it: a zero value with odd mandatory fields
+/// The bookmark of one resource, recorded from upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BookmarkTemplate {
+    Json(JsonBookmark),
+    Protobuf(protobuf::BookmarkTemplate),
+}
+
+impl BookmarkTemplate {
+    /// A bookmark at `version`, as an event.
+    pub fn event(&self, version: ResourceVersion) -> Bytes {
+        match self {
+            Self::Json(bookmark) => bookmark.event(version),
+            Self::Protobuf(bookmark) => bookmark.event(version),
+        }
+    }
+
+    /// The bookmark that ends the initial events, as an event.
+    pub fn initial_events_end(&self, version: ResourceVersion) -> Bytes {
+        match self {
+            Self::Json(bookmark) => bookmark.initial_events_end(version),
+            Self::Protobuf(bookmark) => bookmark.initial_events_end(version),
+        }
+    }
+}
+
+/// The bookmark of one resource in JSON as upstream writes it: a zero value with odd mandatory fields
 /// (read-path, appendix A), which is why it is recorded and not composed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BookmarkTemplate {
+pub struct JsonBookmark {
     plain: AroundVersion,
     initial_events_end: AroundVersion,
 }
@@ -56,7 +82,7 @@ fn even_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option
     serde::Deserialize::deserialize(deserializer).map(Some)
 }
 
-impl BookmarkTemplate {
+impl JsonBookmark {
     /// Records the object of a bookmark of upstream; gives the version it had, too.
     pub fn record(object: &[u8]) -> Result<(Self, ResourceVersion), InvalidBookmark> {
         let object = object.trim_ascii();
@@ -121,8 +147,8 @@ impl AroundVersion {
 mod tests {
     use super::*;
 
-    fn recorded(object: &str) -> BookmarkTemplate {
-        BookmarkTemplate::record(object.as_bytes()).expect("a bookmark").0
+    fn recorded(object: &str) -> JsonBookmark {
+        JsonBookmark::record(object.as_bytes()).expect("a bookmark").0
     }
 
     fn text(bytes: &Bytes) -> &str {
@@ -174,7 +200,7 @@ mod tests {
         for object in
             ["", "{}", r#"{"metadata":{"resourceVersion":"x"}}"#, r#"{"metadata":{"resourceVersion":"1","name":"a"}}"#]
         {
-            assert!(BookmarkTemplate::record(object.as_bytes()).is_err(), "{object}");
+            assert!(JsonBookmark::record(object.as_bytes()).is_err(), "{object}");
         }
     }
 }

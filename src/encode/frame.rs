@@ -1,14 +1,18 @@
-//! One watch event in JSON: `{"type":…,"object":…}` and a newline (read-path 3.1).
+//! One watch event: in JSON `{"type":…,"object":…}` and a newline (read-path 3.1).
 
 use bytes::Bytes;
 
+use super::protobuf;
 use crate::{
-    apimachinery::ResourceVersion,
+    apimachinery::{Encoding, ResourceVersion},
     store::{Change, FrameKind, Object, Shape},
 };
 
 /// The frame of `change` for watchers who see it as `kind`.
 pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
+    if shape.encoding() == Encoding::Protobuf {
+        return protobuf::frame(change, kind, shape);
+    }
     match kind {
         FrameKind::Added => event(b"ADDED", shape, &[change.object.tail()]),
         FrameKind::Modified => event(b"MODIFIED", shape, &[change.object.tail()]),
@@ -19,12 +23,20 @@ pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
 
 /// The synthetic event of an object that is there when a watch starts.
 pub fn added(object: &Object, shape: &Shape) -> Bytes {
-    event(b"ADDED", shape, &[object.tail()])
+    match shape.encoding() {
+        Encoding::Json => event(b"ADDED", shape, &[object.tail()]),
+        Encoding::Protobuf => protobuf::added(object, shape),
+    }
 }
 
 /// An error inside a watch, then the stream ends (read-path 2.1).
-pub fn error_event(status: &[u8]) -> Bytes {
-    event(b"ERROR", &Shape::Custom, &[status.trim_ascii_end()])
+///
+/// `status` is the JSON of a Status, whatever the encoding.
+pub fn error_event(status: &[u8], encoding: Encoding) -> Bytes {
+    match encoding {
+        Encoding::Json => event(b"ERROR", &Shape::Custom, &[status.trim_ascii_end()]),
+        Encoding::Protobuf => protobuf::error_event(status),
+    }
 }
 
 /// The object left the selector: its last matching content under the new version (read-path 3.3).

@@ -4,14 +4,50 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::protobuf;
 use crate::{
-    apimachinery::{GroupVersionResource, ResourceVersion},
+    apimachinery::{Encoding, GroupVersionResource, ResourceVersion},
     store::{Object, Shape},
 };
 
 /// What stands around the items of one resource's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListEnvelope {
+pub enum ListEnvelope {
+    Json(JsonList),
+    Protobuf(protobuf::ListEnvelope),
+}
+
+impl ListEnvelope {
+    /// `kind` is that of the list: `PodList`.
+    pub fn new(kind: impl Into<String>, resource: &GroupVersionResource, shape: &Shape) -> Self {
+        let (kind, api_version) = (kind.into(), resource.api_version());
+        match shape {
+            Shape::Protobuf { .. } => Self::Protobuf(protobuf::ListEnvelope::new(&kind, &api_version)),
+            Shape::Typed { .. } => Self::Json(JsonList { kind, api_version, custom: false }),
+            Shape::Custom => Self::Json(JsonList { kind, api_version, custom: true }),
+        }
+    }
+
+    /// Everything before the first item. `items_len` are the bytes of all items together, which protobuf says first.
+    pub fn head(&self, position: &ListPosition, items_len: usize) -> Bytes {
+        match self {
+            Self::Json(list) => list.head(position),
+            Self::Protobuf(list) => list.head(position, items_len),
+        }
+    }
+
+    /// Everything behind the last item.
+    pub fn tail(&self, position: &ListPosition) -> Bytes {
+        match self {
+            Self::Json(list) => list.tail(position),
+            Self::Protobuf(list) => list.tail(position),
+        }
+    }
+}
+
+/// A list in JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonList {
     /// `PodList`
     kind: String,
     /// `v1`, `apps/v1`
@@ -28,13 +64,9 @@ pub struct ListPosition {
     pub remaining_item_count: Option<u64>,
 }
 
-impl ListEnvelope {
-    pub fn new(kind: impl Into<String>, resource: &GroupVersionResource, shape: &Shape) -> Self {
-        Self { kind: kind.into(), api_version: resource.api_version(), custom: *shape == Shape::Custom }
-    }
-
+impl JsonList {
     /// Everything before the first item.
-    pub fn head(&self, position: &ListPosition) -> Bytes {
+    fn head(&self, position: &ListPosition) -> Bytes {
         let (kind, api_version) = (&self.kind, &self.api_version);
         if self.custom {
             return format!("{{\"apiVersion\":\"{api_version}\",\"items\":[").into();
@@ -49,7 +81,7 @@ impl ListEnvelope {
     }
 
     /// Everything behind the last item.
-    pub fn tail(&self, position: &ListPosition) -> Bytes {
+    fn tail(&self, position: &ListPosition) -> Bytes {
         if !self.custom {
             return Bytes::from_static(b"]}\n");
         }
@@ -62,37 +94,69 @@ impl ListEnvelope {
     }
 }
 
-/// The items of a list with commas between them.
+/// The items of a list: in JSON with commas between them.
 pub fn joined<'a>(objects: impl Iterator<Item = &'a Arc<Object>> + Clone, shape: &Shape) -> Bytes {
-    let opening = shape.item_opening();
-    let length = objects.clone().map(|object| object.tail().len() + opening.len() + 1).sum();
-    let mut items = Vec::with_capacity(length);
+    let mut items = Vec::with_capacity(objects.clone().map(|object| item_len(object, shape)).sum());
     for object in objects {
-        if !items.is_empty() {
-            items.push(b',');
-        }
-        items.extend_from_slice(opening);
-        items.extend_from_slice(object.tail());
+        put_item(&mut items, object, shape);
     }
-    items.into()
+    let items = Bytes::from(items);
+    if items.is_empty() { items } else { items.slice(separator_len(shape)..) }
 }
 
-/// A leaf's items in pieces, each item behind a comma, the first too: leaves then follow each other as they are.
-pub fn item_pieces<'a>(objects: &'a [Arc<Object>], shape: &'a Shape) -> impl Iterator<Item = &'a [u8]> + Clone {
-    objects.iter().flat_map(|object| [b",", shape.item_opening(), object.tail()])
-}
-
-/// A leaf's [`item_pieces`], joined.
+/// A leaf's items. In JSON each is behind a comma, the first too: leaves then follow each other as they are, and the
+/// first of a list is cut by [`separator_len`].
 pub fn leaf_items(objects: &[Arc<Object>], shape: &Shape) -> Bytes {
-    let pieces = item_pieces(objects, shape);
-    let mut items = Vec::with_capacity(pieces.clone().map(<[u8]>::len).sum());
-    for piece in pieces {
-        items.extend_from_slice(piece);
+    let mut items = Vec::with_capacity(leaf_items_len(objects, shape));
+    for object in objects {
+        put_item(&mut items, object, shape);
     }
     items.into()
 }
 
-/// One object as a get answers it, newline included.
+/// How long [`leaf_items`] are.
+pub fn leaf_items_len(objects: &[Arc<Object>], shape: &Shape) -> usize {
+    objects.iter().map(|object| item_len(object, shape)).sum()
+}
+
+/// Bytes that separate an item from the one before.
+pub fn separator_len(shape: &Shape) -> usize {
+    match shape.encoding() {
+        Encoding::Json => 1,
+        Encoding::Protobuf => 0,
+    }
+}
+
+fn put_item(items: &mut Vec<u8>, object: &Object, shape: &Shape) {
+    match shape.encoding() {
+        Encoding::Json => {
+            items.push(b',');
+            items.extend_from_slice(shape.item_opening());
+            items.extend_from_slice(object.tail());
+        }
+        Encoding::Protobuf => protobuf::put_item(items, object, protobuf::LIST_ITEMS),
+    }
+}
+
+fn item_len(object: &Object, shape: &Shape) -> usize {
+    match shape.encoding() {
+        Encoding::Json => 1 + shape.item_opening().len() + object.tail().len(),
+        Encoding::Protobuf => protobuf::item_len(object, protobuf::LIST_ITEMS),
+    }
+}
+
+/// One object as a get answers it, in JSON with its newline.
 pub fn object(object: &Object, shape: &Shape) -> Bytes {
-    [shape.object_opening(), object.tail(), b"\n"].concat().into()
+    match shape.encoding() {
+        Encoding::Json => [shape.object_opening(), object.tail(), b"\n"].concat().into(),
+        Encoding::Protobuf => protobuf::object(object, shape),
+    }
+}
+
+/// A Status as a get answers it. `status` is its JSON, whatever the encoding.
+pub fn status(status: Bytes, encoding: Encoding) -> Bytes {
+    match encoding {
+        Encoding::Json => status,
+        Encoding::Protobuf => protobuf::status(&status),
+    }
 }

@@ -11,8 +11,10 @@ pub mod protobuf;
 
 use bookmark::INITIAL_EVENTS_END;
 
-pub use bookmark::{BookmarkTemplate, InvalidBookmark};
+pub use bookmark::{BookmarkTemplate, InvalidBookmark, JsonBookmark};
 pub use frame::{added, error_event, frame};
 pub use gzip::{GzipMember, GzipStream, deflated_items, stored};
-pub use list::{ListEnvelope, ListPosition, item_pieces, joined, leaf_items, object};
+pub use list::{
+    JsonList, ListEnvelope, ListPosition, joined, leaf_items, leaf_items_len, object, separator_len, status,
+};
 pub use pretty::Pretty;

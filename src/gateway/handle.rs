@@ -63,7 +63,7 @@ impl Gateway {
         forms: &[Representation],
     ) -> Result<(Arc<Instance>, Representation), ForwardReason> {
         for &form in forms {
-            if form != Representation::JSON {
+            if form.view != View::Whole {
                 return Err(ForwardReason::Representation);
             }
             match self.cachers.find(resource, form.encoding) {

@@ -52,21 +52,21 @@
 //! | `kube_fanout_requests_total` | verb, resource, outcome, reason | finished requests and watches; outcome is `served`, `forwarded` or `rejected` |
 //! | `kube_fanout_request_duration_seconds` | verb, outcome | histogram; without watches |
 //! | `kube_fanout_response_bytes_total` | verb, outcome | bytes of bodies |
-//! | `kube_fanout_cache_objects` | resource, version | objects |
-//! | `kube_fanout_cache_object_bytes` | resource, version | their encoded bytes |
-//! | `kube_fanout_cache_joined_bytes` | resource, version | bytes joined for lists, shared by all lists |
-//! | `kube_fanout_cache_deflated_bytes` | resource, version | bytes compressed for gzip lists, shared by all of these |
-//! | `kube_fanout_cache_resource_version` | resource, version | version that the cache has reached, brought up to date every few seconds |
-//! | `kube_fanout_cache_progress_version` | resource, version | version up to which upstream has shown it to be complete |
-//! | `kube_fanout_cache_progress_lag_seconds` | resource, version | time since then: about a minute at most on a quiet resource |
-//! | `kube_fanout_cache_epoch` | resource, version | fills since the cache was started; 1 is the first |
-//! | `kube_fanout_cache_history_changes` | resource, version | changes that a watch can start behind |
-//! | `kube_fanout_cache_history_bytes` | resource, version | bytes held for them only, estimated |
-//! | `kube_fanout_watchers` | resource, version | watches served now |
-//! | `kube_fanout_watch_events_sent_total` | resource, version | pieces of events given to watches |
-//! | `kube_fanout_watches_ended_total` | resource, version, cause | `deadline`, `lagged`, `relisted`, `stopped`, `drained`, `client_gone` |
-//! | `kube_fanout_reflector_restarts_total` | resource, version, cause | `ended` (in time), `expired`, `too_large`, `refused`, `not_found`, `denied`, `unavailable`, `malformed`, `silent` |
-//! | `kube_fanout_freshness_proofs_total` | resource, version, outcome | `proven`, `no_head`, `no_bookmark` |
+//! | `kube_fanout_cache_objects` | resource, version, encoding | objects |
+//! | `kube_fanout_cache_object_bytes` | resource, version, encoding | their encoded bytes |
+//! | `kube_fanout_cache_joined_bytes` | resource, version, encoding | bytes joined for lists, shared by all lists |
+//! | `kube_fanout_cache_deflated_bytes` | resource, version, encoding | bytes compressed for gzip lists, shared by all of these |
+//! | `kube_fanout_cache_resource_version` | resource, version, encoding | version that the cache has reached, brought up to date every few seconds |
+//! | `kube_fanout_cache_progress_version` | resource, version, encoding | version up to which upstream has shown it to be complete |
+//! | `kube_fanout_cache_progress_lag_seconds` | resource, version, encoding | time since then: about a minute at most on a quiet resource |
+//! | `kube_fanout_cache_epoch` | resource, version, encoding | fills since the cache was started; 1 is the first |
+//! | `kube_fanout_cache_history_changes` | resource, version, encoding | changes that a watch can start behind |
+//! | `kube_fanout_cache_history_bytes` | resource, version, encoding | bytes held for them only, estimated |
+//! | `kube_fanout_watchers` | resource, version, encoding | watches served now |
+//! | `kube_fanout_watch_events_sent_total` | resource, version, encoding | pieces of events given to watches |
+//! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `stopped`, `drained`, `client_gone` |
+//! | `kube_fanout_reflector_restarts_total` | resource, version, encoding, cause | `ended` (in time), `expired`, `too_large`, `refused`, `not_found`, `denied`, `unavailable`, `malformed`, `silent` |
+//! | `kube_fanout_freshness_proofs_total` | resource, version, encoding, outcome | `proven`, `no_head`, `no_bookmark` |
 //! | `kube_fanout_limits_reached_total` | limit | see below |
 //! | `kube_fanout_connections` | | open connections of clients |
 //! | `kube_fanout_connections_accepted_total` | | |

@@ -11,7 +11,7 @@ use super::{
     list_watch::WATCH_SECONDS_MAX,
 };
 use crate::{
-    apimachinery::{ResourceVersion, SelectableField},
+    apimachinery::{Encoding, GroupResource, ResourceVersion, SelectableField},
     encode::BookmarkTemplate,
     store::{self, Change, HistoryLimits, Schema, Writer},
 };
@@ -40,14 +40,23 @@ pub trait Sink: Send {
     fn restarting(&mut self, failure: Option<Failure>);
 }
 
+/// What is reflected.
+#[derive(Clone, Debug)]
+pub struct Collection {
+    pub resource: GroupResource,
+    /// Kind of the objects, from discovery.
+    pub kind: String,
+    /// What selectors may name, as far as this upstream knows it, too.
+    pub fields: Vec<SelectableField>,
+    pub encoding: Encoding,
+}
+
 /// Keeps a store equal to one resource of upstream.
 #[derive(Debug)]
 pub struct Reflector<L: ListWatch, S> {
     upstream: L,
     sink: S,
-    /// Kind of the objects, from discovery.
-    kind: String,
-    fields: Vec<SelectableField>,
+    collection: Collection,
     limits: HistoryLimits,
     machine: Machine,
     writer: Option<Writer>,
@@ -56,10 +65,9 @@ pub struct Reflector<L: ListWatch, S> {
 }
 
 impl<L: ListWatch, S: Sink> Reflector<L, S> {
-    /// `kind` is that of the objects, `fields` are what selectors may name.
-    pub fn new(upstream: L, sink: S, kind: String, fields: Vec<SelectableField>, limits: HistoryLimits) -> Self {
+    pub fn new(upstream: L, sink: S, collection: Collection, limits: HistoryLimits) -> Self {
         let (machine, writer, going_on) = (Machine::default(), None, None);
-        Self { upstream, sink, kind, fields, limits, machine, writer, going_on }
+        Self { upstream, sink, collection, limits, machine, writer, going_on }
     }
 
     /// Runs until the resource is gone or another.
@@ -102,9 +110,14 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         mode: FillMode,
         not_older_than: Option<ResourceVersion>,
     ) -> Result<(ResourceVersion, bool), Failure> {
-        let head = Head::read(self.upstream.head().await?, &self.kind)?;
-        let fields = fill::known_fields(&self.upstream, &self.fields).await?;
-        let schema = Arc::new(Schema::new(head.shape, fields));
+        let Collection { resource, kind, fields, encoding } = &self.collection;
+        let head = Head::read(self.upstream.head().await?, kind)?;
+        let fields = fill::known_fields(&self.upstream, fields).await?;
+        let schema = Arc::new(match (encoding, head.shape.encoding()) {
+            (Encoding::Json, Encoding::Json) => Schema::new(head.shape, fields),
+            (Encoding::Protobuf, Encoding::Protobuf) => Schema::protobuf(head.shape, resource, fields),
+            _ => return Err(Failure::Malformed),
+        });
         let state: State<L::Stream> = match mode {
             FillMode::WatchList => fill::watch_list(&self.upstream, &schema, not_older_than).await?,
             FillMode::List => fill::list(&self.upstream, &schema, not_older_than).await?,
@@ -126,7 +139,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
 
     async fn watch(&mut self, after: ResourceVersion) -> Input {
         match self.upstream.watch(WatchRequest::new(WatchFrom::After(after))).await {
-            Ok(stream) => self.read(EventStream::new(stream)).await,
+            Ok(stream) => self.read(EventStream::new(stream, self.collection.encoding)).await,
             Err(failure) => self.ended(Some(failure)),
         }
     }

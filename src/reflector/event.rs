@@ -1,19 +1,22 @@
-//! One line of upstream's watch.
+//! One event of upstream's watch.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::Failure;
 use crate::{
-    apimachinery::ResourceVersion,
-    encode::{BookmarkTemplate, InvalidBookmark},
-    store::{ChangeKind, Object, ReadError, Schema},
+    apimachinery::{Encoding, ResourceVersion},
+    encode::{
+        BookmarkTemplate, InvalidBookmark, JsonBookmark,
+        protobuf::{self, InvalidMessage, RecordedBookmark, WatchEvent},
+    },
+    store::{ChangeKind, Object, ReadError, Schema, Shape},
 };
 
 /// What upstream said.
 #[derive(Debug)]
 pub enum UpstreamEvent {
-    /// The line is the event as it came, newline included.
+    /// `line` is the event as it came: in JSON with its newline, in protobuf with its length.
     Change {
         kind: ChangeKind,
         object: Object,
@@ -31,6 +34,10 @@ pub enum UpstreamEvent {
 pub enum EventError {
     #[error("not the JSON of a watch event")]
     Json(#[source] serde_json::Error),
+    #[error("not the message of a watch event")]
+    Message(#[source] InvalidMessage),
+    #[error("an object of another kind")]
+    Kind,
     #[error("{0:?} is no type of event")]
     Type(String),
     #[error("an object of a watch event")]
@@ -39,6 +46,8 @@ pub enum EventError {
     Told(#[source] Failure),
     #[error("a bookmark")]
     Bookmark(#[source] InvalidBookmark),
+    #[error("a bookmark's message")]
+    BookmarkMessage(#[source] protobuf::InvalidBookmark),
 }
 
 #[derive(serde::Deserialize)]
@@ -77,23 +86,59 @@ impl StatusBody {
 
 impl UpstreamEvent {
     /// Reads one whole line. The object's bytes are a part of the line's, not a copy.
+    /// Takes an event as upstream framed it.
     pub fn parse(line: &Bytes, schema: &Schema) -> Result<Self, EventError> {
+        match schema.shape.encoding() {
+            Encoding::Json => Self::parse_json(line, schema),
+            Encoding::Protobuf => Self::parse_protobuf(line, schema),
+        }
+    }
+
+    fn parse_protobuf(frame: &Bytes, schema: &Schema) -> Result<Self, EventError> {
+        let event = WatchEvent::parse(frame).map_err(EventError::Message)?;
+        let kind = match change_kind(&event.r#type) {
+            Some(kind) => kind,
+            None => return Self::other_protobuf(&event),
+        };
+        if Shape::protobuf(&event.kind, &event.api_version) != schema.shape {
+            return Err(EventError::Kind);
+        }
+        let object = Object::from_protobuf(event.message, schema).map_err(EventError::Object)?;
+        Ok(Self::Change { kind, object, line: frame.clone() })
+    }
+
+    fn other_protobuf(event: &WatchEvent) -> Result<Self, EventError> {
+        match &*event.r#type {
+            "BOOKMARK" => {
+                let recorded = protobuf::BookmarkTemplate::record(event).map_err(EventError::BookmarkMessage)?;
+                let RecordedBookmark { template, version, initial_events_end } = recorded;
+                Ok(Self::Bookmark { version, template: BookmarkTemplate::Protobuf(template), initial_events_end })
+            }
+            "ERROR" => {
+                let status = event.status().map_err(EventError::Message)?;
+                let code = u16::try_from(status.code).unwrap_or_default();
+                Err(EventError::Told(Failure::from_code(code, status.is_too_large())))
+            }
+            other => Err(EventError::Type(other.to_owned())),
+        }
+    }
+
+    fn parse_json(line: &Bytes, schema: &Schema) -> Result<Self, EventError> {
         let Line { r#type, object } = serde_json::from_slice(line).map_err(EventError::Json)?;
         let object = line.slice_ref(object.get().as_bytes());
-        let kind = match r#type {
-            "ADDED" => ChangeKind::Added,
-            "MODIFIED" => ChangeKind::Modified,
-            "DELETED" => ChangeKind::Deleted,
-            "BOOKMARK" => return Self::bookmark(&object),
-            "ERROR" => return Err(Self::error(&object)),
-            other => return Err(EventError::Type(other.to_owned())),
+        let kind = match (change_kind(r#type), r#type) {
+            (Some(kind), _) => kind,
+            (None, "BOOKMARK") => return Self::bookmark(&object),
+            (None, "ERROR") => return Err(Self::error(&object)),
+            (None, other) => return Err(EventError::Type(other.to_owned())),
         };
         let object = Object::from_event(object, schema).map_err(EventError::Object)?;
         Ok(Self::Change { kind, object, line: line.clone() })
     }
 
     fn bookmark(object: &[u8]) -> Result<Self, EventError> {
-        let (template, version) = BookmarkTemplate::record(object).map_err(EventError::Bookmark)?;
+        let (template, version) = JsonBookmark::record(object).map_err(EventError::Bookmark)?;
+        let template = BookmarkTemplate::Json(template);
         let initial_events_end = memchr::memmem::find(object, b"\"k8s.io/initial-events-end\":\"true\"").is_some();
         Ok(Self::Bookmark { version, template, initial_events_end })
     }
@@ -103,5 +148,14 @@ impl UpstreamEvent {
             Ok(status) => EventError::Told(Failure::from_code(status.code, status.is_too_large())),
             Err(error) => EventError::Json(error),
         }
+    }
+}
+
+fn change_kind(word: &str) -> Option<ChangeKind> {
+    match word {
+        "ADDED" => Some(ChangeKind::Added),
+        "MODIFIED" => Some(ChangeKind::Modified),
+        "DELETED" => Some(ChangeKind::Deleted),
+        _ => None,
     }
 }

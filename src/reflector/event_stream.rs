@@ -6,18 +6,29 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::{EventError, Failure, Lines, ListWatch, UpstreamEvent};
-use crate::store::Schema;
+use crate::{apimachinery::Encoding, encode::protobuf::FrameReader, store::Schema};
 
 /// The body of a watch and what of it has been read but not taken.
 #[derive(Debug)]
 pub struct EventStream<S> {
     stream: S,
-    lines: Lines,
+    frames: Frames,
+}
+
+/// Cuts the body where its encoding separates events.
+#[derive(Debug)]
+enum Frames {
+    Json(Lines),
+    Protobuf(FrameReader),
 }
 
 impl<S: Send> EventStream<S> {
-    pub fn new(stream: S) -> Self {
-        Self { stream, lines: Lines::default() }
+    pub fn new(stream: S, encoding: Encoding) -> Self {
+        let frames = match encoding {
+            Encoding::Json => Frames::Json(Lines::default()),
+            Encoding::Protobuf => Frames::Protobuf(FrameReader::default()),
+        };
+        Self { stream, frames }
     }
 
     /// The next event; `None` at the clean end. Fails when nothing comes for longer than `silence`.
@@ -28,15 +39,31 @@ impl<S: Send> EventStream<S> {
         silence: Duration,
     ) -> Result<Option<UpstreamEvent>, Failure> {
         loop {
-            if let Some(line) = self.lines.next_line().map_err(|_| Failure::Malformed)? {
+            if let Some(line) = self.frames.next()? {
                 return parse(&line, schema).map(Some);
             }
             match timeout(silence, upstream.next(&mut self.stream)).await {
-                Ok(Some(Ok(chunk))) => self.lines.push(&chunk),
+                Ok(Some(Ok(chunk))) => self.frames.push(&chunk),
                 Ok(Some(Err(failure))) => return Err(failure),
                 Ok(None) => return Ok(None),
                 Err(_) => return Err(Failure::Silent),
             }
+        }
+    }
+}
+
+impl Frames {
+    fn push(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Json(lines) => lines.push(bytes),
+            Self::Protobuf(frames) => frames.push(bytes),
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        match self {
+            Self::Json(lines) => lines.next_line().map_err(|_| Failure::Malformed),
+            Self::Protobuf(frames) => frames.next_frame().map_err(|_| Failure::Malformed),
         }
     }
 }

@@ -1,5 +1,10 @@
 //! What can go wrong on the way to upstream, sorted by what follows from it.
 
+use bytes::Bytes;
+
+use super::StatusBody;
+use crate::encode::protobuf;
+
 /// Why a list, a watch or a check did not do what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
@@ -42,6 +47,15 @@ impl Failure {
             Self::Malformed => "malformed",
             Self::Silent => "silent",
         }
+    }
+
+    /// What an answer that is no success means to a reflector; its body is a Status in either encoding.
+    pub fn of_answer(code: u16, body: &Bytes) -> Self {
+        let too_large = match protobuf::read_status(body.clone()) {
+            Some(status) => status.is_too_large(),
+            None => serde_json::from_slice::<StatusBody>(body).is_ok_and(|status| status.is_too_large()),
+        };
+        Self::from_code(code, too_large)
     }
 
     /// What an HTTP status, or the code of a Status in an ERROR event, means to a reflector.

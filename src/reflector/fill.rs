@@ -3,16 +3,15 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use http::HeaderValue;
-use serde_json::value::RawValue;
 
 use super::{
     EventStream, Failure, ListPage, ListRequest, ListWatch, UpstreamEvent, WatchFrom, WatchRequest,
     event_stream::causes,
+    page::{Form, Page},
 };
 use crate::{
-    apimachinery::{FieldSource, ResourceVersion, SelectableField},
+    apimachinery::{Encoding, FieldSource, ResourceVersion, SelectableField},
     encode::BookmarkTemplate,
     store::{ChangeKind, Object, Reader, Schema, Shape},
 };
@@ -52,40 +51,21 @@ pub(super) struct State<S> {
     pub(super) watch: Option<EventStream<S>>,
 }
 
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListBody<'a> {
-    kind: String,
-    api_version: String,
-    metadata: ListMetadata,
-    // Go writes null for a list that was never made.
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMetadata {
-    #[serde(default)]
-    resource_version: String,
-    #[serde(default)]
-    r#continue: String,
-}
-
 /// The version of a collection as a list of it says.
 pub fn head_version(page: &ListPage) -> Result<ResourceVersion, Failure> {
-    let body: ListBody<'_> = serde_json::from_slice(&page.body).map_err(|_| Failure::Malformed)?;
-    ResourceVersion::parse(&body.metadata.resource_version).map_err(|_| Failure::Malformed)
+    Ok(Page::read(&page.body)?.version)
 }
 
 impl Head {
     /// `kind` is that of the objects, from discovery.
     pub(super) fn read(page: ListPage, kind: &str) -> Result<Self, Failure> {
-        let body: ListBody<'_> = serde_json::from_slice(&page.body).map_err(|_| Failure::Malformed)?;
-        // Built-in types are written in the order of the Go struct, custom resources alphabetically.
-        let shape =
-            if page.body.starts_with(b"{\"kind\":") { Shape::typed(kind, &body.api_version) } else { Shape::Custom };
-        Ok(Self { list_kind: body.kind, shape, warnings: page.warnings })
+        let Page { list_kind, api_version, form, .. } = Page::read(&page.body)?;
+        let shape = match form {
+            Form::Typed => Shape::typed(kind, &api_version),
+            Form::Custom => Shape::Custom,
+            Form::Protobuf => Shape::protobuf(kind, &api_version),
+        };
+        Ok(Self { list_kind, shape, warnings: page.warnings })
     }
 }
 
@@ -117,7 +97,7 @@ pub(super) async fn watch_list<L: ListWatch>(
 ) -> Result<State<L::Stream>, Failure> {
     let from = WatchFrom::State { not_older_than };
     let stream = upstream.watch(WatchRequest::new(from)).await?;
-    let (mut events, mut objects) = (EventStream::new(stream), HashMap::new());
+    let (mut events, mut objects) = (EventStream::new(stream, schema.shape.encoding()), HashMap::new());
     while let Some(event) = events.next(upstream, schema, FILL_SILENCE_MAX).await? {
         match event {
             // Changes may come before the end of the initial events, to objects that were sent already.
@@ -143,19 +123,21 @@ pub(super) async fn list<L: ListWatch>(
     let mut continue_token = None;
     loop {
         let page = upstream.list(ListRequest { not_older_than, continue_token }).await?;
-        let body: ListBody<'_> = serde_json::from_slice(&page.body).map_err(|_| Failure::Malformed)?;
-        for item in body.items.unwrap_or_default() {
-            let item = Bytes::copy_from_slice(item.get().as_bytes());
-            let object = Object::from_item(item, schema).map_err(|error| {
+        let page = Page::read(&page.body)?;
+        for item in page.items {
+            let object = match schema.shape.encoding() {
+                Encoding::Json => Object::from_item(item, schema),
+                Encoding::Protobuf => Object::from_protobuf(item, schema),
+            };
+            let object = object.map_err(|error| {
                 tracing::warn!(error = causes(&error), "an item of upstream's list cannot be kept");
                 Failure::Malformed
             })?;
             objects.push(Arc::new(object));
         }
-        if body.metadata.r#continue.is_empty() {
-            let version = ResourceVersion::parse(&body.metadata.resource_version).map_err(|_| Failure::Malformed)?;
-            return Ok(State { objects, version, bookmark: None, watch: None });
+        if page.continue_token.is_empty() {
+            return Ok(State { objects, version: page.version, bookmark: None, watch: None });
         }
-        continue_token = Some(body.metadata.r#continue);
+        continue_token = Some(page.continue_token);
     }
 }

@@ -10,10 +10,11 @@ mod fill;
 mod lines;
 mod list_watch;
 mod machine;
+mod page;
 #[cfg(test)]
 mod tests;
 
-pub use driver::{Reflector, Sink};
+pub use driver::{Collection, Reflector, Sink};
 pub use event::{EventError, StatusBody, UpstreamEvent};
 pub use event_stream::EventStream;
 pub use failure::Failure;

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 
 use super::*;
-use crate::apimachinery::{GroupResource, ResourceVersion, selectable_fields};
+use crate::apimachinery::{Encoding, GroupResource, ResourceVersion, selectable_fields};
 use crate::encode::BookmarkTemplate;
 use crate::store::{Change, HistoryLimits, Reader};
 
@@ -127,7 +127,9 @@ async fn run(script: Script) -> (Seen, Vec<String>) {
     let (seen, asked) = (Seen::default(), script.asked.clone());
     let pods = GroupResource { group: "".into(), resource: "pods".into() };
     let limits = HistoryLimits { age: Duration::from_secs(60), bytes: 1 << 20 };
-    let reflector = Reflector::new(script, seen.clone(), "Pod".to_owned(), selectable_fields(&pods, true), limits);
+    let fields = selectable_fields(&pods, true);
+    let collection = Collection { resource: pods, kind: "Pod".to_owned(), fields, encoding: Encoding::Json };
+    let reflector = Reflector::new(script, seen.clone(), collection, limits);
     assert!(tokio::time::timeout(Duration::from_secs(120), reflector.run()).await.is_err(), "it goes on for ever");
     let asked = asked.lock().unwrap().clone();
     (seen, asked)

@@ -2,7 +2,7 @@
 
 use std::{
     convert::Infallible,
-    iter, mem,
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -96,16 +96,29 @@ impl ListBody {
         Some((leaf, mem::take(&mut self.is_first)))
     }
 
-    /// Looks at no more of the objects than it takes to know. Asked before anything is sent.
+    /// Asked before anything is sent. Looks at no more of the objects than it takes to know.
     fn is_longer_than(&self, limit: usize) -> bool {
-        let items = self.leaves.as_slice().iter().flat_map(|leaf| encode::item_pieces(leaf.objects(), self.shape()));
-        // The first item's comma is not sent.
-        let mut pieces = iter::once(&self.head[..]).chain(items.skip(1)).chain(iter::once(&self.tail[..]));
-        let (mut pretty, mut length) = (self.is_pretty().then(Pretty::default), 0);
-        pieces.any(|piece| {
-            length += pretty.as_mut().map_or(piece.len(), |pretty| pretty.push(piece).len());
-            length > limit
-        })
+        let mut length = self.head.len() + self.tail.len();
+        let mut leaves = self.leaves.as_slice().iter();
+        let is_longer = leaves.any(|leaf| {
+            length += encode::leaf_items_len(leaf.objects(), self.shape());
+            // The first item's separator is not sent.
+            length > limit + encode::separator_len(self.shape())
+        });
+        // Indenting makes it longer still.
+        is_longer || self.is_pretty() && self.indented_len() > limit
+    }
+
+    fn indented_len(&self) -> usize {
+        let items = self.leaves.as_slice().iter().map(|leaf| encode::leaf_items(leaf.objects(), self.shape()));
+        let items = items.enumerate().map(|(at, items)| if at == 0 { items.slice(1..) } else { items });
+        let mut pretty = Pretty::default();
+        [self.head.clone()]
+            .into_iter()
+            .chain(items)
+            .chain([self.tail.clone()])
+            .map(|piece| pretty.push(&piece).len())
+            .sum()
     }
 
     pub(super) fn next(&mut self) -> Option<Bytes> {
@@ -124,8 +137,8 @@ impl ListBody {
             return Some(mem::take(&mut self.tail)).filter(|tail| !tail.is_empty());
         };
         let items = leaf.joined(|objects| encode::leaf_items(objects, self.shape()));
-        // The joined items begin with the comma that separates them from the leaf before.
-        Some(if is_first { items.slice(1..) } else { items })
+        // The joined items begin with what separates them from the leaf before.
+        Some(if is_first { items.slice(encode::separator_len(self.shape())..) } else { items })
     }
 }
 

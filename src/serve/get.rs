@@ -24,7 +24,7 @@ pub async fn get(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, Fo
         Some(object) => (StatusCode::OK, encode::object(object, &read.instance.reader.schema().shape)),
         None => {
             let status = Status::not_found(&request.resource.group_resource(), name);
-            (status.code(), status.to_json())
+            (status.code(), encode::status(status.to_json(), read.form.encoding))
         }
     };
     Ok(read.respond(status, Body::json(json, is_pretty)))

@@ -1,7 +1,7 @@
 //! Answers in gzip (read-path 4.3): which, and how they are sent.
 
 use std::{
-    mem,
+    iter, mem,
     task::{Context, Poll},
 };
 
@@ -109,9 +109,11 @@ impl GzipLeaves {
         let items = leaf.deflated(|objects| {
             *has_worked = true;
             // Without the first comma: the block before the items stands for it.
-            encode::deflated_items(encode::item_pieces(objects, shape).skip(1))
+            let items = encode::leaf_items(objects, shape).slice(encode::separator_len(shape)..);
+            encode::deflated_items(iter::once(&*items))
         });
-        Some(if is_first { member.first_item(&items) } else { member.next_item(&items) })
+        let is_separated = !is_first && encode::separator_len(shape) > 0;
+        Some(if is_separated { member.next_item(&items) } else { member.first_item(&items) })
     }
 }
 

@@ -4,6 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, res
 use uuid::Uuid;
 
 use super::{Body, ForwardReason, Read, gzip};
+use crate::apimachinery::{Answer, Encoding};
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -11,22 +12,22 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 const PRETTY_AGENTS: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
 
 impl Read<'_> {
-    /// The head of an answer in JSON.
-    pub(super) fn answer(&self, status: StatusCode) -> response::Builder {
+    /// The head of an answer in the form that was asked for.
+    pub(super) fn answer(&self, status: StatusCode, answer: Answer) -> response::Builder {
         let mut builder = Response::builder()
             .status(status)
             .header(AUDIT_ID, audit_id(self.headers))
             .header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"))
-            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            .header(header::CONTENT_TYPE, HeaderValue::from_static(self.form.content_type(answer)));
         for warning in &self.instance.warnings {
             builder = builder.header(header::WARNING, warning);
         }
         builder
     }
 
-    /// A whole answer in JSON, in gzip if that is asked for and worth it (read-path 4.3).
+    /// A whole answer, in gzip if that is asked for and worth it (read-path 4.3).
     pub(super) fn respond(&self, status: StatusCode, body: Body) -> Response<Body> {
-        let mut answer = self.answer(status);
+        let mut answer = self.answer(status, Answer::Object);
         let mut body = body;
         if gzip::is_accepted(self.headers) && body.is_worth_gzip() {
             answer = answer.header(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -43,6 +44,9 @@ impl Read<'_> {
     /// and empty objects spread over three. No such server has watch-list.
     pub(super) fn is_pretty(&self, asked: Option<bool>) -> Result<bool, ForwardReason> {
         let agent = || self.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        if self.form.encoding == Encoding::Protobuf {
+            return Ok(false);
+        }
         let is_pretty = asked.unwrap_or_else(|| PRETTY_AGENTS.iter().any(|pretty| agent().starts_with(pretty)));
         if is_pretty && !self.instance.watch_list { Err(ForwardReason::Representation) } else { Ok(is_pretty) }
     }

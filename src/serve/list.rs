@@ -94,13 +94,14 @@ fn whole(read: &Read<'_>, snapshot: &Snapshot, scope: &Scope, pretty: bool) -> B
     let position = position_of(snapshot);
     let envelope = &read.instance.envelope;
     let schema = read.instance.reader.schema().clone();
-    Body::list(envelope.head(&position), leaves, schema, envelope.tail(&position), pretty)
+    let items_len = leaves.iter().map(|leaf| encode::leaf_items_len(leaf.objects(), &schema.shape)).sum();
+    Body::list(envelope.head(&position, items_len), leaves, schema, envelope.tail(&position), pretty)
 }
 
 fn selected(read: &Read<'_>, objects: &[&Arc<Object>], position: &ListPosition, pretty: bool) -> Body {
     let envelope = &read.instance.envelope;
     let items = encode::joined(objects.iter().copied(), &read.instance.reader.schema().shape);
-    Body::json([envelope.head(position), items, envelope.tail(position)].concat().into(), pretty)
+    Body::json([envelope.head(position, items.len()), items, envelope.tail(position)].concat().into(), pretty)
 }
 
 /// The objects of a page, and where the next one begins. A page is full when enough objects match;

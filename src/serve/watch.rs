@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{Body, ForwardReason, Read, list};
 use crate::{
-    apimachinery::{Freshness, ResourceVersion, Status, WatchOptions, WatchStart},
+    apimachinery::{Answer, Freshness, ResourceVersion, Status, WatchOptions, WatchStart},
     authz::Permit,
     cacher::Instance,
     encode,
@@ -61,7 +61,7 @@ pub async fn watch(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, 
     let reader = instance.reader.clone();
     let session = Session::new(reader, subscription, (scope, predicate), start, bookmarks, (Instant::now(), timeout));
     let body = Body::Watch(Box::new(WatchBody::new(session, instance.clone())));
-    Ok(read.answer(StatusCode::OK).body(body).expect("headers are valid"))
+    Ok(read.answer(StatusCode::OK, Answer::Watch).body(body).expect("headers are valid"))
 }
 
 fn bookmarks(instance: &Instance, options: &WatchOptions) -> Result<Option<Bookmarks>, ForwardReason> {
@@ -93,8 +93,8 @@ async fn start(read: &Read<'_>, start: WatchStart) -> Result<Start, ForwardReaso
 /// 200, one ERROR event, the end (read-path 2.1).
 fn expired_stream(read: &Read<'_>, asked: ResourceVersion, oldest: ResourceVersion) -> Response<Body> {
     let status = Status::expired_watch(asked, oldest);
-    let body = Body::json(encode::error_event(&status.to_json()), false);
-    read.answer(StatusCode::OK).body(body).expect("headers are valid")
+    let body = Body::json(encode::error_event(&status.to_json(), read.form.encoding), false);
+    read.answer(StatusCode::OK, Answer::Watch).body(body).expect("headers are valid")
 }
 
 /// The stream of one watch: a session, polled by the connection it is written to.

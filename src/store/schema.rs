@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{protobuf::TagTree, wire};
-use crate::apimachinery::{FieldSource, GroupResource, SelectableField, field_tags};
+use crate::apimachinery::{Encoding, FieldSource, GroupResource, SelectableField, field_tags};
 
 /// What every protobuf answer begins with (read-path 4.1).
 pub const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
@@ -37,6 +37,13 @@ impl Shape {
         let mut opening = PROTOBUF_MAGIC.to_vec();
         wire::put_bytes(&mut opening, 1, &type_meta);
         Self::Protobuf { opening: opening.into() }
+    }
+
+    pub const fn encoding(&self) -> Encoding {
+        match self {
+            Self::Typed { .. } | Self::Custom => Encoding::Json,
+            Self::Protobuf { .. } => Encoding::Protobuf,
+        }
     }
 
     /// What stands before an object's tail in a list.

@@ -8,7 +8,7 @@ use std::{
 use metrics::{Counter, Gauge, Label, counter, gauge};
 use tokio::time::Instant;
 
-use crate::apimachinery::{GroupVersionResource, ResourceVersion};
+use crate::apimachinery::{Encoding, GroupVersionResource, ResourceVersion};
 use crate::telemetry::metrics::{
     CACHE_DEFLATED_BYTES, CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES, CACHE_JOINED_BYTES,
     CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION, CACHE_RESOURCE_VERSION,
@@ -34,10 +34,11 @@ pub struct CacheMetrics {
 }
 
 impl CacheMetrics {
-    pub fn new(resource: &GroupVersionResource) -> Self {
+    pub fn new(resource: &GroupVersionResource, encoding: Encoding) -> Self {
         let labels = vec![
             Label::new("resource", resource.group_resource().to_string()),
             Label::new("version", resource.version.clone()),
+            Label::from_static_parts("encoding", encoding.as_str()),
         ];
         let progress = Arc::new(Progress { at: Mutex::new(None), lag: gauge!(CACHE_PROGRESS_LAG, labels.iter()) });
         live().push(Arc::downgrade(&progress));
@@ -190,7 +191,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lag_is_the_time_since_the_last_progress() {
-        let cache = CacheMetrics::new(&deployments());
+        let cache = CacheMetrics::new(&deployments(), Encoding::Json);
         assert_eq!(cache.progress.lag(), None);
         cache.set_progress(ResourceVersion::new(7).unwrap());
         tokio::time::advance(Duration::from_secs(3)).await;
@@ -203,7 +204,7 @@ mod tests {
     fn a_cache_that_is_gone_holds_nothing_but_keeps_its_counts() {
         let recorder = recorder();
         metrics::with_local_recorder(&recorder, || {
-            let cache = CacheMetrics::new(&deployments());
+            let cache = CacheMetrics::new(&deployments(), Encoding::Json);
             cache.set_objects(5, 500);
             cache.watch_started();
             cache.events_sent(4);
@@ -212,7 +213,7 @@ mod tests {
             cache.freshness_proof("proven");
         });
         let text = recorder.handle().render();
-        let labels = r#"resource="deployments.apps",version="v1""#;
+        let labels = r#"resource="deployments.apps",version="v1",encoding="json""#;
         assert!(text.contains(&format!("kube_fanout_cache_objects{{{labels}}} 0")), "{text}");
         assert!(text.contains(&format!("kube_fanout_watchers{{{labels}}} 0")), "{text}");
         assert!(text.contains(&format!("kube_fanout_watch_events_sent_total{{{labels}}} 4")), "{text}");

@@ -56,9 +56,9 @@ pub(super) const CONNECTIONS_ACCEPTED: &str = "kube_fanout_connections_accepted_
 pub(super) const CONNECTION_ERRORS: &str = "kube_fanout_connection_errors_total";
 pub(super) const CERTIFICATE_RELOADS: &str = "kube_fanout_certificate_reloads_total";
 
-const CACHE: &[&str] = &["resource", "version"];
-const CACHE_CAUSE: &[&str] = &["resource", "version", "cause"];
-const CACHE_OUTCOME: &[&str] = &["resource", "version", "outcome"];
+const CACHE: &[&str] = &["resource", "version", "encoding"];
+const CACHE_CAUSE: &[&str] = &["resource", "version", "encoding", "cause"];
+const CACHE_OUTCOME: &[&str] = &["resource", "version", "encoding", "outcome"];
 const REQUEST: &[&str] = &["verb", "resource", "outcome", "reason"];
 const VERB_OUTCOME: &[&str] = &["verb", "outcome"];
 

@@ -1,4 +1,4 @@
-//! Lists and watches of one resource for its reflector, in JSON.
+//! Lists and watches of one resource for its reflector.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
@@ -6,8 +6,8 @@ use http_body_util::{BodyExt, Limited};
 
 use super::{Crd, RequestBody, ResponseBody, Upstream};
 use crate::{
-    apimachinery::GroupVersionResource,
-    reflector::{Failure, ListPage, ListRequest, ListWatch, StatusBody, WatchFrom, WatchRequest},
+    apimachinery::{Answer, Encoding, GroupVersionResource, Representation, View},
+    reflector::{Failure, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest},
     telemetry::limit_reached,
 };
 
@@ -23,19 +23,25 @@ const STATUS_BYTES_MAX: usize = 64 << 10;
 pub struct ResourceListWatch {
     upstream: Upstream,
     resource: GroupVersionResource,
+    encoding: Encoding,
     /// The definition that the resource came from, if it is a custom one.
     definition: Option<Crd>,
 }
 
 impl ResourceListWatch {
-    pub fn new(upstream: Upstream, resource: GroupVersionResource, definition: Option<Crd>) -> Self {
-        Self { upstream, resource, definition }
+    pub fn new(
+        upstream: Upstream,
+        resource: GroupVersionResource,
+        encoding: Encoding,
+        definition: Option<Crd>,
+    ) -> Self {
+        Self { upstream, resource, encoding, definition }
     }
 
     async fn get(&self, query: &str) -> Result<http::Response<ResponseBody>, Failure> {
         let uri = format!("{}?{query}", self.resource.collection_path());
         let request = Request::get(uri)
-            .header(header::ACCEPT, "application/json")
+            .header(header::ACCEPT, accept(self.encoding))
             .body(RequestBody::Empty)
             .map_err(|_| Failure::Malformed)?;
         let response = self.upstream.send(request).await.map_err(|error| {
@@ -118,6 +124,10 @@ impl ListWatch for ResourceListWatch {
     }
 }
 
+fn accept(encoding: Encoding) -> &'static str {
+    Representation { encoding, view: View::Whole }.content_type(Answer::List)
+}
+
 fn warnings(headers: &HeaderMap) -> Vec<HeaderValue> {
     headers.get_all(header::WARNING).iter().cloned().collect()
 }
@@ -125,6 +135,6 @@ fn warnings(headers: &HeaderMap) -> Vec<HeaderValue> {
 async fn failure(response: http::Response<ResponseBody>) -> Failure {
     let code = response.status().as_u16();
     let body = Limited::new(response.into_body(), STATUS_BYTES_MAX).collect().await;
-    let status = body.ok().and_then(|body| serde_json::from_slice::<StatusBody>(&body.to_bytes()).ok());
-    Failure::from_code(code, status.is_some_and(|status| status.is_too_large()))
+    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    Failure::of_answer(code, &body)
 }

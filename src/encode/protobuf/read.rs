@@ -61,6 +61,11 @@ impl Unknown {
     }
 }
 
+/// The failure that the body of an answer tells, if it is one in protobuf.
+pub fn read_status(body: Bytes) -> Option<StatusMessage> {
+    StatusMessage::decode(Unknown::open(body).ok()?.raw).ok()
+}
+
 /// One event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchEvent {
@@ -101,7 +106,7 @@ pub struct ListBody {
 
 /// Fields of all lists of built-in types.
 const LIST_METADATA: u32 = 1;
-const LIST_ITEMS: u32 = 2;
+pub const LIST_ITEMS: u32 = 2;
 
 impl ListBody {
     pub fn parse(body: Bytes) -> Result<Self, InvalidMessage> {

@@ -7,9 +7,10 @@ use std::{collections::HashMap, fmt::Write, fs, path::Path};
 use base64::Engine;
 use bytes::Bytes;
 use futures_util::future::join_all;
+use kube_fanout::encode::protobuf::{BookmarkTemplate, FrameReader, ListBody, WatchEvent};
 use serde_json::Value;
 
-use super::recording::{recorded, still};
+use super::recording::{recorded, recorded_bytes, still};
 use crate::harness::{Answer, Gateway, Route, replay::NOT_RECORDED, until};
 
 /// Beyond every version that the cases name, but for the one in the far future.
@@ -43,7 +44,15 @@ struct Case {
 async fn recorded_answers_come_from_memory_or_the_request_reaches_upstream() {
     let upstream = still(VERSION).await;
     let gateway = Gateway::start(&upstream.url).await;
-    join_all(COLLECTIONS.map(|collection| reached(&gateway, collection))).await;
+    join_all(COLLECTIONS.map(|collection| reached(&gateway, collection, "application/json"))).await;
+    reached(&gateway, "/api/v1/pods", "application/vnd.kubernetes.protobuf").await;
+    // That these have no protobuf takes the gateway a look.
+    let look = async || {
+        let headers = [("accept", "application/vnd.kubernetes.protobuf,application/json")];
+        let answer = gateway.client.request("GET", COLLECTIONS[4], &headers, Bytes::new()).await;
+        (answer.route == Route::Forwarded("most_recent".to_owned())).then_some(())
+    };
+    until("custom resources have no protobuf", look).await;
     upstream.forwarded();
 
     let cases = recorded("cases.jsonl");
@@ -70,9 +79,13 @@ async fn recorded_answers_come_from_memory_or_the_request_reaches_upstream() {
 }
 
 /// Waits until memory is complete up to [`VERSION`].
-async fn reached(gateway: &Gateway, collection: &str) {
+async fn reached(gateway: &Gateway, collection: &str, accept: &str) {
     let path = format!("{collection}?resourceVersion={VERSION}");
-    let look = async || (gateway.client.get(&path).await.route == Route::Served).then_some(());
+    let headers = [("accept", accept)];
+    let look = async || {
+        let answer = gateway.client.request("GET", &path, &headers, Bytes::new()).await;
+        (answer.route == Route::Served).then_some(())
+    };
     until("the cache is filled", look).await;
 }
 
@@ -93,6 +106,10 @@ fn differs(case: &Case, answer: &Answer) -> Option<String> {
     if Some(content_type) != case.content_type.as_deref() {
         return Some(format!("{}: {content_type} instead of {:?}", case.name, case.content_type));
     }
+    if file.ends_with(".pb") {
+        let same = without_versions(&recorded_bytes(&format!("answers/{file}"))) == without_versions(&answer.body);
+        return (!same).then(|| format!("{} ({}): other bytes than {file}", case.name, case.path));
+    }
     let (expected, found) = (without_version(&recorded(&format!("answers/{file}"))), without_version(answer.text()));
     let at = expected.bytes().zip(found.bytes()).position(|(expected, found)| expected != found);
     if expected == found {
@@ -103,6 +120,34 @@ fn differs(case: &Case, answer: &Answer) -> Option<String> {
         String::from_utf8_lossy(&text.as_bytes()[at.min(text.len())..(at + 160).min(text.len())]).into_owned()
     };
     Some(format!("{} ({}):\n  recorded …{}…\n  served   …{}…", case.name, case.path, piece(&expected), piece(&found)))
+}
+
+/// The same of protobuf: a list with its version apart, or the events of a watch with the bookmarks' versions apart.
+fn without_versions(body: &[u8]) -> Vec<Vec<u8>> {
+    if body.starts_with(b"k8s\0") {
+        let list = ListBody::parse(Bytes::copy_from_slice(body));
+        let Ok(list) = list.map(|list| list.resource_version) else { return vec![body.to_vec()] };
+        return vec![replaced(body, &list)];
+    }
+    let mut frames = FrameReader::default();
+    frames.push(body);
+    let frames = std::iter::from_fn(|| frames.next_frame().unwrap());
+    let bare = |frame: Bytes| match WatchEvent::parse(&frame).unwrap() {
+        event if event.r#type == "BOOKMARK" => {
+            replaced(&frame, &BookmarkTemplate::record(&event).unwrap().version.to_string())
+        }
+        _ => frame.to_vec(),
+    };
+    frames.map(bare).collect()
+}
+
+/// With stars for the first occurrence of the digits.
+fn replaced(bytes: &[u8], digits: &str) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if let Some(at) = bytes.windows(digits.len()).position(|window| !digits.is_empty() && window == digits.as_bytes()) {
+        bytes[at..at + digits.len()].fill(b'*');
+    }
+    bytes
 }
 
 /// Without the collection's own version, in its metadata, its continue token or its bookmark: that one is the version of

@@ -2,6 +2,9 @@
 
 use std::{collections::HashMap, fs, path::PathBuf};
 
+use bytes::Bytes;
+use kube_fanout::apimachinery::{Encoding, ResourceVersion};
+use kube_fanout::encode::protobuf::{BookmarkTemplate, FrameReader, WatchEvent};
 use serde_json::{Value, value::RawValue};
 
 use crate::harness::replay::{Collection, Replay};
@@ -24,36 +27,56 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 
 /// A file of the recording.
 pub(super) fn recorded(name: &str) -> String {
+    String::from_utf8(recorded_bytes(name)).unwrap()
+}
+
+/// A file of the recording that is no text.
+pub(super) fn recorded_bytes(name: &str) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden").join(name);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// The collections as they were, then a bookmark: the server went on to this version and nothing happened to them.
 pub(super) async fn still(version: u64) -> Replay {
-    replay(|name| {
+    let collections = in_json(|name| {
         let watch_list = recorded(&format!("upstream/{name}.watchlist.json"));
         let head = with_items(&recorded(&format!("upstream/{name}.list.json")), 1);
-        Collection {
-            head,
-            watch_list: watch_list.clone() + &bookmark(&watch_list, version, false),
-            ..Default::default()
-        }
+        let watch_list = watch_list.clone() + &bookmark(&watch_list, version, false);
+        Collection { head: head.into(), watch_list: watch_list.into(), ..Default::default() }
     })
-    .await
+    .chain([still_protobuf("pods", "/api/v1/pods", version)]);
+    start(collections).await
+}
+
+/// The same in protobuf.
+fn still_protobuf(name: &str, path: &str, version: u64) -> ((String, Encoding), Collection) {
+    let bytes = |suffix: &str| Bytes::from(recorded_bytes(&format!("upstream/{name}.{suffix}.pb")));
+    let watch_list = bytes("watchlist");
+    let mut frames = FrameReader::default();
+    frames.push(&watch_list);
+    let last = std::iter::from_fn(|| frames.next_frame().unwrap()).last().unwrap();
+    let recorded = BookmarkTemplate::record(&WatchEvent::parse(&last).unwrap()).unwrap();
+    let later = recorded.template.event(ResourceVersion::new(version).unwrap());
+    let watch_list = [&*watch_list, &*later].concat().into();
+    ((path.to_owned(), Encoding::Protobuf), Collection { head: bytes("list"), watch_list, ..Default::default() })
 }
 
 /// Empty collections at a version, to which later happens what was recorded.
 pub(super) async fn changing(version: u64, live: impl Fn(&str) -> String) -> Replay {
-    replay(|name| {
+    let collections = in_json(|name| {
         let watch_list = recorded(&format!("upstream/{name}.watchlist.json"));
         let head = with_items(&recorded(&format!("upstream/{name}.list.json")), 0);
-        Collection { head, watch_list: bookmark(&watch_list, version, true), live: live(name) }
-    })
-    .await
+        let watch_list = bookmark(&watch_list, version, true).into();
+        Collection { head: head.into(), watch_list, live: live(name).into() }
+    });
+    start(collections).await
 }
 
-async fn replay(collection: impl Fn(&str) -> Collection) -> Replay {
-    let collections = COLLECTIONS.iter().map(|(name, path)| (path.to_string(), collection(name)));
+fn in_json(collection: impl Fn(&str) -> Collection) -> impl Iterator<Item = ((String, Encoding), Collection)> {
+    COLLECTIONS.iter().map(move |(name, path)| ((path.to_string(), Encoding::Json), collection(name)))
+}
+
+async fn start(collections: impl Iterator<Item = ((String, Encoding), Collection)>) -> Replay {
     let documents = DOCUMENTS.iter().map(|(name, path)| (path.to_string(), recorded(&format!("upstream/{name}.json"))));
     let definition = definitions().into_iter();
     Replay::start(documents.chain(definition).collect(), collections.collect()).await

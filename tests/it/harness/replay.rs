@@ -19,6 +19,7 @@ use hyper_util::{
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 use super::client::USER_AGENT;
+use kube_fanout::apimachinery::Encoding;
 
 type Body = BoxBody<Bytes, Infallible>;
 
@@ -29,11 +30,11 @@ pub(crate) const NOT_RECORDED: &str = "not recorded\n";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Collection {
     /// The answer to a list of one item.
-    pub(crate) head: String,
+    pub(crate) head: Bytes,
     /// The stream of a watch-list, up to its end bookmark.
-    pub(crate) watch_list: String,
+    pub(crate) watch_list: Bytes,
     /// What follows on that stream when [`Replay::go_on`] says so.
-    pub(crate) live: String,
+    pub(crate) live: Bytes,
 }
 
 /// The server; ends with its test.
@@ -47,14 +48,17 @@ pub(crate) struct Replay {
 #[derive(Debug)]
 struct Shared {
     documents: HashMap<String, String>,
-    collections: HashMap<String, Collection>,
+    collections: HashMap<(String, Encoding), Collection>,
     forwarded: Mutex<Vec<String>>,
     live: watch::Sender<bool>,
 }
 
 impl Replay {
     /// `documents` and `collections` by path.
-    pub(crate) async fn start(documents: HashMap<String, String>, collections: HashMap<String, Collection>) -> Self {
+    pub(crate) async fn start(
+        documents: HashMap<String, String>,
+        collections: HashMap<(String, Encoding), Collection>,
+    ) -> Self {
         let (forwarded, live) = (Mutex::default(), watch::Sender::new(false));
         let shared = Arc::new(Shared { documents, collections, forwarded, live });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -103,13 +107,18 @@ impl Shared {
         if let Some(document) = self.documents.get(path) {
             return answer(StatusCode::OK, full(document));
         }
-        match self.collections.get(path) {
+        let accept = request.headers().get(header::ACCEPT).map(|accept| accept.to_str().unwrap());
+        let encoding = match accept {
+            Some("application/vnd.kubernetes.protobuf") => Encoding::Protobuf,
+            _ => Encoding::Json,
+        };
+        match self.collections.get(&(path.to_owned(), encoding)) {
             Some(collection) if query.contains("sendInitialEvents=true") => {
                 answer(StatusCode::OK, self.watch_list(collection))
             }
             Some(_) if query.contains("watch=1") => answer(StatusCode::OK, silence()),
             Some(collection) if query == "limit=1" || query.starts_with("limit=1&fieldSelector=") => {
-                answer(StatusCode::OK, full(&collection.head))
+                answer(StatusCode::OK, Full::new(collection.head.clone()).boxed())
             }
             _ => answer(StatusCode::NOT_FOUND, full(NOT_RECORDED)),
         }
@@ -123,7 +132,7 @@ impl Shared {
             then
         });
         let texts = stream::iter([first]).chain(then).chain(stream::pending());
-        BodyExt::boxed(StreamBody::new(texts.map(|text| Ok(Frame::data(text.into())))))
+        BodyExt::boxed(StreamBody::new(texts.map(|text| Ok(Frame::data(text)))))
     }
 }
 

@@ -1,0 +1,88 @@
+//! A page of upstream's list, taken apart.
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::Failure;
+use crate::apimachinery::ResourceVersion;
+use crate::encode::protobuf;
+use crate::store::PROTOBUF_MAGIC;
+
+/// How upstream wrote a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A built-in type in JSON.
+    Typed,
+    /// A custom resource in JSON.
+    Custom,
+    Protobuf,
+}
+
+#[derive(Debug)]
+pub(super) struct Page {
+    /// `PodList`
+    pub(super) list_kind: String,
+    pub(super) api_version: String,
+    pub(super) form: Form,
+    pub(super) version: ResourceVersion,
+    /// Empty on the last page.
+    pub(super) continue_token: String,
+    /// Each in an allocation of its own: it may live long, the page must not live with it.
+    pub(super) items: Vec<Bytes>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListBody<'a> {
+    kind: String,
+    api_version: String,
+    metadata: ListMetadata,
+    // Go writes null for a list that was never made.
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMetadata {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default)]
+    r#continue: String,
+}
+
+impl Page {
+    pub(super) fn read(body: &Bytes) -> Result<Self, Failure> {
+        if body.starts_with(PROTOBUF_MAGIC) { Self::read_protobuf(body.clone()) } else { Self::read_json(body) }
+    }
+
+    fn read_json(body: &[u8]) -> Result<Self, Failure> {
+        let list: ListBody<'_> = serde_json::from_slice(body).map_err(|_| Failure::Malformed)?;
+        let items = list.items.unwrap_or_default();
+        Ok(Self {
+            list_kind: list.kind,
+            api_version: list.api_version,
+            // Built-in types are written in the order of the Go struct, custom resources alphabetically.
+            form: if body.starts_with(b"{\"kind\":") { Form::Typed } else { Form::Custom },
+            version: version(&list.metadata.resource_version)?,
+            continue_token: list.metadata.r#continue,
+            items: items.into_iter().map(|item| Bytes::copy_from_slice(item.get().as_bytes())).collect(),
+        })
+    }
+
+    fn read_protobuf(body: Bytes) -> Result<Self, Failure> {
+        let list = protobuf::ListBody::parse(body).map_err(|_| Failure::Malformed)?;
+        Ok(Self {
+            version: version(&list.resource_version)?,
+            items: list.items().map(|item| Bytes::copy_from_slice(&item)).collect(),
+            list_kind: list.kind,
+            api_version: list.api_version,
+            form: Form::Protobuf,
+            continue_token: list.r#continue,
+        })
+    }
+}
+
+fn version(text: &str) -> Result<ResourceVersion, Failure> {
+    ResourceVersion::parse(text).map_err(|_| Failure::Malformed)
+}
