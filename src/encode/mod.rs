@@ -2,6 +2,7 @@
 //! Knows nothing of who reads them.
 
 mod bookmark;
+mod form;
 mod frame;
 mod gzip;
 mod list;
@@ -12,6 +13,7 @@ pub mod protobuf;
 use bookmark::INITIAL_EVENTS_END;
 
 pub use bookmark::{BookmarkTemplate, InvalidBookmark, JsonBookmark};
+pub use form::Form;
 pub use frame::{added, error_event, frame};
 pub use gzip::{GzipMember, GzipStream, deflated_items, stored};
 pub use list::{

@@ -13,6 +13,8 @@ pub enum EndCause {
     Stopped,
     /// The gateway is draining.
     Drained,
+    /// An object cannot be written in the form that was asked for.
+    Unencodable,
     /// The client went away.
     ClientGone,
 }
@@ -26,6 +28,7 @@ impl EndCause {
             Self::Relisted => "relisted",
             Self::Stopped => "stopped",
             Self::Drained => "drained",
+            Self::Unencodable => "unencodable",
             Self::ClientGone => "client_gone",
         }
     }

@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::Scope;
 use crate::{
-    encode,
-    store::{Predicate, Schema, Snapshot},
+    encode::{Form, partial::NotPartial},
+    store::{Predicate, Snapshot},
 };
 
 /// Objects that are framed at a time: what a slow reader holds beside its socket.
@@ -27,21 +27,27 @@ impl InitialEvents {
     }
 
     /// The next events in one piece; `None` when all have been given.
-    pub(super) fn next(&mut self, scope: &Scope, predicate: &Predicate, schema: &Schema) -> Option<Bytes> {
+    pub(super) fn next(
+        &mut self,
+        scope: &Scope,
+        predicate: &Predicate,
+        form: &Form,
+    ) -> Result<Option<Bytes>, NotPartial> {
         let mut events = Vec::new();
         loop {
             let mut last = None;
             for object in self.snapshot.objects_from(&self.prefix, &self.from).take(BATCH) {
                 last = Some(&object.key);
                 if scope.contains(object) && predicate.matches(object) {
-                    events.extend_from_slice(&encode::added(object, &schema.shape));
+                    events.extend_from_slice(&form.added(object)?);
                 }
             }
             // The smallest key behind the last one seen.
-            let next = format!("{}\0", last?.as_str());
+            let Some(last) = last else { return Ok(None) };
+            let next = format!("{}\0", last.as_str());
             self.from = next;
             if !events.is_empty() {
-                return Some(events.into());
+                return Ok(Some(events.into()));
             }
         }
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{EndCause, Scope, Subscription, initial::InitialEvents};
 use crate::{
     apimachinery::ResourceVersion,
-    encode::{self, BookmarkTemplate},
+    encode::{BookmarkTemplate, Form, partial::NotPartial},
     store::{Backlog, Change, FrameKind, Predicate, Reader, Snapshot},
 };
 
@@ -55,6 +55,7 @@ pub struct Session {
     subscription: Subscription,
     scope: Scope,
     predicate: Predicate,
+    form: Form,
     initial: Option<InitialEvents>,
     bookmarks: Option<Bookmarks>,
     /// Nothing at or below this version is ever delivered.
@@ -73,7 +74,7 @@ impl Session {
     pub fn new(
         reader: Reader,
         subscription: Subscription,
-        (scope, predicate): (Scope, Predicate),
+        (scope, predicate, form): (Scope, Predicate, Form),
         start: Start,
         bookmarks: Option<Bookmarks>,
         (now, timeout): (Instant, Duration),
@@ -94,6 +95,7 @@ impl Session {
             subscription,
             scope,
             predicate,
+            form,
             initial,
             bookmarks,
             floor,
@@ -115,8 +117,10 @@ impl Session {
         if now >= self.deadline {
             return Step::End(EndCause::Deadline);
         }
-        if let Some(events) = self.initial_events() {
-            return Step::Send(events);
+        match self.initial_events() {
+            Ok(Some(events)) => return Step::Send(events),
+            Ok(None) => {}
+            Err(NotPartial) => return Step::End(EndCause::Unencodable),
         }
         loop {
             if let Some(frame) = self.ready.pop_front() {
@@ -131,32 +135,34 @@ impl Session {
             let Some(backlog) = self.reader.backlog(self.next, BATCH) else {
                 return Step::End(EndCause::Lagged);
             };
-            self.take(&backlog);
+            if let Err(NotPartial) = self.take(&backlog) {
+                return Step::End(EndCause::Unencodable);
+            }
         }
     }
 
-    fn initial_events(&mut self) -> Option<Bytes> {
-        let initial = self.initial.as_mut()?;
-        if let Some(events) = initial.next(&self.scope, &self.predicate, self.reader.schema()) {
-            return Some(events);
+    fn initial_events(&mut self) -> Result<Option<Bytes>, NotPartial> {
+        let Some(initial) = &mut self.initial else { return Ok(None) };
+        if let Some(events) = initial.next(&self.scope, &self.predicate, &self.form)? {
+            return Ok(Some(events));
         }
         let version = initial.snapshot().version();
         self.initial = None;
-        let bookmarks = self.bookmarks.as_ref().filter(|bookmarks| bookmarks.initial_events_end)?;
-        Some(bookmarks.template.initial_events_end(version))
+        let bookmarks = self.bookmarks.as_ref().filter(|bookmarks| bookmarks.initial_events_end);
+        Ok(bookmarks.map(|bookmarks| bookmarks.template.initial_events_end(version)))
     }
 
-    fn take(&mut self, backlog: &Backlog) {
+    fn take(&mut self, backlog: &Backlog) -> Result<(), NotPartial> {
         for change in &backlog.changes {
             if change.version > self.floor
                 && let Some(kind) = self.frame_kind(change)
             {
-                let shape = &self.reader.schema().shape;
-                self.ready.push_back(change.frame(kind, |change| encode::frame(change, kind, shape)));
+                self.ready.push_back(self.form.frame(change, kind)?);
             }
         }
         self.next = backlog.next;
         self.behind = backlog.caught_up.is_none();
+        Ok(())
     }
 
     fn frame_kind(&self, change: &Change) -> Option<FrameKind> {

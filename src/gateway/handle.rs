@@ -63,9 +63,6 @@ impl Gateway {
         forms: &[Representation],
     ) -> Result<(Arc<Instance>, Representation), ForwardReason> {
         for &form in forms {
-            if form.view != View::Whole {
-                return Err(ForwardReason::Representation);
-            }
             match self.cachers.find(resource, form.encoding) {
                 Ok(instance) => return Ok((instance, form)),
                 // Their metadata has, and it is made from JSON.

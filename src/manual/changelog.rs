@@ -8,6 +8,7 @@
 //! * Selectors by labels and fields, pages with the API server's own continue tokens, exact versions from history.
 //! * Watches from a version, from any and from the most recent state, watch-list with its end bookmark, bookmarks.
 //! * Most-recent watches after a proof that the cache is complete, else forwarded.
+//! * Protobuf, and PartialObjectMetadata in JSON and protobuf, from memory.
 //! * Large answers in gzip, from blocks that all lists share.
 //! * Upgrades (exec, attach, port-forward) and streams passed through.
 //! * Plain HTTP, TLS and Unix sockets; HTTP/1.1 and HTTP/2; clients act with the gateway's credentials (`trusted`).

@@ -29,7 +29,8 @@
 //! | exact list of one `metadata.name` | forwarded (`exact_single_name`): the API server has a rule of its own |
 //! | label selectors | from memory |
 //! | field selectors | from memory for the fields of [`crate::apimachinery::selectable_fields`] that upstream knows, and of a definition's `selectableFields` that are plain paths; else forwarded (`unsupported_field`) |
-//! | `Accept` whose first choice is not plain JSON: Table, protobuf, YAML, CBOR, PartialObjectMetadata | forwarded (`representation`) |
+//! | `Accept` whose first choice is JSON, protobuf or PartialObjectMetadata in either | from the store of that encoding; a custom resource has no protobuf but for its metadata, which is made from its JSON, once an object |
+//! | `Accept` whose first choice is another: Table, YAML, CBOR | forwarded (`representation`) |
 //!
 //! A get of an object that is not there is a 404 from memory, worded as the API server words it.
 //!

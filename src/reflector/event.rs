@@ -96,10 +96,7 @@ impl UpstreamEvent {
 
     fn parse_protobuf(frame: &Bytes, schema: &Schema) -> Result<Self, EventError> {
         let event = WatchEvent::parse(frame).map_err(EventError::Message)?;
-        let kind = match change_kind(&event.r#type) {
-            Some(kind) => kind,
-            None => return Self::other_protobuf(&event),
-        };
+        let Some(kind) = change_kind(&event.r#type) else { return Self::other_protobuf(&event) };
         if Shape::protobuf(&event.kind, &event.api_version) != schema.shape {
             return Err(EventError::Kind);
         }

@@ -4,7 +4,7 @@ use http::{Response, StatusCode};
 
 use super::{Body, ForwardReason, Read};
 use crate::{
-    apimachinery::{GetOptions, ObjectKey, Status},
+    apimachinery::{GetOptions, ObjectKey, Status, View},
     authz::Permit,
     encode,
 };
@@ -18,10 +18,13 @@ pub async fn get(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, Fo
         return Err(ForwardReason::UnknownResource);
     }
     let is_pretty = read.is_pretty(options.pretty)?;
+    let form = read.writer()?;
     let key = ObjectKey::new(request.namespace.as_deref(), name);
     let snapshot = read.snapshot(options.freshness).await?;
     let (status, json) = match snapshot.get(key.as_str()) {
-        Some(object) => (StatusCode::OK, encode::object(object, &read.instance.reader.schema().shape)),
+        Some(object) => (StatusCode::OK, form.object(object).map_err(|_| ForwardReason::Representation)?),
+        // A Status for those who take metadata only has a form of its own (read-path 2).
+        None if read.form.view != View::Whole => return Err(ForwardReason::Representation),
         None => {
             let status = Status::not_found(&request.resource.group_resource(), name);
             (status.code(), encode::status(status.to_json(), read.form.encoding))

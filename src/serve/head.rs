@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::{Body, ForwardReason, Read, gzip};
 use crate::apimachinery::{Answer, Encoding};
+use crate::encode::Form;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -35,6 +36,13 @@ impl Read<'_> {
             body = body.into_gzip();
         }
         answer.body(body).expect("headers are valid")
+    }
+
+    /// What writes the instance's objects in the form that was asked for.
+    pub(super) fn writer(&self) -> Result<Form, ForwardReason> {
+        let shape = &self.instance.reader.schema().shape;
+        let form = Form::new(self.form, shape, &self.instance.resource.group_resource());
+        form.ok_or(ForwardReason::Representation)
     }
 
     /// Whether the answer is to be indented.

@@ -6,9 +6,9 @@ use http::{Response, StatusCode};
 
 use super::{Body, ForwardReason, Read};
 use crate::{
-    apimachinery::{ContinueAt, ContinueToken, Freshness, ListOptions, ObjectKey},
+    apimachinery::{ContinueAt, ContinueToken, Freshness, ListOptions, ObjectKey, View},
     authz::Permit,
-    encode::{self, ListPosition},
+    encode::{self, Form, ListPosition},
     fanout::Scope,
     store::{Object, Predicate, Snapshot},
 };
@@ -42,12 +42,12 @@ pub async fn list(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, F
 
     let body = if is_page && !matches!(scope, Scope::Object(_)) {
         let (objects, position) = page(&snapshot, &scope, &predicate, &options);
-        selected(read, &objects, &position, pretty)
-    } else if predicate.is_everything() {
-        whole(read, &snapshot, &scope, pretty)
+        selected(read, &objects, &position, pretty)?
+    } else if predicate.is_everything() && read.form.view == View::Whole {
+        whole(read, &snapshot, &scope, pretty)?
     } else {
         let matching: Vec<_> = in_scope(&snapshot, &scope).filter(|object| predicate.matches(object)).collect();
-        selected(read, &matching, &position_of(&snapshot), pretty)
+        selected(read, &matching, &position_of(&snapshot), pretty)?
     };
     Ok(read.respond(StatusCode::OK, body))
 }
@@ -82,7 +82,7 @@ fn in_scope<'a>(snapshot: &'a Snapshot, scope: &'a Scope) -> Box<dyn Iterator<It
 }
 
 /// Everything in scope: the leaves' joined bytes, shared by all lists.
-fn whole(read: &Read<'_>, snapshot: &Snapshot, scope: &Scope, pretty: bool) -> Body {
+fn whole(read: &Read<'_>, snapshot: &Snapshot, scope: &Scope, pretty: bool) -> Result<Body, ForwardReason> {
     let leaves: Vec<_> = match scope {
         Scope::Everything => snapshot.leaves().cloned().collect(),
         Scope::Namespace(namespace) => snapshot.leaves_in(namespace).cloned().collect(),
@@ -95,13 +95,25 @@ fn whole(read: &Read<'_>, snapshot: &Snapshot, scope: &Scope, pretty: bool) -> B
     let envelope = &read.instance.envelope;
     let schema = read.instance.reader.schema().clone();
     let items_len = leaves.iter().map(|leaf| encode::leaf_items_len(leaf.objects(), &schema.shape)).sum();
-    Body::list(envelope.head(&position, items_len), leaves, schema, envelope.tail(&position), pretty)
+    Ok(Body::list(envelope.head(&position, items_len), leaves, schema, envelope.tail(&position), pretty))
 }
 
-fn selected(read: &Read<'_>, objects: &[&Arc<Object>], position: &ListPosition, pretty: bool) -> Body {
-    let envelope = &read.instance.envelope;
-    let items = encode::joined(objects.iter().copied(), &read.instance.reader.schema().shape);
-    Body::json([envelope.head(position, items.len()), items, envelope.tail(position)].concat().into(), pretty)
+fn selected(
+    read: &Read<'_>,
+    objects: &[&Arc<Object>],
+    position: &ListPosition,
+    pretty: bool,
+) -> Result<Body, ForwardReason> {
+    let objects = objects.iter().copied();
+    let list = match read.writer()? {
+        Form::Whole(shape) => {
+            let envelope = &read.instance.envelope;
+            let items = encode::joined(objects, &shape);
+            [envelope.head(position, items.len()), items, envelope.tail(position)].concat().into()
+        }
+        Form::Partial(_, partial) => partial.list(objects, position).map_err(|_| ForwardReason::Representation)?,
+    };
+    Ok(Body::json(list, pretty))
 }
 
 /// The objects of a page, and where the next one begins. A page is full when enough objects match;

@@ -17,7 +17,7 @@ use crate::{
     apimachinery::{Answer, Freshness, ResourceVersion, Status, WatchOptions, WatchStart},
     authz::Permit,
     cacher::Instance,
-    encode,
+    encode::{self, Form},
     fanout::{Bookmarks, EndCause, Interest, Session, Start, Step},
     store::Predicate,
 };
@@ -41,7 +41,8 @@ pub async fn watch(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, 
     let scope = list::scope(read, named)?;
     let predicate = Predicate::new(options.labels.clone(), &options.fields, instance.reader.schema())
         .map_err(|_| ForwardReason::UnsupportedField)?;
-    let bookmarks = bookmarks(instance, &options)?;
+    let form = read.writer()?;
+    let bookmarks = bookmarks(instance, &options, &form)?;
     let start = start(read, options.start).await?;
     let first = match &start {
         Start::State(_) => instance.reader.snapshot_and_next().1,
@@ -59,15 +60,19 @@ pub async fn watch(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, 
     };
     let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(fastrand::u64(DEFAULT_TIMEOUT_SECONDS)));
     let reader = instance.reader.clone();
-    let session = Session::new(reader, subscription, (scope, predicate), start, bookmarks, (Instant::now(), timeout));
+    let session =
+        Session::new(reader, subscription, (scope, predicate, form), start, bookmarks, (Instant::now(), timeout));
     let body = Body::Watch(Box::new(WatchBody::new(session, instance.clone())));
     Ok(read.answer(StatusCode::OK, Answer::Watch).body(body).expect("headers are valid"))
 }
 
-fn bookmarks(instance: &Instance, options: &WatchOptions) -> Result<Option<Bookmarks>, ForwardReason> {
+fn bookmarks(instance: &Instance, options: &WatchOptions, form: &Form) -> Result<Option<Bookmarks>, ForwardReason> {
     let initial_events_end = options.initial_events_end && instance.watch_list;
     match (options.bookmarks, instance.bookmark()) {
-        (true, Some(template)) => Ok(Some(Bookmarks { template, initial_events_end })),
+        (true, Some(template)) => {
+            let template = form.bookmark(&template).map_err(|_| ForwardReason::Representation)?;
+            Ok(Some(Bookmarks { template: Arc::new(template), initial_events_end }))
+        }
         (true, None) if initial_events_end => Err(ForwardReason::NoBookmark),
         // Bookmarks are never guaranteed (read-path 3.4).
         (true, None) | (false, _) => Ok(None),

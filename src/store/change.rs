@@ -1,11 +1,11 @@
 //! One change of one object: what happened, what was there before, and its frames.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 
 use super::{object::Object, snapshot::Snapshot};
-use crate::apimachinery::ResourceVersion;
+use crate::apimachinery::{Representation, ResourceVersion};
 
 /// What upstream said of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +38,30 @@ pub struct Change {
     pub before: Option<Arc<Object>>,
     pub(super) after: Snapshot,
     pub(super) frames: [OnceLock<Bytes>; 4],
+    /// Frames in other forms than the store's own.
+    pub(super) frames_in: Mutex<Vec<(Representation, FrameKind, Bytes)>>,
 }
 
 impl Change {
     /// The frame of that kind, made by `encode` when it is first asked for.
     pub fn frame(&self, kind: FrameKind, encode: impl FnOnce(&Self) -> Bytes) -> Bytes {
         self.frames[kind as usize].get_or_init(|| encode(self)).clone()
+    }
+
+    /// The same in another form than the store's own; a failure is not kept.
+    pub fn frame_in<E>(
+        &self,
+        form: Representation,
+        kind: FrameKind,
+        encode: impl FnOnce(&Self) -> Result<Bytes, E>,
+    ) -> Result<Bytes, E> {
+        let mut frames = self.frames_in.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((.., frame)) = frames.iter().find(|(known, made, _)| (*known, *made) == (form, kind)) {
+            return Ok(frame.clone());
+        }
+        let frame = encode(self)?;
+        frames.push((form, kind, frame.clone()));
+        Ok(frame)
     }
 
     /// Which frame a watcher gets, given whether the object matched before and matches now.

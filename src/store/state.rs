@@ -105,7 +105,8 @@ impl Writer {
         state.newest = state.newest.clone().at(version);
         let number = state.history.next();
         let after = state.newest.clone();
-        let change = Change { number, version, kind, object, before, after, frames: Default::default() };
+        let (frames, frames_in) = Default::default();
+        let change = Change { number, version, kind, object, before, after, frames, frames_in };
         change.frame(kind.into(), |_| line);
         let change = Arc::new(change);
         state.history.push(change.clone(), now);

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::{NotPartial, Source, custom, hidden, slice};
 use crate::{
     apimachinery::{Encoding, MetaVersion, ResourceVersion},
-    encode::{BookmarkTemplate, ListPosition},
+    encode::{JsonBookmark, ListPosition},
     store::{Derived, Object},
 };
 
@@ -74,7 +74,7 @@ impl PartialJson {
     }
 
     /// The bookmarks of those who see the metadata only, from the resource's own.
-    pub fn bookmark(&self, template: &BookmarkTemplate) -> Result<BookmarkTemplate, NotPartial> {
+    pub fn bookmark(&self, template: &JsonBookmark) -> Result<JsonBookmark, NotPartial> {
         #[derive(serde::Deserialize)]
         struct Event<'a> {
             #[serde(borrow)]
@@ -94,7 +94,7 @@ impl PartialJson {
         let (range, left) = hidden::left_in_json(metadata, hidden).ok_or(NotPartial)?.unwrap_or((0..0, String::new()));
         let metadata = [&metadata[..range.start], left.as_bytes(), &metadata[range.end..]].concat();
         let object = [&*self.opening, &metadata, b"}"].concat();
-        BookmarkTemplate::record(&object).map(|(template, _)| template).map_err(|_| NotPartial)
+        JsonBookmark::record(&object).map(|(template, _)| template).map_err(|_| NotPartial)
     }
 
     /// `version` is put in the place of the object's own.

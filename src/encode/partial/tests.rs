@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     apimachinery::{ResourceVersion, selectable_fields},
     encode::{
-        BookmarkTemplate,
+        JsonBookmark,
         protobuf::{FrameReader, ListBody, WatchEvent},
     },
     store::{ChangeKind, HistoryLimits, Schema, store},
@@ -157,7 +157,7 @@ fn initial_events_and_bookmarks_of_custom_resources_are_upstreams() {
     let bookmark = golden("v1.36/gadgets.watchlist.json");
     let bookmark = bookmark.split(|byte| *byte == b'\n').nth(2).unwrap();
     let bookmark = bookmark.strip_prefix(b"{\"type\":\"BOOKMARK\",\"object\":").unwrap().strip_suffix(b"}").unwrap();
-    let (bookmark, at) = BookmarkTemplate::record(bookmark).unwrap();
+    let (bookmark, at) = JsonBookmark::record(bookmark).unwrap();
     for (encoding, ending) in [(Json, "json"), (Protobuf, "pb")] {
         let partial = gadgets.partial(encoding, V1);
         let mut stream: Vec<u8> = gadgets.objects.iter().flat_map(|object| partial.added(object).unwrap()).collect();
@@ -176,7 +176,7 @@ fn bookmarks_of_built_in_types_lose_what_is_not_metadata() {
         panic!("a JSON store has JSON");
     };
     let whole = br#"{"kind":"DaemonSet","apiVersion":"apps/v1","metadata":{"resourceVersion":"5","creationTimestamp":null,"annotations":{"deprecated.daemonset.template.generation":"0"}},"spec":{}}"#;
-    let (whole, _) = BookmarkTemplate::record(whole).unwrap();
+    let (whole, _) = JsonBookmark::record(whole).unwrap();
     let bookmark = partial.bookmark(&whole).unwrap();
     assert_eq!(
         bookmark.event(version("77")),

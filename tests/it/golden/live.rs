@@ -16,7 +16,13 @@ const COLLECTIONS: [&str; 3] = ["/api/v1/configmaps", "/api/v1/pods", "/apis/dif
 #[derive(serde::Deserialize)]
 struct Recorded {
     path: String,
+    #[serde(default = "json")]
+    accept: String,
     file: String,
+}
+
+fn json() -> String {
+    "application/json".to_owned()
 }
 
 /// What happens to the collections upstream.
@@ -37,7 +43,8 @@ async fn watches_of_recorded_changes_get_the_recorded_bytes() {
     let watches: BTreeMap<String, Recorded> = serde_json::from_str(&recorded("live/index.json")).unwrap();
 
     // Once as it happens, once from history.
-    let open = async || join_all(watches.values().map(|watch| gateway.client.watch(&watch.path))).await;
+    let open =
+        async || join_all(watches.values().map(|watch| gateway.client.watch_as(&watch.path, &watch.accept))).await;
     let early = open().await;
     upstream.go_on();
     let mut opened = early.into_iter().zip(watches.values()).collect::<Vec<_>>();
@@ -52,7 +59,7 @@ async fn watches_of_recorded_changes_get_the_recorded_bytes() {
     assert!(rests.iter().all(|(rest, route)| rest.is_empty() && *route == Route::Served), "{rests:?}");
 }
 
-async fn assert_gets(watch: &mut Watch, Recorded { path, file }: &Recorded) {
+async fn assert_gets(watch: &mut Watch, Recorded { path, file, .. }: &Recorded) {
     for expected in recorded(&format!("live/{file}")).split_inclusive('\n') {
         let line = watch.line().await.expect("a proper stream");
         assert_eq!(line.as_deref(), Some(expected), "{path}");

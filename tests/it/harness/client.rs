@@ -99,9 +99,18 @@ impl Client {
         self.open(path).await.unwrap_or_else(|refusal| panic!("{path}: {refusal:?}"))
     }
 
+    /// Opens a watch in another form than JSON.
+    pub(crate) async fn watch_as(&self, path: &str, accept: &str) -> Watch {
+        self.open_as(path, &[("accept", accept)]).await.unwrap_or_else(|refusal| panic!("{path}: {refusal:?}"))
+    }
+
     /// Opens a watch, or gets the answer that is none.
     pub(crate) async fn open(&self, path: &str) -> Result<Watch, Answer> {
-        let (user_agent, response) = self.send("GET", path, &[], Bytes::new()).await;
+        self.open_as(path, &[]).await
+    }
+
+    async fn open_as(&self, path: &str, headers: &[(&str, &str)]) -> Result<Watch, Answer> {
+        let (user_agent, response) = self.send("GET", path, headers, Bytes::new()).await;
         if response.status() != StatusCode::OK {
             return Err(self.answer(&user_agent, response).await);
         }
