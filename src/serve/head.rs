@@ -41,6 +41,10 @@ impl Read<'_> {
     /// What writes the instance's objects in the form that was asked for.
     pub(super) fn writer(&self) -> Result<Form, ForwardReason> {
         let shape = &self.instance.reader.schema().shape;
+        // Servers before watch-list had other fields in ObjectMeta: what is made here is what today's servers write.
+        if self.form.encoding != shape.encoding() && !self.instance.watch_list {
+            return Err(ForwardReason::Representation);
+        }
         let form = Form::new(self.form, shape, &self.instance.resource.group_resource());
         form.ok_or(ForwardReason::Representation)
     }
