@@ -3,7 +3,10 @@
 use std::{path::Path, process::Stdio};
 
 use anyhow::{Context, Result};
-use tokio::{io::AsyncWriteExt, process::Command};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    process::{ChildStdout, Command},
+};
 
 use crate::{Side, client::Endpoint, compare::first_difference, gateway::PATIENCE, report::Tally, servers::POLL};
 
@@ -109,10 +112,8 @@ async fn watch(side: &Side, kubectl: &Path) -> Result<Tally> {
             let change = serde_json::json!({"data": {"n": number.to_string()}});
             side.server.endpoint.patch(&format!("{path}/watched"), &change).await?;
             // The next change waits for this one to be printed: none is left out, and none comes before kubectl watches.
-            let mut buffer = [0; 256];
-            let read = tokio::io::AsyncReadExt::read(&mut output, &mut buffer);
-            let length = tokio::time::timeout(PATIENCE, read).await.context("kubectl prints nothing")??;
-            text.push_str(&String::from_utf8_lossy(&buffer[..length]));
+            let seen = read_until(&mut output, &mut text, &format!("{number},"));
+            tokio::time::timeout(PATIENCE, seen).await.context("kubectl does not print a change")??;
         }
         child.kill().await?;
         printed.push(text);
@@ -122,6 +123,17 @@ async fn watch(side: &Side, kubectl: &Path) -> Result<Tally> {
         tally.holds(&format!("kubectl get -w {who}"), text.ends_with("4,"), || text.clone());
     }
     Ok(tally)
+}
+
+/// Appends what is printed until it ends so: one read may bring less than a line, or more.
+async fn read_until(output: &mut ChildStdout, text: &mut String, end: &str) -> Result<()> {
+    let mut buffer = [0; 256];
+    while !text.ends_with(end) {
+        let length = output.read(&mut buffer).await?;
+        anyhow::ensure!(length > 0, "kubectl ended after {text:?}");
+        text.push_str(&String::from_utf8_lossy(&buffer[..length]));
+    }
+    Ok(())
 }
 
 fn command(kubectl: &Path, kubeconfig: &Path, arguments: &str) -> Command {

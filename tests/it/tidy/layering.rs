@@ -65,14 +65,10 @@ const NOT_IN: &[(&str, &[&str])] = &[
     ("http_body", &["apimachinery", "encode", "store", "fanout", "reflector", "authn", "authz"]),
 ];
 
-/// Imports that a reader has to take apart. May only become fewer.
-const BRACES_AT_THE_ROOT_MAX: usize = 40;
-
 /// A use of another module.
 struct Use {
     line: usize,
     module: String,
-    in_braces: bool,
 }
 
 #[test]
@@ -124,9 +120,7 @@ fn what_reaches_out_is_named_in_one_place() {
 #[test]
 fn imports_name_modules_from_the_root() {
     let mut problems = Vec::new();
-    let mut in_braces = Vec::new();
     for source in library() {
-        in_braces.extend(uses(&source).into_iter().find(|used| used.in_braces).map(|_| source.path.clone()));
         for line in source.code() {
             let leaves = line.code.contains("super::super::") && source.path.matches('/').count() == 2;
             let is_crate = source.is_module_root() && line.code.contains("super::");
@@ -134,9 +128,6 @@ fn imports_name_modules_from_the_root() {
                 problems.push(format!("{}:{}: say crate:: where super:: is the crate", source.path, line.number));
             }
         }
-    }
-    if in_braces.len() > BRACES_AT_THE_ROOT_MAX {
-        problems.push(format!("more than {BRACES_AT_THE_ROOT_MAX} files import from crate::{{…}}:\n{in_braces:#?}"));
     }
     assert_none(&problems);
 }
@@ -153,24 +144,24 @@ fn uses(source: &Source) -> Vec<Use> {
     // How deep in the braces behind `use crate::` a line is; 0 outside.
     let mut depth = 0;
     for line in source.code() {
-        let mut add = |text: &str, in_braces| {
+        let mut add = |text: &str| {
             let module: String = text.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();
             if module.chars().next().is_some_and(char::is_lowercase) {
-                uses.push(Use { line: line.number, module, in_braces });
+                uses.push(Use { line: line.number, module });
             }
         };
         if depth > 0 {
             for module in at_the_root(line.code, &mut depth) {
-                add(module, true);
+                add(module);
             }
         }
         for (at, root) in line.code.match_indices("crate::") {
             match line.code[at + root.len()..].strip_prefix('{') {
-                None => add(&line.code[at + root.len()..], false),
+                None => add(&line.code[at + root.len()..]),
                 Some(names) => {
                     depth = 1;
                     for module in at_the_root(names, &mut depth) {
-                        add(module, true);
+                        add(module);
                     }
                 }
             }
