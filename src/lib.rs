@@ -1,7 +1,8 @@
 //! kube-fanout: a watch cache and fan-out gateway in front of a Kubernetes API server.
 //!
-//! Holds every collection that is asked for as the bytes that the API server sent, follows each with one watch, and
-//! answers get, list and watch from there to any number of clients. What it cannot answer with certainty it forwards.
+//! Holds every collection that is asked for as the bytes that the API server sent, those of JSON and those of protobuf in stores
+//! of their own, follows each with one watch, and answers get, list and watch from there to any number of clients. What it
+//! cannot answer with certainty it forwards.
 //!
 //! This page is the map of the code. How requests are answered and what is promised stands in the [`manual`]; how to run
 //! it stands in the README.
@@ -13,7 +14,7 @@
 //! ```text
 //!   a client's request                               the API server's data
 //!
-//!   listener   sockets, TLS, HTTP/1.1 and HTTP/2     upstream    one list and one watch a resource
+//!   listener   sockets, TLS, HTTP/1.1 and HTTP/2     upstream    one list and one watch a store
 //!      │                                                │
 //!   gateway    parse, decide, respond                reflector   state machine: fill, follow, resume
 //!      │                                                │
@@ -55,7 +56,8 @@
 //! | frame | [`store::FrameKind`], [`encode::frame`] | the bytes of one event, one for each way a watcher can see a change |
 //! | reflector | [`reflector::Reflector`] | keeps one store equal to upstream |
 //! | interest, session | [`fanout::Interest`], [`fanout::Session`] | what wakes a watcher; what it sends next |
-//! | cacher, instance | [`cacher::Cachers`], [`cacher::Instance`] | store, reflector and watchers of one resource; from one fill to the next |
+//! | cacher, instance | [`cacher::Cachers`], [`cacher::Instance`] | store, reflector and watchers of one resource in one encoding; an instance lasts from one fill to the next |
+//! | form | [`encode::Form`] | how one request wants objects written: encoding, whole or metadata alone |
 //! | permit | [`authz::Permit`] | leave to read from memory; only `authz` makes one |
 //! | upstream | [`upstream::Upstream`] | the API server; the only thing that is dialled |
 //! | sim | [`sim::Sim`] | an API server in memory, for the demo and the tests |
@@ -70,7 +72,7 @@
 //! | [`lifecycle`] | tasks, shutdown, drain, open files |
 //! | [`config`] | from YAML to a valid configuration, or every problem at once |
 //! | [`telemetry`] | every metric, the log, the access log |
-//! | [`store`] | one resource's objects: one writer, many readers |
+//! | [`store`] | one resource's objects in one encoding: one writer, many readers |
 //! | [`encode`] | bytes of lists, events, bookmarks |
 //! | [`reflector`] | keeping a store equal to upstream; says what it asks of it ([`reflector::ListWatch`]) |
 //! | [`fanout`] | who watches, where each stands, whom a change wakes |

@@ -9,7 +9,7 @@
 //! | `upstream.kubeconfig`, `.context` | what kubectl finds: `$KUBECONFIG`, `~/.kube/config`, else the pod's service account | |
 //! | `clients.mode` | `trusted` | `trusted` |
 //! | `cache.exclude` | `[events, events.events.k8s.io]` | plural words, with their group: `deployments.apps` |
-//! | `cache.prewarm` | none | the same |
+//! | `cache.prewarm` | none | the same; their JSON is kept |
 //! | `cache.idleTimeout` | `10m` | 10 s to 7 days |
 //! | `cache.history.age` | `5m` | 10 s to 24 h |
 //! | `cache.history.bytes` | `256Mi` | from `8Mi` |
@@ -99,7 +99,7 @@
 //! | streams of an HTTP/2 connection | 1,000 | the client has to wait | |
 //! | bytes kept for an HTTP/2 stream whose client does not read | 256 KiB | its watch falls behind | |
 //! | silence of an HTTP/2 client after a ping | 30 s, then 20 s | closed | |
-//! | resources cached | 1,000 | forwarded (`too_many_resources`) | `cached_resources` |
+//! | caches: resources, each in one encoding | 1,000 | forwarded (`too_many_resources`) | `cached_resources` |
 //! | age of history (`cache.history.age`) | 5 min | older changes go; 100 stay | watches ended `lagged` |
 //! | bytes of history (`cache.history.bytes`) | 256 MiB a cache | the same | the same |
 //! | changes in history | 102,400 | older ones go | the same |

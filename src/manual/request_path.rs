@@ -7,8 +7,8 @@
 //!    differently (an encoded slash, dots, empty segments) is ambiguous and is forwarded untouched.
 //! 3. [`crate::authn`] takes the client's credentials off (`Authorization`, `X-Remote-*`). A request with `Impersonate-*`
 //!    gets no permit and is forwarded: upstream decides whether the gateway may.
-//! 4. A plain read in JSON goes to [`crate::serve`] with the cache of its resource. The first request for a resource starts
-//!    that cache, and is forwarded like all others until the cache is filled.
+//! 4. A plain read goes to [`crate::serve`] with the cache of its resource and encoding. The first request starts that cache, and is
+//!    forwarded like all others until the cache is filled.
 //! 5. Whatever memory cannot certainly answer comes back as a [`crate::serve::ForwardReason`], and is forwarded.
 //!
 //! Upstream's answers pass unchanged and unbuffered, trailers and upgrades included. When a client goes, its request
