@@ -100,6 +100,7 @@ fn cacher_config(config: &Config) -> cacher::Config {
         exclude: config.cache.exclude.iter().cloned().collect(),
         prewarm: config.cache.prewarm.clone(),
         idle_timeout: config.cache.idle_timeout,
+        list_bytes_timeout: config.cache.list_bytes_timeout,
         history: HistoryLimits { age: history.age, bytes: usize::try_from(history.bytes).unwrap_or(usize::MAX) },
     }
 }

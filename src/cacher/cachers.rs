@@ -45,6 +45,8 @@ pub struct Config {
     pub prewarm: Vec<GroupResource>,
     /// A cache that nobody used for so long is stopped.
     pub idle_timeout: Duration,
+    /// Bytes joined or compressed for lists that nobody asked for within this time are given back.
+    pub list_bytes_timeout: Duration,
     pub history: HistoryLimits,
 }
 

@@ -105,11 +105,16 @@ impl Shared {
         let mut ticks = interval(OBSERVE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let started = Instant::now();
+        let mut swept = started;
         let wanted = self.config.prewarm.contains(&resource.group_resource());
         loop {
             ticks.tick().await;
             let idle_since = match entry.instance() {
                 Ok(instance) => {
+                    if swept.elapsed() >= self.config.list_bytes_timeout {
+                        instance.reader.sweep();
+                        swept = Instant::now();
+                    }
                     instance.observe();
                     instance.idle_since()
                 }

@@ -128,7 +128,7 @@ kind: GatewayConfiguration
 listeners: [{address: '127.0.0.1:7443', tls: {certFile: /c, keyFile: /k}}, {address: 'unix:/run/s'}]
 upstream: {kubeconfig: /kc, context: here}
 clients: {mode: trusted}
-cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, history: {age: 90s, bytes: 1Gi}}
+cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, listBytesTimeout: 5m, history: {age: 90s, bytes: 1Gi}}
 reads: {freshnessWait: 0, mostRecentWatch: forward}
 admin: {address: '0.0.0.0:9000'}
 limits: {connections: 7}
@@ -145,6 +145,7 @@ drain: {timeout: 3s}
         assert_eq!(config.cache.exclude[0].group.as_ref(), "apps");
         assert_eq!(config.cache.prewarm[0].to_string(), "pods");
         assert_eq!(config.cache.idle_timeout, Duration::from_secs(3600));
+        assert_eq!(config.cache.list_bytes_timeout, Duration::from_secs(300));
         assert_eq!((config.cache.history.age, config.cache.history.bytes), (Duration::from_secs(90), 1 << 30));
         assert_eq!(config.reads.freshness_wait, Duration::ZERO);
         assert_eq!(config.reads.most_recent_watch, MostRecentWatch::Forward);

@@ -37,6 +37,8 @@ pub const DEFAULT_ADMIN: &str = "127.0.0.1:9090";
 pub const DEFAULT_EXCLUDE: &[&str] = &["events", "events.events.k8s.io"];
 /// Longer than the pause between two syncs of most tools, short enough that a one-off list does not stay for a day.
 pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// Dashboards and relisting controllers come back sooner; a burst's bytes are gone soon after it.
+pub const DEFAULT_LIST_BYTES_TIMEOUT: Duration = Duration::from_secs(60);
 /// As long as etcd keeps versions before compaction with the API server's defaults.
 pub const DEFAULT_HISTORY_AGE: Duration = Duration::from_secs(5 * 60);
 /// A busy minute of a large cluster; a collection with larger or faster changes has a shorter history.
@@ -101,6 +103,8 @@ pub struct CacheConfig {
     pub prewarm: Vec<GroupResource>,
     /// A cache without any request or watch for this long is stopped.
     pub idle_timeout: Duration,
+    /// What was joined or compressed for lists is given back when no list has asked for it for this long, twice that at most.
+    pub list_bytes_timeout: Duration,
     pub history: HistoryConfig,
 }
 

@@ -70,6 +70,7 @@ pub(super) struct Cache {
     pub(super) exclude: Option<Vec<Scalar>>,
     pub(super) prewarm: Option<Vec<Scalar>>,
     pub(super) idle_timeout: Option<Scalar>,
+    pub(super) list_bytes_timeout: Option<Scalar>,
     pub(super) history: Option<History>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,

@@ -9,13 +9,15 @@ use crate::config::raw::{self, Document, Scalar, Unknown};
 use crate::config::{
     API_VERSION, Address, AdminConfig, CacheConfig, ClientMode, ClientsConfig, Config, DEFAULT_ADMIN,
     DEFAULT_CONNECTIONS, DEFAULT_DRAIN_TIMEOUT, DEFAULT_EXCLUDE, DEFAULT_FRESHNESS_WAIT, DEFAULT_HISTORY_AGE,
-    DEFAULT_HISTORY_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_LISTEN, DrainConfig, HistoryConfig, KIND, LimitsConfig,
-    ListenerConfig, LoggingConfig, LoggingFormat, MostRecentWatch, Overrides, Problem, Problems, ReadsConfig, TlsFiles,
-    UpstreamConfig, quantity,
+    DEFAULT_HISTORY_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_LIST_BYTES_TIMEOUT, DEFAULT_LISTEN, DrainConfig,
+    HistoryConfig, KIND, LimitsConfig, ListenerConfig, LoggingConfig, LoggingFormat, MostRecentWatch, Overrides,
+    Problem, Problems, ReadsConfig, TlsFiles, UpstreamConfig, quantity,
 };
 
 /// Shorter, and caches of resources in use would come and go.
 const IDLE_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(7 * 24 * 3600);
+/// Looked at every five seconds.
+const LIST_BYTES_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(24 * 3600);
 /// A client that reconnects needs some seconds; beyond a day nobody resumes.
 const HISTORY_AGE: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
 /// Room for a few changes of the largest objects (about 1.5 MiB each).
@@ -154,7 +156,7 @@ impl Check {
     fn cache(&mut self, raw: Option<&raw::Cache>) -> CacheConfig {
         let absent = raw::Cache::default();
         let raw = raw.unwrap_or(&absent);
-        self.unknown("cache", &raw.unknown, &["exclude", "prewarm", "idleTimeout", "history"]);
+        self.unknown("cache", &raw.unknown, &["exclude", "prewarm", "idleTimeout", "listBytesTimeout", "history"]);
         let exclude = match &raw.exclude {
             Some(exclude) => self.resources("cache.exclude", exclude),
             None => DEFAULT_EXCLUDE.iter().filter_map(|text| group_resource(text)).collect(),
@@ -168,7 +170,11 @@ impl Check {
         }
         let idle = raw.idle_timeout.as_ref();
         let idle_timeout = self.duration("cache.idleTimeout", idle, DEFAULT_IDLE_TIMEOUT, &IDLE_TIMEOUT);
-        CacheConfig { exclude, prewarm, idle_timeout, history: self.history(raw.history.as_ref()) }
+        let list_bytes = raw.list_bytes_timeout.as_ref();
+        let list_bytes_timeout =
+            self.duration("cache.listBytesTimeout", list_bytes, DEFAULT_LIST_BYTES_TIMEOUT, &LIST_BYTES_TIMEOUT);
+        let history = self.history(raw.history.as_ref());
+        CacheConfig { exclude, prewarm, idle_timeout, list_bytes_timeout, history }
     }
 
     fn history(&mut self, raw: Option<&raw::History>) -> HistoryConfig {

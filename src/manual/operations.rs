@@ -11,6 +11,7 @@
 //! | `cache.exclude` | `[events, events.events.k8s.io]` | plural words, with their group: `deployments.apps` |
 //! | `cache.prewarm` | none | the same; their JSON is kept |
 //! | `cache.idleTimeout` | `10m` | 10 s to 7 days |
+//! | `cache.listBytesTimeout` | `1m` | 5 s to 24 h |
 //! | `cache.history.age` | `5m` | 10 s to 24 h |
 //! | `cache.history.bytes` | `256Mi` | from `8Mi` |
 //! | `reads.freshnessWait` | `100ms` | 0 to 3 s |
@@ -104,6 +105,7 @@
 //! | bytes of history (`cache.history.bytes`) | 256 MiB a cache | the same | the same |
 //! | changes in history | 102,400 | older ones go | the same |
 //! | unused cache (`cache.idleTimeout`) | 10 min | stopped | watches ended `stopped` |
+//! | bytes joined or compressed for lists (`cache.listBytesTimeout`) | 1 min without a list | given back, made again by the next list | `kube_fanout_cache_joined_bytes`, `_deflated_bytes` |
 //! | wait for a version (`reads.freshnessWait`) | 100 ms | forwarded | requests with reason `not_reached` |
 //! | small watch of a proof | 5 s, twice | forwarded | proofs `no_bookmark` |
 //! | wait for the store to follow a small watch | 3 s | the same | the same |

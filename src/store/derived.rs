@@ -1,12 +1,19 @@
 //! What is made from a leaf's objects when it is first asked for, and shared from then on.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{
+    Arc, Mutex, OnceLock, PoisonError,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 /// Something derived, kept until its leaf retires: history would otherwise hold a copy for every
 /// version that was listed.
 ///
 /// The lock is held for moments only, never while something is made, so that a retiring writer waits for nobody.
-pub(super) struct Derived<T>(Mutex<State<T>>);
+pub(super) struct Derived<T> {
+    state: Mutex<State<T>>,
+    /// Somebody asked since the last sweep.
+    asked: AtomicBool,
+}
 
 enum State<T> {
     NotYet,
@@ -17,11 +24,12 @@ enum State<T> {
 
 impl<T: Clone> Derived<T> {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(State::NotYet))
+        Self { state: Mutex::new(State::NotYet), asked: AtomicBool::new(false) }
     }
 
     /// Made by one caller, while others who ask wait for it. Of a retired leaf everyone makes their own.
     pub(super) fn get_or_make(&self, make: impl FnOnce() -> T) -> T {
+        self.asked.store(true, Relaxed);
         match self.place() {
             Some(place) => place.get_or_init(make).clone(),
             None => make(),
@@ -30,19 +38,30 @@ impl<T: Clone> Derived<T> {
 
     /// Reads what is kept now.
     pub(super) fn kept<U>(&self, read: impl FnOnce(&T) -> U) -> Option<U> {
-        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
             State::Kept(place) => place.get().map(read),
             State::NotYet | State::Retired => None,
         }
     }
 
+    /// Gives back what nobody has asked for since the last sweep; it is made again when somebody does.
+    pub(super) fn sweep(&self) {
+        if self.asked.swap(false, Relaxed) {
+            return;
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::Kept(_) = &*state {
+            *state = State::NotYet;
+        }
+    }
+
     /// Nothing is kept from now on.
     pub(super) fn retire(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State::Retired;
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Retired;
     }
 
     fn place(&self) -> Option<Arc<OnceLock<T>>> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match &*state {
             State::Kept(place) => Some(place.clone()),
             State::NotYet => {

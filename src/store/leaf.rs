@@ -69,6 +69,12 @@ impl Leaf {
         self.deflated.kept(|deflated| deflated.blocks.len()).unwrap_or_default()
     }
 
+    /// Gives back derived bytes that no list has asked for since the last sweep.
+    pub(super) fn sweep(&self) {
+        self.joined.sweep();
+        self.deflated.sweep();
+    }
+
     /// The leaf leaves the newest snapshot: its derived bytes go.
     pub(super) fn retire(&self) {
         self.joined.retire();

@@ -197,6 +197,13 @@ impl Reader {
         drop(progress.wait_for(|progress| *progress >= version).await);
     }
 
+    /// Gives back joined and compressed items that no list has asked for since the last sweep.
+    pub fn sweep(&self) {
+        for leaf in self.snapshot().leaves() {
+            leaf.sweep();
+        }
+    }
+
     pub fn size(&self) -> StoreSize {
         let state = self.0.read();
         StoreSize {

@@ -130,6 +130,11 @@ fn derived_bytes_are_shared_and_go_with_their_leaf() {
     };
     assert_eq!(deflate(leaf).as_ptr(), deflate(leaf).as_ptr());
     assert_eq!((reader.size().joined_bytes, reader.size().deflated_bytes), (2, 6));
+    reader.sweep();
+    assert_eq!(reader.size().joined_bytes, 2, "asked for since the last sweep");
+    reader.sweep();
+    assert_eq!(reader.size().joined_bytes, 0);
+    join(leaf);
     let object = pod(reader.schema(), "ns", "a", 11);
     writer.apply(ChangeKind::Modified, object, Bytes::new()).expect("rising");
     assert_eq!((leaf.joined_bytes(), reader.size().joined_bytes), (0, 0));
