@@ -23,6 +23,10 @@ use kube_fanout::apimachinery::Encoding;
 
 type Body = BoxBody<Bytes, Infallible>;
 
+/// The namespace and the query with which the gateway asks whether field labels are known.
+const NOBODYS: &str = "/namespaces/kube-fanout.";
+const FIELDS_KNOWN: &str = "resourceVersion=0&fieldSelector=metadata.name%3Dkube-fanout.";
+
 /// The body of what no recording answers.
 pub(crate) const NOT_RECORDED: &str = "not recorded\n";
 
@@ -112,12 +116,12 @@ impl Shared {
             Some("application/vnd.kubernetes.protobuf") => Encoding::Protobuf,
             _ => Encoding::Json,
         };
-        match self.collections.get(&(path.to_owned(), encoding)) {
+        match self.collections.get(&(path.replace(NOBODYS, ""), encoding)) {
             Some(collection) if query.contains("sendInitialEvents=true") => {
                 answer(StatusCode::OK, self.watch_list(collection))
             }
             Some(_) if query.contains("watch=1") => answer(StatusCode::OK, silence()),
-            Some(collection) if query == "limit=1" || query.starts_with("limit=1&fieldSelector=") => {
+            Some(collection) if query == "limit=1" || query.starts_with(FIELDS_KNOWN) => {
                 answer(StatusCode::OK, Full::new(collection.head.clone()).boxed())
             }
             _ => answer(StatusCode::NOT_FOUND, full(NOT_RECORDED)),
