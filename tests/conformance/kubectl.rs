@@ -112,7 +112,8 @@ async fn watch(side: &Side, kubectl: &Path) -> Result<Tally> {
             let change = serde_json::json!({"data": {"n": number.to_string()}});
             side.server.endpoint.patch(&format!("{path}/watched"), &change).await?;
             // The next change waits for this one to be printed: none is left out, and none comes before kubectl watches.
-            let seen = read_until(&mut output, &mut text, &format!("{number},"));
+            let end = format!("{number},");
+            let seen = read_until(&mut output, &mut text, &end);
             tokio::time::timeout(PATIENCE, seen).await.context("kubectl does not print a change")??;
         }
         child.kill().await?;
