@@ -32,7 +32,8 @@
 //! | `Accept` whose first choice is JSON, protobuf or PartialObjectMetadata in either | from the store of that encoding; a custom resource has no protobuf but for its metadata, which is made from its JSON, once an object |
 //! | `Accept` whose first choice is another: Table, YAML, CBOR | forwarded (`representation`) |
 //!
-//! A get of an object that is not there is a 404 from memory, worded as the API server words it.
+//! A get of an object that is not there is a 404 from memory, worded as the API server words it; forwarded
+//! (`representation`) where metadata is asked for, or protobuf first of a custom resource.
 //!
 //! Bodies of more than 128 KiB are sent in gzip to clients that accept it, under the API server's own rule: the word `gzip`
 //! in the first `Accept-Encoding` line, whatever its `q`. Leaves of full and namespaced lists are compressed once for all

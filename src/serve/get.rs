@@ -1,10 +1,10 @@
 //! One object (read-path 1.1).
 
-use http::{Response, StatusCode};
+use http::{Response, StatusCode, header};
 
 use super::{Body, ForwardReason, Read};
 use crate::{
-    apimachinery::{GetOptions, ObjectKey, Status, View},
+    apimachinery::{Answer, GetOptions, ObjectKey, Status, View, negotiate},
     authz::Permit,
     encode,
 };
@@ -25,10 +25,18 @@ pub async fn get(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, Fo
         Some(object) => (StatusCode::OK, form.object(object).map_err(|_| ForwardReason::Representation)?),
         // A Status for those who take metadata only has a form of its own (read-path 2).
         None if read.form.view != View::Whole => return Err(ForwardReason::Representation),
+        // A custom resource has no protobuf, a Status has: who would rather have that gets it.
+        None if !is_first_choice(read) => return Err(ForwardReason::Representation),
         None => {
             let status = Status::not_found(&request.resource.group_resource(), name);
             (status.code(), encode::status(status.to_json(), read.form.encoding))
         }
     };
     Ok(read.respond(status, Body::json(json, is_pretty)))
+}
+
+/// Whether the answer is in the form that was asked for before all others.
+fn is_first_choice(read: &Read<'_>) -> bool {
+    let forms = negotiate(read.headers.get_all(header::ACCEPT), Answer::Object);
+    forms.is_ok_and(|forms| forms.first() == Some(&read.form))
 }
