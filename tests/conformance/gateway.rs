@@ -93,26 +93,37 @@ impl Gateway {
 
     /// Returns when lists of this collection come from memory.
     pub(crate) async fn warm(&self, collection: &str) -> Result<()> {
-        self.serves(&format!("{collection}?resourceVersion=0&limit=1")).await
+        self.serves(&Ask::get(format!("{collection}?resourceVersion=0&limit=1"))).await
+    }
+
+    /// The same of a form that has a store of its own.
+    pub(crate) async fn warm_as(&self, collection: &str, accept: &str) -> Result<()> {
+        self.serves(&Ask::get(format!("{collection}?resourceVersion=0&limit=1")).header("accept", accept)).await
     }
 
     /// Returns when this collection's cache has reached a version.
     pub(crate) async fn reached(&self, collection: &str, version: u64) -> Result<()> {
-        self.serves(&format!("{collection}?resourceVersion={version}&resourceVersionMatch=NotOlderThan&limit=1")).await
+        self.reached_as(collection, version, "application/json").await
     }
 
-    async fn serves(&self, path: &str) -> Result<()> {
+    /// Returns when this collection's cache of a form has reached a version.
+    pub(crate) async fn reached_as(&self, collection: &str, version: u64, accept: &str) -> Result<()> {
+        let path = format!("{collection}?resourceVersion={version}&resourceVersionMatch=NotOlderThan&limit=1");
+        self.serves(&Ask::get(path).header("accept", accept)).await
+    }
+
+    async fn serves(&self, ask: &Ask) -> Result<()> {
         let started = Instant::now();
         loop {
             let agent = unique_agent("warm");
             // It may have been started a moment ago.
-            let answer = self.endpoint.send(&Ask::get(path).header("user-agent", &agent)).await;
+            let answer = self.endpoint.send(&ask.clone().header("user-agent", &agent)).await;
             let outcome = if answer.is_ok() { Some(self.outcome(&agent).await?) } else { None };
             if outcome.as_ref().is_some_and(|outcome| outcome.by == "served") {
                 return Ok(());
             }
             if started.elapsed() > PATIENCE {
-                bail!("{path} is not served but {outcome:?}: {answer:?}");
+                bail!("{ask:?} is not served but {outcome:?}: {answer:?}");
             }
             sleep(POLL).await;
         }

@@ -1,6 +1,7 @@
 //! The gateway against real API servers: the same requests sent directly and through it, and compared.
 //!
 //! * `reads`: the decision tables of get, list and watch, selectors, odd parameters and paths
+//! * `representations`: every resource in every form, with and without gzip
 //! * `watches`: many different watches while the same changes happen
 //! * `most recent`: a watch sees what was acknowledged before it
 //! * `paging`: tokens that go from one server to the other
@@ -22,15 +23,18 @@ mod definitions;
 mod events;
 mod gateway;
 mod informers;
+mod kinds;
 mod kubectl;
 mod objects;
 mod paging;
 mod processes;
 mod reads;
 mod report;
+mod representations;
 mod servers;
 mod storm;
 mod watches;
+mod wire;
 
 use std::{cell::RefCell, future::Future, path::Path, process::ExitCode};
 
@@ -114,6 +118,7 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
         scenario!("paging 1.20", paging::run(full));
         scenario!("informers 1.20", informers::builtin(full));
         scenario!("bodies 1.20", bodies::run(full));
+        scenario!("representations 1.20", representations::builtin(full));
         scenario!("kubectl 1.20", kubectl::run(full, &assets.full.join("kubectl")));
         if let Some(assets) = &assets.crd {
             scenario!("kubectl 1.36", kubectl::run(full, &assets.join("kubectl")));
@@ -126,6 +131,7 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
         scenario!("most recent 1.36", watches::most_recent(crd));
         scenario!("paging 1.36", paging::run(crd));
         scenario!("informers 1.36", informers::custom(crd));
+        scenario!("representations 1.36", representations::custom(crd));
         scenario!("redefined 1.36", definitions::redefined(crd));
         scenario!("restored 1.36", definitions::restored(crd));
     };

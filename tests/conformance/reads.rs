@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::{Side, cases, client::version_of, report::Tally};
+use crate::{Side, cases, client::version_of, report::Tally, wire};
 
 /// A collection to read, one of its objects, and a namespace's part of it where it has namespaces.
 pub(crate) struct Collection {
@@ -88,9 +88,8 @@ const GENERIC: &str = "
     ~ {p}?limit=1
     ~ {c}?resourceVersion=
     ~ {c}?resourceVersion=0 | accept: application/yaml
-    ~ {c}?resourceVersion=0 | accept: application/vnd.kubernetes.protobuf
     ~ {c}?resourceVersion=0 | accept: application/json;as=Table;v=v1;g=meta.k8s.io
-    ~ {c}?resourceVersion=0 | accept: application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io
+    = {c}?resourceVersion=0 | accept: application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io
     ~ {c}?resourceVersion=0 | accept: text/html
     ~ {c}?resourceVersion=0 | accept: application/*
     ~ {c}?resourceVersion=0 | accept: application/yaml;q=0.5, application/json;q=0.9
@@ -134,7 +133,7 @@ const GENERIC: &str = "
     ~ {p}/{name}?export=1
     ~ {p}/{name}?export=0&resourceVersion=0
     ~ {p}/{name}?resourceVersion=0 | accept: application/json;as=Table;v=v1;g=meta.k8s.io
-    ~ {p}/{name}?resourceVersion=0 | accept: application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io
+    = {p}/{name}?resourceVersion=0 | accept: application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io
     ~ {p}/a%2Fb?resourceVersion=0
     ~ {p}/%2E%2E?resourceVersion=0
     ~ {p}//?resourceVersion=0
@@ -199,11 +198,22 @@ const GENERIC: &str = "
     ~ {c}?watch=1&resourceVersion=0&timeoutSeconds=1&labelSelector=!!
     ~ {c}?watch=1&resourceVersion=0&timeoutSeconds=1&fieldSelector=foo=bar
     ~ {c}?watch=1&resourceVersion=0&timeoutSeconds=1 | accept: application/yaml
-    ~ {c}?watch=1&resourceVersion=0&timeoutSeconds=1 | accept: application/vnd.kubernetes.protobuf;stream=watch
     ~ {c}?watch=1&resourceVersion={g}&resourceVersionMatch=Exact&timeoutSeconds=1
     ~ {c}?watch=1&resourceVersion=0&resourceVersionMatch=NotOlderThan&timeoutSeconds=1
     ~ {c}?watch=1&resourceVersion={g}&continue=x&timeoutSeconds=1
     ~ HEAD {c}?watch=1&resourceVersion=0&timeoutSeconds=1
+";
+
+/// What custom resources do not have.
+const PROTOBUF: &str = "
+    = {c}?resourceVersion=0 | accept: application/vnd.kubernetes.protobuf
+    = {c}?resourceVersion=0&limit=2 | accept: application/vnd.kubernetes.protobuf, application/json
+    = {p}?resourceVersion=0&labelSelector=app=web | accept: application/vnd.kubernetes.protobuf
+    = {p}?resourceVersion=0&fieldSelector=metadata.name={name} | accept: application/vnd.kubernetes.protobuf
+    = {p}/{name}?resourceVersion=0 | accept: application/vnd.kubernetes.protobuf
+    = {p}/nope?resourceVersion=0 | accept: application/vnd.kubernetes.protobuf
+    = {c}?watch=1&resourceVersion=0&timeoutSeconds=1 | accept: application/vnd.kubernetes.protobuf;stream=watch
+    = {c}?watch=1&resourceVersion={g}&timeoutSeconds=1 | accept: application/vnd.kubernetes.protobuf
 ";
 
 /// What only the current library understands.
@@ -337,6 +347,8 @@ const CUSTOM_ONLY: &str = "
     > /apis/conf.example.com/v1/widgets/w-00?resourceVersion=0
     > /apis/conf.example.com/v1
     = /apis/conf.example.com/v1/namespaces/unknown/widgets?resourceVersion=0
+    > /apis/conf.example.com/v1/widgets?resourceVersion=0 | accept: application/vnd.kubernetes.protobuf
+    > /apis/conf.example.com/v1/widgets?watch=1&resourceVersion=0&timeoutSeconds=1 | accept: application/vnd.kubernetes.protobuf;stream=watch
     ~ /apis/conf.example.com/v1/widgets?resourceVersion=0 | accept: application/vnd.kubernetes.protobuf, application/json
     ~ /apis/conf.example.com/v1/widgets?resourceVersion=0 | accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1
 ";
@@ -362,6 +374,9 @@ pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
     for collection in BUILTIN.iter().chain(&CUSTOM) {
         let values = values(side, collection).await?;
         cases.extend(cases::table(GENERIC, &values)?);
+        if !collection.all.contains("conf.example.com") {
+            cases.extend(cases::table(PROTOBUF, &values)?);
+        }
         if collection.object == "pod-00" {
             cases.extend(cases::table(SLOW, &values)?);
             cases.extend(cases::table(BUILTIN_ONLY, &values)?);
@@ -389,6 +404,8 @@ pub(crate) async fn custom(side: &Side) -> Result<Tally> {
 
 async fn values(side: &Side, collection: &Collection) -> Result<HashMap<&'static str, String>> {
     side.gateway.warm(collection.all).await?;
+    // Of custom resources that is JSON, as soon as it is known that they have no protobuf.
+    side.gateway.warm_as(collection.all, &format!("{}, application/json", wire::CONTENT)).await?;
     let list: Value = side.gateway.endpoint.json(&format!("{}?resourceVersion=0", collection.all)).await?;
     let object = side.server.endpoint.json(&format!("{}/{}", collection.part, collection.object)).await?;
     Ok(HashMap::from([

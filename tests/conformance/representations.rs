@@ -1,0 +1,221 @@
+//! Every form that clients ask for, of every resource that a server serves.
+
+use std::collections::HashMap;
+
+use anyhow::{Result, ensure};
+use futures_util::{StreamExt, TryStreamExt, future, stream};
+use serde_json::json;
+
+use crate::{
+    Side, cases,
+    client::{Ask, Endpoint},
+    kinds::{self, Resource},
+    report::Tally,
+    wire,
+};
+
+/// So many large objects are above 128 KiB in every form.
+const LARGE: usize = 300;
+/// Requests under way at once while caches are started and objects made.
+const AT_ONCE: usize = 12;
+
+/// A form, as `Accept` names it; `{as}` is the name of the view, with `List` where a list is asked for.
+struct Form {
+    accept: &'static str,
+    source: Source,
+}
+
+/// What an answer is made from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// From memory, of whatever resource.
+    Memory,
+    /// From memory, but for custom resources: upstream refuses to write them.
+    BuiltinMemory,
+    /// From memory, but for custom resources of servers before watch-list, whose metadata had other fields.
+    PartialProtobuf,
+    Upstream,
+}
+
+const FORMS: [Form; 8] = [
+    Form { accept: "application/json", source: Source::Memory },
+    Form { accept: wire::CONTENT, source: Source::BuiltinMemory },
+    Form { accept: "application/vnd.kubernetes.protobuf, application/json", source: Source::Memory },
+    Form { accept: "application/json;as=PartialObjectMetadata{List};g=meta.k8s.io;v=v1", source: Source::Memory },
+    Form { accept: "application/json;as=PartialObjectMetadata{List};g=meta.k8s.io;v=v1beta1", source: Source::Memory },
+    Form {
+        accept: "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata{List};g=meta.k8s.io;v=v1",
+        source: Source::PartialProtobuf,
+    },
+    Form {
+        accept: "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata{List};g=meta.k8s.io;v=v1beta1",
+        source: Source::PartialProtobuf,
+    },
+    Form { accept: "application/json;as=Table;g=meta.k8s.io;v=v1", source: Source::Upstream },
+];
+
+/// `{mark}` says who must answer, `{absent}` the same of what is not there, `{l}` is the form of a list, `{f}` of all else.
+const ROWS: &str = "
+    {mark} {c}?resourceVersion=0 | accept: {l}
+    {mark} {c}?resourceVersion=0&labelSelector=app=web | accept: {l}
+    {mark} {c}?resourceVersion=0 | accept: {l} | accept-encoding: gzip
+    {mark} {c}?resourceVersion=0&labelSelector=made | accept: {l} | accept-encoding: gzip
+    {mark} {c}?watch=1&resourceVersion=0&timeoutSeconds=1 | accept: {f}
+    {mark} {c}?watch=1&resourceVersion=0&timeoutSeconds=1&allowWatchBookmarks=true | accept: {f} | accept-encoding: gzip
+";
+
+/// Where there is an object.
+const OBJECT_ROWS: &str = "
+    {mark} {object}?resourceVersion=0 | accept: {f}
+    {absent} {object}-nope?resourceVersion=0 | accept: {f}
+";
+
+/// Where upstream has watch-list.
+const WATCH_LIST_ROWS: &str = "
+    {mark} {c}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan | accept: {f}
+";
+
+/// A server without watch-list: every built-in resource, and custom ones.
+pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
+    all(side, "/api/v1/configmaps", "/api/v1/namespaces/conf/configmaps", false).await
+}
+
+/// Custom resources on the current library.
+pub(crate) async fn custom(side: &Side) -> Result<Tally> {
+    let widgets = "/apis/conf.example.com/v1/widgets";
+    all(side, widgets, "/apis/conf.example.com/v1/namespaces/conf/widgets", true).await
+}
+
+async fn all(side: &Side, large: &str, large_part: &str, has_watch_list: bool) -> Result<Tally> {
+    let direct = &side.server.endpoint;
+    let mut tally = Tally::default();
+    let resources = kinds::discover(direct).await?;
+    make_objects(direct, &resources, &mut tally).await?;
+    make_large(direct, large_part).await?;
+    let resources = stream::iter(resources).map(|resource| prepared(side, resource));
+    let resources: Vec<_> = resources.buffer_unordered(AT_ONCE).try_collect().await?;
+    tally.note(format!("{} resources in {} forms", resources.len(), FORMS.len()));
+
+    let mut cases = Vec::new();
+    for (resource, object) in &resources {
+        for form in &FORMS {
+            cases.extend(cases::table(
+                &rows(resource, form, object.is_some(), has_watch_list),
+                &values(resource, form, object.as_deref()),
+            )?);
+        }
+    }
+    tally.merge(cases::compare_all(cases, direct, &side.gateway, !has_watch_list).await?);
+    compressed(side, large, &mut tally).await?;
+    stream::iter(0..LARGE)
+        .map(|number| async move { direct.delete(&format!("{large_part}/large-{number:03}")).await })
+        .buffer_unordered(AT_ONCE)
+        .try_collect::<Vec<_>>()
+        .await?;
+    Ok(tally)
+}
+
+/// One object of each kind; those that could not be made are said in one line.
+async fn make_objects(direct: &Endpoint, resources: &[Resource], tally: &mut Tally) -> Result<()> {
+    let mut missing = Vec::new();
+    for resource in resources {
+        if resource.first(direct).await?.is_none()
+            && let Err(why) = resource.make_one(direct).await
+        {
+            missing.push(format!("{} ({why})", resource.collection()));
+        }
+    }
+    if !missing.is_empty() {
+        tally.note(format!("!!! ONLY EMPTY COLLECTIONS COMPARED OF {}: {}", missing.len(), missing.join("; ")));
+    }
+    Ok(())
+}
+
+/// Enough of them that every form is large enough for gzip, metadata alone too.
+async fn make_large(direct: &Endpoint, part: &str) -> Result<()> {
+    let text = "<0123456789&abcdef>".repeat(30);
+    let object = |number: usize| {
+        let metadata =
+            json!({"name": format!("large-{number:03}"), "annotations": {"text": text}, "labels": {"made": "large"}});
+        if part.contains("widgets") {
+            json!({"apiVersion": "conf.example.com/v1", "kind": "Widget", "metadata": metadata, "spec": {"text": text}})
+        } else {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": text}})
+        }
+    };
+    let made = stream::iter(0..LARGE).map(|number| {
+        let object = object(number);
+        async move { direct.create(part, &object).await }
+    });
+    made.buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
+    Ok(())
+}
+
+/// With caches that hold everything in each form, and the path of an object.
+async fn prepared(side: &Side, resource: Resource) -> Result<(Resource, Option<String>)> {
+    let first = resource.first(&side.server.endpoint).await?;
+    let collection = resource.collection();
+    if !resource.is_event() {
+        // A custom resource has no protobuf: its JSON is asked for again.
+        let both = format!("{}, application/json", wire::CONTENT);
+        future::try_join(side.gateway.warm(&collection), side.gateway.warm_as(&collection, &both)).await?;
+        if let Some((_, newest)) = first {
+            future::try_join(
+                side.gateway.reached(&collection, newest),
+                side.gateway.reached_as(&collection, newest, &both),
+            )
+            .await?;
+        }
+    }
+    Ok((resource, first.map(|(path, _)| path)))
+}
+
+fn rows(resource: &Resource, form: &Form, has_object: bool, has_watch_list: bool) -> String {
+    let is_served = match form.source {
+        Source::Memory => true,
+        Source::BuiltinMemory => !resource.is_custom(),
+        Source::PartialProtobuf => !resource.is_custom() || has_watch_list,
+        Source::Upstream => false,
+    };
+    let mark = match (is_served && !resource.is_event(), resource.is_custom() && form.accept.starts_with(wire::CONTENT))
+    {
+        (false, _) => ">",
+        // Now and then the gateway asks again whether the resource has protobuf, and forwards meanwhile.
+        (true, true) => "~",
+        (true, false) => "=",
+    };
+    // A Status for those who take metadata, or protobuf of what has none, is a form of its own.
+    let is_absent_odd = form.accept.contains("as=") || resource.is_custom() && form.accept.starts_with(wire::CONTENT);
+    let absent = if mark == "=" && is_absent_odd { "~" } else { mark };
+    let object_rows = if has_object { OBJECT_ROWS } else { "" };
+    let watch_list_rows = if has_watch_list { WATCH_LIST_ROWS } else { "" };
+    [ROWS, object_rows, watch_list_rows].concat().replace("{mark}", mark).replace("{absent}", absent)
+}
+
+fn values(resource: &Resource, form: &Form, object: Option<&str>) -> HashMap<&'static str, String> {
+    HashMap::from([
+        ("c", resource.collection()),
+        ("object", object.unwrap_or_default().to_owned()),
+        ("l", form.accept.replace("{List}", "List")),
+        ("f", form.accept.replace("{List}", "")),
+    ])
+}
+
+/// Large lists come in gzip from both sides, so that the comparisons have compared compressed bodies.
+async fn compressed(side: &Side, large: &str, tally: &mut Tally) -> Result<()> {
+    for form in &FORMS {
+        let accept = form.accept.replace("{List}", "List");
+        let ask =
+            Ask::get(format!("{large}?resourceVersion=0")).header("accept", &accept).header("accept-encoding", "gzip");
+        for endpoint in [&side.server.endpoint, &side.gateway.endpoint] {
+            let answer = endpoint.send(&ask).await?;
+            if answer.status == 406 {
+                continue;
+            }
+            ensure!(answer.status == 200, "{ask:?}: {} {}", answer.status, answer.text());
+            let coding = answer.headers.get("content-encoding").and_then(|coding| coding.to_str().ok());
+            tally.equal(&format!("{accept} of {} in gzip", endpoint.base), &Some("gzip"), &coding);
+        }
+    }
+    Ok(())
+}

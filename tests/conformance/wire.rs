@@ -1,0 +1,127 @@
+//! Protobuf as far as two answers have to be told apart: the envelope, lists and watch frames. Objects stay as they are.
+
+use crate::compare::Rules;
+
+/// How its content types begin.
+pub(crate) const CONTENT: &str = "application/vnd.kubernetes.protobuf";
+const MAGIC: &[u8] = b"k8s\0";
+/// Fields of `WatchEvent`: the word, and the object in a `RawExtension`.
+const EVENT_TYPE: u64 = 1;
+/// Fields of `Unknown`: the type, and the message.
+const TYPE_META: u64 = 1;
+const RAW: u64 = 2;
+/// Field of a list, and of a `PartialObjectMetadataList` of v1beta1, which has the items first.
+const LIST_META: u64 = 1;
+const LIST_META_V1BETA1: u64 = 2;
+/// Field of `ListMeta`.
+const LIST_VERSION: u64 = 2;
+/// Tag of the version in `ObjectMeta`.
+const OBJECT_VERSION_TAG: u8 = 0x32;
+
+/// What is left when versions and order are, if they may be, taken out; `None` if the bytes are not what they should be.
+pub(crate) fn comparable(rules: Rules, body: &[u8], is_watch: bool) -> Option<String> {
+    let mut pieces = if is_watch { frames(body)? } else { message(rules, body)? };
+    if rules.any_order {
+        pieces.sort_unstable();
+    }
+    Some(pieces.join("\n"))
+}
+
+/// A watch's frames. Bookmarks come when they come, but for the one that ends initial events.
+fn frames(mut body: &[u8]) -> Option<Vec<String>> {
+    let mut frames = Vec::new();
+    while !body.is_empty() {
+        let (length, rest) = body.split_at_checked(4)?;
+        let length = usize::try_from(u32::from_be_bytes(length.try_into().ok()?)).ok()?;
+        let (frame, rest) = rest.split_at_checked(length)?;
+        body = rest;
+        let (_, kind) = *fields(frame)?.iter().find(|(number, _)| *number == EVENT_TYPE)?;
+        if kind != b"BOOKMARK" {
+            frames.push(frame.escape_ascii().to_string());
+        } else if frame.windows(18).any(|part| part == b"initial-events-end") {
+            frames.push(without_version(frame));
+        }
+    }
+    Some(frames)
+}
+
+/// The version and the lengths around it left out: a longer version makes them longer.
+fn without_version(frame: &[u8]) -> String {
+    let is_version = |at: &usize| {
+        frame[*at] == OBJECT_VERSION_TAG
+            && frame
+                .get(at + 2..at + 2 + usize::from(frame.get(at + 1).copied().unwrap_or_default()))
+                .is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
+    };
+    let mut masked = frame.to_vec();
+    if let Some(at) = (0..frame.len()).find(is_version) {
+        let length = usize::from(frame[at + 1]);
+        masked[at + 2..at + 2 + length].fill(b'*');
+    }
+    masked.escape_ascii().to_string()
+}
+
+/// An object in one piece; a list in its parts.
+fn message(rules: Rules, body: &[u8]) -> Option<Vec<String>> {
+    let envelope = fields(body.strip_prefix(MAGIC)?)?;
+    let (_, type_meta) = *envelope.iter().find(|(number, _)| *number == TYPE_META)?;
+    if !type_meta.ends_with(b"List") {
+        return Some(vec![body.escape_ascii().to_string()]);
+    }
+    let is_odd = type_meta.windows(19).any(|part| part == b"meta.k8s.io/v1beta1");
+    let list_meta = if is_odd { LIST_META_V1BETA1 } else { LIST_META };
+    let mut pieces = Vec::new();
+    for (number, field) in envelope {
+        if number != RAW {
+            pieces.push(format!("envelope {number} {}", field.escape_ascii()));
+            continue;
+        }
+        for (number, item) in fields(field)? {
+            if number == list_meta && rules.any_version {
+                for (number, meta) in fields(item)? {
+                    let meta = if number == LIST_VERSION { "*".to_owned() } else { meta.escape_ascii().to_string() };
+                    pieces.push(format!("metadata {number} {meta}"));
+                }
+            } else {
+                pieces.push(format!("item {number} {}", item.escape_ascii()));
+            }
+        }
+    }
+    Some(pieces)
+}
+
+/// Number and bytes of each field; those of a number are its varint.
+fn fields(mut bytes: &[u8]) -> Option<Vec<(u64, &[u8])>> {
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let (tag, rest) = varint(bytes)?;
+        let length = match tag & 7 {
+            0 => rest.len() - varint(rest)?.1.len(),
+            1 => 8,
+            2 => {
+                let (length, rest) = varint(rest)?;
+                let (field, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+                found.push((tag >> 3, field));
+                bytes = rest;
+                continue;
+            }
+            5 => 4,
+            _ => return None,
+        };
+        let (field, rest) = rest.split_at_checked(length)?;
+        found.push((tag >> 3, field));
+        bytes = rest;
+    }
+    Some(found)
+}
+
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0;
+    for (at, byte) in bytes.iter().enumerate().take(9) {
+        value |= u64::from(byte & 0x7f) << (7 * at);
+        if byte & 0x80 == 0 {
+            return Some((value, &bytes[at + 1..]));
+        }
+    }
+    None
+}
