@@ -1,6 +1,6 @@
 //! kubectl, old and new: the same commands directly and through the gateway print the same.
 
-use std::{path::Path, process::Stdio};
+use std::{path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result};
 use tokio::{
@@ -9,6 +9,9 @@ use tokio::{
 };
 
 use crate::{Side, client::Endpoint, compare::first_difference, gateway::PATIENCE, report::Tally, servers::POLL};
+
+/// Longer than kubectl takes to print a change that it has seen.
+const REWRITE: Duration = Duration::from_secs(2);
 
 /// Arguments and input. Each runs after the one before.
 const COMMANDS: &[(&str, &str)] = &[
@@ -99,7 +102,7 @@ async fn removed(api: &Endpoint, namespace: &str) -> Result<()> {
 
 /// `get -w` prints each change of an object.
 async fn watch(side: &Side, kubectl: &Path) -> Result<Tally> {
-    let path = "/api/v1/namespaces/conf/configmaps";
+    let (path, watched) = ("/api/v1/namespaces/conf/configmaps", "/api/v1/namespaces/conf/configmaps/watched");
     let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "watched"}});
     let mut printed = Vec::new();
     for kubeconfig in [&side.server.kubeconfig, &side.gateway.kubeconfig] {
@@ -109,12 +112,14 @@ async fn watch(side: &Side, kubectl: &Path) -> Result<Tally> {
         side.server.endpoint.create(path, &object).await.ok();
         let mut text = String::new();
         for number in 0..5 {
-            let change = serde_json::json!({"data": {"n": number.to_string()}});
-            side.server.endpoint.patch(&format!("{path}/watched"), &change).await?;
-            // The next change waits for this one to be printed: none is left out, and none comes before kubectl watches.
+            // The next change waits for this one to be printed: none is left out.
             let end = format!("{number},");
-            let seen = read_until(&mut output, &mut text, &end);
-            tokio::time::timeout(PATIENCE, seen).await.context("kubectl does not print a change")??;
+            let written = rewrite(&side.server.endpoint, watched, number);
+            let seen = tokio::time::timeout(PATIENCE, read_until(&mut output, &mut text, &end));
+            tokio::select! {
+                seen = seen => seen.context("kubectl does not print a change")??,
+                Err(error) = written => return Err(error),
+            }
         }
         child.kill().await?;
         printed.push(text);
@@ -124,6 +129,16 @@ async fn watch(side: &Side, kubectl: &Path) -> Result<Tally> {
         tally.holds(&format!("kubectl get -w {who}"), text.ends_with("4,"), || text.clone());
     }
     Ok(tally)
+}
+
+/// Writes the number again and again: what comes between kubectl's get and its watch, kubectl leaves out.
+async fn rewrite(api: &Endpoint, path: &str, number: usize) -> Result<()> {
+    for attempt in 0.. {
+        let change = serde_json::json!({"data": {"n": number.to_string(), "attempt": attempt.to_string()}});
+        api.patch(path, &change).await?;
+        tokio::time::sleep(REWRITE).await;
+    }
+    Ok(())
 }
 
 /// Appends what is printed until it ends so: one read may bring less than a line, or more.

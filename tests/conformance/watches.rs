@@ -14,8 +14,9 @@ use crate::{
     report::Tally,
 };
 
-/// Long enough for all changes, however slow the machine: the streams are read until they end.
-const SECONDS: u64 = 10;
+/// Long enough for all changes on a busy machine: the streams are read until they end. With 10 a server's streams have
+/// ended before the last changes were written.
+const SECONDS: u64 = 20;
 
 /// A collection in which changes are made.
 struct Subject {
