@@ -5,10 +5,12 @@
 //! 3. [`read_path`]: what an API server answers, rule by rule; what the code means by `read-path 1.2`.
 //! 4. [`old_upstreams`]: how today's clients work before a server without watch-list.
 //! 5. [`operations`]: rights that the gateway needs, health, metrics, logs, every limit with its default.
-//! 6. [`changelog`].
+//! 6. [`figures`]: what it costs, beside the API server.
+//! 7. [`changelog`].
 
 pub mod changelog;
 pub mod consistency;
+pub mod figures;
 pub mod old_upstreams;
 pub mod operations;
 pub mod read_path;
