@@ -21,6 +21,8 @@ use crate::{
 
 /// How long a resource that cannot be cached is not looked at again.
 const NOT_CACHED_FOR: Duration = Duration::from_secs(10);
+/// The same for a custom resource in protobuf: a name seldom changes from a definition's to another server's.
+const NOT_IN_PROTOBUF_FOR: Duration = Duration::from_secs(600);
 /// How often gauges are brought up to date and idleness is looked at.
 const OBSERVE_EVERY: Duration = Duration::from_secs(5);
 
@@ -42,6 +44,9 @@ impl Shared {
                 Err(why) => {
                     tracing::debug!(store = %key, ?why, "not cached");
                     entry.stop(why, EndCause::Stopped);
+                    if why == NotCached::NotInProtobuf {
+                        sleep(NOT_IN_PROTOBUF_FOR).await;
+                    }
                 }
             }
             // What cannot be cached is remembered for a while, then looked at anew.
