@@ -77,7 +77,7 @@
 //! | `unknown_resource` | upstream does not serve it, or not with this path; or it has just gone |
 //! | `not_watchable` | it cannot be listed and watched |
 //! | `aggregated` | another server answers for it behind the API server |
-//! | `undiscovered` | upstream could not say what it is; looked at again after ten seconds |
+//! | `undiscovered` | upstream could not say what it is; looked at again after ten seconds, as is what cannot be cached |
 //! | `too_many_resources` | as many resources are cached as one gateway takes on |
 //! | `most_recent` | the most recent state is wanted |
 //! | `not_reached` | the cache has not reached the version in time |
