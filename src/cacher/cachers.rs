@@ -111,19 +111,28 @@ impl Cachers {
         NotCached::Filling
     }
 
-    /// The resources that have been started, whether each is ready to answer, and whether it has to be.
+    /// The stores that have been started, and the resources to prewarm that have not: whether each is ready to answer,
+    /// and whether it has to be.
     pub fn readiness(&self) -> Vec<(String, bool, bool)> {
         let row = |key: &StoreKey, entry: &Entry| {
-            let required = self.shared.config.prewarm.contains(&key.resource.group_resource());
+            let required = key.encoding == Encoding::Json && self.is_prewarmed(&key.resource);
             match entry.instance() {
                 Ok(_) => Some((key.to_string(), true, required)),
                 Err(NotCached::Filling) => Some((key.to_string(), false, required)),
                 Err(_) => None,
             }
         };
-        let mut rows: Vec<_> = self.shared.entries.iter().filter_map(|entry| row(entry.key(), entry.value())).collect();
+        let entries = &self.shared.entries;
+        let mut rows: Vec<_> = entries.iter().filter_map(|entry| row(entry.key(), entry.value())).collect();
+        let started: HashSet<_> = entries.iter().map(|entry| entry.key().resource.group_resource()).collect();
+        let missing = self.shared.config.prewarm.iter().filter(|wanted| !started.contains(wanted));
+        rows.extend(missing.map(|wanted| (wanted.to_string(), false, true)));
         rows.sort();
         rows
+    }
+
+    fn is_prewarmed(&self, resource: &GroupVersionResource) -> bool {
+        self.shared.config.prewarm.contains(&resource.group_resource())
     }
 
     /// Ends every watch: the gateway is draining.
