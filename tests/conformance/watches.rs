@@ -192,7 +192,13 @@ impl Streams<'_> {
             first.iter().chain(&later).map(line).collect::<Vec<_>>().join("\n")
         };
         let (expected, actual) = (text(&self.direct), text(&self.gateway));
-        let found = (expected != actual).then(|| first_difference(&expected, &actual));
+        // A server may end a watch at any time, and ends all those of a custom resource when its definition's handler is made
+        // anew; the gateway goes on. What it then has more is held against the server's history by the replays.
+        let server_ended_first = actual.len() > expected.len() && actual.starts_with(&expected);
+        if server_ended_first {
+            eprintln!("!!! THE SERVER ITSELF ENDED ITS WATCH EARLY, compared up to there: {}", self.row);
+        }
+        let found = (expected != actual && !server_ended_first).then(|| first_difference(&expected, &actual));
         tally.compared(&format!("watch {}", self.row), found);
         let is_rising =
             self.gateway.iter().filter(|event| event.version > initial).is_sorted_by_key(|event| event.version);
