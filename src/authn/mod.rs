@@ -3,11 +3,15 @@
 //! In `trusted` mode everybody who reaches the listener (loopback or a Unix socket, see
 //! [`crate::config`]) acts with the gateway's own credentials, as with `kubectl proxy`.
 
+mod user;
+
 use http::{HeaderMap, HeaderName, header};
+
+pub use user::UserInfo;
 
 /// Who a request is answered for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UserInfo {
+pub enum Requester {
     /// The gateway's own identity.
     Gateway,
     /// Somebody whom upstream has to resolve from `Impersonate-*`, after checking that the gateway may.
@@ -19,7 +23,7 @@ const FRONT_PROXY: &str = "x-remote-";
 const IMPERSONATE: &str = "impersonate-";
 
 /// Takes the client's credentials off a request and says who it is answered for.
-pub fn authenticate_trusted(headers: &mut HeaderMap) -> UserInfo {
+pub fn authenticate_trusted(headers: &mut HeaderMap) -> Requester {
     headers.remove(header::AUTHORIZATION);
     let asserted: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with(FRONT_PROXY)).cloned().collect();
@@ -27,7 +31,7 @@ pub fn authenticate_trusted(headers: &mut HeaderMap) -> UserInfo {
         headers.remove(name);
     }
     let impersonated = headers.keys().any(|name| name.as_str().starts_with(IMPERSONATE));
-    if impersonated { UserInfo::Impersonated } else { UserInfo::Gateway }
+    if impersonated { Requester::Impersonated } else { Requester::Gateway }
 }
 
 #[cfg(test)]
@@ -40,9 +44,9 @@ mod tests {
         for name in ["authorization", "x-remote-user", "x-remote-extra-scopes", "accept"] {
             headers.insert(HeaderName::from_static(name), "x".parse().expect("a header value"));
         }
-        assert_eq!(authenticate_trusted(&mut headers), UserInfo::Gateway);
+        assert_eq!(authenticate_trusted(&mut headers), Requester::Gateway);
         assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
         headers.insert("impersonate-user", "jane".parse().expect("a header value"));
-        assert_eq!(authenticate_trusted(&mut headers), UserInfo::Impersonated);
+        assert_eq!(authenticate_trusted(&mut headers), Requester::Impersonated);
     }
 }

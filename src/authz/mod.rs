@@ -1,6 +1,6 @@
 //! Whether they may: from a user and a request to a permit, or not.
 
-use crate::authn::UserInfo;
+use crate::authn::Requester;
 
 /// Leave to read from memory. Only this module makes one; [`crate::serve`] asks for it, so that
 /// forgetting to authorize does not compile.
@@ -9,9 +9,9 @@ pub struct Permit(());
 
 /// Leave for whoever acts as the gateway itself: the caches hold what its credentials may read.
 /// Everybody else is decided upon by upstream.
-pub fn authorize_trusted(user: UserInfo) -> Option<Permit> {
+pub fn authorize_trusted(user: Requester) -> Option<Permit> {
     match user {
-        UserInfo::Gateway => Some(Permit(())),
-        UserInfo::Impersonated => None,
+        Requester::Gateway => Some(Permit(())),
+        Requester::Impersonated => None,
     }
 }

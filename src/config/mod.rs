@@ -21,7 +21,7 @@ use crate::apimachinery::GroupResource;
 pub use address::{Address, InvalidAddress};
 pub use load::{LoadError, Overrides};
 pub use problem::{Problem, Problems};
-pub use tls_files::{TlsFiles, TlsPem};
+pub use tls_files::{PemFile, TlsFiles, TlsPem};
 pub use upstream::UpstreamConfigError;
 
 /// `apiVersion` of a configuration file.

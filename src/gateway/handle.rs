@@ -42,7 +42,7 @@ impl Gateway {
         &self,
         request: &Request<Incoming>,
         info: &RequestInfo,
-        user: authn::UserInfo,
+        user: authn::Requester,
     ) -> Result<Response<serve::Body>, ForwardReason> {
         let Route { verb, target, forms } = route::decide(request, info)?;
         let permit = authz::authorize_trusted(user).ok_or(ForwardReason::Unauthorized)?;

@@ -14,6 +14,7 @@ mod error;
 mod fetch;
 mod lanes;
 mod list_watch;
+mod review;
 mod target;
 #[cfg(test)]
 pub(crate) mod test_server;
@@ -31,6 +32,7 @@ pub use error::{BuildError, Fault, Retry, SendError};
 pub use fetch::FetchError;
 pub use lanes::Slot;
 pub use list_watch::ResourceListWatch;
+pub use review::ReviewError;
 
 use access::{Access, Transport};
 use connector::{ConnectionUse, Protocols};

@@ -1,0 +1,115 @@
+//! Reviews: questions to the API server about who somebody is, and what they may do.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{RequestBody, SendError, Upstream, error::BoxError};
+
+/// Somebody waits for each: webhooks behind a review have this long.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of an answer: the review itself comes back, with a token in it and a user's groups.
+const REVIEW_BYTES_MAX: usize = 4 << 20;
+
+/// Why there is no verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    #[error("no review could be asked for at {path}")]
+    Send { path: &'static str, source: SendError },
+    #[error("{path} was answered with {status}")]
+    Status { path: &'static str, status: StatusCode },
+    #[error("the answer of {path} broke off")]
+    Body { path: &'static str, source: BoxError },
+    #[error("the answer of {path} has more than {REVIEW_BYTES_MAX} bytes")]
+    TooLarge { path: &'static str },
+    #[error("{path} did not answer within {REVIEW_TIMEOUT:?}")]
+    TimedOut { path: &'static str },
+    #[error("the answer of {path} is no review")]
+    Malformed { path: &'static str, source: serde_json::Error },
+}
+
+impl Upstream {
+    /// Creates a review at `path` and returns what it became: the same, with its status.
+    ///
+    /// # Errors
+    /// There is no verdict: neither yes nor no may be taken from it.
+    pub async fn review<R: Serialize + DeserializeOwned>(
+        &self,
+        path: &'static str,
+        review: &R,
+    ) -> Result<R, ReviewError> {
+        let body = serde_json::to_vec(review).map_err(|source| ReviewError::Malformed { path, source })?;
+        let answer = tokio::time::timeout(REVIEW_TIMEOUT, self.review_untimed(path, body.into()));
+        let answer = answer.await.map_err(|_| ReviewError::TimedOut { path })??;
+        serde_json::from_slice(&answer).map_err(|source| ReviewError::Malformed { path, source })
+    }
+
+    async fn review_untimed(&self, path: &'static str, body: Bytes) -> Result<Bytes, ReviewError> {
+        let mut request = Request::new(RequestBody::Full(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = http::Uri::from_static(path);
+        let json = HeaderValue::from_static("application/json");
+        request.headers_mut().insert(header::CONTENT_TYPE, json.clone());
+        request.headers_mut().insert(header::ACCEPT, json);
+        let answer = self.send(request).await.map_err(|source| ReviewError::Send { path, source })?;
+        if !matches!(answer.status(), StatusCode::OK | StatusCode::CREATED) {
+            return Err(ReviewError::Status { path, status: answer.status() });
+        }
+        match Limited::new(answer.into_body(), REVIEW_BYTES_MAX).collect().await {
+            Ok(body) => Ok(body.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => {
+                crate::telemetry::limit_reached("upstream_review_bytes");
+                Err(ReviewError::TooLarge { path })
+            }
+            Err(source) => Err(ReviewError::Body { path, source }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Response;
+    use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
+
+    use crate::upstream::test_server::{TestServer, full};
+
+    const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+
+    #[tokio::test]
+    async fn a_review_comes_back_with_its_status() {
+        let server = TestServer::start(|request| async move {
+            assert_eq!((request.method().as_str(), request.uri().path()), ("POST", PATH));
+            assert_eq!(request.headers()["content-type"], "application/json");
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let mut review: TokenReview = serde_json::from_slice(&body).unwrap();
+            let authenticated = review.spec.token.as_deref() == Some("t");
+            review.status = Some(TokenReviewStatus { authenticated: Some(authenticated), ..Default::default() });
+            let mut answer = Response::new(full(serde_json::to_vec(&review).unwrap()));
+            *answer.status_mut() = StatusCode::CREATED;
+            answer
+        })
+        .await;
+        let spec = TokenReviewSpec { token: Some("t".to_owned()), ..Default::default() };
+        let review = server.upstream().review(PATH, &TokenReview { spec, ..Default::default() }).await.unwrap();
+        assert_eq!(review.status.unwrap().authenticated, Some(true));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_no_verdict() {
+        let server = TestServer::start(|_| async {
+            let mut answer = Response::new(full(""));
+            *answer.status_mut() = StatusCode::FORBIDDEN;
+            answer
+        })
+        .await;
+        let error = server.upstream().review(PATH, &TokenReview::default()).await.unwrap_err();
+        assert!(matches!(error, ReviewError::Status { status: StatusCode::FORBIDDEN, .. }), "{error:?}");
+        let server = TestServer::start(|_| async { Response::new(full("{")) }).await;
+        let error = server.upstream().review(PATH, &TokenReview::default()).await.unwrap_err();
+        assert!(matches!(error, ReviewError::Malformed { .. }), "{error:?}");
+    }
+}
