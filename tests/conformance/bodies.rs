@@ -26,6 +26,9 @@ pub(crate) async fn run(side: &Side) -> Result<Tally> {
     Ok(tally)
 }
 
+/// What a kube-apiserver takes of one body.
+const BODY_MAX: usize = 3 << 20;
+
 /// A write near the server's limit arrives whole, and comes back whole.
 async fn big_write(side: &Side, tally: &mut Tally) -> Result<()> {
     let path = "/api/v1/namespaces/conf/configmaps";
@@ -34,18 +37,14 @@ async fn big_write(side: &Side, tally: &mut Tally) -> Result<()> {
     side.gateway.endpoint.create(path, &object).await?;
     let direct = side.server.endpoint.json(&format!("{path}/big")).await?;
     tally.holds("a write of a megabyte", direct["data"]["text"] == text, || "the text differs".to_owned());
-    let body = Bytes::from("x".repeat(8 << 20));
+    // Above the limit, and by less than what a server in Go still reads after its refusal: further out, the connection ends
+    // under the writer, who then may or may not see the answer.
+    let body = Bytes::from("x".repeat(BODY_MAX + (64 << 10)));
     let ask = Ask { method: Method::POST, body, ..Ask::get(path) }.header("content-type", "application/json");
-    let mut statuses = Vec::new();
-    for endpoint in [&side.server.endpoint, &side.gateway.endpoint] {
-        statuses.push(endpoint.send(&ask).await.map(|answer| answer.status).map_err(|error| format!("{error:#}")));
-    }
-    // A refusal may come while the body is still being written, and the connection then ends under the writer.
-    let is_refused = |status: &Result<u16, String>| match status {
-        Ok(status) => *status == 413,
-        Err(error) => error.contains("writing a body"),
-    };
-    tally.holds("a write that is too large", statuses.iter().all(is_refused), || format!("{statuses:?}"));
+    let direct = side.server.endpoint.send(&ask).await?;
+    let forwarded = side.gateway.endpoint.send(&ask).await?;
+    tally.equal("a write that is too large", &413, &direct.status);
+    tally.equal("the same through the gateway", &413, &forwarded.status);
     side.server.endpoint.delete(&format!("{path}/big")).await?;
     Ok(())
 }
