@@ -17,6 +17,7 @@ mod query;
 mod request_info;
 mod resource_version;
 mod status;
+mod user_info;
 
 pub use continue_token::{ContinueAt, ContinueToken, InvalidContinueToken};
 pub use field_labels::{FieldSource, SelectableField, selectable_fields};
@@ -32,3 +33,4 @@ pub use query::{InvalidQuery, Query};
 pub use request_info::{RequestInfo, ResourceRequest, Target, Verb};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use status::{Status, StatusReason};
+pub use user_info::UserInfo;

@@ -3,11 +3,9 @@
 //! In `trusted` mode everybody who reaches the listener (loopback or a Unix socket, see
 //! [`crate::config`]) acts with the gateway's own credentials, as with `kubectl proxy`.
 
-mod user;
-
 use http::{HeaderMap, HeaderName, header};
 
-pub use user::UserInfo;
+pub use crate::apimachinery::UserInfo;
 
 /// Who a request is answered for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

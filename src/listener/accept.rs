@@ -107,7 +107,12 @@ impl<H: Handler> Accept<H> {
     where
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let connection = Connection { peer, tls: self.tls.is_some(), draining: self.tasks.token().child_token() };
+        let connection = Connection {
+            peer,
+            tls: self.tls.is_some(),
+            client_certificate: None,
+            draining: self.tasks.token().child_token(),
+        };
         let (tls, handler, tasks) = (self.tls.clone(), self.handler.clone(), self.tasks.clone());
         self.tasks.spawn("connection", async move {
             let stream = Counted { stream, _open: open };

@@ -192,7 +192,8 @@ mod tests {
     fn start(wait: bool, protocol: Protocol, tasks: &Tasks) -> DuplexStream {
         let (client, server) = duplex(1 << 20);
         let draining: CancellationToken = tasks.token().child_token();
-        let (connection, spawner) = (Connection { peer: None, tls: false, draining }, tasks.clone());
+        let (connection, spawner) =
+            (Connection { peer: None, tls: false, client_certificate: None, draining }, tasks.clone());
         tasks.spawn("connection", async move {
             serve_connection(server, protocol, connection, Answer { wait }, &spawner).await;
         });

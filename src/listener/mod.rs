@@ -9,12 +9,13 @@ mod bind;
 mod connection;
 mod tls;
 
-use std::{error::Error, future::Future, net::SocketAddr};
+use std::{error::Error, future::Future, net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
+use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 
 pub use accept::serve;
@@ -41,6 +42,18 @@ pub struct Connection {
     /// None for a Unix socket.
     pub peer: Option<SocketAddr>,
     pub tls: bool,
+    /// What the client has shown, and has the key of. None without TLS, and if it showed none.
+    pub client_certificate: Option<Arc<ClientCertificate>>,
     /// Cancelled when the drain begins. The connection's own: waiting on it costs other connections nothing.
     pub draining: CancellationToken,
+}
+
+/// A certificate whose key the client has proven to hold. Nobody has vouched for it yet: that is for [`crate::authn`] to
+/// say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// The client's own, then what it sent along: at least one.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// SHA-256 over the whole chain.
+    pub fingerprint: [u8; 32],
 }

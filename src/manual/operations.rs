@@ -117,6 +117,7 @@
 //! | bytes of an answer's head (HTTP/2) | 256 KiB | 503 | |
 //! | page of a list from upstream | 4 GiB | not cached, forwarded | `upstream_list_bytes` |
 //! | one event of upstream's watch | 64 MiB | the cache is filled again | restarts `malformed` |
+//! | answer to a review | 4 MiB, 10 s | no verdict: forwarded | `upstream_review_bytes` |
 //! | document of discovery, or definition | 64 MiB, 30 s | forwarded (`undiscovered`) | `upstream_document_bytes` |
 //! | group versions asked for by name, before a server without `/apis` | 1,000 | forwarded (`unknown_resource`) | `unlisted_group_versions` |
 //! | label sets of requests | 20,000 | counted as resource `other` | `request_series` |
