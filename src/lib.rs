@@ -75,6 +75,8 @@
 //! | [`store`] | one resource's objects in one encoding: one writer, many readers |
 //! | [`encode`] | bytes of lists, events, bookmarks |
 //! | [`reflector`] | keeping a store equal to upstream; says what it asks of it ([`reflector::ListWatch`]) |
+//! | [`audit`] | the log of what was read from memory, and by whom |
+//! | [`fairness`] | how much of something bounded one client may hold |
 //! | [`fanout`] | who watches, where each stands, whom a change wakes |
 //! | [`upstream`] | connections to the API server, discovery, definitions; does what the reflector asks |
 //! | [`cacher`] | a resource's life: started on first use, proven fresh, stopped when idle |
@@ -89,11 +91,13 @@
 
 pub mod admin;
 pub mod apimachinery;
+pub mod audit;
 pub mod authn;
 pub mod authz;
 pub mod cacher;
 pub mod config;
 pub mod encode;
+pub mod fairness;
 pub mod fanout;
 pub mod forward;
 pub mod gateway;

@@ -73,6 +73,7 @@
 //! | `kube_fanout_connections_accepted_total` | | |
 //! | `kube_fanout_connection_errors_total` | cause | `accept`, `handshake`, `handshake_timeout`, `header_timeout`, `protocol` |
 //! | `kube_fanout_certificate_reloads_total` | outcome | `replaced`, `failed` |
+//! | `kube_fanout_audit_writes_total` | outcome | pieces of the audit log, some hundred events each: `written`, `failed` |
 //!
 //! The label `resource` is the plural word with its group (`deployments.apps`), `version` the API version. Worth an alert: a
 //! progress lag of minutes, an epoch that keeps rising, `lagged` watches, any limit, and a share of `forwarded` reads that grows.
@@ -119,6 +120,8 @@
 //! | one event of upstream's watch | 64 MiB | the cache is filled again | restarts `malformed` |
 //! | answer to a review | 4 MiB, 10 s | no verdict: forwarded | `upstream_review_bytes` |
 //! | document of discovery, or definition | 64 MiB, 30 s | forwarded (`undiscovered`) | `upstream_document_bytes` |
+//! | a review's answer | 4 MiB, 10 s | no verdict: forwarded | `upstream_review_bytes` |
+//! | audit events that wait to be written | 10,000 | reads from memory wait; the end of a watch is not logged | `audit_queue` |
 //! | group versions asked for by name, before a server without `/apis` | 1,000 | forwarded (`unknown_resource`) | `unlisted_group_versions` |
 //! | label sets of requests | 20,000 | counted as resource `other` | `request_series` |
 //! | drain (`drain.timeout`) | 20 s | aborted | |

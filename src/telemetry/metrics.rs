@@ -55,6 +55,7 @@ pub(super) const CONNECTIONS: &str = "kube_fanout_connections";
 pub(super) const CONNECTIONS_ACCEPTED: &str = "kube_fanout_connections_accepted_total";
 pub(super) const CONNECTION_ERRORS: &str = "kube_fanout_connection_errors_total";
 pub(super) const CERTIFICATE_RELOADS: &str = "kube_fanout_certificate_reloads_total";
+pub(super) const AUDIT_WRITES: &str = "kube_fanout_audit_writes_total";
 
 const CACHE: &[&str] = &["resource", "version", "encoding"];
 const CACHE_CAUSE: &[&str] = &["resource", "version", "encoding", "cause"];
@@ -90,6 +91,7 @@ pub const ALL: &[Metric] = &[
     counter_of(CONNECTIONS_ACCEPTED, Unit::Count, &[], "Connections of clients accepted."),
     counter_of(CONNECTION_ERRORS, Unit::Count, &["cause"], "Connections of clients that ended in an error, by cause."),
     counter_of(CERTIFICATE_RELOADS, Unit::Count, &["outcome"], "Times that a listener's certificate had changed, by outcome."),
+    counter_of(AUDIT_WRITES, Unit::Count, &["outcome"], "Times that events were written to the audit log, some hundred at once, by outcome."),
 ];
 
 /// From the quick get out of memory to the list that takes upstream a minute.

@@ -4,6 +4,7 @@
 //! resources that discovery or a cache knows: never objects, users or anything else a client makes up.
 
 mod access_log;
+mod audit_metrics;
 mod cache_metrics;
 mod connection_metrics;
 mod logging;
@@ -11,6 +12,7 @@ mod metrics;
 mod request_metrics;
 
 pub use access_log::{AccessRecord, Outcome, access_log};
+pub use audit_metrics::audit_written;
 pub use cache_metrics::CacheMetrics;
 pub use connection_metrics::{
     ConnectionError, ConnectionGuard, certificate_reloaded, connection_accepted, connection_failed,

@@ -23,10 +23,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Does not know that there are watchers: it tells a sink. A bookmark is recorded as it is sent.
     ("reflector",    &["apimachinery", "store", "encode"]),
     ("fanout",       &["apimachinery", "store", "encode", "telemetry"]),
+    ("fairness",     &["telemetry"]),
     // The one that dials. Implements what `reflector` asks for: dependencies point at the domain.
     ("upstream",     &["apimachinery", "telemetry", "config", "reflector"]),
     // Ask upstream who somebody is, and what they may. What a connection has shown is the listener's to say.
     ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener"]),
+    ("audit",        &["apimachinery", "telemetry", "lifecycle", "authn"]),
     ("authz",        &["apimachinery", "telemetry", "authn", "upstream"]),
     ("cacher",       &["apimachinery", "telemetry", "lifecycle", "store", "encode", "reflector", "fanout", "upstream"]),
     ("serve",        &["apimachinery", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
