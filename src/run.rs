@@ -2,6 +2,7 @@
 
 use crate::{
     admin::{Admin, Check},
+    authn::Authenticator,
     cacher::{self, Cachers},
     config::{Config, MostRecentWatch, UpstreamConfigError},
     forward::Forward,
@@ -70,7 +71,8 @@ pub async fn run(
     let upstream = Upstream::new(upstream).map_err(RunError::Upstream)?;
     let discovery = Discovery::new(upstream.clone());
     let cachers = Cachers::new(upstream.clone(), discovery, cacher_config(config), tasks.clone());
-    let gateway = Gateway::new(cachers.clone(), Forward::new(upstream, tasks.clone()), serve_config(config));
+    let forward = Forward::new(upstream, tasks.clone());
+    let gateway = Gateway::new(Authenticator::trusted(), cachers.clone(), forward, serve_config(config));
     cachers.prewarm();
 
     if let Some((bound, exposition)) = sockets.admin {

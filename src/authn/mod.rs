@@ -3,48 +3,32 @@
 //! In `trusted` mode everybody who reaches the listener (loopback or a Unix socket, see
 //! [`crate::config`]) acts with the gateway's own credentials, as with `kubectl proxy`.
 
-use http::{HeaderMap, HeaderName, header};
+mod credentials;
+mod front_proxy;
+
+use http::HeaderMap;
 
 pub use crate::apimachinery::UserInfo;
+use crate::listener::ClientCertificate;
+pub use credentials::{BearerToken, Credentials};
 
-/// Who a request is answered for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Requester {
-    /// The gateway's own identity.
-    Gateway,
-    /// Somebody whom upstream has to resolve from `Impersonate-*`, after checking that the gateway may.
-    Impersonated,
-}
+use front_proxy::Asserted;
 
-/// Prefix of the headers by which a front proxy asserts a user: nobody is believed them here.
-const FRONT_PROXY: &str = "x-remote-";
-const IMPERSONATE: &str = "impersonate-";
+/// Says who a request is from. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Authenticator(());
 
-/// Takes the client's credentials off a request and says who it is answered for.
-pub fn authenticate_trusted(headers: &mut HeaderMap) -> Requester {
-    headers.remove(header::AUTHORIZATION);
-    let asserted: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with(FRONT_PROXY)).cloned().collect();
-    for name in asserted {
-        headers.remove(name);
+impl Authenticator {
+    /// Believes nobody, and lets everybody act with the gateway's own credentials.
+    pub fn trusted() -> Self {
+        Self(())
     }
-    let impersonated = headers.keys().any(|name| name.as_str().starts_with(IMPERSONATE));
-    if impersonated { Requester::Impersonated } else { Requester::Gateway }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn credentials_are_dropped_and_impersonation_is_seen() {
-        let mut headers = HeaderMap::new();
-        for name in ["authorization", "x-remote-user", "x-remote-extra-scopes", "accept"] {
-            headers.insert(HeaderName::from_static(name), "x".parse().expect("a header value"));
-        }
-        assert_eq!(authenticate_trusted(&mut headers), Requester::Gateway);
-        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
-        headers.insert("impersonate-user", "jane".parse().expect("a header value"));
-        assert_eq!(authenticate_trusted(&mut headers), Requester::Impersonated);
+    /// Takes the client's credentials off a request: nothing behind this sees them, or may take them for its own.
+    pub fn credentials(&self, headers: &mut HeaderMap, _certificate: Option<&ClientCertificate>) -> Credentials {
+        let impersonates = credentials::impersonates(headers);
+        let _asserted = Asserted::take(headers);
+        let _authorization = credentials::take_authorization(headers);
+        Credentials::Gateway { impersonates }
     }
 }

@@ -14,7 +14,8 @@ use super::{
 };
 use crate::{
     apimachinery::{Encoding, GroupVersionResource, Representation, RequestInfo, View},
-    authn, authz,
+    authn::{Authenticator, Credentials},
+    authz,
     cacher::{Cachers, Instance, NotCached},
     forward::Forward,
     listener::{Connection, Handler},
@@ -25,6 +26,7 @@ use crate::{
 /// Answers every request, from memory or from upstream. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Gateway {
+    authenticator: Authenticator,
     cachers: Cachers,
     forward: Forward,
     config: serve::Config,
@@ -32,9 +34,9 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Answers from `cachers` where it can, through `forward` else.
-    pub fn new(cachers: Cachers, forward: Forward, config: serve::Config) -> Self {
-        Self { cachers, forward, config, metrics: RequestMetrics::new() }
+    /// Believes `authenticator`, answers from `cachers` where it can, through `forward` else.
+    pub fn new(authenticator: Authenticator, cachers: Cachers, forward: Forward, config: serve::Config) -> Self {
+        Self { authenticator, cachers, forward, config, metrics: RequestMetrics::new() }
     }
 
     /// Answers from memory, if that is certainly what upstream would have answered.
@@ -42,10 +44,10 @@ impl Gateway {
         &self,
         request: &Request<Incoming>,
         info: &RequestInfo,
-        user: authn::Requester,
+        credentials: &Credentials,
     ) -> Result<Response<serve::Body>, ForwardReason> {
         let Route { verb, target, forms } = route::decide(request, info)?;
-        let permit = authz::authorize_trusted(user).ok_or(ForwardReason::Unauthorized)?;
+        let permit = authz::authorize_trusted(credentials).ok_or(ForwardReason::Unauthorized)?;
         let (instance, form) = self.find(&target.resource, &forms)?;
         let query = request.uri().query();
         let read = Read { request: target, query, headers: request.headers(), instance, form, config: self.config };
@@ -85,9 +87,10 @@ impl Handler for Gateway {
         let uri = request.uri().clone();
         let info = RequestInfo::parse(request.method(), uri.path(), uri.query());
         let record = Record::start(&request, &info, self.metrics.clone());
-        let user = authn::authenticate_trusted(request.headers_mut());
+        let certificate = connection.client_certificate.as_deref();
+        let credentials = self.authenticator.credentials(request.headers_mut(), certificate);
 
-        match self.serve(&request, &info, user).await {
+        match self.serve(&request, &info, &credentials).await {
             Ok(answer) => Body::answer(record, (Outcome::Served, None), answer.map(Inner::Served)),
             Err(why) => match self.forward.send(request, connection.peer.map(|peer| peer.ip())).await {
                 Ok(answer) => {

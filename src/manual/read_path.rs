@@ -203,8 +203,39 @@
 //!
 //! ## 8.1 Credentials
 //!
-//! Client certificates, `Authorization: Bearer`, and for WebSockets a subprotocol
-//! `base64url.bearer.authorization.k8s.io.<token>`; front proxies assert users by `X-Remote-*`.
+//! First who succeeds wins: a front proxy's headers, a client certificate, a bearer token (in `Authorization`, or for
+//! WebSockets a subprotocol `base64url.bearer.authorization.k8s.io.<token>`). Whoever fails is remembered: a request that has
+//! shown something wrong and nothing right is 401, and only one that has shown nothing is `system:anonymous`, in the
+//! group `system:unauthenticated`.
+//!
+//! | A request has | It is from |
+//! |---|---|
+//! | nothing; `Bearer` without a token; `Basic`; an unknown scheme | `system:anonymous` |
+//! | a bad bearer token | 401 |
+//! | a certificate of the client CA | its common name, in the groups that its organizations are; with extra `authentication.kubernetes.io/credential-id` = `X509SHA256=<hex>` |
+//! | that, and a bearer token, good or bad | the certificate's user |
+//! | that, without a common name | as if there were no certificate |
+//! | a certificate of another CA, expired, or not for clients | 401 |
+//! | that, and a good bearer token | the token's user |
+//! | a certificate of the request-header CA with an allowed name, and `X-Remote-User` | that user, whatever token there is |
+//! | that, without `X-Remote-User` | as any certificate |
+//! | that, with a name that is not allowed, and `X-Remote-User` | as any certificate; the headers mean nothing |
+//! | `X-Remote-User` without a certificate | as if it were not there |
+//!
+//! The token is the second word, up to the next space, of the first `Authorization` header. `X-Remote-Group` may come more than once;
+//! the rest of `X-Remote-Extra-<key>` is in lower case, then percent-decoded (left as it is where it is badly encoded).
+//! Everybody is in `system:authenticated` too, but for `system:anonymous`, whoever says so, and for those that are in
+//! `system:unauthenticated` already.
+//!
+//! ## 8.2 Token reviews
+//!
+//! Asked with the token and the audiences of the API server. A token counts if `status.authenticated` is true and the audiences of the
+//! answer, if it has any, meet those asked for. The API server itself remembers a success for 10 seconds and a failure not at all.
+//!
+//! ## 8.4 Impersonation
+//!
+//! `Impersonate-User`, `-Uid`, `-Group`, `-Extra-<key>`. Which rights that takes depends on the version and on what the same user
+//! impersonated before, so that only the API server can say.
 //!
 //! # Appendix A: objects of bookmarks
 //!

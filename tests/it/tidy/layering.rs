@@ -43,8 +43,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Prose.
     ("manual",       &[]),
     // Wiring.
-    ("run",          &["admin", "cacher", "config", "forward", "gateway", "lifecycle", "listener", "serve", "store",
-                       "telemetry", "upstream"]),
+    ("run",          &["admin", "authn", "cacher", "config", "forward", "gateway", "lifecycle", "listener", "serve",
+                       "store", "telemetry", "upstream"]),
     ("demo",         &["config", "listener", "run", "sim", "telemetry"]),
 ];
 

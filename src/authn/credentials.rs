@@ -1,0 +1,184 @@
+//! What a request brings to show who it is from.
+//!
+//! Invariant: a token is in no text that is made from these types.
+
+#![cfg_attr(not(test), expect(dead_code, reason = "delegated mode is being built"))]
+
+use std::{fmt, sync::Arc};
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+use crate::apimachinery::UserInfo;
+
+/// Who a request says that it is from, and how far that is known. Taken off its headers.
+///
+/// `impersonates` says that it has an `Impersonate-*` header: upstream decides whether that may be, so that memory never
+/// answers it (read-path 8.4).
+#[derive(Clone, Debug)]
+pub enum Credentials {
+    /// Acts with the gateway's own credentials (`trusted` mode).
+    Gateway { impersonates: bool },
+    /// Verified here, by a client certificate or by a front proxy: upstream has to be told.
+    Verified { user: Arc<UserInfo>, impersonates: bool },
+    /// Upstream knows whose it is, and gets it unchanged.
+    Bearer { token: BearerToken, impersonates: bool },
+    /// Names no user: no `Authorization` header, or one of no effect, which upstream gets as it came.
+    Passed { authorization: Option<HeaderValue>, impersonates: bool },
+    /// A client certificate that nobody vouches for, and nothing else. The API server answers these with 401, and not as
+    /// if they had shown nothing.
+    Refused,
+}
+
+impl Credentials {
+    /// Whether the request is to act as somebody else than whom these are of.
+    pub fn impersonates(&self) -> bool {
+        match self {
+            Self::Gateway { impersonates }
+            | Self::Verified { impersonates, .. }
+            | Self::Bearer { impersonates, .. }
+            | Self::Passed { impersonates, .. } => *impersonates,
+            // Of no effect for somebody who is nobody.
+            Self::Refused => false,
+        }
+    }
+
+    /// Sorts what stood in `Authorization`, as the API server does (read-path 8.1).
+    pub(super) fn of_authorization(authorization: Option<HeaderValue>, impersonates: bool) -> Self {
+        match authorization {
+            Some(authorization) if BearerToken::is_in(&authorization) => {
+                Self::Bearer { token: BearerToken { authorization }, impersonates }
+            }
+            authorization => Self::Passed { authorization, impersonates },
+        }
+    }
+}
+
+/// An `Authorization` header with a bearer token.
+#[derive(Clone)]
+pub struct BearerToken {
+    /// Marked as sensitive.
+    authorization: HeaderValue,
+}
+
+impl BearerToken {
+    /// The header as it came, for upstream.
+    pub fn authorization(&self) -> &HeaderValue {
+        &self.authorization
+    }
+
+    /// The token alone. None if it has letters that a review cannot ask about.
+    pub(super) fn token(&self) -> Option<&str> {
+        self.authorization.to_str().ok().and_then(token)
+    }
+
+    /// Whether there is one. What is not plain text might be one to others.
+    fn is_in(authorization: &HeaderValue) -> bool {
+        authorization.to_str().map_or(true, |text| token(text).is_some())
+    }
+}
+
+impl fmt::Debug for BearerToken {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("BearerToken").finish_non_exhaustive()
+    }
+}
+
+/// The second of the words between single spaces, if the first is `Bearer`. It may not be empty.
+fn token(authorization: &str) -> Option<&str> {
+    let mut words = authorization.trim().split(' ');
+    let is_bearer = words.next()?.eq_ignore_ascii_case("bearer");
+    words.next().filter(|token| is_bearer && !token.is_empty())
+}
+
+/// Takes the `Authorization` header off. Of several the first counts, as for the API server; upstream gets no other.
+pub(super) fn take_authorization(headers: &mut HeaderMap) -> Option<HeaderValue> {
+    let mut authorization = headers.remove(header::AUTHORIZATION)?;
+    authorization.set_sensitive(true);
+    Some(authorization)
+}
+
+/// Whether a request asks to act as somebody else.
+pub(super) fn impersonates(headers: &HeaderMap) -> bool {
+    headers.keys().map(HeaderName::as_str).any(|name| name.starts_with("impersonate-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of an `Authorization` header.
+    fn sorted(authorization: &[u8]) -> Credentials {
+        let mut headers = HeaderMap::new();
+        headers.append(header::AUTHORIZATION, HeaderValue::from_bytes(authorization).unwrap());
+        headers.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer second"));
+        let credentials = Credentials::of_authorization(take_authorization(&mut headers), false);
+        assert!(headers.is_empty());
+        credentials
+    }
+
+    #[test]
+    fn a_bearer_token_is_the_second_word() {
+        for (authorization, expected) in [
+            ("Bearer abc", "abc"),
+            ("bearer abc", "abc"),
+            ("BEARER abc def", "abc"),
+            (" Bearer abc ", "abc"),
+            ("Bearer Bearer", "Bearer"),
+        ] {
+            let Credentials::Bearer { token, .. } = sorted(authorization.as_bytes()) else {
+                panic!("{authorization:?}")
+            };
+            assert_eq!(token.token(), Some(expected), "{authorization:?}");
+            assert_eq!(token.authorization(), authorization);
+        }
+    }
+
+    #[test]
+    fn what_is_no_bearer_token_names_nobody() {
+        for authorization in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer  abc",
+            "Bearer\tabc",
+            "Basic dTpw",
+            "Token abc",
+            "Bearerabc x",
+            "abc Bearer",
+        ] {
+            let Credentials::Passed { authorization: Some(passed), .. } = sorted(authorization.as_bytes()) else {
+                panic!("{authorization:?}")
+            };
+            assert_eq!(passed, authorization);
+        }
+        assert!(matches!(
+            Credentials::of_authorization(None, true),
+            Credentials::Passed { authorization: None, impersonates: true }
+        ));
+    }
+
+    #[test]
+    fn what_is_not_text_is_for_upstream_to_read() {
+        for authorization in [&b"Bearer \xff"[..], b"\xc2\xa0Bearer abc", b"Basic \xff"] {
+            let Credentials::Bearer { token, .. } = sorted(authorization) else { panic!("{authorization:?}") };
+            assert_eq!(token.token(), None);
+        }
+    }
+
+    #[test]
+    fn no_secret_is_in_their_debug_form() {
+        for authorization in ["Bearer s3cret", "Basic s3cret", "Bearer x s3cret"] {
+            let text = format!("{:?}", sorted(authorization.as_bytes()));
+            assert!(!text.contains("s3cret"), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_header_of_impersonation_counts() {
+        for name in ["impersonate-user", "impersonate-uid", "impersonate-group", "impersonate-extra-scopes"] {
+            let headers = HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(""))]);
+            assert!(impersonates(&headers), "{name}");
+        }
+        assert!(!impersonates(&HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("impersonate-user"))])));
+    }
+}

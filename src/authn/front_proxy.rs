@@ -1,0 +1,156 @@
+//! Users that a front proxy asserts by headers (read-path 8.1).
+//!
+//! Invariant: these headers are off a request before anything else looks at it, whoever sent them.
+
+#![cfg_attr(not(test), expect(dead_code, reason = "delegated mode is being built"))]
+
+use std::str;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
+
+use crate::apimachinery::UserInfo;
+
+/// What all of these headers begin with.
+const PREFIX: &str = "x-remote-";
+const USER: &str = "x-remote-user";
+const UID: &str = "x-remote-uid";
+const GROUP: &str = "x-remote-group";
+const EXTRA: &str = "x-remote-extra-";
+
+/// Headers that assert a user, in their order; empty if there are none. Only those of a front proxy mean anything.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asserted(Vec<(HeaderName, HeaderValue)>);
+
+/// An asserted name is no text in UTF-8: reviews could not ask about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a front proxy's header is not in UTF-8")]
+pub(super) struct Unreadable;
+
+impl Asserted {
+    /// Takes them off the headers of a request.
+    pub(super) fn take(headers: &mut HeaderMap) -> Self {
+        let names: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
+        let mut taken = Vec::new();
+        for name in names {
+            taken.extend(headers.get_all(&name).iter().map(|value| (name.clone(), value.clone())));
+            headers.remove(name);
+        }
+        Self(taken)
+    }
+
+    /// The user they assert, with no group added. None without a name: then the proxy speaks for itself.
+    pub(super) fn user(&self) -> Result<Option<UserInfo>, Unreadable> {
+        let name = self.first(USER)?;
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let mut user = UserInfo { name: name.to_owned(), uid: self.first(UID)?.to_owned(), ..UserInfo::default() };
+        for (name, value) in &self.0 {
+            let value = text(value.as_bytes())?;
+            if name == GROUP && !value.is_empty() {
+                user.groups.push(value.to_owned());
+            } else if let Some(key) = name.as_str().strip_prefix(EXTRA) {
+                user.extra.entry(extra_key(key)?).or_default().push(value.to_owned());
+            }
+        }
+        Ok(Some(user))
+    }
+
+    /// The first value, even if it is empty and others are not.
+    fn first(&self, name: &str) -> Result<&str, Unreadable> {
+        let value = self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value);
+        value.map_or(Ok(""), |value| text(value.as_bytes()))
+    }
+}
+
+/// Header names are in lower case, so their escapes are: `%41` is an `A` all the same. What is badly escaped counts as it
+/// is written.
+fn extra_key(escaped: &str) -> Result<String, Unreadable> {
+    let is_escaped =
+        |rest: &str| rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+    if !escaped.split('%').skip(1).all(is_escaped) {
+        return Ok(escaped.to_owned());
+    }
+    percent_decode_str(escaped).decode_utf8().map(Into::into).map_err(|_| Unreadable)
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Unreadable> {
+    str::from_utf8(bytes).map_err(|_| Unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn headers(lines: &[(&'static str, &[u8])]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap());
+        }
+        headers
+    }
+
+    fn user(lines: &[(&'static str, &[u8])]) -> Result<Option<UserInfo>, Unreadable> {
+        Asserted::take(&mut headers(lines)).user()
+    }
+
+    #[test]
+    fn a_user_is_read_from_its_headers() {
+        let user = user(&[
+            ("x-remote-group", b"devs"),
+            ("x-remote-user", b"jane"),
+            ("x-remote-extra-scopes", b"read"),
+            ("x-remote-group", b""),
+            ("x-remote-group", b"ops, sre"),
+            ("x-remote-uid", b"u-1"),
+            ("x-remote-extra-scopes", b"write"),
+            ("x-remote-extra-example.org%2fteam", "caf\u{e9}".as_bytes()),
+            ("x-remote-extra-%41b", b""),
+            ("x-remote-extra-50%", b"odd"),
+        ]);
+        let extra = [
+            ("50%", vec!["odd"]),
+            ("Ab", vec![""]),
+            ("example.org/team", vec!["caf\u{e9}"]),
+            ("scopes", vec!["read", "write"]),
+        ];
+        let expected = UserInfo {
+            name: "jane".into(),
+            uid: "u-1".into(),
+            groups: vec!["devs".into(), "ops, sre".into()],
+            extra: extra.map(|(key, values)| (key.into(), values.into_iter().map(Into::into).collect())).into(),
+        };
+        assert_eq!(user, Ok(Some(expected)));
+    }
+
+    #[test]
+    fn without_a_name_nobody_is_asserted() {
+        assert_eq!(user(&[("x-remote-group", b"system:masters")]), Ok(None));
+        assert_eq!(user(&[("x-remote-user", b""), ("x-remote-user", b"jane")]), Ok(None));
+        assert_eq!(user(&[("x-remote-user-name", b"jane")]), Ok(None));
+    }
+
+    #[test]
+    fn what_no_review_could_ask_about_is_nobody() {
+        assert_eq!(user(&[("x-remote-user", b"j\xff")]), Err(Unreadable));
+        assert_eq!(user(&[("x-remote-user", b"jane"), ("x-remote-group", b"\xff")]), Err(Unreadable));
+        assert_eq!(user(&[("x-remote-user", b"jane"), ("x-remote-extra-%ff", b"x")]), Err(Unreadable));
+    }
+
+    proptest! {
+        /// Also of headers that nobody knows yet.
+        #[test]
+        fn nothing_that_asserts_is_left(names in proptest::collection::vec("(x-remote-|x-remote|accept-|remote-)[a-z%0-9-]{0,9}[a-z]", 0..9)) {
+            let mut headers = HeaderMap::new();
+            for name in &names {
+                headers.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_static("x"));
+            }
+            let others = names.iter().filter(|name| !name.starts_with(PREFIX)).count();
+            let taken = Asserted::take(&mut headers);
+            prop_assert_eq!(headers.len(), others);
+            prop_assert_eq!(taken.0.len(), names.len() - others);
+        }
+    }
+}
