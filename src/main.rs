@@ -28,7 +28,7 @@ enum Command {
     Run(RunArgs),
     /// Show the gateway at work: before an embedded API server whose objects change.
     Demo(DemoArgs),
-    /// Look for problems in a configuration, and name all of them.
+    /// Look for problems in a configuration and in the files that it names, and list all of them.
     Check {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
@@ -119,18 +119,20 @@ fn init_logging(config: LoggingConfig) -> anyhow::Result<()> {
 }
 
 fn check(path: &Path) -> anyhow::Result<ExitCode> {
-    match Config::load(Some(path), &Overrides::default()) {
-        Ok(_) => {
-            writeln!(io::stdout(), "{}: no problems", path.display())?;
-            Ok(ExitCode::SUCCESS)
+    let problems = match Config::load(Some(path), &Overrides::default()) {
+        Ok(config) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            match runtime.block_on(config.check_files()) {
+                Ok(()) => {
+                    writeln!(io::stdout(), "{}: no problems", path.display())?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Err(problems) => problems.to_string(),
+            }
         }
-        Err(LoadError::Invalid(problems)) => {
-            writeln!(io::stderr(), "{problems}")?;
-            Ok(ExitCode::from(EXIT_INVALID))
-        }
-        Err(LoadError::Read { path, source }) => {
-            writeln!(io::stderr(), "{}: {source}", path.display())?;
-            Ok(ExitCode::from(EXIT_INVALID))
-        }
-    }
+        Err(LoadError::Invalid(problems)) => problems.to_string(),
+        Err(LoadError::Read { path, source }) => format!("{}: {source}", path.display()),
+    };
+    writeln!(io::stderr(), "{problems}")?;
+    Ok(ExitCode::from(EXIT_INVALID))
 }

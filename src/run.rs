@@ -4,7 +4,7 @@ use crate::{
     admin::{Admin, Check},
     authn::Authenticator,
     cacher::{self, Cachers},
-    config::{Config, MostRecentWatch, UpstreamConfigError},
+    config::{ClientsConfig, Config, MostRecentWatch, Problems, UpstreamConfigError},
     forward::Forward,
     gateway::Gateway,
     lifecycle::{Drained, Tasks},
@@ -33,6 +33,10 @@ pub enum RunError {
     Upstream(#[source] BuildError),
     #[error("no socket to serve on")]
     Bind(#[source] BindError),
+    #[error("the files of the configuration have problems")]
+    Files(#[source] Problems),
+    #[error("clients.mode: delegated cannot be served yet")]
+    Delegated,
     #[error("no metrics")]
     Metrics(#[source] InstallError),
 }
@@ -42,6 +46,7 @@ pub enum RunError {
 /// # Errors
 /// The configuration cannot be put into effect here: no upstream, an address taken, a certificate unreadable.
 pub async fn run_config(config: &Config, shutdown: impl Future<Output = ()>) -> Result<Drained, RunError> {
+    config.check_files().await.map_err(RunError::Files)?;
     let upstream = config.upstream.resolve().await.map_err(RunError::UpstreamConfig)?;
     let exposition = telemetry::install().map_err(RunError::Metrics)?;
     let mut listeners = Vec::with_capacity(config.listeners.len());
@@ -67,6 +72,9 @@ pub async fn run(
     sockets: Sockets,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drained, RunError> {
+    if matches!(config.clients, ClientsConfig::Delegated(_)) {
+        return Err(RunError::Delegated);
+    }
     let (tasks, admin_tasks) = (Tasks::new(), Tasks::new());
     let upstream = Upstream::new(upstream).map_err(RunError::Upstream)?;
     let discovery = Discovery::new(upstream.clone());

@@ -89,7 +89,8 @@ fn found(error: &serde_saphyr::Error) -> String {
 mod tests {
     use super::*;
     use crate::config::{
-        Address, ClientMode, DEFAULT_HISTORY_BYTES, DEFAULT_LISTEN, LoggingFormat, MostRecentWatch, TlsFiles,
+        Address, ClientsConfig, DEFAULT_HISTORY_BYTES, DEFAULT_LISTEN, ListenerTls, LoggingFormat, MostRecentWatch,
+        TlsFiles, TrustedConfig,
     };
     use std::time::Duration;
 
@@ -105,14 +106,14 @@ mod tests {
         assert_eq!(config.listeners.len(), 1);
         assert_eq!(config.listeners[0].address.to_string(), DEFAULT_LISTEN);
         assert_eq!(config.listeners[0].tls, None);
-        assert_eq!(config.clients.mode, ClientMode::Trusted);
+        assert_eq!(config.clients, ClientsConfig::default());
         assert_eq!(config.cache.history.bytes, DEFAULT_HISTORY_BYTES);
         assert_eq!(config.reads.most_recent_watch, MostRecentWatch::Prove);
     }
 
     #[test]
     fn every_example_loads() {
-        for name in ["minimal", "sidecar", "replicas"] {
+        for name in ["minimal", "sidecar", "replicas", "delegated"] {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("config/{name}.yaml"));
             if let Err(error) = Config::load(Some(&path), &Overrides::default()) {
                 panic!("{name}: {error:?}");
@@ -127,7 +128,7 @@ apiVersion: kube-fanout.io/v1alpha1
 kind: GatewayConfiguration
 listeners: [{address: '127.0.0.1:7443', tls: {certFile: /c, keyFile: /k}}, {address: 'unix:/run/s'}]
 upstream: {kubeconfig: /kc, context: here}
-clients: {mode: trusted}
+clients: {mode: trusted, acceptHosts: [Gateway.example, '[::2]', 10.0.0.1]}
 cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, listBytesTimeout: 5m, history: {age: 90s, bytes: 1Gi}}
 reads: {freshnessWait: 0, mostRecentWatch: forward}
 admin: {address: '0.0.0.0:9000'}
@@ -136,8 +137,10 @@ logging: {format: json, level: warn}
 drain: {timeout: 3s}
 ";
         let config = Config::parse(text, &Overrides::default()).unwrap();
-        let tls = TlsFiles { cert_file: "/c".into(), key_file: "/k".into() };
-        assert_eq!(config.listeners[0].tls, Some(tls));
+        let files = TlsFiles { cert_file: "/c".into(), key_file: "/k".into() };
+        assert_eq!(config.listeners[0].tls, Some(ListenerTls { files, client_certificates: false }));
+        let accept_hosts = ["gateway.example", "::2", "10.0.0.1"].map(str::to_owned).to_vec();
+        assert_eq!(config.clients, ClientsConfig::Trusted(TrustedConfig { accept_hosts }));
         assert_eq!(config.listeners[1].address, Address::Unix("/run/s".into()));
         assert_eq!(config.upstream.kubeconfig, Some("/kc".into()));
         assert_eq!(config.upstream.context.as_deref(), Some("here"));
@@ -178,7 +181,7 @@ drain: {timeout: 3s}
     fn all_problems_are_named_at_once() {
         let found = problems(
             "listeners: [{address: nowhere, tsl: {}}, {address: '0.0.0.0:1', tls: {certFile: /c}}]
-clients: {mode: delegated}
+clients: {mode: open, acceptHosts: ['http://x'], identity: {}}
 cache: {exclude: [Pods, 'a/b'], idleTimeout: 10, history: {age: 5m, bytes: lots}}
 reads: {freshnessWait: 100, mostRecentWatch: true}
 logging: {level: loud}
@@ -190,7 +193,9 @@ colour: red",
             "listeners[0].tsl: no such field; allowed: address, tls",
             "listeners[0].address: \"nowhere\" was given; allowed: IP:PORT",
             "listeners[1].tls.keyFile: missing",
-            "clients.mode: \"delegated\" was given; allowed: trusted",
+            "clients.mode: \"open\" was given; allowed: trusted, delegated",
+            "clients.identity: given, though clients.mode is trusted",
+            "clients.acceptHosts[0]: \"http://x\" was given; allowed: the exact name",
             "cache.exclude[0]: \"Pods\" was given; allowed: ",
             "cache.exclude[1]: \"a/b\" was given; allowed: ",
             "cache.idleTimeout: \"10\" was given; allowed: a duration like",
@@ -203,7 +208,7 @@ colour: red",
         for start in expected {
             assert!(found.iter().any(|line| line.starts_with(start)), "{start}\nin {found:#?}");
         }
-        // Trusted clients are the only mode, so the address is one problem more.
+        // Without a mode clients are trusted, so the address is one problem more.
         assert_eq!(found.len(), expected.len() + 1, "{found:#?}");
     }
 

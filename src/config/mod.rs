@@ -4,6 +4,8 @@
 //! and files that are not a socket.
 
 mod address;
+mod clients;
+mod files;
 mod load;
 mod problem;
 mod quantity;
@@ -19,9 +21,14 @@ use tracing::level_filters::LevelFilter;
 use crate::apimachinery::GroupResource;
 
 pub use address::{Address, InvalidAddress};
+pub use clients::{
+    AuthenticationConfig, AuthorizationConfig, ClientsConfig, DEFAULT_ALLOWED_TTL, DEFAULT_DENIED_TTL,
+    DEFAULT_TOKEN_FAILURE_TTL, DEFAULT_TOKEN_SUCCESS_TTL, DEFAULT_WATCH_INTERVAL, DelegatedConfig, IdentityConfig,
+    RequestHeaderConfig, TrustedConfig,
+};
 pub use load::{LoadError, Overrides};
 pub use problem::{Problem, Problems};
-pub use tls_files::{PemFile, TlsFiles, TlsPem};
+pub use tls_files::{PemError, PemFile, TlsFiles, TlsPem};
 pub use upstream::UpstreamConfigError;
 
 /// `apiVersion` of a configuration file.
@@ -70,7 +77,15 @@ pub struct Config {
 pub struct ListenerConfig {
     pub address: Address,
     /// None: plain HTTP. Then the address is a loopback address or a Unix socket.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<ListenerTls>,
+}
+
+/// TLS of one socket for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerTls {
+    pub files: TlsFiles,
+    /// Clients are asked for a certificate, which they need not have.
+    pub client_certificates: bool,
 }
 
 /// Which API server. Neither field set: found as kubectl finds it.
@@ -78,20 +93,6 @@ pub struct ListenerConfig {
 pub struct UpstreamConfig {
     pub kubeconfig: Option<PathBuf>,
     pub context: Option<String>,
-}
-
-/// Who may ask, and as whom.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientsConfig {
-    pub mode: ClientMode,
-}
-
-/// How clients are told apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientMode {
-    /// They are not: whoever reaches a listener acts with the gateway's own credentials. All listeners are loopback
-    /// addresses or Unix sockets.
-    Trusted,
 }
 
 /// What is cached, and for how long.

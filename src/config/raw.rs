@@ -60,6 +60,74 @@ pub(super) struct Upstream {
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Clients {
     pub(super) mode: Option<Scalar>,
+    pub(super) accept_hosts: Option<Vec<Scalar>>,
+    pub(super) authentication: Option<Authentication>,
+    pub(super) authorization: Option<Authorization>,
+    pub(super) identity: Option<Identity>,
+    #[serde(flatten)]
+    pub(super) unknown: Unknown,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Authentication {
+    #[serde(rename = "clientCAFile")]
+    pub(super) client_ca_file: Option<Scalar>,
+    pub(super) request_header: Option<RequestHeader>,
+    pub(super) kubeconfig: Option<Scalar>,
+    pub(super) token_review: Option<TokenReview>,
+    pub(super) anonymous: Option<Scalar>,
+    #[serde(flatten)]
+    pub(super) unknown: Unknown,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct RequestHeader {
+    pub(super) ca_file: Option<Scalar>,
+    pub(super) allowed_names: Option<Vec<Scalar>>,
+    #[serde(flatten)]
+    pub(super) unknown: Unknown,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct TokenReview {
+    pub(super) audiences: Option<Vec<Scalar>>,
+    #[serde(rename = "successTTL")]
+    pub(super) success_ttl: Option<Scalar>,
+    #[serde(rename = "failureTTL")]
+    pub(super) failure_ttl: Option<Scalar>,
+    #[serde(flatten)]
+    pub(super) unknown: Unknown,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Authorization {
+    pub(super) kubeconfig: Option<Scalar>,
+    #[serde(rename = "allowedTTL")]
+    pub(super) allowed_ttl: Option<Scalar>,
+    #[serde(rename = "deniedTTL")]
+    pub(super) denied_ttl: Option<Scalar>,
+    pub(super) watch_interval: Option<Scalar>,
+    #[serde(flatten)]
+    pub(super) unknown: Unknown,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Identity {
+    pub(super) front_proxy: Option<Tls>,
+    pub(super) impersonation: Option<Impersonation>,
+    #[serde(flatten)]
+    pub(super) unknown: Unknown,
+}
+
+/// There is nothing to say about it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Impersonation {
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

@@ -1,6 +1,19 @@
 //! Certificates and keys in files, which may change while the gateway runs.
 
-use std::{fmt, io, path::PathBuf};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
+
+use rustls::{
+    RootCertStore,
+    crypto::ring,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
+    sign::CertifiedKey,
+};
 
 /// A file with certificates in PEM: the authorities that somebody is verified against.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +34,19 @@ pub struct TlsPem {
     pub key: Vec<u8>,
 }
 
+/// Why certificates in PEM cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PemError {
+    #[error("no PEM certificate in {}", file.display())]
+    Certificate { file: PathBuf, source: pem::Error },
+    #[error("no authority's certificate in {}", file.display())]
+    Authority { file: PathBuf, source: rustls::Error },
+    #[error("no PEM private key in {}", file.display())]
+    Key { file: PathBuf, source: pem::Error },
+    #[error("the certificate and its key cannot be used together")]
+    Pair(#[source] rustls::Error),
+}
+
 impl PemFile {
     /// Reads the file.
     ///
@@ -30,6 +56,19 @@ impl PemFile {
         tokio::fs::read(&self.0)
             .await
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.0.display())))
+    }
+
+    /// The authorities of `pem`, what the file held: one at least, each fit to be verified against.
+    ///
+    /// # Errors
+    /// It holds no certificate, or one that is no authority's.
+    pub fn authorities(&self, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+        let certificates = certificates(&self.0, pem)?;
+        let mut roots = RootCertStore::empty();
+        for certificate in &certificates {
+            roots.add(certificate.clone()).map_err(|source| PemError::Authority { file: self.0.clone(), source })?;
+        }
+        Ok(certificates)
     }
 }
 
@@ -43,11 +82,60 @@ impl TlsFiles {
         let read = async |path: &PathBuf| PemFile(path.clone()).read().await;
         Ok(TlsPem { cert: read(&self.cert_file).await?, key: read(&self.key_file).await? })
     }
+
+    /// The certificate and key of `pem`, what the files held.
+    ///
+    /// # Errors
+    /// One of them is none, or they do not fit.
+    pub fn certified_key(&self, pem: &TlsPem) -> Result<CertifiedKey, PemError> {
+        let chain = certificates(&self.cert_file, &pem.cert)?;
+        let key = PrivateKeyDer::from_pem_slice(&pem.key)
+            .map_err(|source| PemError::Key { file: self.key_file.clone(), source })?;
+        CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(PemError::Pair)
+    }
+}
+
+/// One at least.
+fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let none = |source| PemError::Certificate { file: file.to_owned(), source };
+    let found: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(none)?;
+    if found.is_empty() { Err(none(pem::Error::NoItemsFound)) } else { Ok(found) }
 }
 
 impl fmt::Debug for TlsPem {
     /// Without the key.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("TlsPem").field("cert", &self.cert.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made() -> (Vec<u8>, Vec<u8>) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        (made.cert.pem().into_bytes(), made.signing_key.serialize_pem().into_bytes())
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_is_told_apart() {
+        let files = TlsFiles { cert_file: "/c".into(), key_file: "/k".into() };
+        let ((cert, key), (_, other)) = (made(), made());
+        let pair = |cert: &[u8], key: &[u8]| files.certified_key(&TlsPem { cert: cert.to_vec(), key: key.to_vec() });
+        assert!(pair(&cert, &key).is_ok());
+        assert!(matches!(pair(b"", &key).unwrap_err(), PemError::Certificate { .. }));
+        assert!(matches!(pair(&cert, b"x").unwrap_err(), PemError::Key { .. }));
+        assert!(matches!(pair(&cert, &other).unwrap_err(), PemError::Pair(_)));
+    }
+
+    #[test]
+    fn authorities_are_certificates_and_at_least_one() {
+        let bundle = PemFile("/ca".into());
+        let ((one, key), (two, _)) = (made(), made());
+        assert_eq!(bundle.authorities(&[one, two].concat()).unwrap().len(), 2);
+        assert!(matches!(bundle.authorities(&key).unwrap_err(), PemError::Certificate { .. }));
+        let no_der = b"-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";
+        assert!(matches!(bundle.authorities(no_der).unwrap_err(), PemError::Authority { .. }));
     }
 }

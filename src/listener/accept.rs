@@ -207,7 +207,7 @@ mod tests {
     use tokio::net::{TcpStream, UnixStream};
     use tokio_rustls::TlsConnector;
 
-    use crate::config::{Address, ListenerConfig};
+    use crate::config::{Address, ListenerConfig, ListenerTls};
     use crate::lifecycle::Drained;
     use crate::listener::{bind, tls::tests::write_certificate};
 
@@ -280,7 +280,12 @@ mod tests {
         let (tasks, clients) = (Tasks::new(), Tasks::new());
         let folder = tempfile::tempdir().unwrap();
         let (files, certificate) = write_certificate(folder.path());
-        let address = start(ListenerConfig { tls: Some(files), ..plain() }, 10, &tasks).await;
+        let address = start(
+            ListenerConfig { tls: Some(ListenerTls { files, client_certificates: false }), ..plain() },
+            10,
+            &tasks,
+        )
+        .await;
         let mut roots = RootCertStore::empty();
         roots.add(certificate).unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

@@ -38,8 +38,8 @@ pub enum BindError {
 pub async fn bind(config: &ListenerConfig) -> Result<Bound, BindError> {
     let address = config.address.clone();
     let tls = match &config.tls {
-        Some(files) => {
-            Some(Tls::load(files).await.map_err(|source| BindError::Tls { address: address.clone(), source })?)
+        Some(tls) => {
+            Some(Tls::load(&tls.files).await.map_err(|source| BindError::Tls { address: address.clone(), source })?)
         }
         None => None,
     };

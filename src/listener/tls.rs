@@ -10,16 +10,12 @@ use std::{
 use rustls::{
     ServerConfig,
     crypto::ring,
-    pki_types::{
-        CertificateDer, PrivateKeyDer,
-        pem::{self, PemObject},
-    },
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::{TlsFiles, TlsPem};
+use crate::config::{PemError, TlsFiles, TlsPem};
 use crate::telemetry;
 
 /// Why a certificate cannot be used.
@@ -27,12 +23,8 @@ use crate::telemetry;
 pub enum TlsError {
     #[error("cannot read the certificate")]
     Read(#[source] io::Error),
-    #[error("no PEM certificate in {file}")]
-    Certificate { file: String, source: pem::Error },
-    #[error("no PEM private key in {file}")]
-    Key { file: String, source: pem::Error },
-    #[error("the certificate and its key cannot be used together")]
-    Pair(#[source] rustls::Error),
+    #[error("cannot use the certificate")]
+    Pem(#[source] PemError),
     #[error("no TLS version is left")]
     Versions(#[source] rustls::Error),
 }
@@ -99,14 +91,7 @@ impl Tls {
 pub(super) const ALPN_HTTP2: &[u8] = b"h2";
 
 fn certified(files: &TlsFiles, pem: &TlsPem) -> Result<Arc<CertifiedKey>, TlsError> {
-    let no_certificate = |source| TlsError::Certificate { file: files.cert_file.display().to_string(), source };
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem.cert).collect::<Result<_, _>>().map_err(no_certificate)?;
-    if chain.is_empty() {
-        return Err(no_certificate(pem::Error::NoItemsFound));
-    }
-    let key = PrivateKeyDer::from_pem_slice(&pem.key)
-        .map_err(|source| TlsError::Key { file: files.key_file.display().to_string(), source })?;
-    CertifiedKey::from_der(chain, key, &ring::default_provider()).map(Arc::new).map_err(TlsError::Pair)
+    files.certified_key(pem).map(Arc::new).map_err(TlsError::Pem)
 }
 
 /// The certificate that handshakes get from now on.
@@ -128,6 +113,7 @@ impl ResolvesServerCert for Current {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use rustls::pki_types::CertificateDer;
     use std::{fs, path::Path};
 
     /// Writes a certificate for `localhost` of its own authority; returns it.
@@ -164,18 +150,11 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wrong_with_the_files_is_told_apart() {
+    async fn a_missing_file_is_told_apart_from_a_wrong_one() {
         let folder = tempfile::tempdir().unwrap();
         let (files, _) = write_certificate(folder.path());
-        let pem = files.read().await.unwrap();
-        let pair = |cert: &[u8], key: &[u8]| {
-            certified(&files, &TlsPem { cert: cert.to_vec(), key: key.to_vec() }).map(|_| ()).unwrap_err()
-        };
-        assert!(matches!(pair(b"", &pem.key), TlsError::Certificate { .. }));
-        assert!(matches!(pair(&pem.cert, b"x"), TlsError::Key { .. }));
-        let (_, _) = write_certificate(folder.path());
-        let other = files.read().await.unwrap();
-        assert!(matches!(pair(&pem.cert, &other.key), TlsError::Pair(_)));
+        fs::write(&files.key_file, "x").unwrap();
+        assert!(matches!(Tls::load(&files).await.unwrap_err(), TlsError::Pem(PemError::Key { .. })));
         fs::remove_file(&files.key_file).unwrap();
         assert!(matches!(Tls::load(&files).await.unwrap_err(), TlsError::Read(_)));
     }

@@ -4,10 +4,22 @@
 //!
 //! | Field | Default | Allowed |
 //! |---|---|---|
-//! | `listeners[].address` | `127.0.0.1:8001` | a loopback address with its port, `localhost:PORT`, `unix:/PATH` |
+//! | `listeners[].address` | `127.0.0.1:8001` | a loopback address with its port, `localhost:PORT`, `unix:/PATH`; in `delegated` mode any address, with TLS |
 //! | `listeners[].tls.certFile`, `.keyFile` | none: plain HTTP | PEM files |
 //! | `upstream.kubeconfig`, `.context` | what kubectl finds: `$KUBECONFIG`, `~/.kube/config`, else the pod's service account | |
-//! | `clients.mode` | `trusted` | `trusted` |
+//! | `clients.mode` | `trusted` | `trusted`, `delegated` |
+//! | `clients.authentication.clientCAFile` | none: no certificate names a user | PEM file of authorities |
+//! | `clients.authentication.requestHeader.caFile` | none: `X-Remote-*` is believed of nobody | PEM file of authorities |
+//! | `clients.authentication.requestHeader.allowedNames` | any | common names; needed if an authority is in `clientCAFile` too |
+//! | `clients.authentication.kubeconfig` | none: `upstream` | whom to ask for TokenReviews |
+//! | `clients.authentication.tokenReview.audiences` | the reviewer's own | texts |
+//! | `clients.authentication.tokenReview.successTTL`, `.failureTTL` | `10s`, `0` | 0 to 10 min |
+//! | `clients.authentication.anonymous` | `false` | `true`, `false` |
+//! | `clients.authorization.kubeconfig` | none: `upstream` | whom to ask for SubjectAccessReviews |
+//! | `clients.authorization.allowedTTL`, `.deniedTTL` | `10s`, `10s` | 0 to 10 min |
+//! | `clients.authorization.watchInterval` | `5m` | 10 s to 24 h |
+//! | `clients.identity.frontProxy.certFile`, `.keyFile` | none | PEM files; this or the next one, if there is `clientCAFile` or `requestHeader` |
+//! | `clients.identity.impersonation` | none | `{}` |
 //! | `cache.exclude` | `[events, events.events.k8s.io]` | plural words, with their group: `deployments.apps` |
 //! | `cache.prewarm` | none | the same; their JSON is kept |
 //! | `cache.idleTimeout` | `10m` | 10 s to 7 days |
@@ -21,8 +33,9 @@
 //! | `logging.format`, `.level` | `text`, `info` | `text`, `json`; `off`, `error`, `warn`, `info`, `debug`, `trace` |
 //! | `drain.timeout` | `20s` | 0 to 1 h |
 //!
-//! Why a default is what it is stands at its constant in [`crate::config`]. Unknown fields are problems. `kube-fanout check --config FILE` names every
-//! problem of one at once, with the place and what would be allowed, and ends with 2. `--listen`, `--admin-listen`,
+//! Why a default is what it is stands at its constant in [`crate::config`]. Unknown fields are problems, and so are the fields
+//! of the other mode. `kube-fanout check --config FILE` names every problem of one at once, with the place and what would be
+//! allowed, and ends with 2; if there is none, it looks at the files that the configuration names too, as `run` does. `--listen`, `--admin-listen`,
 //! `--kubeconfig` and `--context` win over the file. Certificates are read again when their files change; the configuration is
 //! not.
 //!

@@ -1,0 +1,206 @@
+//! The files that a configuration names: whether they are there and can be used together.
+
+use std::error::Error;
+
+use rustls::pki_types::CertificateDer;
+
+use crate::config::{
+    ClientsConfig, Config, DelegatedConfig, IdentityConfig, PemFile, Problem, Problems, TlsFiles, UpstreamConfig,
+};
+
+impl Config {
+    /// Reads every file that is named: certificates with their keys, authorities, kubeconfigs. What the environment
+    /// brings besides (kubectl's own kubeconfig, a pod's service account) is not looked at.
+    ///
+    /// # Errors
+    /// Every file that cannot be used.
+    pub async fn check_files(&self) -> Result<(), Problems> {
+        let mut check = FileCheck { problems: Vec::new() };
+        for (index, listener) in self.listeners.iter().enumerate() {
+            if let Some(tls) = &listener.tls {
+                check.pair(&format!("listeners[{index}].tls"), &tls.files).await;
+            }
+        }
+        if self.upstream.kubeconfig.is_some() {
+            check.kubeconfig("upstream.kubeconfig", Some(&self.upstream)).await;
+        }
+        if let ClientsConfig::Delegated(delegated) = &self.clients {
+            check.delegated(delegated).await;
+        }
+        if check.problems.is_empty() { Ok(()) } else { Err(Problems(check.problems)) }
+    }
+}
+
+/// Collects problems.
+struct FileCheck {
+    problems: Vec<Problem>,
+}
+
+impl FileCheck {
+    async fn delegated(&mut self, config: &DelegatedConfig) {
+        let authentication = &config.authentication;
+        let client_ca = match &authentication.client_ca {
+            Some(bundle) => self.authorities("clients.authentication.clientCAFile", bundle).await,
+            None => Vec::new(),
+        };
+        if let Some(front) = &authentication.request_header {
+            let field = "clients.authentication.requestHeader";
+            let authorities = self.authorities(&format!("{field}.caFile"), &front.ca).await;
+            // Otherwise every client could name itself as whom it likes.
+            if front.allowed_names.is_empty() && authorities.iter().any(|authority| client_ca.contains(authority)) {
+                let found = "missing, and caFile has an authority that clientCAFile has too";
+                self.problem(&format!("{field}.allowedNames"), found, "the names of the front proxies' certificates");
+            }
+        }
+        self.kubeconfig("clients.authentication.kubeconfig", authentication.reviews.as_ref()).await;
+        self.kubeconfig("clients.authorization.kubeconfig", config.authorization.reviews.as_ref()).await;
+        if let Some(IdentityConfig::FrontProxy(files)) = &config.identity {
+            self.pair("clients.identity.frontProxy", files).await;
+        }
+    }
+
+    async fn authorities(&mut self, field: &str, bundle: &PemFile) -> Vec<CertificateDer<'static>> {
+        let pem = match bundle.read().await {
+            Ok(pem) => pem,
+            Err(error) => {
+                self.problem(field, &chain(&error), "");
+                return Vec::new();
+            }
+        };
+        bundle.authorities(&pem).unwrap_or_else(|error| {
+            self.problem(field, &chain(&error), "certificates of authorities, in PEM");
+            Vec::new()
+        })
+    }
+
+    async fn pair(&mut self, field: &str, files: &TlsFiles) {
+        match files.read().await {
+            Ok(pem) => {
+                if let Err(error) = files.certified_key(&pem) {
+                    self.problem(field, &chain(&error), "a certificate and its key, in PEM");
+                }
+            }
+            Err(error) => self.problem(field, &chain(&error), ""),
+        }
+    }
+
+    async fn kubeconfig(&mut self, field: &str, server: Option<&UpstreamConfig>) {
+        if let Some(server) = server
+            && let Err(error) = server.resolve().await
+        {
+            self.problem(field, &chain(&error), "");
+        }
+    }
+
+    fn problem(&mut self, field: &str, found: &str, allowed: &str) {
+        self.problems.push(Problem { field: field.to_owned(), found: found.to_owned(), allowed: allowed.to_owned() });
+    }
+}
+
+/// The error and its causes, on one line.
+fn chain(error: &dyn Error) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ").replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, path::Path};
+
+    use crate::config::{API_VERSION, KIND, Overrides};
+
+    /// A certificate and a key of each name; returns the certificates.
+    fn write(folder: &Path, names: &[&str]) {
+        for name in names {
+            let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+            fs::write(folder.join(format!("{name}.crt")), made.cert.pem()).unwrap();
+            fs::write(folder.join(format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
+        }
+    }
+
+    async fn problems(folder: &Path, text: &str) -> Vec<String> {
+        let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{text}").replace("DIR", folder.to_str().unwrap());
+        let config = Config::parse(&text, &Overrides::default()).unwrap();
+        match config.check_files().await {
+            Ok(()) => Vec::new(),
+            Err(problems) => problems.to_string().lines().map(str::to_owned).collect(),
+        }
+    }
+
+    const KUBECONFIG: &str = "{apiVersion: v1, kind: Config, current-context: c,
+clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}],
+users: [{name: c, user: {}}], contexts: [{name: c, context: {cluster: c, user: c}}]}";
+
+    const DELEGATED: &str = "
+listeners: [{address: '0.0.0.0:443', tls: {certFile: DIR/server.crt, keyFile: DIR/server.key}}]
+upstream: {kubeconfig: DIR/kubeconfig}
+clients:
+  mode: delegated
+  authentication:
+    clientCAFile: DIR/ca.crt
+    requestHeader: {caFile: DIR/front.crt}
+    kubeconfig: DIR/kubeconfig
+  authorization: {kubeconfig: DIR/kubeconfig}
+  identity: {frontProxy: {certFile: DIR/proxy.crt, keyFile: DIR/proxy.key}}
+";
+
+    #[tokio::test]
+    async fn files_that_fit_are_no_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &["server", "ca", "front", "proxy"]);
+        fs::write(folder.path().join("kubeconfig"), KUBECONFIG).unwrap();
+        assert_eq!(problems(folder.path(), DELEGATED).await, [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn every_file_that_is_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = problems(folder.path(), DELEGATED).await;
+        let fields = [
+            "listeners[0].tls: ",
+            "upstream.kubeconfig: ",
+            "clients.authentication.clientCAFile: ",
+            "clients.authentication.requestHeader.caFile: ",
+            "clients.authentication.kubeconfig: ",
+            "clients.authorization.kubeconfig: ",
+            "clients.identity.frontProxy: ",
+        ];
+        assert_eq!(found.len(), fields.len(), "{found:#?}");
+        for (problem, field) in found.iter().zip(fields) {
+            assert!(problem.starts_with(field) && problem.contains(folder.path().to_str().unwrap()), "{problem}");
+        }
+    }
+
+    #[tokio::test]
+    async fn files_that_do_not_fit_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        write(folder.path(), &["server", "ca", "front", "proxy"]);
+        fs::copy(path("server.key"), path("proxy.key")).unwrap();
+        fs::copy(path("server.key"), path("ca.crt")).unwrap();
+        fs::write(path("kubeconfig"), KUBECONFIG.replace("current-context: c", "current-context: d")).unwrap();
+        let found = problems(folder.path(), DELEGATED).await.join("\n");
+        for start in [
+            "upstream.kubeconfig: the kubeconfig cannot be used: ",
+            "clients.authentication.clientCAFile: no PEM certificate in ",
+            "clients.identity.frontProxy: the certificate and its key cannot be used together",
+        ] {
+            assert!(found.lines().any(|line| line.starts_with(start)), "{start}\nin {found}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_authority_of_clients_and_front_proxies_needs_names() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &["server", "ca", "front", "proxy"]);
+        fs::write(folder.path().join("kubeconfig"), KUBECONFIG).unwrap();
+        let both = ["ca.crt", "front.crt"].map(|name| fs::read(folder.path().join(name)).unwrap()).concat();
+        fs::write(folder.path().join("ca.crt"), both).unwrap();
+        let found = problems(folder.path(), DELEGATED).await;
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].starts_with("clients.authentication.requestHeader.allowedNames: missing"), "{found:#?}");
+        let named = DELEGATED.replace("front.crt}", "front.crt, allowedNames: [front-proxy]}");
+        assert_eq!(problems(folder.path(), &named).await, [""; 0]);
+    }
+}

@@ -1,0 +1,100 @@
+//! What is cached and how reads are answered: `cache`, `reads`.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use crate::apimachinery::GroupResource;
+use crate::config::raw::{self, Scalar};
+use crate::config::validate::check::{Check, given};
+use crate::config::{
+    CacheConfig, DEFAULT_EXCLUDE, DEFAULT_FRESHNESS_WAIT, DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_BYTES,
+    DEFAULT_IDLE_TIMEOUT, DEFAULT_LIST_BYTES_TIMEOUT, HistoryConfig, MostRecentWatch, ReadsConfig, quantity,
+};
+
+/// Shorter, and caches of resources in use would come and go.
+const IDLE_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(7 * 24 * 3600);
+/// Looked at every five seconds.
+const LIST_BYTES_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(24 * 3600);
+/// A client that reconnects needs some seconds; beyond a day nobody resumes.
+const HISTORY_AGE: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
+/// Room for a few changes of the largest objects (about 1.5 MiB each).
+const HISTORY_BYTES_MIN: u64 = 8 << 20;
+/// The API server itself waits up to 3 s for a version.
+const FRESHNESS_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3);
+
+impl Check {
+    pub(super) fn cache(&mut self, raw: Option<&raw::Cache>) -> CacheConfig {
+        let absent = raw::Cache::default();
+        let raw = raw.unwrap_or(&absent);
+        self.unknown("cache", &raw.unknown, &["exclude", "prewarm", "idleTimeout", "listBytesTimeout", "history"]);
+        let exclude = match &raw.exclude {
+            Some(exclude) => self.resources("cache.exclude", exclude),
+            None => DEFAULT_EXCLUDE.iter().filter_map(|text| group_resource(text)).collect(),
+        };
+        let prewarm = self.resources("cache.prewarm", raw.prewarm.as_deref().unwrap_or_default());
+        for (index, resource) in prewarm.iter().enumerate() {
+            if exclude.contains(resource) {
+                let found = format!("\"{resource}\" is in cache.exclude too");
+                self.problem(&format!("cache.prewarm[{index}]"), &found, "a resource that is not excluded");
+            }
+        }
+        let idle = raw.idle_timeout.as_ref();
+        let idle_timeout = self.duration("cache.idleTimeout", idle, DEFAULT_IDLE_TIMEOUT, &IDLE_TIMEOUT);
+        let list_bytes = raw.list_bytes_timeout.as_ref();
+        let list_bytes_timeout =
+            self.duration("cache.listBytesTimeout", list_bytes, DEFAULT_LIST_BYTES_TIMEOUT, &LIST_BYTES_TIMEOUT);
+        let history = self.history(raw.history.as_ref());
+        CacheConfig { exclude, prewarm, idle_timeout, list_bytes_timeout, history }
+    }
+
+    fn history(&mut self, raw: Option<&raw::History>) -> HistoryConfig {
+        let absent = raw::History::default();
+        let raw = raw.unwrap_or(&absent);
+        self.unknown("cache.history", &raw.unknown, &["age", "bytes"]);
+        let allowed = format!("{}, {}Mi at least", quantity::SIZE, HISTORY_BYTES_MIN >> 20);
+        let enough = |text: &str| quantity::size(text).filter(|bytes| *bytes >= HISTORY_BYTES_MIN);
+        HistoryConfig {
+            age: self.duration("cache.history.age", raw.age.as_ref(), DEFAULT_HISTORY_AGE, &HISTORY_AGE),
+            bytes: self.parsed("cache.history.bytes", raw.bytes.as_ref(), DEFAULT_HISTORY_BYTES, &allowed, enough),
+        }
+    }
+
+    fn resources(&mut self, field: &str, raw: &[Scalar]) -> Vec<GroupResource> {
+        let allowed = "the plural name, with the API group unless it is the core one: pods, deployments.apps";
+        let mut resources = Vec::new();
+        for (index, text) in raw.iter().enumerate() {
+            match group_resource(&text.0) {
+                Some(resource) => resources.push(resource),
+                None => self.problem(&format!("{field}[{index}]"), &given(&text.0), allowed),
+            }
+        }
+        resources
+    }
+
+    pub(super) fn reads(&mut self, raw: Option<&raw::Reads>) -> ReadsConfig {
+        let absent = raw::Reads::default();
+        let raw = raw.unwrap_or(&absent);
+        self.unknown("reads", &raw.unknown, &["freshnessWait", "mostRecentWatch"]);
+        let wait = raw.freshness_wait.as_ref();
+        let words = [("prove", MostRecentWatch::Prove), ("forward", MostRecentWatch::Forward)];
+        ReadsConfig {
+            freshness_wait: self.duration("reads.freshnessWait", wait, DEFAULT_FRESHNESS_WAIT, &FRESHNESS_WAIT),
+            most_recent_watch: self.word(
+                "reads.mostRecentWatch",
+                raw.most_recent_watch.as_ref(),
+                MostRecentWatch::Prove,
+                &words,
+            ),
+        }
+    }
+}
+
+/// `pods`, `deployments.apps`: resources and groups are lower-case DNS names.
+fn group_resource(text: &str) -> Option<GroupResource> {
+    let (resource, group) = text.split_once('.').unwrap_or((text, ""));
+    let is_name = |name: &str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.')
+    };
+    let has_group = text.contains('.');
+    let valid = is_name(resource) && (!has_group || is_name(group));
+    valid.then(|| GroupResource { group: group.into(), resource: resource.into() })
+}

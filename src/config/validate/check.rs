@@ -1,0 +1,130 @@
+//! What every topic's rules are made of: one value out of one field, or a problem.
+
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+
+use crate::config::raw::{self, Scalar, Unknown};
+use crate::config::{Address, DEFAULT_LISTEN, Problem, TlsFiles, quantity};
+
+/// Collects problems. What is wrong gets a stand-in, so that the rest can be looked at.
+#[derive(Debug, Default)]
+pub(super) struct Check {
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Check {
+    pub(super) fn tls_files(&mut self, field: &str, raw: &raw::Tls) -> TlsFiles {
+        self.unknown(field, &raw.unknown, &["certFile", "keyFile"]);
+        TlsFiles {
+            cert_file: self.path(&format!("{field}.certFile"), raw.cert_file.as_ref()),
+            key_file: self.path(&format!("{field}.keyFile"), raw.key_file.as_ref()),
+        }
+    }
+
+    pub(super) fn path(&mut self, field: &str, raw: Option<&Scalar>) -> PathBuf {
+        if raw.is_none_or(|path| path.0.is_empty()) {
+            self.problem(field, "missing", "the path of a PEM file");
+        }
+        raw.map(|path| PathBuf::from(&path.0)).unwrap_or_default()
+    }
+
+    pub(super) fn text(&mut self, field: &str, raw: Option<&Scalar>) -> Option<String> {
+        let text = raw?.0.clone();
+        if text.is_empty() {
+            self.problem(field, &given(&text), "a text that is not empty, or no such field");
+        }
+        Some(text)
+    }
+
+    /// Texts that are not empty, each once.
+    pub(super) fn texts(&mut self, field: &str, raw: Option<&[Scalar]>) -> Vec<String> {
+        let mut texts: Vec<String> = Vec::new();
+        for (index, Scalar(text)) in raw.unwrap_or_default().iter().enumerate() {
+            if text.is_empty() || texts.contains(text) {
+                self.problem(&format!("{field}[{index}]"), &given(text), "texts that are not empty, each once");
+            }
+            texts.push(text.clone());
+        }
+        texts
+    }
+
+    pub(super) fn number(
+        &mut self,
+        field: &str,
+        raw: Option<&Scalar>,
+        default: usize,
+        range: &RangeInclusive<usize>,
+    ) -> usize {
+        let allowed = format!("a number from {} to {}", range.start(), range.end());
+        let parse = |text: &str| text.parse().ok().filter(|number| range.contains(number));
+        self.parsed(field, raw, default, &allowed, parse)
+    }
+
+    pub(super) fn address(&mut self, field: &str, text: &str) -> Address {
+        text.parse().unwrap_or_else(|_| {
+            self.problem(field, &given(text), Address::ALLOWED);
+            stand_in_address()
+        })
+    }
+
+    pub(super) fn duration(
+        &mut self,
+        field: &str,
+        raw: Option<&Scalar>,
+        default: Duration,
+        range: &RangeInclusive<Duration>,
+    ) -> Duration {
+        let [from, to] = [range.start(), range.end()].map(|bound| quantity::duration_text(*bound));
+        let allowed = format!("{}, from {from} to {to}", quantity::DURATION);
+        let parse = |text: &str| quantity::duration(text).filter(|duration| range.contains(duration));
+        self.parsed(field, raw, default, &allowed, parse)
+    }
+
+    pub(super) fn word<T: Copy>(&mut self, field: &str, raw: Option<&Scalar>, default: T, words: &[(&str, T)]) -> T {
+        let allowed = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+        let parse = |text: &str| words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        self.parsed(field, raw, default, &allowed, parse)
+    }
+
+    pub(super) fn parsed<T>(
+        &mut self,
+        field: &str,
+        raw: Option<&Scalar>,
+        default: T,
+        allowed: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> T {
+        let Some(raw) = raw else { return default };
+        parse(&raw.0).unwrap_or_else(|| {
+            self.problem(field, &given(&raw.0), allowed);
+            default
+        })
+    }
+
+    pub(super) fn exactly(&mut self, field: &str, raw: Option<&Scalar>, allowed: &str) {
+        match raw {
+            Some(raw) if raw.0 == allowed => {}
+            Some(raw) => self.problem(field, &given(&raw.0), allowed),
+            None => self.problem(field, "missing", allowed),
+        }
+    }
+
+    pub(super) fn unknown(&mut self, parent: &str, unknown: &Unknown, known: &[&str]) {
+        for field in unknown.keys() {
+            let field = if parent.is_empty() { field.clone() } else { format!("{parent}.{field}") };
+            self.problem(&field, "no such field", &known.join(", "));
+        }
+    }
+
+    pub(super) fn problem(&mut self, field: &str, found: &str, allowed: &str) {
+        self.problems.push(Problem { field: field.to_owned(), found: found.to_owned(), allowed: allowed.to_owned() });
+    }
+}
+
+pub(super) fn given(text: &str) -> String {
+    format!("{text:?} was given")
+}
+
+/// Local, so that it is no second problem.
+pub(super) fn stand_in_address() -> Address {
+    DEFAULT_LISTEN.parse().expect("the default is an address")
+}

@@ -1,0 +1,73 @@
+//! Where clients connect: `listeners`, `--listen`.
+
+use std::collections::HashSet;
+
+use crate::config::raw;
+use crate::config::validate::check::{Check, given, stand_in_address};
+use crate::config::{Address, ClientsConfig, DEFAULT_LISTEN, ListenerConfig, ListenerTls};
+
+impl Check {
+    pub(super) fn listeners(
+        &mut self,
+        raw: Option<&[raw::Listener]>,
+        listen: Option<&str>,
+        clients: &ClientsConfig,
+    ) -> Vec<ListenerConfig> {
+        let Some(raw) = raw.filter(|_| listen.is_none()) else {
+            let address = self.address("--listen", listen.unwrap_or(DEFAULT_LISTEN));
+            if !address.is_local() {
+                let why = match clients {
+                    ClientsConfig::Trusted(_) => "clients.mode is trusted",
+                    ClientsConfig::Delegated(_) => "--listen is plain HTTP",
+                };
+                self.not_local("--listen", &address, why);
+            }
+            return vec![ListenerConfig { address, tls: None }];
+        };
+        if raw.is_empty() {
+            self.problem("listeners", "an empty list was given", "at least one listener");
+        }
+        let listeners = raw.iter().enumerate().map(|(index, raw)| self.listener(index, raw, clients));
+        let listeners: Vec<_> = listeners.collect();
+        let mut seen = HashSet::new();
+        for (index, listener) in listeners.iter().enumerate() {
+            // Port 0 is a port of the system's choice, another one each time.
+            let any_port = matches!(listener.address, Address::Tcp(address) if address.port() == 0);
+            if !any_port && !seen.insert(&listener.address) {
+                let found = format!("\"{}\" was given before", listener.address);
+                self.problem(&format!("listeners[{index}].address"), &found, "each address once");
+            }
+        }
+        listeners
+    }
+
+    fn listener(&mut self, index: usize, raw: &raw::Listener, clients: &ClientsConfig) -> ListenerConfig {
+        let field = format!("listeners[{index}]");
+        self.unknown(&field, &raw.unknown, &["address", "tls"]);
+        let address = match &raw.address {
+            Some(address) => self.address(&format!("{field}.address"), &address.0),
+            None => {
+                self.problem(&format!("{field}.address"), "missing", Address::ALLOWED);
+                stand_in_address()
+            }
+        };
+        let local = address.is_local();
+        if !local && matches!(clients, ClientsConfig::Trusted(_)) {
+            self.not_local(&format!("{field}.address"), &address, "clients.mode is trusted");
+        }
+        let tls = raw.tls.as_ref().map(|tls| ListenerTls {
+            files: self.tls_files(&format!("{field}.tls"), tls),
+            client_certificates: clients.by_certificate(),
+        });
+        if tls.is_none() && !local {
+            let allowed = "certFile and keyFile; plain HTTP is for loopback addresses and Unix sockets";
+            self.problem(&format!("{field}.tls"), "missing", allowed);
+        }
+        ListenerConfig { address, tls }
+    }
+
+    fn not_local(&mut self, field: &str, address: &Address, why: &str) {
+        let allowed = format!("a loopback address or unix:/PATH, as {why}");
+        self.problem(field, &given(&address.to_string()), &allowed);
+    }
+}

@@ -1,0 +1,114 @@
+//! From the raw document to a [`Config`]: every rule, and every problem at once.
+
+mod cache;
+mod check;
+mod clients;
+mod listeners;
+#[cfg(test)]
+mod tests;
+
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+
+use tracing::level_filters::LevelFilter;
+
+use crate::config::raw::{self, Document};
+use crate::config::validate::check::Check;
+use crate::config::{
+    API_VERSION, AdminConfig, Config, DEFAULT_ADMIN, DEFAULT_CONNECTIONS, DEFAULT_DRAIN_TIMEOUT, DrainConfig, KIND,
+    LimitsConfig, LoggingConfig, LoggingFormat, Overrides, Problems, UpstreamConfig,
+};
+
+const DRAIN_TIMEOUT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
+/// Above what one process can have open files on any usual system.
+const CONNECTIONS: RangeInclusive<usize> = 1..=1_000_000;
+
+/// The configuration that the document describes, under what the command line says.
+pub(super) fn validate(document: &Document, overrides: &Overrides) -> Result<Config, Problems> {
+    let mut check = Check::default();
+    check.unknown("", &document.unknown, &DOCUMENT_FIELDS);
+    check.exactly("apiVersion", document.api_version.as_ref(), API_VERSION);
+    check.exactly("kind", document.kind.as_ref(), KIND);
+    // What listeners may be depends on the clients; problems keep the order of the fields.
+    let mut of_clients = Check::default();
+    let clients = of_clients.clients(document.clients.as_ref());
+    let listeners = check.listeners(document.listeners.as_deref(), overrides.listen.as_deref(), &clients);
+    let upstream = check.upstream(document.upstream.as_ref(), overrides);
+    check.problems.append(&mut of_clients.problems);
+    let config = Config {
+        listeners,
+        upstream,
+        clients,
+        cache: check.cache(document.cache.as_ref()),
+        reads: check.reads(document.reads.as_ref()),
+        admin: check.admin(document.admin.as_ref(), overrides.admin_listen.as_deref()),
+        limits: check.limits(document.limits.as_ref()),
+        logging: check.logging(document.logging.as_ref()),
+        drain: check.drain(document.drain.as_ref()),
+    };
+    if check.problems.is_empty() { Ok(config) } else { Err(Problems(check.problems)) }
+}
+
+const DOCUMENT_FIELDS: [&str; 11] =
+    ["apiVersion", "kind", "listeners", "upstream", "clients", "cache", "reads", "admin", "limits", "logging", "drain"];
+
+impl Check {
+    fn upstream(&mut self, raw: Option<&raw::Upstream>, overrides: &Overrides) -> UpstreamConfig {
+        let mut config = UpstreamConfig::default();
+        if let Some(raw) = raw {
+            self.unknown("upstream", &raw.unknown, &["kubeconfig", "context"]);
+            config.kubeconfig = self.text("upstream.kubeconfig", raw.kubeconfig.as_ref()).map(PathBuf::from);
+            config.context = self.text("upstream.context", raw.context.as_ref());
+        }
+        config.kubeconfig = overrides.kubeconfig.clone().or(config.kubeconfig);
+        config.context = overrides.context.clone().or(config.context);
+        config
+    }
+
+    /// Any address: probes and scrapes come from other machines.
+    fn admin(&mut self, raw: Option<&raw::Admin>, admin_listen: Option<&str>) -> AdminConfig {
+        if let Some(raw) = raw {
+            self.unknown("admin", &raw.unknown, &["address"]);
+        }
+        let (field, address) = match (admin_listen, raw.and_then(|raw| raw.address.as_ref())) {
+            (Some(address), _) => ("--admin-listen", address),
+            (None, Some(address)) => ("admin.address", address.0.as_str()),
+            (None, None) => ("admin.address", DEFAULT_ADMIN),
+        };
+        AdminConfig { address: self.address(field, address) }
+    }
+
+    fn limits(&mut self, raw: Option<&raw::Limits>) -> LimitsConfig {
+        let absent = raw::Limits::default();
+        let raw = raw.unwrap_or(&absent);
+        self.unknown("limits", &raw.unknown, &["connections"]);
+        let connections = raw.connections.as_ref();
+        LimitsConfig { connections: self.number("limits.connections", connections, DEFAULT_CONNECTIONS, &CONNECTIONS) }
+    }
+
+    fn logging(&mut self, raw: Option<&raw::Logging>) -> LoggingConfig {
+        let absent = raw::Logging::default();
+        let raw = raw.unwrap_or(&absent);
+        self.unknown("logging", &raw.unknown, &["format", "level"]);
+        let formats = [("text", LoggingFormat::Text), ("json", LoggingFormat::Json)];
+        let levels = [
+            ("off", LevelFilter::OFF),
+            ("error", LevelFilter::ERROR),
+            ("warn", LevelFilter::WARN),
+            ("info", LevelFilter::INFO),
+            ("debug", LevelFilter::DEBUG),
+            ("trace", LevelFilter::TRACE),
+        ];
+        LoggingConfig {
+            format: self.word("logging.format", raw.format.as_ref(), LoggingFormat::Text, &formats),
+            level: self.word("logging.level", raw.level.as_ref(), LevelFilter::INFO, &levels),
+        }
+    }
+
+    fn drain(&mut self, raw: Option<&raw::Drain>) -> DrainConfig {
+        if let Some(raw) = raw {
+            self.unknown("drain", &raw.unknown, &["timeout"]);
+        }
+        let timeout = raw.and_then(|raw| raw.timeout.as_ref());
+        DrainConfig { timeout: self.duration("drain.timeout", timeout, DEFAULT_DRAIN_TIMEOUT, &DRAIN_TIMEOUT) }
+    }
+}

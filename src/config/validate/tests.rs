@@ -1,0 +1,141 @@
+//! The rules of `delegated` mode.
+
+use std::time::Duration;
+
+use crate::config::{
+    API_VERSION, AuthenticationConfig, AuthorizationConfig, ClientsConfig, Config, DelegatedConfig, IdentityConfig,
+    KIND, Overrides, PemFile, Problems, RequestHeaderConfig, TlsFiles, UpstreamConfig,
+};
+
+fn parse(text: &str, overrides: &Overrides) -> Result<Config, Problems> {
+    Config::parse(&format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{text}"), overrides)
+}
+
+fn problems(text: &str) -> Vec<String> {
+    let problems = parse(text, &Overrides::default()).unwrap_err();
+    problems.to_string().lines().map(str::to_owned).collect()
+}
+
+fn kubeconfig(path: &str) -> Option<UpstreamConfig> {
+    Some(UpstreamConfig { kubeconfig: Some(path.into()), context: None })
+}
+
+#[test]
+fn every_field_of_delegated_clients_arrives() {
+    let text = "
+listeners: [{address: '0.0.0.0:443', tls: {certFile: /c, keyFile: /k}}, {address: 'unix:/run/s'}]
+clients:
+  mode: delegated
+  authentication:
+    clientCAFile: /ca
+    requestHeader: {caFile: /front, allowedNames: [a, b]}
+    kubeconfig: /tokens
+    tokenReview: {audiences: [x], successTTL: 20s, failureTTL: 1s}
+    anonymous: true
+  authorization: {kubeconfig: /access, allowedTTL: 1m, deniedTTL: 0, watchInterval: 1h}
+  identity: {frontProxy: {certFile: /pc, keyFile: /pk}}
+";
+    let config = parse(text, &Overrides::default()).unwrap();
+    let request_header =
+        RequestHeaderConfig { ca: PemFile("/front".into()), allowed_names: vec!["a".to_owned(), "b".to_owned()] };
+    let authentication = AuthenticationConfig {
+        client_ca: Some(PemFile("/ca".into())),
+        request_header: Some(request_header),
+        reviews: kubeconfig("/tokens"),
+        audiences: vec!["x".to_owned()],
+        success_ttl: Duration::from_secs(20),
+        failure_ttl: Duration::from_secs(1),
+        anonymous: true,
+    };
+    let authorization = AuthorizationConfig {
+        reviews: kubeconfig("/access"),
+        allowed_ttl: Duration::from_secs(60),
+        denied_ttl: Duration::ZERO,
+        watch_interval: Duration::from_secs(3600),
+    };
+    let files = TlsFiles { cert_file: "/pc".into(), key_file: "/pk".into() };
+    let identity = Some(IdentityConfig::FrontProxy(files));
+    let delegated = DelegatedConfig { authentication, authorization, identity };
+    assert_eq!(config.clients, ClientsConfig::Delegated(Box::new(delegated)));
+    assert!(config.listeners[0].tls.as_ref().is_some_and(|tls| tls.client_certificates));
+}
+
+#[test]
+fn tokens_alone_need_nothing_else() {
+    let config = parse("clients: {mode: delegated}", &Overrides::default()).unwrap();
+    let ClientsConfig::Delegated(delegated) = &config.clients else { panic!("{config:?}") };
+    assert_eq!(delegated.authentication.reviews, None);
+    assert!(!delegated.authentication.anonymous);
+    assert_eq!(delegated.authentication.failure_ttl, Duration::ZERO);
+    assert_eq!(delegated.identity, None);
+    let tls = "listeners: [{address: '0.0.0.0:443', tls: {certFile: /c, keyFile: /k}}]\nclients: {mode: delegated}";
+    let config = parse(tls, &Overrides::default()).unwrap();
+    assert!(!config.listeners[0].tls.as_ref().unwrap().client_certificates);
+}
+
+#[test]
+fn unsafe_set_ups_are_refused() {
+    let certificates = "authentication: {clientCAFile: /ca}";
+    let front = "authentication: {requestHeader: {caFile: /ca}}";
+    for (text, expected) in [
+        ("listeners: [{address: '0.0.0.0:80'}]\nclients: {mode: delegated}".to_owned(), "listeners[0].tls: missing"),
+        (
+            "listeners: [{address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k}}]".to_owned(),
+            "listeners[0].address: \"0.0.0.0:80\" was given; allowed: a loopback address",
+        ),
+        (format!("clients: {{mode: delegated, {certificates}}}"), "clients.identity: missing"),
+        (format!("clients: {{mode: delegated, {front}}}"), "clients.identity: missing"),
+        (
+            format!("clients: {{mode: delegated, {certificates}, identity: {{}}}}"),
+            "clients.identity: neither was given",
+        ),
+        (
+            format!(
+                "clients: {{mode: delegated, {certificates}, \
+                 identity: {{impersonation: {{}}, frontProxy: {{certFile: /c, keyFile: /k}}}}}}"
+            ),
+            "clients.identity: both were given",
+        ),
+        ("clients: {mode: delegated, identity: {impersonation: {}}}".to_owned(), "clients.identity: given"),
+        ("clients: {mode: delegated, acceptHosts: [x]}".to_owned(), "clients.acceptHosts: given"),
+        (format!("clients: {{{certificates}}}"), "clients.authentication: given, though clients.mode is trusted"),
+        (
+            "clients: {mode: delegated, authentication: {requestHeader: {}}, identity: {impersonation: {}}}".to_owned(),
+            "clients.authentication.requestHeader.caFile: missing",
+        ),
+        (
+            "clients: {mode: delegated, authentication: {tokenReview: {successTTL: 1h}}}".to_owned(),
+            "clients.authentication.tokenReview.successTTL: \"1h\" was given; allowed: a duration",
+        ),
+        (
+            "clients: {mode: delegated, authentication: {tokenReview: {audiences: [a, a, '']}}}".to_owned(),
+            "clients.authentication.tokenReview.audiences[1]: \"a\" was given; allowed: ",
+        ),
+        (
+            "clients: {mode: delegated, authentication: {anonymous: 1}}".to_owned(),
+            "clients.authentication.anonymous: \"1\" was given; allowed: true, false",
+        ),
+        (
+            "clients: {mode: delegated, authentication: {kubeconfig: ''}}".to_owned(),
+            "clients.authentication.kubeconfig: \"\" was given",
+        ),
+        (
+            "clients: {mode: delegated, authorization: {watchInterval: 1s, cache: 1}}".to_owned(),
+            "clients.authorization.watchInterval: \"1s\" was given; allowed: a duration",
+        ),
+        (
+            "clients: {mode: delegated, authorization: {cache: 1}}".to_owned(),
+            "clients.authorization.cache: no such field; allowed: kubeconfig, allowedTTL",
+        ),
+    ] {
+        let found = problems(&text);
+        assert!(found.iter().any(|problem| problem.starts_with(expected)), "{text}\n{expected}\nin {found:#?}");
+    }
+}
+
+#[test]
+fn plain_http_from_the_command_line_is_local() {
+    let overrides = Overrides { listen: Some("0.0.0.0:80".to_owned()), ..Overrides::default() };
+    let problems = parse("clients: {mode: delegated}", &overrides).unwrap_err().to_string();
+    assert!(problems.starts_with("--listen: ") && problems.contains("plain HTTP"), "{problems}");
+}
