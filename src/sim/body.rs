@@ -7,15 +7,10 @@ use futures_util::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 
-use super::watch::WatchStream;
+use super::watch::{Cut, WatchStream};
 
 /// The body of every answer: all at once, or a watch.
 pub type Body = UnsyncBoxBody<Bytes, Cut>;
-
-/// The server breaks the connection on purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the connection is cut on purpose")]
-pub struct Cut;
 
 pub(crate) fn full(text: impl Into<Bytes>) -> Body {
     Full::new(text.into()).map_err(|never: Infallible| match never {}).boxed_unsync()

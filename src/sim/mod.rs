@@ -49,11 +49,12 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
-pub use body::{Body, Cut};
+pub use body::Body;
 pub use census::Counts;
 pub use demo::Churn;
 pub use faults::{Features, Refusal};
 pub use server::SimServer;
+pub use watch::Cut;
 
 use census::Census;
 use faults::Faults;

@@ -10,7 +10,6 @@ use tokio::{
 
 use super::{
     Simulation,
-    body::Cut,
     census::{OpenWatch, Order},
     definition::Definition,
     failure::Failure,
@@ -20,6 +19,11 @@ use super::{
     shapes::{list, representation::Representation},
     stored::Stored,
 };
+
+/// The server breaks the connection on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the connection is cut on purpose")]
+pub struct Cut;
 
 /// Time between two bookmarks.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);

@@ -183,7 +183,7 @@ pub(super) fn refresh_lags() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::metrics::recorder;
+    use crate::telemetry::exposition::recorder;
 
     fn deployments() -> GroupVersionResource {
         GroupVersionResource::new("apps", "v1", "deployments")

@@ -64,7 +64,7 @@ impl Drop for ConnectionGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::metrics::recorder;
+    use crate::telemetry::exposition::recorder;
 
     #[test]
     fn open_connections_are_those_whose_guard_lives() {

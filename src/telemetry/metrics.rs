@@ -1,14 +1,6 @@
-//! Every metric of the gateway: name, kind, unit, labels, help; the recorder, and its text form.
-//!
-//! Invariant: [`install`] comes before the first handle is made. Handles made earlier, or without it (in tests), count
-//! nowhere.
-
-use std::{sync::OnceLock, time::Duration};
+//! Every metric of the gateway: name, kind, unit, labels, help.
 
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
-
-use crate::telemetry::cache_metrics;
 
 /// One metric, as it is described to whoever scrapes it.
 #[derive(Clone, Copy, Debug)]
@@ -94,60 +86,6 @@ pub const ALL: &[Metric] = &[
     counter_of(AUDIT_WRITES, Unit::Count, &["outcome"], "Times that events were written to the audit log, some hundred at once, by outcome."),
 ];
 
-/// From the quick get out of memory to the list that takes upstream a minute.
-const DURATION_BUCKETS: &[f64] =
-    &[0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-
-/// How often observations are folded into buckets: bounds what is kept of them if nobody scrapes.
-const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Installs the recorder of this process and describes every metric. Later calls give the same recorder.
-///
-/// # Errors
-/// Another recorder was installed by something else.
-pub fn install() -> Result<Exposition, InstallError> {
-    static INSTALLED: OnceLock<Result<Exposition, InstallError>> = OnceLock::new();
-    INSTALLED
-        .get_or_init(|| {
-            let recorder = recorder();
-            let exposition = Exposition { handle: recorder.handle() };
-            ::metrics::set_global_recorder(recorder).map_err(|_| InstallError)?;
-            describe();
-            Ok(exposition)
-        })
-        .clone()
-}
-
-/// The process has a metrics recorder already, and it is not ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("another metrics recorder is installed in this process")]
-pub struct InstallError;
-
-/// What a scrape gets. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Exposition {
-    handle: PrometheusHandle,
-}
-
-impl Exposition {
-    /// Media type of [`Self::render`].
-    pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-    /// All metrics in Prometheus' text format.
-    pub fn render(&self) -> String {
-        cache_metrics::refresh_lags();
-        self.handle.render()
-    }
-
-    /// Keeps the memory of histograms bounded. Runs until it is dropped.
-    pub async fn upkeep(self) {
-        loop {
-            tokio::time::sleep(UPKEEP_INTERVAL).await;
-            self.handle.run_upkeep();
-        }
-    }
-}
-
 /// Counts that a limit was reached. `limit` is the limit's own name, snake case: `connections`, `request_header_bytes`.
 pub fn limit_reached(limit: &'static str) {
     counter!(LIMITS_REACHED, "limit" => limit).increment(1);
@@ -161,14 +99,7 @@ const fn gauge_of(name: &'static str, unit: Unit, labels: &'static [&'static str
     Metric { name, kind: Kind::Gauge, unit, labels, help }
 }
 
-pub(super) fn recorder() -> PrometheusRecorder {
-    PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Full(REQUEST_DURATION.to_owned()), DURATION_BUCKETS)
-        .expect("the buckets are not empty")
-        .build_recorder()
-}
-
-fn describe() {
+pub(super) fn describe() {
     for metric in ALL {
         match metric.kind {
             Kind::Counter => describe_counter!(metric.name, metric.unit, metric.help),
@@ -194,21 +125,5 @@ mod tests {
             assert_eq!(metric.unit == Unit::Seconds, metric.name.ends_with("_seconds"), "{}", metric.name);
             assert!(metric.help.ends_with('.'), "{}", metric.name);
         }
-    }
-
-    #[test]
-    fn the_text_form_describes_and_counts() {
-        let recorder = recorder();
-        let exposition = Exposition { handle: recorder.handle() };
-        ::metrics::with_local_recorder(&recorder, || {
-            describe();
-            limit_reached("connections");
-            limit_reached("connections");
-        });
-        let text = exposition.render();
-        assert!(text.contains("# TYPE kube_fanout_limits_reached_total counter"), "{text}");
-        assert!(text.contains("# HELP kube_fanout_limits_reached_total Times that"), "{text}");
-        assert!(text.contains("kube_fanout_limits_reached_total{limit=\"connections\"} 2"), "{text}");
-        assert!(text.contains("kube_fanout_build_info{version="), "{text}");
     }
 }

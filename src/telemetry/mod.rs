@@ -7,6 +7,7 @@ mod access_log;
 mod audit_metrics;
 mod cache_metrics;
 mod connection_metrics;
+mod exposition;
 mod logging;
 mod metrics;
 mod request_metrics;
@@ -17,6 +18,7 @@ pub use cache_metrics::CacheMetrics;
 pub use connection_metrics::{
     ConnectionError, ConnectionGuard, certificate_reloaded, connection_accepted, connection_failed,
 };
+pub use exposition::{Exposition, InstallError, install};
 pub use logging::{LogFormat, LoggingAlreadySet, init_logging};
-pub use metrics::{ALL as METRICS, Exposition, InstallError, Kind, Metric, install, limit_reached};
+pub use metrics::{ALL as METRICS, Kind, Metric, limit_reached};
 pub use request_metrics::RequestMetrics;

@@ -106,8 +106,8 @@ impl Series {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::exposition::recorder;
     use crate::telemetry::logging::tests::record;
-    use crate::telemetry::metrics::recorder;
 
     #[test]
     fn requests_are_counted_by_what_is_known_of_them() {

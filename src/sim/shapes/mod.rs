@@ -4,5 +4,6 @@ pub(crate) mod bookmark;
 pub(crate) mod json;
 pub(crate) mod list;
 pub(crate) mod order;
+mod partial;
 pub(crate) mod representation;
 pub(crate) mod table;

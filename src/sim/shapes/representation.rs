@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::sim::{definition::Definition, stored::Stored};
 
 use super::{
     bookmark, json as text,
     list::{self, Page},
-    order,
+    partial::partial,
     table::TableFormat,
 };
 
@@ -89,11 +89,4 @@ impl Representation {
             Self::Table(table) => table.bookmark(definition, &value(), revision, first),
         }
     }
-}
-
-/// The metadata of an object, as an object of its own: with the keys in the order of the type, for all resources.
-pub(super) fn partial(version: &str, object: &Value) -> Value {
-    let mut metadata = object["metadata"].clone();
-    order::arrange_metadata(&mut metadata);
-    json!({"kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata})
 }

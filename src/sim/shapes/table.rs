@@ -8,7 +8,7 @@ use crate::sim::{definition::Definition, stored::Stored};
 use super::{
     json,
     list::{Page, metadata},
-    representation::partial,
+    partial::partial,
 };
 
 /// What a row carries beside its cells.

@@ -1,0 +1,94 @@
+//! The recorder of metrics, and its text form.
+//!
+//! Invariant: [`install`] comes before the first handle is made. Handles made earlier, or without it (in tests), count
+//! nowhere.
+
+use std::{sync::OnceLock, time::Duration};
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+use crate::telemetry::cache_metrics;
+use crate::telemetry::metrics::{REQUEST_DURATION, describe};
+
+/// From the quick get out of memory to the list that takes upstream a minute.
+const DURATION_BUCKETS: &[f64] =
+    &[0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+
+/// How often observations are folded into buckets: bounds what is kept of them if nobody scrapes.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Installs the recorder of this process and describes every metric. Later calls give the same recorder.
+///
+/// # Errors
+/// Another recorder was installed by something else.
+pub fn install() -> Result<Exposition, InstallError> {
+    static INSTALLED: OnceLock<Result<Exposition, InstallError>> = OnceLock::new();
+    INSTALLED
+        .get_or_init(|| {
+            let recorder = recorder();
+            let exposition = Exposition { handle: recorder.handle() };
+            ::metrics::set_global_recorder(recorder).map_err(|_| InstallError)?;
+            describe();
+            Ok(exposition)
+        })
+        .clone()
+}
+
+/// The process has a metrics recorder already, and it is not ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another metrics recorder is installed in this process")]
+pub struct InstallError;
+
+/// What a scrape gets. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Exposition {
+    handle: PrometheusHandle,
+}
+
+impl Exposition {
+    /// Media type of [`Self::render`].
+    pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+    /// All metrics in Prometheus' text format.
+    pub fn render(&self) -> String {
+        cache_metrics::refresh_lags();
+        self.handle.render()
+    }
+
+    /// Keeps the memory of histograms bounded. Runs until it is dropped.
+    pub async fn upkeep(self) {
+        loop {
+            tokio::time::sleep(UPKEEP_INTERVAL).await;
+            self.handle.run_upkeep();
+        }
+    }
+}
+
+pub(super) fn recorder() -> PrometheusRecorder {
+    PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full(REQUEST_DURATION.to_owned()), DURATION_BUCKETS)
+        .expect("the buckets are not empty")
+        .build_recorder()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics::limit_reached;
+
+    #[test]
+    fn the_text_form_describes_and_counts() {
+        let recorder = recorder();
+        let exposition = Exposition { handle: recorder.handle() };
+        ::metrics::with_local_recorder(&recorder, || {
+            describe();
+            limit_reached("connections");
+            limit_reached("connections");
+        });
+        let text = exposition.render();
+        assert!(text.contains("# TYPE kube_fanout_limits_reached_total counter"), "{text}");
+        assert!(text.contains("# HELP kube_fanout_limits_reached_total Times that"), "{text}");
+        assert!(text.contains("kube_fanout_limits_reached_total{limit=\"connections\"} 2"), "{text}");
+        assert!(text.contains("kube_fanout_build_info{version="), "{text}");
+    }
+}
