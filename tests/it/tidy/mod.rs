@@ -24,7 +24,7 @@ fn assert_none(problems: &[String]) {
 }
 
 fn all() -> Vec<Source> {
-    ["src", "tests"].into_iter().flat_map(sources).collect()
+    ["src", "tests", "benches"].into_iter().flat_map(sources).collect()
 }
 
 #[test]
@@ -41,6 +41,8 @@ fn every_file_is_part_of_the_crate() {
     let is_root = |path: &str| {
         matches!(path, "src/lib.rs" | "src/main.rs")
             || path.starts_with("tests/") && path.ends_with("/main.rs")
+            || path == "benches/parts.rs"
+            || path == "benches/end_to_end/main.rs"
             || path.starts_with("tests/fuzz/fuzz_targets/")
     };
     let orphans = sources.iter().filter(|source| !is_root(&source.path) && !declared.contains(&source.path));

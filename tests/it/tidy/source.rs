@@ -33,7 +33,7 @@ pub(super) fn sources(folder: &str) -> Vec<Source> {
     for path in paths {
         let text = fs::read_to_string(&path).unwrap();
         let path = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-        sources.push(Source { path, text, is_test: folder == "tests" });
+        sources.push(Source { path, text, is_test: folder != "src" });
     }
     let tests: HashSet<_> = sources.iter().flat_map(Source::test_files).collect();
     for source in &mut sources {

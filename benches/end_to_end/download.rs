@@ -1,0 +1,64 @@
+//! The first sync, beside merely downloading the same list.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Result, bail};
+use http_body_util::BodyExt;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    client::Ask,
+    floor,
+    latency::percentile,
+    process,
+    servers::{self, this_program},
+    table::Line,
+    world::{LIST, World},
+};
+
+/// The middle of so many is taken.
+const TIMES: usize = 3;
+/// Says that the list is there.
+const DONE: &str = "downloaded";
+
+/// Downloads the list and keeps it until it is killed. Arguments: URL of upstream, folder of the certificates.
+pub(crate) async fn download(arguments: &[&str]) -> Result<()> {
+    let [upstream, certificates] = arguments else { bail!("upstream and certificates, not {arguments:?}") };
+    let certificates = Path::new(certificates);
+    let mut connection = floor::endpoint(upstream, certificates)?.connect(false).await?;
+    let mut body = connection.open(&Ask::json(LIST)).await?.into_body();
+    let mut list = Vec::new();
+    while let Some(frame) = body.frame().await {
+        list.push(frame?.into_data());
+    }
+    std::fs::write(certificates.join(DONE), "")?;
+    sleep(Duration::from_secs(3600)).await;
+    drop(list);
+    Ok(())
+}
+
+/// From the start of the process until everything is there; the most memory until then.
+pub(crate) async fn first_sync(world: &World) -> Result<Vec<Line>> {
+    let (mut downloads, mut syncs) = (Vec::new(), Vec::new());
+    let done = world.certificates.folder.join(DONE);
+    for _ in 0..TIMES {
+        let started = Instant::now();
+        let certificates = world.certificates.folder.display().to_string();
+        let mut process = this_program("download", &["download", &world.upstream.url, &certificates], world.folder())?;
+        servers::wait(&mut process, async || done.exists()).await?;
+        downloads.push((started.elapsed(), process::resident_peak(process.id())));
+        std::fs::remove_file(&done)?;
+        drop(process);
+        let gateway = world.fresh_gateway().await?;
+        syncs.push((gateway.ready_after, process::resident_peak(gateway.id())));
+    }
+    let middle = |of: &dyn Fn(&(Duration, u64)) -> f64| {
+        let median = |values: &[(Duration, u64)]| percentile(&mut values.iter().map(of).collect::<Vec<_>>(), 50);
+        (median(&downloads), median(&syncs))
+    };
+    let (download, sync) = middle(&|(time, _)| time.as_secs_f64() * 1e3);
+    let time = Line::new("first sync beside a mere download (floor): time", "ms", sync).floor(download);
+    let (download, sync) = middle(&|(_, peak)| *peak as f64 / 1e6);
+    let memory = Line::new("the same: most memory", "MB", sync).floor(download);
+    Ok(vec![time.times_floor(1.2), memory.times_floor(1.5)])
+}

@@ -1,0 +1,187 @@
+//! Reads that end: what one costs the server.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use anyhow::{Result, ensure};
+use tokio::task::JoinSet;
+
+use crate::{
+    client::{Ask, Endpoint},
+    process,
+    table::Line,
+    world::{LIST, World},
+};
+
+/// Connections that read at once.
+const READERS: usize = 2;
+/// Servers take turns, so that what else the machine does hits all of them.
+const TURNS: usize = 4;
+
+/// What requests cost in all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cost {
+    cpu: Duration,
+    requests: usize,
+    pub(crate) bytes: u64,
+}
+
+impl Cost {
+    /// Milliseconds of CPU of a request.
+    pub(crate) fn each(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e3 / self.requests.max(1) as f64
+    }
+
+    pub(crate) fn bytes_each(&self) -> f64 {
+        self.bytes as f64 / self.requests.max(1) as f64
+    }
+}
+
+/// Who is measured, and with what.
+struct Measured {
+    endpoint: Endpoint,
+    id: u32,
+    ask: Ask,
+    requests: usize,
+}
+
+/// Measures several servers in turns.
+async fn in_turns(servers: &[Measured]) -> Result<Vec<Cost>> {
+    let mut costs = vec![Cost::default(); servers.len()];
+    for _ in 0..TURNS {
+        for (server, cost) in servers.iter().zip(&mut costs) {
+            let requests = server.requests.div_ceil(TURNS);
+            repeat(server, requests, cost).await?;
+        }
+    }
+    Ok(costs)
+}
+
+async fn repeat(server: &Measured, requests: usize, cost: &mut Cost) -> Result<()> {
+    let mut connections = Vec::new();
+    for _ in 0..READERS {
+        let mut connection = server.endpoint.connect(server.ask.http2).await?;
+        // One that does not count: caches fill, windows open.
+        connection.read(&server.ask).await?;
+        connections.push(connection);
+    }
+    let before = process::cpu(server.id);
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut readers = JoinSet::new();
+    for mut connection in connections {
+        let (next, ask) = (next.clone(), server.ask.clone());
+        readers.spawn(async move {
+            let mut bytes = 0;
+            while next.fetch_add(1, Relaxed) < requests {
+                bytes += connection.read(&ask).await?;
+            }
+            Ok::<_, anyhow::Error>(bytes)
+        });
+    }
+    while let Some(bytes) = readers.join_next().await {
+        cost.bytes += bytes??;
+    }
+    cost.cpu += process::cpu(server.id) - before;
+    cost.requests += requests;
+    Ok(())
+}
+
+/// Of the API server (if it is a real one), the floor and the gateway, for one request.
+struct Costs {
+    api_server: Option<Cost>,
+    floor: Cost,
+    gateway: Cost,
+}
+
+async fn costs(world: &World, ask: &Ask, requests: usize) -> Result<Costs> {
+    let server = |(endpoint, id): (Endpoint, u32), requests| Measured { endpoint, id, ask: ask.clone(), requests };
+    let gateway = server((world.gateway.endpoint.clone(), world.gateway.id()), requests);
+    let floor = server((world.floor.endpoint.clone(), world.floor.id()), requests);
+    let mut servers = vec![gateway, floor];
+    servers.extend(world.api_server().map(|api_server| server(api_server, requests.div_ceil(4))));
+    let costs = in_turns(&servers).await?;
+    Ok(Costs { gateway: costs[0], floor: costs[1], api_server: costs.get(2).copied() })
+}
+
+/// Full lists in JSON.
+pub(crate) async fn json(world: &World) -> Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    for (name, ask, most) in
+        [("full list, JSON, HTTP/1.1", Ask::json(LIST), 1.4), ("full list, JSON, HTTP/2", Ask::json(LIST).http2(), 1.6)]
+    {
+        let Costs { api_server, floor, gateway } = costs(world, &ask, world.sizes.lists).await?;
+        let line = Line::new(name, "ms CPU", gateway.each()).floor(floor.each());
+        lines.push(line.api_server(api_server.map(|cost| cost.each())).times_floor(most));
+    }
+    Ok(lines)
+}
+
+/// Full lists in protobuf.
+pub(crate) async fn protobuf(world: &World) -> Result<Vec<Line>> {
+    if world.api_server().is_none() {
+        return Ok(Vec::new());
+    }
+    let mut lines = Vec::new();
+    for (name, ask, most) in [
+        ("full list, protobuf, HTTP/1.1", Ask::protobuf(LIST), 1.4),
+        ("full list, protobuf, HTTP/2", Ask::protobuf(LIST).http2(), 1.6),
+    ] {
+        let Costs { api_server, floor, gateway } = costs(world, &ask, world.sizes.lists).await?;
+        let line = Line::new(name, "ms CPU", gateway.each()).floor(floor.each());
+        lines.push(line.api_server(api_server.map(|cost| cost.each())).times_floor(most));
+    }
+    Ok(lines)
+}
+
+/// Full lists in gzip, from the second on.
+pub(crate) async fn gzip(world: &World) -> Result<Vec<Line>> {
+    let Costs { api_server, gateway, .. } = costs(world, &Ask::json(LIST).gzip(), world.sizes.lists).await?;
+    let cpu = Line::new("full list, JSON, gzip", "ms CPU", gateway.each());
+    let cpu = cpu.api_server(api_server.map(|cost| cost.each())).of_api_server(1.0 / 60.0);
+    let size = Line::new("its size", "MB", gateway.bytes_each() / 1e6);
+    let size = size.api_server(api_server.map(|cost| cost.bytes_each() / 1e6)).of_api_server(1.25);
+    Ok(vec![cpu, size])
+}
+
+/// A tenth of the collection.
+pub(crate) async fn namespace(world: &World) -> Result<Vec<Line>> {
+    let path = "/api/v1/namespaces/load-0/pods?resourceVersion=0";
+    small(world, "list of one namespace, a tenth of all", path, world.sizes.lists * 4, 0.1).await
+}
+
+/// A fifth of a namespace.
+pub(crate) async fn label(world: &World) -> Result<Vec<Line>> {
+    let path = "/api/v1/namespaces/load-0/pods?resourceVersion=0&labelSelector=app%3Dapp-0";
+    small(world, "list by label, a fifth of a namespace", path, world.sizes.lists * 8, 0.1).await
+}
+
+/// One pod.
+pub(crate) async fn get(world: &World) -> Result<Vec<Line>> {
+    let path = "/api/v1/namespaces/load-0/pods/pod-0?resourceVersion=0";
+    small(world, "get", path, world.sizes.requests, 0.25).await
+}
+
+/// Something that the floor does not have.
+async fn small(world: &World, name: &str, path: &str, requests: usize, most: f64) -> Result<Vec<Line>> {
+    let ask = Ask::json(path);
+    let gateway =
+        Measured { endpoint: world.gateway.endpoint.clone(), id: world.gateway.id(), ask: ask.clone(), requests };
+    let mut servers = vec![gateway];
+    servers.extend(world.api_server().map(|(endpoint, id)| Measured { endpoint, id, ask, requests }));
+    let costs = in_turns(&servers).await?;
+    ensure!(costs.iter().all(|cost| cost.bytes > 0), "nothing was answered");
+    let line = Line::new(name, "ms CPU", costs[0].each());
+    Ok(vec![line.api_server(costs.get(1).map(Cost::each)).of_api_server(most)])
+}
+
+/// What a full list in JSON costs the floor.
+pub(crate) async fn floor_list(world: &World) -> Result<f64> {
+    let (endpoint, id) = (world.floor.endpoint.clone(), world.floor.id());
+    let floor = Measured { endpoint, id, ask: Ask::json(LIST), requests: world.sizes.lists };
+    Ok(in_turns(&[floor]).await?[0].each())
+}

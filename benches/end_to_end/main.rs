@@ -1,0 +1,130 @@
+//! What the gateway costs, beside the API server that it stands before and beside the least that any server could do.
+//!
+//! Starts an API server (kube-apiserver and etcd from `KUBEBUILDER_ASSETS`, else `sim`), fills it with pods, starts the
+//! gateway and a *floor* ([`floor`]), TLS on all of them, and prints for each row what they cost and whether the goal is
+//! reached. CPU and memory are those of the server processes, as the kernel counts them; that of the load is not counted.
+//!
+//! ```sh
+//! KUBEBUILDER_ASSETS=... cargo bench --bench end_to_end                   # everything: some ten minutes
+//! KUBEBUILDER_ASSETS=... cargo bench --bench end_to_end -- list watchers  # the rows that have these words in their names
+//! BENCH_GATEWAY=... cargo bench --bench end_to_end                        # another build of the gateway
+//! BENCH_PODS=1000 cargo bench --bench end_to_end                          # smaller, see [`sizes::Sizes`]
+//! cargo test --bench end_to_end                                           # as a test: tiny, before sim, any profile
+//! ```
+//!
+//! What came of it, and what was learned: `kube_fanout::manual::figures`.
+
+#[path = "../../tests/conformance/certificates.rs"]
+mod certificates;
+mod client;
+mod download;
+mod floor;
+mod forwarding;
+mod latency;
+mod lists;
+mod memory;
+mod pods;
+mod process;
+mod servers;
+mod sizes;
+mod table;
+mod watches;
+mod world;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::{sizes::Sizes, table::Line, world::World};
+
+/// The same as the gateway's, for the floor.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Rows in the order of the table; each is measured by itself.
+const ROWS: [&str; 17] = [
+    "list-json",
+    "list-protobuf",
+    "list-gzip",
+    "watch-list",
+    "list-namespace",
+    "list-label",
+    "get",
+    "watchers-json",
+    "watchers-protobuf",
+    "watchers-by-node",
+    "latency",
+    "memory-idle",
+    "memory-lists",
+    "memory-watcher",
+    "memory-connection",
+    "first-sync",
+    "forward",
+];
+
+fn main() -> Result<ExitCode> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let words: Vec<_> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        // What this program starts of itself, so that it has a process of its own to be measured.
+        ["serve-floor", arguments @ ..] => runtime.block_on(floor::serve(arguments))?,
+        ["serve-sim", port] => runtime.block_on(servers::serve_sim(port.parse()?))?,
+        ["download", arguments @ ..] => runtime.block_on(download::download(arguments))?,
+        words => {
+            // `cargo bench` says so; without it this is a test that everything still works.
+            let sizes = Sizes::of(words.contains(&"--bench"))?;
+            let wanted: Vec<_> = words.iter().copied().filter(|word| !word.starts_with('-')).collect();
+            return runtime.block_on(run(&wanted, sizes));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn run(wanted: &[&str], sizes: Sizes) -> Result<ExitCode> {
+    lifecycle_limit()?;
+    let rows: Vec<_> =
+        ROWS.into_iter().filter(|row| wanted.is_empty() || wanted.iter().any(|word| row.contains(word))).collect();
+    if rows.is_empty() {
+        bail!("no row has {wanted:?} in its name; there are {ROWS:?}");
+    }
+    let world = World::start(sizes).await?;
+    table::say(&world.description());
+    table::say(table::HEAD);
+    for row in rows {
+        for line in measure(&world, row).await? {
+            table::say(&line.to_string());
+        }
+    }
+    table::say(&format!("\nload average at the end: {}", world::load_average()));
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn measure(world: &World, row: &str) -> Result<Vec<Line>> {
+    match row {
+        "list-json" => lists::json(world).await,
+        "list-protobuf" => lists::protobuf(world).await,
+        "list-gzip" => lists::gzip(world).await,
+        "watch-list" => watches::watch_list(world).await,
+        "list-namespace" => lists::namespace(world).await,
+        "list-label" => lists::label(world).await,
+        "get" => lists::get(world).await,
+        "watchers-json" => watches::json(world).await,
+        "watchers-protobuf" => watches::protobuf(world).await,
+        "watchers-by-node" => watches::by_node(world).await,
+        "latency" => latency::added(world).await,
+        "memory-idle" => memory::idle(world).await,
+        "memory-lists" => memory::lists(world).await,
+        "memory-watcher" => memory::watcher(world).await,
+        "memory-connection" => memory::connection(world).await,
+        "first-sync" => download::first_sync(world).await,
+        "forward" => forwarding::added(world).await,
+        other => bail!("{other} is no row"),
+    }
+}
+
+/// Thousands of watches need as many files, here and in the servers that inherit the limit.
+fn lifecycle_limit() -> Result<()> {
+    kube_fanout::lifecycle::raise_open_files()?;
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Resident memory. Every row starts servers of its own: what one did before would be seen.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use http_body_util::BodyExt;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    client::{Ask, Connection, Endpoint, PROTOBUF},
+    process,
+    servers::Server,
+    table::Line,
+    watches::{Load, Watchers},
+    world::{LIST, World},
+};
+
+/// What one slow client reads in a second.
+const SLOW: f64 = 1e6;
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+const MB: f64 = 1e6;
+
+/// Caches full, nobody there.
+pub(crate) async fn idle(world: &World) -> Result<Vec<Line>> {
+    let (gateway, json) = (world.fresh_gateway().await?, world.json_bytes as f64);
+    rest(world).await;
+    let resident = process::resident(gateway.id()) as f64;
+    let api_server = world.upstream.real.map(|id| process::resident(id) as f64 / MB);
+    let line = Line::new("memory, pods in JSON, idle", "MB", resident / MB).api_server(api_server);
+    let mut lines = vec![line.goal(resident / json, 2.0, "x bytes")];
+    if world.api_server().is_some() {
+        gateway.endpoint.get(&Ask::protobuf(LIST)).await?;
+        rest(world).await;
+        let protobuf = gateway.endpoint.get(&Ask { accept: PROTOBUF, ..Ask::json(LIST) }).await?.len() as f64;
+        let after_list = process::resident(gateway.id()) as f64;
+        rest(world).await;
+        let resident = process::resident(gateway.id()) as f64;
+        lines.push(Line::new("right after a list in protobuf", "MB", after_list / MB));
+        let line = Line::new("pods in JSON and protobuf, idle again", "MB", resident / MB);
+        lines.push(line.goal(resident / (json + protobuf), 2.0, "x bytes"));
+    }
+    Ok(lines)
+}
+
+async fn rest(world: &World) {
+    sleep(Duration::from_secs(world.sizes.seconds.min(8))).await;
+}
+
+/// Many lists at once, one in four read slowly.
+pub(crate) async fn lists(world: &World) -> Result<Vec<Line>> {
+    let gateway = world.fresh_gateway().await?;
+    rest(world).await;
+    let before = process::resident(gateway.id()) as f64;
+    let peak = while_read(world, &gateway).await?;
+    let name = format!("memory while {} clients list, one in four at 1 MB/s", world.sizes.readers);
+    let line = Line::new(name, "MB", peak / MB).goal(peak / before, 1.25, "x idle");
+    rest(world).await;
+    let after = process::resident(gateway.id()) as f64;
+    Ok(vec![line, Line::new("some seconds after the last list", "MB", after / MB)])
+}
+
+/// The most memory while clients read.
+async fn while_read(world: &World, gateway: &Server) -> Result<f64> {
+    let mut readers = JoinSet::new();
+    for reader in 0..world.sizes.readers {
+        let connection = gateway.endpoint.connect(false).await?;
+        let rate = if reader % 4 == 0 { SLOW } else { f64::INFINITY };
+        readers.spawn(async move { read_on(connection, rate).await });
+    }
+    let (started, mut peak) = (Instant::now(), 0);
+    while started.elapsed() < Duration::from_secs(world.sizes.seconds) {
+        peak = peak.max(process::resident(gateway.id()));
+        if let Some(ended) = readers.try_join_next() {
+            ended??;
+        }
+        sleep(LOOK).await;
+    }
+    Ok(peak as f64)
+}
+
+/// Reads full lists, one after the other, at that many bytes a second.
+async fn read_on(mut connection: Connection, rate: f64) -> Result<()> {
+    let (started, mut bytes) = (Instant::now(), 0.0);
+    loop {
+        let mut body = connection.open(&Ask::json(LIST)).await?.into_body();
+        while let Some(frame) = body.frame().await {
+            bytes += frame?.data_ref().map_or(0.0, |data| data.len() as f64);
+            let due = Duration::from_secs_f64(bytes / rate);
+            if let Some(early) = due.checked_sub(started.elapsed()) {
+                sleep(early).await;
+            }
+        }
+    }
+}
+
+/// A watch that sees nothing, on a connection of HTTP/2 that has others.
+pub(crate) async fn watcher(world: &World) -> Result<Vec<Line>> {
+    let (gateway, floor) = (world.fresh_gateway().await?, world.fresh_floor().await?);
+    let mut each = Vec::new();
+    for server in [&gateway, &floor] {
+        // Its connections are there before.
+        let count = world.sizes.watchers;
+        let first = Watchers::open(&server.endpoint, &Load::new(count, true), &world.version().await?).await?;
+        let before = process::resident(server.id());
+        let many = Streams::open(&server.endpoint, count * 4, &world.version().await?).await?;
+        let after = process::resident(server.id());
+        each.push(after.saturating_sub(before) as f64 / (count * 4) as f64 / 1024.0);
+        drop((first, many));
+    }
+    let line = Line::new("memory of an idle watcher, HTTP/2", "KiB", each[0]).floor(each[1]);
+    Ok(vec![line.goal(each[0], 4.0, "KiB")])
+}
+
+/// Watches on few connections: what they cost hardly counts.
+struct Streams {
+    _connections: Vec<Connection>,
+    _bodies: Vec<hyper::body::Incoming>,
+}
+
+impl Streams {
+    async fn open(endpoint: &Endpoint, count: usize, version: &str) -> Result<Self> {
+        const STREAMS: usize = 900;
+        let mut streams = Self { _connections: Vec::new(), _bodies: Vec::new() };
+        let ask = Ask::json(format!("/api/v1/pods?watch=1&resourceVersion={version}")).http2();
+        for first in (0..count).step_by(STREAMS) {
+            let mut connection = endpoint.connect(true).await?;
+            for _ in first..count.min(first + STREAMS) {
+                streams._bodies.push(connection.open(&ask).await?.into_body());
+            }
+            streams._connections.push(connection);
+        }
+        sleep(Duration::from_secs(2)).await;
+        Ok(streams)
+    }
+}
+
+/// A TLS connection with one watch on it.
+pub(crate) async fn connection(world: &World) -> Result<Vec<Line>> {
+    let (gateway, floor) = (world.fresh_gateway().await?, world.fresh_floor().await?);
+    let count = world.sizes.watchers;
+    let mut each = Vec::new();
+    for server in [&gateway, &floor] {
+        let version = world.version().await?;
+        // The first ones make what all share.
+        let _warm = Watchers::open(&server.endpoint, &Load::new(count / 10, false), &version).await?;
+        let before = process::resident(server.id());
+        let _watchers = Watchers::open(&server.endpoint, &Load::new(count, false), &version).await?;
+        let after = process::resident(server.id());
+        each.push(after.saturating_sub(before) as f64 / count as f64 / 1024.0);
+    }
+    let line = Line::new("memory of a TLS connection with an idle watch", "KiB", each[0]).floor(each[1]);
+    Ok(vec![line.times_floor(1.1)])
+}

@@ -1,0 +1,157 @@
+//! Pods like real ones, and changes to them.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Result;
+use http::Method;
+use serde_json::{Value, json};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval, sleep},
+};
+
+use crate::{client::Endpoint, sizes::Sizes};
+
+/// Connections that write at once.
+const WRITERS: usize = 16;
+/// Applications that the pods belong to; a namespace has the pods of a tenth of them.
+const APPLICATIONS: usize = 50;
+/// The annotation of a change: when it was sent, in nanoseconds.
+pub(crate) const SENT: &str = "bench/sent";
+
+/// Where pod number `index` is.
+pub(crate) fn path(sizes: &Sizes, index: usize) -> String {
+    let (namespace, name) = (index % sizes.namespaces, index / sizes.namespaces);
+    format!("/api/v1/namespaces/load-{namespace}/pods/pod-{name}")
+}
+
+/// Namespaces and pods.
+pub(crate) async fn seed(endpoint: &Endpoint, sizes: &Sizes) -> Result<()> {
+    let mut connection = endpoint.connect(false).await?;
+    for namespace in 0..sizes.namespaces {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("load-{namespace}")}});
+        connection.write(Method::POST, "/api/v1/namespaces", &namespace).await?;
+    }
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut writers = JoinSet::new();
+    for _ in 0..WRITERS {
+        let (endpoint, sizes, next) = (endpoint.clone(), sizes.clone(), next.clone());
+        writers.spawn(async move {
+            let mut connection = endpoint.connect(false).await?;
+            loop {
+                let index = next.fetch_add(1, Relaxed);
+                if index >= sizes.pods {
+                    return Ok::<_, anyhow::Error>(());
+                }
+                let path = path(&sizes, index);
+                let (collection, _) = path.rsplit_once('/').unwrap_or_default();
+                connection.write(Method::POST, collection, &pod(&sizes, index)).await?;
+                connection.write(Method::PATCH, &format!("{path}/status"), &status(index)).await?;
+            }
+        });
+    }
+    while let Some(writer) = writers.join_next().await {
+        writer??;
+    }
+    Ok(())
+}
+
+/// Changes the pods of `indices` one after the other, so many a second.
+pub(crate) async fn change(
+    endpoint: &Endpoint,
+    sizes: &Sizes,
+    indices: impl IntoIterator<Item = usize>,
+    rate: f64,
+) -> Result<()> {
+    const LANES: usize = 4;
+    let indices: Vec<_> = indices.into_iter().collect();
+    let mut lanes = JoinSet::new();
+    for lane in 0..LANES {
+        let paths: Vec<_> = indices.iter().skip(lane).step_by(LANES).map(|index| path(sizes, *index)).collect();
+        let endpoint = endpoint.clone();
+        lanes.spawn(async move {
+            let mut connection = endpoint.connect(false).await?;
+            let period = Duration::from_secs_f64(LANES as f64 / rate);
+            sleep(period.mul_f64(lane as f64 / LANES as f64)).await;
+            let mut ticks = interval(period);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            for path in paths {
+                ticks.tick().await;
+                let change = json!({"metadata": {"annotations": {SENT: now().to_string()}}});
+                connection.write(Method::PATCH, &path, &change).await?;
+            }
+            Ok::<_, anyhow::Error>(())
+        });
+    }
+    while let Some(lane) = lanes.join_next().await {
+        lane??;
+    }
+    Ok(())
+}
+
+/// Nanoseconds since 1970, which all processes agree on.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Waits until `done` says so, or the time is over.
+pub(crate) async fn until(limit: Duration, done: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !done() && started.elapsed() < limit {
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn pod(sizes: &Sizes, index: usize) -> Value {
+    let (application, tier) = (index % APPLICATIONS, ["web", "db", "cache"][index % 3]);
+    let (hash, name) = (format!("{application:08x}"), format!("pod-{}", index / sizes.namespaces));
+    let setting = |number: usize| json!({"name": format!("SETTING_{number}"), "value": format!("value-{number}-of-{name}-with-some-more-text")});
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": {"app": format!("app-{application}"), "tier": tier,
+                "pod-template-hash": hash, "topology.kubernetes.io/zone": format!("zone-{}", index % 3)},
+            "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": "9090",
+                "checksum/config": format!("{index:064x}")},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("app-{application}-{hash}"),
+                "uid": format!("00000000-0000-4000-8000-{application:012x}"), "controller": true, "blockOwnerDeletion": true}],
+        },
+        "spec": {
+            "nodeName": format!("node-{}", index % sizes.nodes()),
+            "containers": [
+                {
+                    "name": "main", "image": "images.example.com/app/main:1.2.3", "command": ["/bin/app", "--serve"],
+                    "env": (0..12).map(setting).collect::<Vec<_>>(),
+                    "ports": [{"containerPort": 8080, "name": "http"}, {"containerPort": 9090, "name": "metrics"}],
+                    "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}},
+                    "livenessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10},
+                    "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 5},
+                    "volumeMounts": [{"name": "config", "mountPath": "/etc/app"}, {"name": "data", "mountPath": "/data"}],
+                },
+                {"name": "proxy", "image": "images.example.com/mesh/proxy:9", "args": ["--log-level=info"],
+                    "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}}},
+            ],
+            "volumes": [{"name": "config", "configMap": {"name": format!("app-{application}")}}, {"name": "data", "emptyDir": {}}],
+            "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "apps", "effect": "NoSchedule"}],
+            "nodeSelector": {"pool": "apps"},
+        },
+    })
+}
+
+fn status(index: usize) -> Value {
+    let time = "2026-01-01T00:00:00Z";
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": time});
+    let conditions = ["Initialized", "Ready", "ContainersReady", "PodScheduled"].map(condition);
+    let ip = format!("10.{}.{}.{}", index >> 16 & 255, index >> 8 & 255, index & 255);
+    json!({"status": {"phase": "Running", "podIP": ip, "startTime": time, "conditions": conditions}})
+}

@@ -1,0 +1,204 @@
+//! The servers that are measured, each in a process of its own.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use kube_fanout::sim::Sim;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    certificates::Certificates,
+    client::{Ask, Endpoint},
+    process::{Process, free_port},
+};
+
+/// How long a server may take to be ready.
+const READY_MAX: Duration = Duration::from_secs(120);
+/// The gateway as cargo has built it for this bench; `BENCH_GATEWAY` names another one, to compare with.
+const GATEWAY: &str = env!("CARGO_BIN_EXE_kube-fanout");
+
+/// The API server.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) url: String,
+    pub(crate) kubeconfig: PathBuf,
+    /// That of the API server; `sim` is none that costs could be compared with.
+    pub(crate) real: Option<u32>,
+    pub(crate) name: String,
+    process: Process,
+    _storage: Option<Process>,
+}
+
+/// A gateway, or the floor.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) process: Process,
+    /// From its start until it was ready.
+    pub(crate) ready_after: Duration,
+}
+
+impl Upstream {
+    /// kube-apiserver from `KUBEBUILDER_ASSETS`, else `sim`.
+    pub(crate) async fn start(real: bool, certificates: &Certificates, folder: &Path) -> Result<Self> {
+        let mut upstream = match std::env::var_os("KUBEBUILDER_ASSETS").filter(|_| real) {
+            Some(assets) => Self::start_real(Path::new(&assets), certificates, folder)?,
+            None => Self::start_sim(certificates, folder)?,
+        };
+        let ask = Ask::json("/readyz");
+        wait(&mut upstream.process, async || upstream.endpoint.get(&ask).await.is_ok()).await?;
+        if upstream.real.is_some() {
+            let version: serde_json::Value =
+                serde_json::from_slice(&upstream.endpoint.get(&Ask::json("/version")).await?)?;
+            upstream.name = format!("kube-apiserver {}", version["gitVersion"].as_str().unwrap_or("of no version"));
+        }
+        Ok(upstream)
+    }
+
+    fn start_real(assets: &Path, certificates: &Certificates, folder: &Path) -> Result<Self> {
+        let (port, clients, peers) = (free_port()?, free_port()?, free_port()?);
+        let storage = Process::start(
+            "etcd",
+            assets.join("etcd"),
+            [
+                format!("--data-dir={}", folder.join("etcd").display()),
+                format!("--listen-client-urls=http://127.0.0.1:{clients}"),
+                format!("--advertise-client-urls=http://127.0.0.1:{clients}"),
+                format!("--listen-peer-urls=http://127.0.0.1:{peers}"),
+                format!("--initial-advertise-peer-urls=http://127.0.0.1:{peers}"),
+                format!("--initial-cluster=default=http://127.0.0.1:{peers}"),
+                // What is measured is not how fast the disk is.
+                "--unsafe-no-fsync".to_owned(),
+            ],
+            folder,
+        )?;
+        let file = |name: &str| certificates.file(name);
+        let process = Process::start(
+            "kube-apiserver",
+            assets.join("kube-apiserver"),
+            [
+                format!("--etcd-servers=http://127.0.0.1:{clients}"),
+                format!("--secure-port={port}"),
+                "--bind-address=127.0.0.1".to_owned(),
+                format!("--tls-cert-file={}", file("server.crt")),
+                format!("--tls-private-key-file={}", file("server.key")),
+                format!("--client-ca-file={}", file("ca.crt")),
+                format!("--token-auth-file={}", file("tokens.csv")),
+                format!("--service-account-key-file={}", file("sa.pub")),
+                format!("--service-account-signing-key-file={}", file("sa.key")),
+                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+                "--authorization-mode=RBAC".to_owned(),
+                "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
+                "--disable-admission-plugins=ServiceAccount".to_owned(),
+                // The load comes as one user, which is not to be slowed down.
+                "--enable-priority-and-fairness=false".to_owned(),
+                "--max-requests-inflight=0".to_owned(),
+                "--max-mutating-requests-inflight=0".to_owned(),
+                // No stream is to end while it is measured.
+                "--min-request-timeout=7200".to_owned(),
+            ],
+            folder,
+        )?;
+        let url = format!("https://127.0.0.1:{port}");
+        Ok(Self {
+            endpoint: Endpoint::tls(port, Path::new(&file("ca.crt")))?,
+            kubeconfig: certificates.kubeconfig("upstream", &url)?,
+            url,
+            real: Some(process.id()),
+            name: String::new(),
+            process,
+            _storage: Some(storage),
+        })
+    }
+
+    fn start_sim(certificates: &Certificates, folder: &Path) -> Result<Self> {
+        let port = free_port()?;
+        let url = format!("http://127.0.0.1:{port}");
+        Ok(Self {
+            endpoint: Endpoint::plain(port),
+            kubeconfig: certificates.kubeconfig("upstream", &url)?,
+            url,
+            real: None,
+            name: "sim (set KUBEBUILDER_ASSETS to compare with a real API server)".to_owned(),
+            process: this_program("sim", &["serve-sim", &port.to_string()], folder)?,
+            _storage: None,
+        })
+    }
+}
+
+impl Server {
+    /// A gateway that has filled its caches of `prewarm` when this returns.
+    pub(crate) async fn gateway(
+        prewarm: &str,
+        upstream: &Upstream,
+        certificates: &Certificates,
+        folder: &Path,
+    ) -> Result<Self> {
+        let (port, admin) = (free_port()?, free_port()?);
+        let config = folder.join(format!("gateway-{port}.yaml"));
+        let (certificate, key) = (certificates.file("server.crt"), certificates.file("server.key"));
+        let text = format!(
+            "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n\
+             listeners: [{{address: \"127.0.0.1:{port}\", tls: {{certFile: {certificate}, keyFile: {key}}}}}]\n\
+             upstream: {{kubeconfig: {}}}\ncache: {{prewarm: [{prewarm}]}}\n\
+             admin: {{address: \"127.0.0.1:{admin}\"}}\nlimits: {{connections: 20000}}\nlogging: {{level: warn}}\n",
+            upstream.kubeconfig.display(),
+        );
+        fs::write(&config, text)?;
+        let started = Instant::now();
+        let arguments = ["run", "--config", &config.display().to_string()];
+        let program = std::env::var_os("BENCH_GATEWAY").unwrap_or_else(|| GATEWAY.into());
+        let mut process = Process::start(&format!("gateway-{port}"), program, arguments, folder)?;
+        let (admin, ask) = (Endpoint::plain(admin), Ask::json("/readyz"));
+        wait(&mut process, async || admin.get(&ask).await.is_ok()).await.context("the gateway")?;
+        let ready_after = started.elapsed();
+        let endpoint = Endpoint::tls(port, Path::new(&certificates.file("ca.crt")))?;
+        Ok(Self { endpoint, process, ready_after })
+    }
+
+    /// The floor, which has fetched its lists when this returns.
+    pub(crate) async fn floor(upstream: &Upstream, certificates: &Certificates, folder: &Path) -> Result<Self> {
+        let (port, started) = (free_port()?, Instant::now());
+        let (url, own) = (upstream.url.as_str(), port.to_string());
+        let certificates = certificates.folder.display().to_string();
+        let name = format!("floor-{port}");
+        let mut process = this_program(&name, &["serve-floor", url, &own, &certificates], folder)?;
+        let endpoint = Endpoint::tls(port, &Path::new(&certificates).join("ca.crt"))?;
+        wait(&mut process, async || endpoint.connect(false).await.is_ok()).await.context("the floor")?;
+        Ok(Self { endpoint, process, ready_after: started.elapsed() })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+/// This very program in another role.
+pub(crate) fn this_program(name: &str, arguments: &[&str], folder: &Path) -> Result<Process> {
+    Process::start(name, std::env::current_exe()?, arguments, folder)
+}
+
+/// Waits until a process that was just started does what it is there for.
+pub(crate) async fn wait(process: &mut Process, is_ready: impl AsyncFn() -> bool) -> Result<()> {
+    let started = Instant::now();
+    while !is_ready().await {
+        process.check()?;
+        ensure!(started.elapsed() < READY_MAX, "not ready after {READY_MAX:?}");
+        sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// The embedded API server, until it is killed.
+pub(crate) async fn serve_sim(port: u16) -> Result<()> {
+    let listener = tokio::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).await?;
+    Sim::new().serve(listener, CancellationToken::new()).await;
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! How much of everything there is.
+
+use anyhow::Result;
+
+/// Sizes of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Sizes {
+    /// `BENCH_PODS`; everything else follows from it.
+    pub(crate) pods: usize,
+    pub(crate) namespaces: usize,
+    /// Full lists for each server and form; of the API server, which takes its time, a quarter.
+    pub(crate) lists: usize,
+    /// Small requests for each server.
+    pub(crate) requests: usize,
+    pub(crate) watchers: usize,
+    /// Watchers of one node each.
+    pub(crate) node_watchers: usize,
+    /// Changes while watchers watch.
+    pub(crate) changes: usize,
+    /// Changes a second.
+    pub(crate) rate: f64,
+    /// Clients that read full lists at once.
+    pub(crate) readers: usize,
+    /// Seconds that memory is looked at, and that it is left alone before.
+    pub(crate) seconds: u64,
+    /// A real API server is started if there is one.
+    pub(crate) real: bool,
+}
+
+/// What the goals are set for: 76 MB of JSON.
+const PODS: usize = 10_000;
+
+impl Sizes {
+    /// As the goals have it, or as the environment does; tiny in a test.
+    pub(crate) fn of(is_bench: bool) -> Result<Self> {
+        let pods = match std::env::var_os("BENCH_PODS").map(|pods| pods.to_string_lossy().parse()) {
+            Some(pods) => pods?,
+            None if is_bench => PODS,
+            None => 60,
+        };
+        let share = |full: usize, least: usize| (full * pods / PODS).clamp(least, full);
+        Ok(Self {
+            pods,
+            namespaces: 10,
+            lists: if pods >= PODS { 32 } else { 8 },
+            requests: share(3000, 50),
+            watchers: share(1000, 20),
+            node_watchers: share(5000, 30),
+            changes: share(300, 20),
+            rate: 40.0,
+            readers: share(64, 8),
+            seconds: share(15, 1) as u64,
+            real: is_bench,
+        })
+    }
+
+    /// Nodes that the pods lie on, two on each.
+    pub(crate) fn nodes(&self) -> usize {
+        (self.pods / 2).max(1)
+    }
+}

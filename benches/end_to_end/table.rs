@@ -1,0 +1,99 @@
+//! The table that is printed.
+
+use std::{
+    fmt,
+    io::{self, Write},
+};
+
+/// What a row has; the columns of the servers are empty where there is nothing to compare with.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) unit: &'static str,
+    pub(crate) api_server: Option<f64>,
+    pub(crate) floor: Option<f64>,
+    pub(crate) gateway: f64,
+    pub(crate) goal: Option<Goal>,
+}
+
+/// What is to be reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Goal {
+    /// Measured in the way that the goal is set: mostly a ratio.
+    pub(crate) reached: f64,
+    pub(crate) most: f64,
+    /// Of what.
+    pub(crate) of: &'static str,
+}
+
+pub(crate) const HEAD: &str =
+    "\n| work | unit | API server | floor | kube-fanout | reached | goal | |\n|---|---|---|---|---|---|---|---|";
+
+impl Line {
+    pub(crate) fn new(name: impl Into<String>, unit: &'static str, gateway: f64) -> Self {
+        Self { name: name.into(), unit, api_server: None, floor: None, gateway, goal: None }
+    }
+
+    pub(crate) fn api_server(self, api_server: Option<f64>) -> Self {
+        Self { api_server, ..self }
+    }
+
+    pub(crate) fn floor(self, floor: f64) -> Self {
+        Self { floor: Some(floor), ..self }
+    }
+
+    /// At most so many times what the floor needs.
+    pub(crate) fn times_floor(self, most: f64) -> Self {
+        let goal = self.floor.map(|floor| Goal { reached: self.gateway / floor, most, of: "x floor" });
+        Self { goal, ..self }
+    }
+
+    /// At most such a part of what the API server needs.
+    pub(crate) fn of_api_server(self, most: f64) -> Self {
+        let reached = self.api_server.map(|api_server| self.gateway / api_server);
+        Self { goal: reached.map(|reached| Goal { reached, most, of: "x API server" }), ..self }
+    }
+
+    pub(crate) fn goal(self, reached: f64, most: f64, of: &'static str) -> Self {
+        Self { goal: Some(Goal { reached, most, of }), ..self }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let figure = |value: Option<f64>| value.map_or(String::new(), digits);
+        write!(
+            formatter,
+            "| {} | {} | {} | {} | {} |",
+            self.name,
+            self.unit,
+            figure(self.api_server),
+            figure(self.floor),
+            digits(self.gateway),
+        )?;
+        match &self.goal {
+            None => formatter.write_str(" | | |"),
+            Some(Goal { reached, most, of }) => {
+                let verdict = if reached <= most { "ok" } else { "MISSED" };
+                write!(formatter, " {} | <= {} {of} | {verdict} |", digits(*reached), digits(*most))
+            }
+        }
+    }
+}
+
+/// Three digits that count.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        size if size >= 0.01 => format!("{value:.3}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+/// One line on standard output, at once.
+pub(crate) fn say(line: &str) {
+    // Whoever closes the pipe has read enough.
+    writeln!(io::stdout(), "{line}").unwrap_or_default();
+}

@@ -1,0 +1,284 @@
+//! Watches: what a delivery costs the server, and what the first state costs.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use anyhow::{Result, ensure};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use memchr::memmem;
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::{
+    client::{Ask, Connection, Endpoint, JSON, PROTOBUF},
+    pods, process,
+    table::Line,
+    world::World,
+};
+
+/// Streams on a connection of HTTP/2, as informers in one process have them.
+const STREAMS: usize = 100;
+/// What comes late has come by then.
+const SETTLE: Duration = Duration::from_secs(10);
+/// Opened watches are left alone for so long before anything is measured.
+const REST: Duration = Duration::from_secs(2);
+
+/// Which watches are opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    pub(crate) watchers: usize,
+    pub(crate) http2: bool,
+    pub(crate) accept: &'static str,
+    /// Each watches its own node.
+    pub(crate) by_node: bool,
+}
+
+impl Load {
+    pub(crate) fn new(watchers: usize, http2: bool) -> Self {
+        Self { watchers, http2, accept: JSON, by_node: false }
+    }
+}
+
+/// Open watches, read as fast as they bring anything. Closed when dropped.
+#[derive(Debug)]
+pub(crate) struct Watchers {
+    _connections: Vec<Connection>,
+    readers: JoinSet<()>,
+    seen: Arc<Seen>,
+    opened: usize,
+}
+
+/// What has come.
+#[derive(Debug, Default)]
+struct Seen {
+    events: AtomicU64,
+    /// Milliseconds that events took from the write to here; only kept where it is asked for.
+    latencies: Option<Mutex<Vec<f64>>>,
+}
+
+impl Watchers {
+    /// Opens all watches from `version` on.
+    pub(crate) async fn open(endpoint: &Endpoint, load: &Load, version: &str) -> Result<Self> {
+        Self::open_into(endpoint, load, version, Seen::default()).await
+    }
+
+    /// The same, and notes how long each event takes.
+    pub(crate) async fn open_timed(endpoint: &Endpoint, load: &Load, version: &str) -> Result<Self> {
+        let latencies = Some(Mutex::default());
+        Self::open_into(endpoint, load, version, Seen { latencies, ..Seen::default() }).await
+    }
+
+    async fn open_into(endpoint: &Endpoint, load: &Load, version: &str, seen: Seen) -> Result<Self> {
+        let mut watchers =
+            Self { _connections: Vec::new(), readers: JoinSet::new(), seen: Arc::new(seen), opened: load.watchers };
+        let streams = if load.http2 { STREAMS } else { 1 };
+        for first in (0..load.watchers).step_by(streams) {
+            let mut connection = endpoint.connect(load.http2).await?;
+            for number in first..load.watchers.min(first + streams) {
+                let selector =
+                    if load.by_node { format!("&fieldSelector=spec.nodeName%3Dnode-{number}") } else { String::new() };
+                let path = format!("/api/v1/pods?watch=1&resourceVersion={version}{selector}");
+                let ask = Ask { accept: load.accept, http2: load.http2, ..Ask::json(path) };
+                let body = connection.open(&ask).await?.into_body();
+                watchers.readers.spawn(read(body, load.accept == PROTOBUF, watchers.seen.clone()));
+            }
+            watchers._connections.push(connection);
+        }
+        sleep(REST).await;
+        Ok(watchers)
+    }
+
+    /// Returns when so many events have come, of all watchers together.
+    pub(crate) async fn seen(&self, events: u64) -> Result<u64> {
+        pods::until(SETTLE, || self.seen.events.load(Relaxed) >= events).await;
+        let seen = self.seen.events.load(Relaxed);
+        ensure!(self.readers.len() == self.opened, "a watch has ended");
+        ensure!(seen >= events, "{seen} events have come, not {events}");
+        Ok(seen)
+    }
+
+    pub(crate) fn latencies(&self) -> Vec<f64> {
+        let latencies = self.seen.latencies.as_ref();
+        latencies.map(|latencies| latencies.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap_or_default()
+    }
+}
+
+/// Counts events. Those in JSON are lines, those in protobuf stand behind their length.
+async fn read(mut body: Incoming, is_protobuf: bool, seen: Arc<Seen>) {
+    let (mut head, mut rest, mut line) = (Vec::new(), 0, Vec::new());
+    let sent = memmem::Finder::new(pods::SENT);
+    while let Some(Ok(frame)) = body.frame().await {
+        let Some(data) = frame.data_ref() else { continue };
+        let events = match (is_protobuf, &seen.latencies) {
+            (true, _) => messages(data, &mut head, &mut rest),
+            (false, None) => memchr::memchr_iter(b'\n', data).count() as u64,
+            (false, Some(latencies)) => {
+                line.extend_from_slice(data);
+                let mut latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut events = 0;
+                while let Some(end) = memchr::memchr(b'\n', &line) {
+                    latencies.extend(latency(&line[..end], &sent));
+                    line.drain(..=end);
+                    events += 1;
+                }
+                events
+            }
+        };
+        seen.events.fetch_add(events, Relaxed);
+    }
+}
+
+/// Messages that end in `data`; `head` is the part of a length that has come, `rest` what is missing of a message.
+fn messages(mut data: &[u8], head: &mut Vec<u8>, rest: &mut usize) -> u64 {
+    let mut messages = 0;
+    while !data.is_empty() {
+        if *rest == 0 {
+            let (part, behind) = data.split_at(data.len().min(4 - head.len()));
+            head.extend_from_slice(part);
+            data = behind;
+            if let Ok(length) = <[u8; 4]>::try_from(head.as_slice()) {
+                *rest = u32::from_be_bytes(length) as usize;
+                head.clear();
+            }
+            continue;
+        }
+        let part = data.len().min(*rest);
+        (data, *rest) = (&data[part..], *rest - part);
+        messages += u64::from(*rest == 0);
+    }
+    messages
+}
+
+/// Milliseconds since the time in the annotation.
+fn latency(line: &[u8], sent: &memmem::Finder<'_>) -> Option<f64> {
+    let value = line.get(sent.find(line)? + pods::SENT.len()..)?;
+    let digits = value.iter().skip_while(|byte| !byte.is_ascii_digit()).take_while(|byte| byte.is_ascii_digit());
+    let then = digits.fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0'));
+    Some(pods::now().saturating_sub(then) as f64 / 1e6)
+}
+
+/// CPU while all watchers saw all changes.
+struct Delivered {
+    cpu: Duration,
+    /// Of the API server at the same time.
+    upstream: Option<Duration>,
+    events: u64,
+}
+
+impl Delivered {
+    fn microseconds_each(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.events.max(1) as f64
+    }
+}
+
+async fn deliver(world: &World, (endpoint, id): (&Endpoint, u32), load: &Load) -> Result<Delivered> {
+    let sizes = &world.sizes;
+    let watchers = Watchers::open(endpoint, load, &world.version().await?).await?;
+    let (cpu, upstream) = (process::cpu(id), world.upstream.real.map(process::cpu));
+    pods::change(&world.upstream.endpoint, sizes, (0..sizes.changes).map(|change| change % sizes.pods), sizes.rate)
+        .await?;
+    let events = watchers.seen((sizes.changes * load.watchers) as u64).await?;
+    Ok(Delivered {
+        cpu: process::cpu(id) - cpu,
+        upstream: world.upstream.real.zip(upstream).map(|(id, before)| process::cpu(id) - before),
+        events,
+    })
+}
+
+/// Floor, gateway and, where it is told to, the API server: each with the same watchers.
+async fn deliveries(world: &World, name: &str, load: &Load, with_api_server: bool) -> Result<Line> {
+    let floor = deliver(world, (&world.floor.endpoint, world.floor.id()), load).await?;
+    let gateway = deliver(world, (&world.gateway.endpoint, world.gateway.id()), load).await?;
+    let mut api_server = None;
+    if let Some((endpoint, id)) = world.api_server().filter(|_| with_api_server) {
+        let delivered = deliver(world, (&endpoint, id), load).await?;
+        // The writes cost it the same as they did while the gateway delivered.
+        let cpu = delivered.cpu.saturating_sub(gateway.upstream.unwrap_or_default());
+        api_server = Some(Delivered { cpu, ..delivered }.microseconds_each());
+    }
+    let line = Line::new(name, "us CPU", gateway.microseconds_each()).floor(floor.microseconds_each());
+    Ok(line.api_server(api_server).times_floor(1.3))
+}
+
+/// Every watcher sees every change.
+pub(crate) async fn json(world: &World) -> Result<Vec<Line>> {
+    let count = world.sizes.watchers;
+    Ok(vec![
+        deliveries(world, &format!("{count} watchers, JSON, HTTP/1.1: a delivery"), &Load::new(count, false), true)
+            .await?,
+        deliveries(world, &format!("{count} watchers, JSON, HTTP/2: a delivery"), &Load::new(count, true), false)
+            .await?,
+    ])
+}
+
+/// The same in protobuf.
+pub(crate) async fn protobuf(world: &World) -> Result<Vec<Line>> {
+    let count = world.sizes.watchers;
+    if world.api_server().is_none() {
+        return Ok(Vec::new());
+    }
+    let load = |http2| Load { accept: PROTOBUF, ..Load::new(count, http2) };
+    Ok(vec![
+        deliveries(world, &format!("{count} watchers, protobuf, HTTP/1.1: a delivery"), &load(false), true).await?,
+        deliveries(world, &format!("{count} watchers, protobuf, HTTP/2: a delivery"), &load(true), false).await?,
+    ])
+}
+
+/// Watchers of a node each: those whom a change does not concern cost it nothing.
+pub(crate) async fn by_node(world: &World) -> Result<Vec<Line>> {
+    /// A change costs little: it takes many of them.
+    const CHANGES: usize = 4;
+    let sizes = &world.sizes;
+    let few = (sizes.node_watchers / 100).max(10);
+    let mut costs = Vec::new();
+    for watchers in [few, sizes.node_watchers] {
+        let load = Load { by_node: true, ..Load::new(watchers, true) };
+        let watchers = Watchers::open(&world.gateway.endpoint, &load, &world.version().await?).await?;
+        let before = process::cpu(world.gateway.id());
+        // Always on nodes that somebody watches, with few watchers too.
+        let changes = sizes.changes * CHANGES;
+        let pods = (0..changes).map(|change| change % few.min(sizes.nodes()));
+        pods::change(&world.upstream.endpoint, sizes, pods, sizes.rate * CHANGES as f64).await?;
+        watchers.seen(changes as u64).await?;
+        let cpu = process::cpu(world.gateway.id()) - before;
+        costs.push(cpu.as_secs_f64() * 1e6 / changes as f64);
+    }
+    let name = format!("{} watchers of a node each: a change", sizes.node_watchers);
+    let line = Line::new(name, "us CPU", costs[1]);
+    Ok(vec![
+        Line::new(format!("{few} watchers of a node each: a change"), "us CPU", costs[0]),
+        line.goal(costs[1] / costs[0], 1.3, "x few"),
+    ])
+}
+
+/// All objects as events, as informers start: until the last of them has come.
+pub(crate) async fn watch_list(world: &World) -> Result<Vec<Line>> {
+    let (sizes, ask) = (&world.sizes, Ask::json("/api/v1/pods?watch=1&resourceVersion=0&allowWatchBookmarks=true"));
+    let measure = async |(endpoint, id): (Endpoint, u32), times: usize| {
+        let before = process::cpu(id);
+        for _ in 0..times {
+            let mut connection = endpoint.connect(false).await?;
+            let mut body = connection.open(&ask).await?.into_body();
+            let mut events = 0;
+            while events < sizes.pods {
+                let Some(frame) = body.frame().await else { break };
+                events += memchr::memchr_iter(b'\n', frame?.data_ref().map_or(&[][..], |data| data)).count();
+            }
+            ensure!(events >= sizes.pods, "{events} events");
+        }
+        Ok::<_, anyhow::Error>((process::cpu(id) - before).as_secs_f64() * 1e3 / times as f64)
+    };
+    let gateway = measure((world.gateway.endpoint.clone(), world.gateway.id()), sizes.lists / 2).await?;
+    let api_server = match world.api_server() {
+        Some(api_server) => Some(measure(api_server, sizes.lists.div_ceil(8)).await?),
+        None => None,
+    };
+    let floor = crate::lists::floor_list(world).await?;
+    let line = Line::new("watch of all from RV=0, until all objects have come", "ms CPU", gateway).floor(floor);
+    Ok(vec![line.api_server(api_server).times_floor(2.0)])
+}
