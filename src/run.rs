@@ -4,7 +4,7 @@ use crate::{
     admin::{Admin, Check},
     authn::Authenticator,
     cacher::{self, Cachers},
-    config::{ClientsConfig, Config, MostRecentWatch, Problems, UpstreamConfigError},
+    config::{ClientsConfig, Config, LimitsConfig, MostRecentWatch, Problems, UpstreamConfigError},
     forward::Forward,
     gateway::Gateway,
     lifecycle::{Drained, Tasks},
@@ -88,7 +88,7 @@ pub async fn run(
         let admin = Admin::new(exposition, move || readiness(&checks), tasks.token().clone());
         admin.serve(bound, &admin_tasks);
     }
-    listener::serve(sockets.listeners, config.limits.connections, &gateway, &tasks);
+    listener::serve(sockets.listeners, connection_limits(config), &gateway, &tasks);
 
     shutdown.await;
     tracing::info!(limit = ?config.drain.timeout, "draining");
@@ -113,6 +113,11 @@ fn cacher_config(config: &Config) -> cacher::Config {
         list_bytes_timeout: config.cache.list_bytes_timeout,
         history: HistoryLimits { age: history.age, bytes: usize::try_from(history.bytes).unwrap_or(usize::MAX) },
     }
+}
+
+fn connection_limits(config: &Config) -> listener::Limits {
+    let LimitsConfig { connections, connections_per_address } = config.limits;
+    listener::Limits { connections, connections_per_address }
 }
 
 fn serve_config(config: &Config) -> serve::Config {

@@ -34,7 +34,7 @@ pub struct Admin {
 }
 
 /// Scrapers and probes of one machine or cluster: a few of each.
-const CONNECTIONS_MAX: usize = 100;
+const LIMITS: listener::Limits = listener::Limits { connections: 100, connections_per_address: 100 };
 
 impl Admin {
     /// `checks` is asked at each request for readyz, and must not block; from `draining` on, the gateway is not ready.
@@ -56,7 +56,7 @@ impl Admin {
                 () = upkeep => {}
             }
         });
-        listener::serve(vec![bound], CONNECTIONS_MAX, self, tasks);
+        listener::serve(vec![bound], LIMITS, self, tasks);
     }
 
     fn respond(&self, method: &Method, path: &str, query: Option<&str>) -> Response<Full<Bytes>> {

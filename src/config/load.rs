@@ -132,7 +132,7 @@ clients: {mode: trusted, acceptHosts: [Gateway.example, '[::2]', 10.0.0.1]}
 cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, listBytesTimeout: 5m, history: {age: 90s, bytes: 1Gi}}
 reads: {freshnessWait: 0, mostRecentWatch: forward}
 admin: {address: '0.0.0.0:9000'}
-limits: {connections: 7}
+limits: {connections: 7, connectionsPerAddress: 3}
 logging: {format: json, level: warn}
 drain: {timeout: 3s}
 ";
@@ -153,7 +153,7 @@ drain: {timeout: 3s}
         assert_eq!(config.reads.freshness_wait, Duration::ZERO);
         assert_eq!(config.reads.most_recent_watch, MostRecentWatch::Forward);
         assert_eq!(config.admin.address.to_string(), "0.0.0.0:9000");
-        assert_eq!(config.limits.connections, 7);
+        assert_eq!((config.limits.connections, config.limits.connections_per_address), (7, 3));
         assert_eq!(config.logging.format, LoggingFormat::Json);
         assert_eq!(config.drain.timeout, Duration::from_secs(3));
     }
@@ -185,7 +185,7 @@ clients: {mode: open, acceptHosts: ['http://x'], identity: {}}
 cache: {exclude: [Pods, 'a/b'], idleTimeout: 10, history: {age: 5m, bytes: lots}}
 reads: {freshnessWait: 100, mostRecentWatch: true}
 logging: {level: loud}
-limits: {connections: 0}
+limits: {connections: 0, connectionsPerAddress: -1}
 colour: red",
         );
         let expected = [
@@ -203,6 +203,7 @@ colour: red",
             "reads.freshnessWait: \"100\" was given; allowed: a duration",
             "reads.mostRecentWatch: \"true\" was given; allowed: prove, forward",
             "limits.connections: \"0\" was given; allowed: ",
+            "limits.connectionsPerAddress: \"-1\" was given; allowed: a number from 1 to 10000",
             "logging.level: \"loud\" was given; allowed: ",
         ];
         for start in expected {

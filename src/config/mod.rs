@@ -54,6 +54,9 @@ pub const DEFAULT_HISTORY_BYTES: u64 = 256 << 20;
 pub const DEFAULT_FRESHNESS_WAIT: Duration = Duration::from_millis(100);
 /// Several hundred clients with a handful of connections each, within common limits on open files.
 pub const DEFAULT_CONNECTIONS: usize = 10_000;
+/// A tenth of all: room for the processes of a large machine, or of the clients behind one proxy. Trusted clients, all on
+/// one machine, may have all connections.
+pub const DEFAULT_CONNECTIONS_PER_ADDRESS: usize = 1_000;
 /// Below the 30 s that Kubernetes gives a pod to end.
 pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -152,6 +155,8 @@ impl AdminConfig {
 pub struct LimitsConfig {
     /// Open connections of all listeners together; further ones wait in the kernel's queue.
     pub connections: usize,
+    /// Open connections from one IP address, `connections` at most; further ones are closed if it is fewer than those.
+    pub connections_per_address: usize,
 }
 
 /// Form and amount of log lines.

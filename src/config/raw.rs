@@ -174,6 +174,7 @@ pub(super) struct Admin {
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Limits {
     pub(super) connections: Option<Scalar>,
+    pub(super) connections_per_address: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

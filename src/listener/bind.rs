@@ -38,9 +38,7 @@ pub enum BindError {
 pub async fn bind(config: &ListenerConfig) -> Result<Bound, BindError> {
     let address = config.address.clone();
     let tls = match &config.tls {
-        Some(tls) => {
-            Some(Tls::load(&tls.files).await.map_err(|source| BindError::Tls { address: address.clone(), source })?)
-        }
+        Some(tls) => Some(Tls::load(tls).await.map_err(|source| BindError::Tls { address: address.clone(), source })?),
         None => None,
     };
     match Socket::bind(&address).await {
@@ -75,6 +73,10 @@ const UNIX_SOCKET_MODE: u32 = 0o660;
 /// After this much silence the peer is asked whether it is still there: an idle watch would not notice otherwise.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Bytes that the client's machine does not take for this long end the connection: it is gone, or the client has stopped
+/// to read and its window stays shut. Much longer than a client is busy with what it has read.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
 impl Socket {
     async fn bind(address: &Address) -> io::Result<(Self, Address)> {
@@ -107,7 +109,11 @@ fn set_options(stream: &TcpStream) -> io::Result<()> {
     // Events are small and must not wait for each other.
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_INTERVAL);
-    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
+    Ok(())
 }
 
 /// A Unix socket, and its file: gone when nobody listens there any more.
@@ -162,6 +168,19 @@ mod tests {
         assert_ne!(address.port(), 0);
         let taken = ListenerConfig { address: bound.address().clone(), tls: None };
         assert!(matches!(bind(&taken).await, Err(BindError::Listen { .. })));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn clients_that_are_gone_or_do_not_read_lose_their_connection() {
+        let config = ListenerConfig { address: "127.0.0.1:0".parse().unwrap(), tls: None };
+        let bound = bind(&config).await.unwrap();
+        let Address::Tcp(address) = bound.address() else { panic!("{bound:?}") };
+        let (_client, accepted) = tokio::join!(TcpStream::connect(address), bound.socket.accept());
+        let Stream::Tcp(stream, _) = accepted.unwrap() else { panic!("{address}") };
+        let socket = SockRef::from(&stream);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED_MAX));
+        assert!(socket.keepalive().unwrap());
     }
 
     #[tokio::test]

@@ -43,6 +43,11 @@ const REQUEST_HEADER_BYTES_MAX: u32 = 256 << 10;
 const REQUEST_HEADERS_MAX: usize = 512;
 /// A process with a watch on every resource of a large cluster fits on one connection.
 const STREAMS_MAX: u32 = 1000;
+/// Streams that a client opened and reset before the gateway saw them: each costs more than it costs the client. Somebody
+/// who cancels as a matter of course has a round trip between the two.
+const RESET_UNSEEN_MAX: usize = 20;
+/// Streams that the gateway had to reset because of what the client sent on them.
+const RESET_BROKEN_MAX: usize = 1024;
 /// What a stream keeps for a client that does not read; as much as a watch needs to write a burst at once.
 const STREAM_SEND_BUFFER: usize = 256 << 10;
 /// What a client may send of one body, and of all of a connection, before it is read: writes are small.
@@ -108,6 +113,8 @@ fn builder(protocol: Protocol, tasks: &Tasks) -> auto::Builder<Spawn> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(RESET_UNSEEN_MAX)
+        .max_local_error_reset_streams(RESET_BROKEN_MAX)
         .max_header_list_size(REQUEST_HEADER_BYTES_MAX)
         .max_send_buf_size(STREAM_SEND_BUFFER)
         .adaptive_window(false)

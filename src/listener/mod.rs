@@ -1,12 +1,14 @@
 //! Sockets, TLS, connection limits, draining. Hands requests to a handler it is given.
 //!
 //! Invariants: a connection is counted and limited from its acceptance to its end; nothing that a client leaves undone
-//! (a handshake, a head) holds a connection for ever; when the drain begins, no connection is accepted any more, and
+//! (a handshake, a head) holds a connection for ever, nor keeps others from being served; when the drain begins, no connection is accepted any more, and
 //! those that are open are told so (`GOAWAY`, `Connection: close`) and end with their last response.
 
 mod accept;
 mod bind;
+mod client_auth;
 mod connection;
+mod silent;
 mod tls;
 
 use std::{error::Error, future::Future, net::SocketAddr, sync::Arc};
@@ -18,7 +20,7 @@ use hyper::body::Incoming;
 use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 
-pub use accept::serve;
+pub use accept::{Limits, serve};
 pub use bind::{BindError, Bound, bind};
 pub use connection::{Protocol, serve_connection};
 pub use tls::TlsError;

@@ -15,7 +15,8 @@ use rustls::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::{PemError, TlsFiles, TlsPem};
+use crate::config::{ListenerTls, PemError, TlsFiles, TlsPem};
+use crate::listener::client_auth::AnyAuthority;
 use crate::telemetry;
 
 /// Why a certificate cannot be used.
@@ -42,14 +43,21 @@ pub(super) struct Tls {
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Tls {
-    pub(super) async fn load(files: &TlsFiles) -> Result<Self, TlsError> {
+    pub(super) async fn load(config: &ListenerTls) -> Result<Self, TlsError> {
+        let files = &config.files;
         let seen = files.read().await.map_err(TlsError::Read)?;
         let current = Arc::new(Current(RwLock::new(certified(files, &seen)?)));
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let provider = Arc::new(ring::default_provider());
+        let any_authority = Arc::new(AnyAuthority::new(&provider));
+        let builder = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(TlsError::Versions)?
-            .with_no_client_auth()
-            .with_cert_resolver(current.clone());
+            .map_err(TlsError::Versions)?;
+        let builder = if config.client_certificates {
+            builder.with_client_cert_verifier(any_authority)
+        } else {
+            builder.with_no_client_auth()
+        };
+        let mut config = builder.with_cert_resolver(current.clone());
         config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), b"http/1.1".to_vec()];
         Ok(Self { config: Arc::new(config), current, files: files.clone(), seen })
     }
@@ -117,12 +125,12 @@ pub(super) mod tests {
     use std::{fs, path::Path};
 
     /// Writes a certificate for `localhost` of its own authority; returns it.
-    pub(in crate::listener) fn write_certificate(folder: &Path) -> (TlsFiles, CertificateDer<'static>) {
+    pub(in crate::listener) fn write_certificate(folder: &Path) -> (ListenerTls, CertificateDer<'static>) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let files = TlsFiles { cert_file: folder.join("tls.crt"), key_file: folder.join("tls.key") };
         fs::write(&files.cert_file, made.cert.pem()).unwrap();
         fs::write(&files.key_file, made.signing_key.serialize_pem()).unwrap();
-        (files, made.cert.der().clone())
+        (ListenerTls { files, client_certificates: false }, made.cert.der().clone())
     }
 
     fn shown(tls: &Tls) -> CertificateDer<'static> {
@@ -132,8 +140,9 @@ pub(super) mod tests {
     #[tokio::test]
     async fn a_certificate_is_replaced_when_both_files_fit() {
         let folder = tempfile::tempdir().unwrap();
-        let (files, first) = write_certificate(folder.path());
-        let mut tls = Tls::load(&files).await.unwrap();
+        let (config, first) = write_certificate(folder.path());
+        let mut tls = Tls::load(&config).await.unwrap();
+        let files = config.files;
         assert_eq!(shown(&tls), first);
         let old_key = fs::read(&files.key_file).unwrap();
         let (_, second) = write_certificate(folder.path());
@@ -152,10 +161,10 @@ pub(super) mod tests {
     #[tokio::test]
     async fn a_missing_file_is_told_apart_from_a_wrong_one() {
         let folder = tempfile::tempdir().unwrap();
-        let (files, _) = write_certificate(folder.path());
-        fs::write(&files.key_file, "x").unwrap();
-        assert!(matches!(Tls::load(&files).await.unwrap_err(), TlsError::Pem(PemError::Key { .. })));
-        fs::remove_file(&files.key_file).unwrap();
-        assert!(matches!(Tls::load(&files).await.unwrap_err(), TlsError::Read(_)));
+        let (config, _) = write_certificate(folder.path());
+        fs::write(&config.files.key_file, "x").unwrap();
+        assert!(matches!(Tls::load(&config).await.unwrap_err(), TlsError::Pem(PemError::Key { .. })));
+        fs::remove_file(&config.files.key_file).unwrap();
+        assert!(matches!(Tls::load(&config).await.unwrap_err(), TlsError::Read(_)));
     }
 }

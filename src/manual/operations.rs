@@ -30,6 +30,7 @@
 //! | `reads.mostRecentWatch` | `prove` | `prove`, `forward` |
 //! | `admin.address` | `127.0.0.1:9090` | any address |
 //! | `limits.connections` | `10000` | 1 to 1,000,000 |
+//! | `limits.connectionsPerAddress` | `1000` in `delegated` mode, else all | 1 to `limits.connections` |
 //! | `logging.format`, `.level` | `text`, `info` | `text`, `json`; `off`, `error`, `warn`, `info`, `debug`, `trace` |
 //! | `drain.timeout` | `20s` | 0 to 1 h |
 //!
@@ -105,6 +106,11 @@
 //! | What | Default | Beyond it | Counted as |
 //! |---|---|---|---|
 //! | open connections of clients (`limits.connections`) | 10,000 | wait in the kernel's queue | `connections` |
+//! | open connections from one IP address, or IPv6 network of 64 bits (`limits.connectionsPerAddress`) | 1,000 in `delegated` mode | closed | `connections_per_address` |
+//! | connections without a request, while others wait | none | the one that is silent for the longest is closed | `silent_connections` |
+//! | time in which a client's machine takes no byte that is sent to it | 2 min | closed | |
+//! | streams that an HTTP/2 client resets before they are looked at | 20 | closed | connection error `protocol` |
+//! | streams of an HTTP/2 connection that are reset because the client broke the protocol | 1,024 | closed | the same |
 //! | open connections of the admin port | 100 | the same | `connections` |
 //! | TLS handshake of a client | 10 s | closed | connection error `handshake_timeout` |
 //! | first request's head | 30 s | closed | connection error `header_timeout` |

@@ -14,8 +14,9 @@ use tracing::level_filters::LevelFilter;
 use crate::config::raw::{self, Document};
 use crate::config::validate::check::Check;
 use crate::config::{
-    API_VERSION, AdminConfig, Config, DEFAULT_ADMIN, DEFAULT_CONNECTIONS, DEFAULT_DRAIN_TIMEOUT, DrainConfig, KIND,
-    LimitsConfig, LoggingConfig, LoggingFormat, Overrides, Problems, UpstreamConfig,
+    API_VERSION, AdminConfig, ClientsConfig, Config, DEFAULT_ADMIN, DEFAULT_CONNECTIONS,
+    DEFAULT_CONNECTIONS_PER_ADDRESS, DEFAULT_DRAIN_TIMEOUT, DrainConfig, KIND, LimitsConfig, LoggingConfig,
+    LoggingFormat, Overrides, Problems, UpstreamConfig,
 };
 
 const DRAIN_TIMEOUT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
@@ -34,14 +35,17 @@ pub(super) fn validate(document: &Document, overrides: &Overrides) -> Result<Con
     let listeners = check.listeners(document.listeners.as_deref(), overrides.listen.as_deref(), &clients);
     let upstream = check.upstream(document.upstream.as_ref(), overrides);
     check.problems.append(&mut of_clients.problems);
+    let (cache, reads) = (check.cache(document.cache.as_ref()), check.reads(document.reads.as_ref()));
+    let admin = check.admin(document.admin.as_ref(), overrides.admin_listen.as_deref());
+    let limits = check.limits(document.limits.as_ref(), &clients);
     let config = Config {
         listeners,
         upstream,
         clients,
-        cache: check.cache(document.cache.as_ref()),
-        reads: check.reads(document.reads.as_ref()),
-        admin: check.admin(document.admin.as_ref(), overrides.admin_listen.as_deref()),
-        limits: check.limits(document.limits.as_ref()),
+        cache,
+        reads,
+        admin,
+        limits,
         logging: check.logging(document.logging.as_ref()),
         drain: check.drain(document.drain.as_ref()),
     };
@@ -77,12 +81,26 @@ impl Check {
         AdminConfig { address: self.address(field, address) }
     }
 
-    fn limits(&mut self, raw: Option<&raw::Limits>) -> LimitsConfig {
+    fn limits(&mut self, raw: Option<&raw::Limits>, clients: &ClientsConfig) -> LimitsConfig {
         let absent = raw::Limits::default();
         let raw = raw.unwrap_or(&absent);
-        self.unknown("limits", &raw.unknown, &["connections"]);
-        let connections = raw.connections.as_ref();
-        LimitsConfig { connections: self.number("limits.connections", connections, DEFAULT_CONNECTIONS, &CONNECTIONS) }
+        self.unknown("limits", &raw.unknown, &["connections", "connectionsPerAddress"]);
+        let connections =
+            self.number("limits.connections", raw.connections.as_ref(), DEFAULT_CONNECTIONS, &CONNECTIONS);
+        let each = match clients {
+            ClientsConfig::Trusted(_) => connections,
+            ClientsConfig::Delegated(_) => DEFAULT_CONNECTIONS_PER_ADDRESS.min(connections),
+        };
+        let per_address = raw.connections_per_address.as_ref();
+        LimitsConfig {
+            connections,
+            connections_per_address: self.number(
+                "limits.connectionsPerAddress",
+                per_address,
+                each,
+                &(*CONNECTIONS.start()..=connections),
+            ),
+        }
     }
 
     fn logging(&mut self, raw: Option<&raw::Logging>) -> LoggingConfig {

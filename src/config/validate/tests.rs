@@ -139,3 +139,16 @@ fn plain_http_from_the_command_line_is_local() {
     let problems = parse("clients: {mode: delegated}", &overrides).unwrap_err().to_string();
     assert!(problems.starts_with("--listen: ") && problems.contains("plain HTTP"), "{problems}");
 }
+
+#[test]
+fn an_address_has_its_share_of_the_connections() {
+    let shares = |text: &str| {
+        let limits = parse(text, &Overrides::default()).unwrap().limits;
+        (limits.connections, limits.connections_per_address)
+    };
+    assert_eq!(shares(""), (10_000, 10_000));
+    assert_eq!(shares("clients: {mode: delegated}"), (10_000, 1_000));
+    assert_eq!(shares("clients: {mode: delegated}\nlimits: {connections: 5}"), (5, 5));
+    let found = problems("limits: {connections: 5, connectionsPerAddress: 6}");
+    assert_eq!(found, ["limits.connectionsPerAddress: \"6\" was given; allowed: a number from 1 to 5"]);
+}

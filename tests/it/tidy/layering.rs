@@ -34,7 +34,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("serve",        &["apimachinery", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
     ("forward",      &["apimachinery", "telemetry", "lifecycle", "authz", "upstream"]),
     // Is handed a handler: it never names `gateway`.
-    ("listener",     &["config", "lifecycle", "telemetry"]),
+    ("listener",     &["config", "fairness", "lifecycle", "telemetry"]),
     ("gateway",      &["apimachinery", "telemetry", "listener", "authn", "authz", "cacher", "serve", "forward", "upstream"]),
     ("admin",        &["lifecycle", "telemetry", "listener"]),
     // An API server of its own: shares the parsing of names and selectors with the gateway, and nothing else, so that

@@ -1,0 +1,260 @@
+//! Accepting connections, within the limit, until the drain begins.
+
+use std::{
+    io::{self, IoSlice},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::fairness::{ClientKey, Share, Shares};
+use crate::lifecycle::Tasks;
+use crate::listener::bind::{Bound, Socket, Stream};
+use crate::listener::client_auth::client_certificate;
+use crate::listener::connection::{Protocol, serve_connection};
+use crate::listener::silent::{EndSilence, SilentConnections};
+use crate::listener::tls::{ALPN_HTTP2, Tls};
+use crate::listener::{Connection, Handler};
+use crate::telemetry::{self, ConnectionError, ConnectionGuard};
+
+/// Time for a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after a connection could not be accepted: the process is out of files or memory, and goes on with what it has.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Of all listeners together. The rest wait in the kernel's queue, for connections that have asked for something.
+    pub connections: usize,
+    /// From one IP address (of IPv6: one network of 64 bits, which is what a client has to itself). The rest are
+    /// closed, unless an address may have all connections. Unix sockets have no address.
+    pub connections_per_address: usize,
+}
+
+/// Starts to serve every listener. Ends with the drain of `tasks`.
+pub fn serve<H: Handler>(listeners: Vec<Bound>, limits: Limits, handler: &H, tasks: &Tasks) {
+    let places = Places {
+        all: Arc::new(Semaphore::new(limits.connections)),
+        by_address: (limits.connections_per_address < limits.connections)
+            .then(|| Shares::new(limits.connections_per_address, "connections_per_address")),
+        silent: SilentConnections::default(),
+    };
+    for bound in listeners {
+        let tls = bound.tls.as_ref().map(Tls::acceptor);
+        if let Some(tls) = bound.tls {
+            let draining = tasks.token().clone();
+            tasks.spawn("certificate reload", async move {
+                tokio::select! {
+                    () = draining.cancelled() => {}
+                    () = tls.reload() => {}
+                }
+            });
+        }
+        let accept = Accept {
+            socket: bound.socket,
+            tls,
+            places: places.clone(),
+            handler: handler.clone(),
+            tasks: tasks.clone(),
+        };
+        tasks.spawn("accept", accept.run());
+    }
+}
+
+/// What connections take up.
+#[derive(Clone, Debug)]
+struct Places {
+    all: Arc<Semaphore>,
+    by_address: Option<Shares>,
+    silent: SilentConnections,
+}
+
+impl Places {
+    /// The address's share of the places, for who has an address that is counted. None if there is nothing left of it.
+    fn share(&self, stream: &Stream) -> Option<Option<Share>> {
+        match (&self.by_address, stream) {
+            (Some(shares), Stream::Tcp(_, peer)) => shares.take(ClientKey::of(&network(peer.ip()))).map(Some),
+            (None, _) | (_, Stream::Unix(_)) => Some(None),
+        }
+    }
+
+    /// One of all places. Whoever has been silent longest makes room if there is none.
+    async fn place(&self) -> OwnedSemaphorePermit {
+        if let Ok(permit) = self.all.clone().try_acquire_owned() {
+            return permit;
+        }
+        telemetry::limit_reached("connections");
+        if self.silent.oldest_gives_way() {
+            telemetry::limit_reached("silent_connections");
+        }
+        self.all.clone().acquire_owned().await.expect("the semaphore is never closed")
+    }
+}
+
+/// What one client has to itself.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+/// One listener's loop.
+struct Accept<H> {
+    socket: Socket,
+    tls: Option<TlsAcceptor>,
+    places: Places,
+    handler: H,
+    tasks: Tasks,
+}
+
+impl<H: Handler> Accept<H> {
+    async fn run(self) {
+        let draining = self.tasks.token().clone();
+        loop {
+            let (stream, open) = tokio::select! {
+                () = draining.cancelled() => return,
+                accepted = self.accept() => accepted,
+            };
+            match stream {
+                Stream::Tcp(stream, peer) => self.start(stream, Some(peer), open),
+                Stream::Unix(stream) => self.start(stream, None, open),
+            }
+        }
+    }
+
+    async fn accept(&self) -> (Stream, Open) {
+        loop {
+            match self.socket.accept().await {
+                Ok(stream) => {
+                    // Without a share it is closed at once: to wait would keep the other addresses out.
+                    if let Some(share) = self.places.share(&stream) {
+                        let place = self.places.place().await;
+                        let count = telemetry::connection_accepted();
+                        return (stream, Open { _count: count, _share: share, _place: place });
+                    }
+                }
+                // That client's own doing; the next one need not wait for it.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
+                    telemetry::connection_failed(ConnectionError::Accept);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no connection accepted");
+                    telemetry::connection_failed(ConnectionError::Accept);
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn start<I>(&self, stream: I, peer: Option<SocketAddr>, open: Open)
+    where
+        I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let connection = Connection {
+            peer,
+            tls: self.tls.is_some(),
+            client_certificate: None,
+            draining: self.tasks.token().child_token(),
+        };
+        let silence = Arc::new(self.places.silent.enter());
+        let handler = EndSilence { handler: self.handler.clone(), silence: silence.clone() };
+        let (tls, tasks) = (self.tls.clone(), self.tasks.clone());
+        self.tasks.spawn("connection", async move {
+            let stream = Counted { stream, _open: open };
+            let served = async {
+                match tls {
+                    None => serve_connection(stream, Protocol::Any, connection, handler, &tasks).await,
+                    Some(tls) => serve_tls(stream, &tls, connection, handler, &tasks).await,
+                }
+            };
+            tokio::select! {
+                () = silence.gives_way() => {}
+                () = served => {}
+            }
+        });
+    }
+}
+
+/// Holds a connection's place.
+struct Open {
+    _count: ConnectionGuard,
+    _share: Option<Share>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// A socket that holds its place for as long as it is open: an upgraded connection outlives the task that served it.
+struct Counted<I> {
+    stream: I,
+    _open: Open,
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Counted<I> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Counted<I> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+/// The handshake, then what ALPN chose.
+async fn serve_tls<H: Handler>(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    tls: &TlsAcceptor,
+    mut connection: Connection,
+    handler: H,
+    tasks: &Tasks,
+) {
+    let handshake = tokio::select! {
+        () = connection.draining.cancelled() => return,
+        handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => handshake,
+    };
+    let stream = match handshake {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, peer = ?connection.peer, "handshake failed");
+            return telemetry::connection_failed(ConnectionError::Handshake);
+        }
+        Err(_) => return telemetry::connection_failed(ConnectionError::HandshakeTimeout),
+    };
+    let session = stream.get_ref().1;
+    connection.client_certificate = client_certificate(session.peer_certificates());
+    let protocol = if session.alpn_protocol() == Some(ALPN_HTTP2) { Protocol::Http2 } else { Protocol::Http1 };
+    serve_connection(stream, protocol, connection, handler, tasks).await;
+}
+
+#[cfg(test)]
+mod tests;

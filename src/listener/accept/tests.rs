@@ -1,0 +1,284 @@
+//! Over real sockets: versions, certificates, limits.
+
+use super::*;
+
+use bytes::Bytes;
+use http::{Request, Response, Version};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::{body::Incoming, client::conn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName, sign::SingleCertAndKey};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+
+use crate::config::{Address, ListenerConfig, ListenerTls};
+use crate::lifecycle::Drained;
+use crate::listener::{bind, tls::tests::write_certificate};
+
+/// Says what the connection is.
+#[derive(Clone)]
+struct Describe;
+
+impl Handler for Describe {
+    type Body = Full<Bytes>;
+
+    async fn handle(&self, request: Request<Incoming>, connection: &Connection) -> Response<Self::Body> {
+        let (version, tls, tcp) = (request.version(), connection.tls, connection.peer.is_some());
+        let certificate = if connection.client_certificate.is_some() { " certificate" } else { "" };
+        Response::new(Full::from(format!("{version:?} tls={tls} tcp={tcp}{certificate}")))
+    }
+}
+
+async fn start(config: ListenerConfig, connections: usize, tasks: &Tasks) -> Address {
+    start_with(config, Limits { connections, connections_per_address: connections }, tasks).await
+}
+
+async fn start_with(config: ListenerConfig, limits: Limits, tasks: &Tasks) -> Address {
+    let bound = bind(&config).await.unwrap();
+    let address = bound.address().clone();
+    serve(vec![bound], limits, &Describe, tasks);
+    address
+}
+
+/// From another address of this machine.
+async fn connect_from(from: &str, address: &Address) -> TcpStream {
+    let Address::Tcp(address) = address else { panic!("{address}") };
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(from.parse().unwrap()).unwrap();
+    socket.connect(*address).await.unwrap()
+}
+
+/// Asks on a connection, and keeps it.
+async fn ask(stream: &mut TcpStream) -> String {
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"tcp=true") {
+        answer.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+async fn is_closed(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0]).await {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+    }
+}
+
+async fn connect(address: &Address) -> TcpStream {
+    let Address::Tcp(address) = address else { panic!("{address}") };
+    TcpStream::connect(address).await.unwrap()
+}
+
+fn request(version: Version) -> Request<Empty<Bytes>> {
+    Request::builder().version(version).uri("http://localhost/").body(Empty::new()).unwrap()
+}
+
+async fn text(response: Response<Incoming>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+async fn get_http1(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, tasks: &Tasks) -> String {
+    let (mut sender, connection) = conn::http1::handshake(TokioIo::new(io)).await.unwrap();
+    tasks.spawn("client", async move { connection.await.unwrap() });
+    text(sender.send_request(request(Version::HTTP_11)).await.unwrap()).await
+}
+
+async fn get_http2(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, tasks: &Tasks) -> String {
+    let (mut sender, connection) = conn::http2::handshake(TokioExecutor::new(), TokioIo::new(io)).await.unwrap();
+    tasks.spawn("client", async move { connection.await.unwrap() });
+    text(sender.send_request(request(Version::HTTP_2)).await.unwrap()).await
+}
+
+fn plain() -> ListenerConfig {
+    ListenerConfig { address: "127.0.0.1:0".parse().unwrap(), tls: None }
+}
+
+#[tokio::test]
+async fn plain_sockets_speak_both_versions() {
+    let (tasks, clients) = (Tasks::new(), Tasks::new());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let address = start(plain(), 10, &tasks).await;
+    start(ListenerConfig { address: Address::Unix(path.clone()), tls: None }, 10, &tasks).await;
+    assert_eq!(get_http1(connect(&address).await, &clients).await, "HTTP/1.1 tls=false tcp=true");
+    assert_eq!(get_http2(connect(&address).await, &clients).await, "HTTP/2.0 tls=false tcp=true");
+    let stream = UnixStream::connect(&path).await.unwrap();
+    assert_eq!(get_http1(stream, &clients).await, "HTTP/1.1 tls=false tcp=false");
+    assert_eq!(tasks.drain(DRAIN).await, Drained::All);
+    assert!(UnixStream::connect(&path).await.is_err());
+}
+
+#[tokio::test]
+async fn alpn_chooses_the_version_and_a_certificate_arrives() {
+    let (tasks, clients) = (Tasks::new(), Tasks::new());
+    let folder = tempfile::tempdir().unwrap();
+    let (tls, certificate) = write_certificate(folder.path());
+    let client = folder.path().join("client");
+    std::fs::create_dir(&client).unwrap();
+    let (own, _) = write_certificate(&client);
+    let own = own.files.certified_key(&own.files.read().await.unwrap()).unwrap();
+    let tls = ListenerTls { client_certificates: true, ..tls };
+    let address = start(ListenerConfig { tls: Some(tls), ..plain() }, 10, &tasks).await;
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let nobody = builder.clone().with_no_client_auth();
+    let somebody = builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
+    let handshake = async |config: &ClientConfig, protocols: &[&[u8]]| {
+        let mut config = config.clone();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        let name = ServerName::try_from("localhost").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, connect(&address).await).await.unwrap()
+    };
+    let http2: &[&[u8]] = &[ALPN_HTTP2, b"http/1.1"];
+    for (config, certificate) in [(&nobody, ""), (&somebody, " certificate")] {
+        let both = handshake(config, http2).await;
+        assert_eq!(get_http2(both, &clients).await, format!("HTTP/2.0 tls=true tcp=true{certificate}"));
+        let old = handshake(config, &[]).await;
+        assert_eq!(get_http1(old, &clients).await, format!("HTTP/1.1 tls=true tcp=true{certificate}"));
+    }
+    assert_eq!(tasks.drain(DRAIN).await, Drained::All);
+}
+
+#[tokio::test]
+async fn an_address_has_its_share_and_takes_nothing_from_others() {
+    let tasks = Tasks::new();
+    let limits = Limits { connections: 2, connections_per_address: 1 };
+    let address = start_with(plain(), limits, &tasks).await;
+    let mut first = connect(&address).await;
+    ask(&mut first).await;
+    // More of them than there are places.
+    for _ in 0..3 {
+        assert!(is_closed(&mut connect(&address).await).await);
+    }
+    let mut other = connect_from("127.0.0.2:0", &address).await;
+    ask(&mut other).await;
+    ask(&mut first).await;
+    drop(first);
+    // The share comes back, at the latest, when the gateway has seen that the connection is closed.
+    loop {
+        let mut again = connect(&address).await;
+        again.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+        if again.read_u8().await.is_ok() {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn silent_connections_give_way_and_those_that_have_asked_do_not() {
+    let tasks = Tasks::new();
+    let address = start(plain(), 3, &tasks).await;
+    let mut asked = connect(&address).await;
+    ask(&mut asked).await;
+    let mut silent = Vec::new();
+    for _ in 0..10 {
+        silent.push(connect(&address).await);
+    }
+    let mut newest = connect(&address).await;
+    ask(&mut newest).await;
+    ask(&mut asked).await;
+    // Two have asked, so one place is left for the youngest of the others at most.
+    let (youngest, older) = silent.split_last_mut().unwrap();
+    for connection in older {
+        assert!(is_closed(connection).await);
+    }
+    ask(youngest).await;
+    let mut waits = connect(&address).await;
+    waits.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+    ask(&mut asked).await;
+    assert_eq!(waits.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    drop(asked);
+    assert_eq!(waits.read_u8().await.unwrap(), b'H');
+}
+
+#[tokio::test]
+async fn a_half_finished_handshake_is_silence() {
+    let tasks = Tasks::new();
+    let folder = tempfile::tempdir().unwrap();
+    let (tls, _) = write_certificate(folder.path());
+    let address = start(ListenerConfig { tls: Some(tls), ..plain() }, 1, &tasks).await;
+    let mut first = connect(&address).await;
+    // A record of a handshake that never gets longer.
+    first.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
+    let _second = connect(&address).await;
+    assert!(is_closed(&mut first).await);
+}
+
+#[test]
+fn a_client_has_a_network_of_ipv6_to_itself() {
+    for (address, expected) in
+        [("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::")]
+    {
+        assert_eq!(network(address.parse().unwrap()), expected.parse::<IpAddr>().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_connection_beyond_the_limit_waits_for_a_place() {
+    let (tasks, clients) = (Tasks::new(), Tasks::new());
+    let address = start(plain(), 1, &tasks).await;
+    let (mut sender, connection) = conn::http1::handshake(TokioIo::new(connect(&address).await)).await.unwrap();
+    let first = tokio_util::sync::CancellationToken::new();
+    let closed = first.clone();
+    clients.spawn("first", async move {
+        tokio::select! {
+            ended = connection => ended.unwrap(),
+            () = closed.cancelled() => {}
+        }
+    });
+    text(sender.send_request(request(Version::HTTP_11)).await.unwrap()).await;
+    let mut second = Box::pin(get_http1(connect(&address).await, &clients));
+    assert!(futures_util::poll!(&mut second).is_pending());
+    text(sender.send_request(request(Version::HTTP_11)).await.unwrap()).await;
+    assert!(futures_util::poll!(&mut second).is_pending());
+    first.cancel();
+    assert_eq!(second.await, "HTTP/1.1 tls=false tcp=true");
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_keeps_its_place() {
+    #[derive(Clone)]
+    struct Upgrade(Tasks);
+    impl Handler for Upgrade {
+        type Body = Empty<Bytes>;
+        async fn handle(&self, request: Request<Incoming>, _: &Connection) -> Response<Self::Body> {
+            self.0.spawn("tunnel", async move {
+                let io = hyper::upgrade::on(request).await.unwrap();
+                let (mut read, mut write) = tokio::io::split(TokioIo::new(io));
+                tokio::io::copy(&mut read, &mut write).await.unwrap();
+            });
+            let response = Response::builder().status(101).header("connection", "upgrade").header("upgrade", "echo");
+            response.body(Empty::new()).unwrap()
+        }
+    }
+    let tasks = Tasks::new();
+    let bound = bind(&plain()).await.unwrap();
+    let address = bound.address().clone();
+    serve(vec![bound], Limits { connections: 1, connections_per_address: 2 }, &Upgrade(tasks.clone()), &tasks);
+    let mut tunnel = connect(&address).await;
+    let head = b"GET / HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+    tunnel.write_all(head).await.unwrap();
+    let mut response = Vec::new();
+    while !response.ends_with(b"\r\n\r\n") {
+        response.push(tunnel.read_u8().await.unwrap());
+    }
+    assert!(response.starts_with(b"HTTP/1.1 101"));
+    let mut second = connect(&address).await;
+    second.write_all(head).await.unwrap();
+    tunnel.write_all(b"ping").await.unwrap();
+    let mut echoed = [0; 4];
+    tunnel.read_exact(&mut echoed).await.unwrap();
+    assert_eq!(&echoed, b"ping");
+    assert_eq!(second.try_read(&mut echoed).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    drop(tunnel);
+    assert_eq!(second.read_u8().await.unwrap(), b'H');
+}
+
+/// Longer than any test waits.
+const DRAIN: Duration = Duration::from_secs(20);
