@@ -77,9 +77,10 @@ pub async fn run(
     }
     let (tasks, admin_tasks) = (Tasks::new(), Tasks::new());
     let upstream = Upstream::new(upstream).map_err(RunError::Upstream)?;
+    upstream.follow_files(&tasks);
     let discovery = Discovery::new(upstream.clone());
     let cachers = Cachers::new(upstream.clone(), discovery, cacher_config(config), tasks.clone());
-    let forward = Forward::new(upstream, tasks.clone());
+    let forward = Forward::trusted(upstream.as_gateway(), tasks.clone());
     let gateway = Gateway::new(Authenticator::trusted(), cachers.clone(), forward, serve_config(config));
     cachers.prewarm();
 

@@ -53,9 +53,7 @@ impl PemFile {
     /// # Errors
     /// It cannot be read; the error names it.
     pub async fn read(&self) -> io::Result<Vec<u8>> {
-        tokio::fs::read(&self.0)
-            .await
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.0.display())))
+        tokio::fs::read(&self.0).await.map_err(|error| named(&self.0, &error))
     }
 
     /// The authorities of `pem`, what the file held: one at least, each fit to be verified against.
@@ -83,6 +81,15 @@ impl TlsFiles {
         Ok(TlsPem { cert: read(&self.cert_file).await?, key: read(&self.key_file).await? })
     }
 
+    /// As [`TlsFiles::read`], while the thread waits: for the start of the process.
+    ///
+    /// # Errors
+    /// One of the files cannot be read; the error names it.
+    pub fn read_blocking(&self) -> io::Result<TlsPem> {
+        let read = |path: &PathBuf| std::fs::read(path).map_err(|error| named(path, &error));
+        Ok(TlsPem { cert: read(&self.cert_file)?, key: read(&self.key_file)? })
+    }
+
     /// The certificate and key of `pem`, what the files held.
     ///
     /// # Errors
@@ -100,6 +107,10 @@ fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
     let none = |source| PemError::Certificate { file: file.to_owned(), source };
     let found: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(none)?;
     if found.is_empty() { Err(none(pem::Error::NoItemsFound)) } else { Ok(found) }
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 impl fmt::Debug for TlsPem {

@@ -2,7 +2,7 @@
 
 use http::HeaderName;
 
-use crate::upstream::{Fault, Retry, SendError};
+use crate::upstream::{Fault, IdentityError, Retry, SendError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
@@ -11,9 +11,8 @@ pub enum ForwardError {
     /// Taking it away would make the request somebody else's.
     #[error("{0} says who asks and cannot be named in Connection")]
     IdentityHeader(HeaderName),
-    /// Upstream would mix both identities.
-    #[error("the gateway's own credentials impersonate already")]
-    Impersonation,
+    #[error("the API server cannot be asked as this client")]
+    Identity(#[source] IdentityError),
     #[error("the API server switched protocols without being asked")]
     UnaskedUpgrade,
     #[error("the API server gave no answer")]
@@ -24,7 +23,7 @@ impl ForwardError {
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
-            Self::Connect | Self::IdentityHeader(_) | Self::Impersonation => Fault::Client,
+            Self::Connect | Self::IdentityHeader(_) | Self::Identity(_) => Fault::Client,
             Self::UnaskedUpgrade => Fault::Upstream,
             Self::NoAnswer(error) => error.fault(),
         }
@@ -33,7 +32,7 @@ impl ForwardError {
     /// Whether asking again may help.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Connect | Self::IdentityHeader(_) | Self::Impersonation | Self::UnaskedUpgrade => Retry::Never,
+            Self::Connect | Self::IdentityHeader(_) | Self::Identity(_) | Self::UnaskedUpgrade => Retry::Never,
             Self::NoAnswer(error) => error.retry(),
         }
     }
@@ -43,7 +42,8 @@ impl ForwardError {
         match self {
             Self::Connect => "connect_method",
             Self::IdentityHeader(_) => "identity_header",
-            Self::Impersonation => "impersonation",
+            Self::Identity(IdentityError::Impersonation) => "impersonation",
+            Self::Identity(_) => "user",
             Self::UnaskedUpgrade => "unasked_upgrade",
             Self::NoAnswer(error) => error.as_str(),
         }

@@ -1,7 +1,7 @@
 //! Which headers pass. Pure.
 //!
-//! What concerns one connection only ends here (RFC 9110, 7.6.1), and so do the client's credentials; everything else
-//! passes in both directions as it is, values of one name in their order.
+//! What concerns one connection only ends here (RFC 9110, 7.6.1); everything else passes in both directions as it is,
+//! values of one name in their order. Credentials are not of this file: see [`crate::upstream::Outbound`].
 
 use std::net::IpAddr;
 
@@ -23,22 +23,13 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 /// Only ever part of an upgrade of the connection to HTTP/2 itself, which is not passed on.
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// A bearer token in place of a WebSocket's subprotocol (read-path 8.1).
-const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 const IMPERSONATE: &str = "impersonate-";
-/// Names of a front proxy's user, groups and extra values; nobody's but a front proxy's.
-const REMOTE: &str = "x-remote-";
 
 /// Whether a client asks to switch to another protocol than HTTP, which must go upstream over HTTP/1.1.
 pub fn is_upgrade<B>(request: &Request<B>) -> bool {
     let asks = tokens(request.headers(), &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
     let elsewhere = tokens(request.headers(), &header::UPGRADE).any(|token| !token.eq_ignore_ascii_case("h2c"));
     request.version() == Version::HTTP_11 && asks && elsewhere
-}
-
-/// Whether a request acts as somebody else.
-pub(super) fn impersonates(headers: &HeaderMap) -> bool {
-    headers.keys().any(|name| name.as_str().starts_with(IMPERSONATE))
 }
 
 /// A client's headers become those of the request to upstream.
@@ -53,7 +44,6 @@ pub(super) fn for_upstream(headers: &mut HeaderMap, client: Option<IpAddr>, upgr
     if takes_trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
-    drop_credentials(headers);
     if let Some(client) = client {
         append_client(headers, client);
     }
@@ -76,29 +66,6 @@ fn end_hop(headers: &mut HeaderMap, upgrade: bool) {
         for protocol in protocols {
             headers.append(header::UPGRADE, protocol);
         }
-    }
-}
-
-/// What the client says of who it is. The gateway's credentials take its place.
-fn drop_credentials(headers: &mut HeaderMap) {
-    headers.remove(header::AUTHORIZATION);
-    let remote: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(REMOTE)).cloned().collect();
-    for name in remote {
-        headers.remove(name);
-    }
-    let has_token = tokens(headers, &header::SEC_WEBSOCKET_PROTOCOL).any(|token| token.starts_with(TOKEN_PROTOCOL));
-    if !has_token {
-        return;
-    }
-    let others: Vec<_> = tokens(headers, &header::SEC_WEBSOCKET_PROTOCOL)
-        .filter(|token| !token.starts_with(TOKEN_PROTOCOL))
-        .map(str::to_owned)
-        .collect();
-    headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
-    if let Ok(value) = HeaderValue::from_str(&others.join(", "))
-        && !value.is_empty()
-    {
-        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, value);
     }
 }
 
@@ -180,21 +147,6 @@ mod tests {
         ];
         let expected: Vec<_> = given.iter().map(|(name, value)| format!("{name}: {value}")).collect();
         assert_eq!(to_upstream(&given), expected);
-    }
-
-    #[test]
-    fn credentials_of_the_client_are_dropped() {
-        let kept = to_upstream(&[
-            ("authorization", "Bearer t"),
-            ("x-remote-user", "admin"),
-            ("x-remote-group", "system:masters"),
-            ("x-remote-extra-scopes", "s"),
-            ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.dG9r, v5.channel.k8s.io"),
-            ("sec-websocket-protocol", "v4.channel.k8s.io"),
-        ]);
-        assert_eq!(kept, ["sec-websocket-protocol: v5.channel.k8s.io, v4.channel.k8s.io"]);
-        let alone = [("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.dG9r")];
-        assert_eq!(to_upstream(&alone), Vec::<String>::new());
     }
 
     #[test]

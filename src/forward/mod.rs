@@ -17,7 +17,7 @@ use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
 use crate::lifecycle::Tasks;
-use crate::upstream::{RequestBody, ResponseBody, Upstream};
+use crate::upstream::{AsGateway, RequestBody, ResponseBody};
 
 pub use error::ForwardError;
 pub use headers::is_upgrade;
@@ -25,14 +25,14 @@ pub use headers::is_upgrade;
 /// Forwards requests with the gateway's own credentials (`trusted` mode). Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Forward {
-    upstream: Upstream,
+    gateway: AsGateway,
     tasks: Tasks,
 }
 
 impl Forward {
     /// `tasks` runs the tunnels of upgraded requests.
-    pub fn new(upstream: Upstream, tasks: Tasks) -> Self {
-        Self { upstream, tasks }
+    pub fn trusted(gateway: AsGateway, tasks: Tasks) -> Self {
+        Self { gateway, tasks }
     }
 
     /// Upstream's answer. `client` is the address of the client, if it has one: it goes into X-Forwarded-For.
@@ -49,24 +49,20 @@ impl Forward {
         if request.method() == Method::CONNECT {
             return Err(ForwardError::Connect);
         }
-        if self.upstream.impersonates() && headers::impersonates(request.headers()) {
-            return Err(ForwardError::Impersonation);
-        }
         let upgrade = is_upgrade(&request);
         headers::for_upstream(request.headers_mut(), client, upgrade)?;
         if upgrade {
             return self.upgrade(request).await;
         }
-        let request = request.map(RequestBody::from_client);
-        let answer = self.upstream.send_forwarded(request).await.map_err(ForwardError::NoAnswer)?;
-        relayed(answer)
+        let outbound = self.gateway.outbound(request.map(RequestBody::from_client)).map_err(ForwardError::Identity)?;
+        relayed(outbound.send().await.map_err(ForwardError::NoAnswer)?)
     }
 
     /// A granted upgrade becomes a tunnel; anything else is an answer like others.
     async fn upgrade(&self, mut request: Request<Incoming>) -> Result<Response<ResponseBody>, ForwardError> {
         let client = hyper::upgrade::on(&mut request);
-        let request = request.map(RequestBody::from_client);
-        let mut answer = self.upstream.send_http1(request).await.map_err(ForwardError::NoAnswer)?;
+        let outbound = self.gateway.outbound(request.map(RequestBody::from_client)).map_err(ForwardError::Identity)?;
+        let mut answer = outbound.send_http1().await.map_err(ForwardError::NoAnswer)?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return relayed(answer);
         }

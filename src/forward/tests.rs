@@ -13,13 +13,13 @@ use tokio::{
 
 use super::*;
 use crate::upstream::{
-    Fault,
+    Fault, Upstream,
     test_server::{TestBody, TestServer, config, full, read_head, write},
 };
 
 /// Forwards to `upstream`; an error is answered with 503 and its word.
 async fn gateway(upstream: Upstream) -> TestServer {
-    let forward = Forward::new(upstream, Tasks::new());
+    let forward = Forward::trusted(upstream.as_gateway(), Tasks::new());
     TestServer::start(move |request| {
         let forward = forward.clone();
         async move {

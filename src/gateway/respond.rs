@@ -48,10 +48,10 @@ fn response(status: &Status) -> Response<Bytes> {
 fn chain_for_clients(error: &ForwardError) -> String {
     match error {
         ForwardError::NoAnswer(cause) => format!("kube-fanout: {error}: {cause}"),
-        ForwardError::Connect
-        | ForwardError::IdentityHeader(_)
-        | ForwardError::Impersonation
-        | ForwardError::UnaskedUpgrade => format!("kube-fanout: {error}"),
+        ForwardError::Identity(cause) => format!("kube-fanout: {error}: {cause}"),
+        ForwardError::Connect | ForwardError::IdentityHeader(_) | ForwardError::UnaskedUpgrade => {
+            format!("kube-fanout: {error}")
+        }
     }
 }
 

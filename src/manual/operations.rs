@@ -132,6 +132,12 @@
 //! | requests of the gateway itself on their way | 2,000 | fail, and are tried again | `upstream_own_requests` |
 //! | forwarded requests on their way | 4,000 | 429 | `upstream_forwarded_requests` |
 //! | upgraded connections | 1,000 | 429 | `upstream_upgrades` |
+//! | requests of clients with credentials of their own | 4,000 | 429 | `upstream_client_requests` |
+//! | connections that these have upgraded | 1,000 | 429 | `upstream_client_upgrades` |
+//! | requests of users asserted by a front proxy's certificate | 4,000 | 429 | `upstream_front_proxy_requests` |
+//! | connections that these have upgraded | 1,000 | 429 | `upstream_front_proxy_upgrades` |
+//! | requests of users who are impersonated | 4,000 | 429 | `upstream_impersonated_requests` |
+//! | connections that these have upgraded | 1,000 | 429 | `upstream_impersonated_upgrades` |
 //! | connecting to upstream, with proxy and TLS | 10 s | 503 | requests with reason `connect_timed_out` |
 //! | unread bytes of a forwarded answer | 512 KiB | upstream has to wait | |
 //! | bytes of an answer's head (HTTP/2) | 256 KiB | 503 | |

@@ -82,7 +82,7 @@ pub const ALL: &[Metric] = &[
     gauge_of(CONNECTIONS, Unit::Count, &[], "Open connections of clients."),
     counter_of(CONNECTIONS_ACCEPTED, Unit::Count, &[], "Connections of clients accepted."),
     counter_of(CONNECTION_ERRORS, Unit::Count, &["cause"], "Connections of clients that ended in an error, by cause."),
-    counter_of(CERTIFICATE_RELOADS, Unit::Count, &["outcome"], "Times that a listener's certificate had changed, by outcome."),
+    counter_of(CERTIFICATE_RELOADS, Unit::Count, &["outcome"], "Times that the files of a certificate had changed, by outcome."),
     counter_of(AUDIT_WRITES, Unit::Count, &["outcome"], "Times that events were written to the audit log, some hundred at once, by outcome."),
 ];
 

@@ -1,7 +1,7 @@
 //! How upstream is reached and as whom, resolved once: an exec plugin runs once for TLS and once for a token, however
 //! many connections there are.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -12,6 +12,7 @@ use kube_client::{
         ConfigExt,
         middleware::{AuthLayer, ExtraHeadersLayer},
     },
+    config::AuthInfo,
 };
 use rustls::{ClientConfig, pki_types::ServerName};
 use tower::{
@@ -19,39 +20,76 @@ use tower::{
     util::{BoxCloneSyncService, option_layer},
 };
 
+use crate::lifecycle::Tasks;
+
 use super::{
     RequestBody,
+    client_certificate::ClientCertificate,
     connector::{Connector, Dial, Protocols, dial},
     error::{BoxError, BuildError},
 };
 
-/// Makes one request with the gateway's credentials.
+/// Makes one request, with the credentials of the access that it is made from.
 pub(super) type Transport = BoxCloneSyncService<Request<RequestBody>, Response<Incoming>, BoxError>;
 
-/// TLS, credentials, headers and proxy from kube-client's configuration.
+/// TLS, credentials, headers and proxy from kube-client's configuration, or what is left of them without credentials.
 pub(super) struct Access {
     dial: Dial,
     tls: ClientConfig,
     server_name: Option<ServerName<'static>>,
+    /// If it is one that can change.
+    certificate: Option<Arc<ClientCertificate>>,
     /// Keeps tokens that expire, or rotate in a file, fresh. Shared by everything that it is laid on.
     credentials: Option<AuthLayer>,
     headers: ExtraHeadersLayer,
 }
 
 impl Access {
+    /// With the gateway's own credentials.
     pub(super) fn new(config: &Config) -> Result<Self, BuildError> {
+        let certificate = ClientCertificate::of(&config.auth_info).map_err(BuildError::Certificate)?;
+        Self::build(config, certificate)
+    }
+
+    /// To the same server in the same way, and as nobody: no certificate, no token, no plugin, no impersonation.
+    pub(super) fn without_credentials(config: &Config) -> Result<Self, BuildError> {
+        Self::build(&anonymous(config), None)
+    }
+
+    /// To the same server in the same way, and as the owner of the certificate alone.
+    pub(super) fn with_certificate(config: &Config, certificate: Arc<ClientCertificate>) -> Result<Self, BuildError> {
+        Self::build(&anonymous(config), Some(certificate))
+    }
+
+    /// `certificate` takes the place of the one in the configuration.
+    fn build(config: &Config, certificate: Option<Arc<ClientCertificate>>) -> Result<Self, BuildError> {
         let unusable = |error| BuildError::Credentials(Box::new(error));
         let server_name = config
             .tls_server_name
             .as_ref()
             .map(|name| ServerName::try_from(name.clone()).map_err(|_| BuildError::ServerName(name.clone())));
+        let tls = match &certificate {
+            None => config.rustls_client_config(),
+            Some(certificate) => anonymous(config).rustls_client_config().map(|mut tls| {
+                certificate.show(&mut tls);
+                tls
+            }),
+        };
         Ok(Self {
             dial: dial(config)?,
-            tls: config.rustls_client_config().map_err(|error| BuildError::Tls(Box::new(error)))?,
+            tls: tls.map_err(|error| BuildError::Tls(Box::new(error)))?,
             server_name: server_name.transpose()?,
+            certificate,
             credentials: config.auth_layer().map_err(unusable)?,
             headers: config.extra_headers_layer().map_err(unusable)?,
         })
+    }
+
+    /// New connections show what the files of the client certificate hold, if it is in files.
+    pub(super) fn follow_files(&self, tasks: &Tasks) {
+        if let Some(certificate) = &self.certificate {
+            certificate.follow(tasks);
+        }
     }
 
     pub(super) fn connector(&self, protocols: Protocols) -> Connector {
@@ -66,6 +104,14 @@ impl Access {
             .service(client.map_err(BoxError::from));
         BoxCloneSyncService::new(stack.map_err(BoxError::from))
     }
+}
+
+/// The configuration without anything that says who asks.
+fn anonymous(config: &Config) -> Config {
+    let mut config = config.clone();
+    config.auth_info = AuthInfo::default();
+    config.headers = Vec::new();
+    config
 }
 
 impl fmt::Debug for Access {

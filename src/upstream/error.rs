@@ -2,11 +2,14 @@
 
 use std::{error::Error as StdError, time::Duration};
 
-use super::connector::{ConnectTimedOut, ConnectionUse};
+use super::{
+    client_certificate::CertificateError,
+    connector::{ConnectTimedOut, ConnectionUse},
+};
 
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Why [`super::Upstream`] could not be made from its configuration.
+/// Why upstream cannot be asked as the configuration says.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error("the address of the cluster, {0}, lacks a scheme or a host")]
@@ -19,6 +22,13 @@ pub enum BuildError {
     Tls(#[source] Box<kube_client::Error>),
     #[error("{0} is not a name that a certificate can have")]
     ServerName(String),
+    #[error("the client certificate cannot be used")]
+    Certificate(#[source] CertificateError),
+    /// Whoever is on the way could read tokens, and nobody can be asserted by a certificate.
+    #[error("what shows who a client is would go to {0} without TLS")]
+    ClearText(http::Uri),
+    #[error("credentials that impersonate already cannot impersonate clients")]
+    Impersonates,
 }
 
 /// Why a request has no answer. An answer of any status is none of these.

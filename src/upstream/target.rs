@@ -6,6 +6,8 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 
+use super::BuildError;
+
 /// The address of the API server, with a path before all others where a proxy in between asks for one.
 ///
 /// Joins by bytes and never normalises: `//api`, `%2F` and a bare `?` reach upstream as the client wrote them.
@@ -22,8 +24,12 @@ pub(super) struct Target {
 pub(super) struct InvalidTarget;
 
 impl Target {
+    pub(super) fn of(config: &kube_client::Config) -> Result<Self, BuildError> {
+        Self::new(&config.cluster_url).ok_or_else(|| BuildError::Address(config.cluster_url.clone()))
+    }
+
     /// `None` if the address lacks a scheme or a host.
-    pub(super) fn new(cluster: &Uri) -> Option<Self> {
+    fn new(cluster: &Uri) -> Option<Self> {
         let (scheme, authority) = (cluster.scheme()?.clone(), cluster.authority()?.clone());
         Some(Self { scheme, authority, prefix: cluster.path().trim_end_matches('/').into() })
     }

@@ -13,21 +13,19 @@ use hyper_util::{
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     task::JoinSet,
 };
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{
-        ServerConfig,
-        pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
-    },
-};
+use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
-use super::Upstream;
+use super::{Upstream, test_authority::Authority};
 
 pub(crate) type TestBody = UnsyncBoxBody<Bytes, hyper::Error>;
 type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<TestBody>> + Send + Sync>;
+
+/// The client certificate of the connection that a request came on, in the request's extensions.
+#[derive(Clone)]
+pub(crate) struct Shown(pub(crate) Option<Vec<u8>>);
 
 /// Serves until dropped.
 pub(crate) struct TestServer {
@@ -44,31 +42,39 @@ impl TestServer {
         Self::run(Arc::new(move |request| Box::pin(answer(request))), None).await
     }
 
-    /// HTTP/2 and HTTP/1.1 with TLS.
+    /// HTTP/2 and HTTP/1.1 with TLS. Asks for a client certificate and tells the handler of it: [`Shown`].
     pub(crate) async fn start_tls<F>(answer: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Response<TestBody>> + Send + 'static,
     {
-        let issued = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(issued.signing_key.serialize_der()));
-        let certificate = issued.cert.der().clone();
-        Self::run(Arc::new(move |request| Box::pin(answer(request))), Some((certificate, key))).await
+        Self::start_tls_with(&Authority::new(), &[b"h2", b"http/1.1"], answer).await
     }
 
-    async fn run(handler: Handler, identity: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>) -> Self {
+    /// Known to clients, and knows its clients, by certificates of `authority`. Speaks `protocols`, by their ALPN names.
+    pub(crate) async fn start_tls_with<F>(
+        authority: &Authority,
+        protocols: &[&[u8]],
+        answer: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Response<TestBody>> + Send + 'static,
+    {
+        let mut tls = authority.server();
+        tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        let mut server = Self::run(Arc::new(move |request| Box::pin(answer(request))), Some(tls)).await;
+        server.config.root_cert = Some(vec![authority.certificate().to_vec()]);
+        server
+    }
+
+    async fn run(handler: Handler, tls: Option<ServerConfig>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut config = config(address);
-        let tls = identity.map(|(certificate, key)| {
+        if tls.is_some() {
             config.cluster_url = format!("https://localhost:{}", address.port()).parse().unwrap();
-            config.root_cert = Some(vec![certificate.to_vec()]);
-            let mut tls =
-                ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
-            tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-            TlsAcceptor::from(Arc::new(tls))
-        });
+        }
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, tls, handler));
+        tasks.spawn(accept(listener, tls.map(|tls| TlsAcceptor::from(Arc::new(tls))), handler));
         Self { config, _tasks: tasks }
     }
 
@@ -83,16 +89,18 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, handler: Handle
         let (stream, _) = listener.accept().await.unwrap();
         let (tls, handler) = (tls.clone(), handler.clone());
         connections.spawn(async move {
-            match tls {
-                Some(tls) => serve(tls.accept(stream).await.unwrap(), handler).await,
-                None => serve(stream, handler).await,
-            }
+            let Some(tls) = tls else { return serve(stream, Shown(None), handler).await };
+            let stream = tls.accept(stream).await.unwrap();
+            let chain = stream.get_ref().1.peer_certificates();
+            let shown = Shown(chain.map(|chain| chain[0].to_vec()));
+            serve(stream, shown, handler).await;
         });
     }
 }
 
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, handler: Handler) {
-    let service = service_fn(move |request| {
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, shown: Shown, handler: Handler) {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(shown.clone());
         let answer = handler(request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
@@ -112,7 +120,7 @@ pub(crate) fn full(text: impl Into<Bytes>) -> TestBody {
 }
 
 /// Reads one request without a body from a connection that a test scripts byte by byte; its text.
-pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
+pub(crate) async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.unwrap());
@@ -120,6 +128,6 @@ pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-pub(crate) async fn write(stream: &mut TcpStream, text: &str) {
+pub(crate) async fn write(stream: &mut (impl AsyncWrite + Unpin), text: &str) {
     stream.write_all(text.as_bytes()).await.unwrap();
 }

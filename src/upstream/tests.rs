@@ -43,7 +43,8 @@ async fn http2_is_spoken_where_it_is_offered_and_not_for_upgrades() {
     let answer = upstream.send(request("GET", "/api")).await.unwrap();
     assert_eq!(answer.version(), Version::HTTP_2);
     assert_eq!(text(answer).await, format!("GET {}api HTTP/2.0 ", server.config.cluster_url));
-    let answer = upstream.send_http1(request("GET", "/api")).await.unwrap();
+    let outbound = upstream.as_gateway().outbound(request("GET", "/api")).unwrap();
+    let answer = outbound.send_http1().await.unwrap();
     assert_eq!(answer.version(), Version::HTTP_11);
 }
 
@@ -127,19 +128,6 @@ async fn a_fresh_connection_that_breaks_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn requests_beyond_the_limit_are_refused_until_an_answer_is_dropped() {
-    let server = TestServer::start_tls(|_| async { Response::new(full("endless")) }).await;
-    let upstream = server.upstream();
-    let most = super::UPGRADES.count * super::lanes::LANE_REQUESTS_MAX as usize;
-    let slots: Vec<_> = std::iter::from_fn(|| upstream.shared.upgrades.admit()).take(most + 1).collect();
-    assert_eq!(slots.len(), most);
-    let error = upstream.send_http1(request("GET", "/")).await.unwrap_err();
-    assert!(matches!(error, SendError::Saturated), "{error:?}");
-    drop(slots);
-    assert!(upstream.send_http1(request("GET", "/")).await.is_ok());
-}
-
-#[tokio::test]
 async fn an_exec_plugin_runs_no_more_often_for_more_connections() {
     let server = TestServer::start(|request: Request<Incoming>| async move {
         Response::new(full(request.headers()["authorization"].to_str().unwrap().to_owned()))
@@ -158,7 +146,8 @@ async fn an_exec_plugin_runs_no_more_often_for_more_connections() {
     config.auth_info.exec = Some(serde_json::from_value(exec).unwrap());
     let upstream = Upstream::new(&config).unwrap();
     assert_eq!(text(upstream.send(request("GET", "/")).await.unwrap()).await, "Bearer made");
-    assert_eq!(text(upstream.send_forwarded(request("GET", "/")).await.unwrap()).await, "Bearer made");
+    let outbound = upstream.as_gateway().outbound(request("GET", "/")).unwrap();
+    assert_eq!(text(outbound.send().await.unwrap()).await, "Bearer made");
     // Once for a certificate, once for a token.
     assert_eq!(std::fs::read_to_string(runs).unwrap().lines().count(), 2);
 }

@@ -25,7 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("fanout",       &["apimachinery", "store", "encode", "telemetry"]),
     ("fairness",     &["telemetry"]),
     // The one that dials. Implements what `reflector` asks for: dependencies point at the domain.
-    ("upstream",     &["apimachinery", "telemetry", "config", "reflector"]),
+    ("upstream",     &["apimachinery", "telemetry", "lifecycle", "config", "reflector"]),
     // Ask upstream who somebody is, and what they may. What a connection has shown is the listener's to say.
     ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener"]),
     ("audit",        &["apimachinery", "telemetry", "lifecycle", "authn"]),

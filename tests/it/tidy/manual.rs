@@ -52,7 +52,7 @@ fn every_reason_and_cause_is_listed() {
 fn every_limit_that_is_counted_is_listed() {
     let mut limits = Vec::new();
     for source in sources("src") {
-        for before in ["limit_reached(\"", "limit: \""] {
+        for before in ["limit_reached(\"", "limit: \"", "Limits { requests: \"", "upgrades: \""] {
             let named = source.text.split(before).skip(1).filter_map(|rest| rest.split_once('"'));
             limits.extend(named.map(|(limit, _)| limit.to_owned()));
         }

@@ -1,0 +1,194 @@
+//! A client certificate in files: shown to upstream, replaced when the files change.
+
+use std::{
+    error::Error,
+    fmt, io,
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use kube_client::config::AuthInfo;
+use rustls::{
+    ClientConfig, SignatureScheme,
+    client::{ResolvesClientCert, Resumption},
+    sign::CertifiedKey,
+};
+
+use crate::config::{PemError, TlsFiles, TlsPem};
+use crate::lifecycle::Tasks;
+use crate::telemetry;
+
+/// How often the files are looked at: much more often than certificates are replaced, long before they expire.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Why the files of a client certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    #[error("its files cannot be read")]
+    Read(#[source] io::Error),
+    #[error("its files hold none")]
+    Pem(#[source] PemError),
+}
+
+/// The certificate that new connections show. Connections that are open keep the one they have shown.
+pub(super) struct ClientCertificate {
+    files: TlsFiles,
+    loaded: RwLock<Loaded>,
+}
+
+/// What handshakes get from now on, and what the files held when they were last looked at.
+struct Loaded {
+    certified: Arc<CertifiedKey>,
+    seen: TlsPem,
+}
+
+impl ClientCertificate {
+    /// Reads the files, blocking: for the start of the process.
+    pub(super) fn load(files: TlsFiles) -> Result<Arc<Self>, CertificateError> {
+        let seen = files.read_blocking().map_err(CertificateError::Read)?;
+        let certified = files.certified_key(&seen).map(Arc::new).map_err(CertificateError::Pem)?;
+        let loaded = Loaded { certified, seen };
+        Ok(Arc::new(Self { files, loaded: RwLock::new(loaded) }))
+    }
+
+    /// The certificate that a kubeconfig names by files alone. One that it holds itself cannot change.
+    pub(super) fn of(identity: &AuthInfo) -> Result<Option<Arc<Self>>, CertificateError> {
+        let inline = identity.client_certificate_data.is_some() || identity.client_key_data.is_some();
+        let (Some(certificate), Some(key)) = (&identity.client_certificate, &identity.client_key) else {
+            return Ok(None);
+        };
+        // A plugin's certificate wins over that of the files.
+        if inline || identity.exec.is_some() {
+            return Ok(None);
+        }
+        let files = TlsFiles { cert_file: PathBuf::from(certificate), key_file: PathBuf::from(key) };
+        Self::load(files).map(Some)
+    }
+
+    /// Connections made with `tls` show this certificate, each the one of its time: what was shown on a connection
+    /// before is not resumed.
+    pub(super) fn show(self: &Arc<Self>, tls: &mut ClientConfig) {
+        tls.client_auth_cert_resolver = self.clone();
+        tls.resumption = Resumption::disabled();
+    }
+
+    /// Follows the files until the drain begins.
+    pub(super) fn follow(self: &Arc<Self>, tasks: &Tasks) {
+        let (certificate, draining) = (self.clone(), tasks.token().clone());
+        tasks.spawn("client certificate reload", async move {
+            tokio::select! {
+                () = draining.cancelled() => {}
+                () = certificate.reload() => {}
+            }
+        });
+    }
+
+    async fn reload(&self) {
+        loop {
+            tokio::time::sleep(RELOAD_INTERVAL).await;
+            self.reload_once().await;
+        }
+    }
+
+    /// Files that cannot be used leave the certificate as it was; they are looked at again when they have changed.
+    async fn reload_once(&self) {
+        let replaced = match self.files.read().await.map_err(CertificateError::Read) {
+            Ok(pem) => self.replace(pem),
+            Err(error) => Err(error),
+        };
+        let file = self.files.cert_file.display();
+        match replaced {
+            Ok(false) => return,
+            Ok(true) => tracing::info!(%file, "client certificate replaced"),
+            Err(ref error) => tracing::warn!(%file, error = error as &dyn Error, "client certificate not replaced"),
+        }
+        telemetry::certificate_reloaded(replaced.is_ok());
+    }
+
+    /// Whether there was anything new.
+    fn replace(&self, pem: TlsPem) -> Result<bool, CertificateError> {
+        let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
+        if pem == loaded.seen {
+            return Ok(false);
+        }
+        let certified = self.files.certified_key(&pem);
+        loaded.seen = pem;
+        loaded.certified = certified.map(Arc::new).map_err(CertificateError::Pem)?;
+        Ok(true)
+    }
+}
+
+impl ResolvesClientCert for ClientCertificate {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.loaded.read().unwrap_or_else(PoisonError::into_inner).certified.clone())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for ClientCertificate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ClientCertificate").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    use rustls::pki_types::CertificateDer;
+
+    use crate::upstream::test_authority::Authority;
+
+    fn shown(certificate: &ClientCertificate) -> CertificateDer<'static> {
+        certificate.resolve(&[], &[]).unwrap().cert[0].clone()
+    }
+
+    #[tokio::test]
+    async fn a_certificate_is_replaced_when_both_files_fit() {
+        let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+        let (first, second) = (authority.client("first"), authority.client("second"));
+        let files = first.write(folder.path());
+        let certificate = ClientCertificate::load(files.clone()).unwrap();
+        assert_eq!(shown(&certificate), *first.certificate.der());
+        fs::write(&files.cert_file, second.certificate.pem()).unwrap();
+        certificate.reload_once().await;
+        assert_eq!(shown(&certificate), *first.certificate.der());
+        fs::write(&files.key_file, second.key.serialize_pem()).unwrap();
+        certificate.reload_once().await;
+        assert_eq!(shown(&certificate), *second.certificate.der());
+        fs::remove_file(&files.key_file).unwrap();
+        certificate.reload_once().await;
+        assert_eq!(shown(&certificate), *second.certificate.der());
+    }
+
+    #[test]
+    fn files_without_a_certificate_are_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Authority::new().client("first").write(folder.path());
+        fs::write(&files.key_file, "x").unwrap();
+        assert!(matches!(ClientCertificate::load(files.clone()), Err(CertificateError::Pem(_))));
+        fs::remove_file(&files.cert_file).unwrap();
+        assert!(matches!(ClientCertificate::load(files), Err(CertificateError::Read(_))));
+    }
+
+    #[test]
+    fn only_a_certificate_that_is_in_files_alone_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        // Both in one file, as kubelets have them.
+        let issued = Authority::new().client("kubelet");
+        let file = folder.path().join("both.pem");
+        fs::write(&file, issued.certificate.pem() + &issued.key.serialize_pem()).unwrap();
+        let mut identity = AuthInfo::default();
+        assert!(ClientCertificate::of(&identity).unwrap().is_none());
+        identity.client_certificate = Some(file.display().to_string());
+        identity.client_key = identity.client_certificate.clone();
+        assert!(ClientCertificate::of(&identity).unwrap().is_some());
+        identity.client_key_data = Some(String::new().into());
+        assert!(ClientCertificate::of(&identity).unwrap().is_none());
+    }
+}

@@ -1,0 +1,54 @@
+//! One request on one lane: its address, its place, its second try.
+
+use http::{Method, Request, Response, Version, header::HOST, request};
+use tower::ServiceExt;
+
+use super::{
+    RequestBody, ResponseBody, Retry, SendError,
+    access::Transport,
+    connector::ConnectionUse,
+    lanes::Lanes,
+    target::{InvalidTarget, Target},
+};
+
+/// Sends a request on the first of `lanes` that has a place. Only path and query of its URI count.
+///
+/// GET and HEAD without a body are asked a second time if a connection that had worked turns out to be dead.
+pub(super) async fn deliver(
+    target: &Target,
+    lanes: &Lanes,
+    request: Request<RequestBody>,
+) -> Result<Response<ResponseBody>, SendError> {
+    let (mut head, body) = request.into_parts();
+    head.uri = target.join(&head.uri).map_err(|InvalidTarget| SendError::InvalidTarget)?;
+    // The client chooses the version by what upstream offers, and writes Host from the URI.
+    head.version = Version::HTTP_11;
+    head.headers.remove(HOST);
+    head.extensions = http::Extensions::new();
+    let (transport, slot) = lanes.admit().ok_or(SendError::Saturated)?;
+
+    let again = is_repeatable(&head, &body).then(|| (head.clone(), transport.clone()));
+    let answer = match (exchange(transport, Request::from_parts(head, body)).await, again) {
+        (Err(error), Some((head, transport))) if error.retry() == Retry::AtOnce => {
+            exchange(transport, Request::from_parts(head, RequestBody::Empty)).await?
+        }
+        (answer, _) => answer?,
+    };
+    Ok(answer.map(|incoming| ResponseBody::new(incoming, slot)))
+}
+
+/// Whether a request may be sent twice without harm, and still can be.
+fn is_repeatable(head: &request::Parts, body: &RequestBody) -> bool {
+    matches!(head.method, Method::GET | Method::HEAD) && matches!(body, RequestBody::Empty)
+}
+
+async fn exchange(
+    transport: Transport,
+    request: Request<RequestBody>,
+) -> Result<Response<hyper::body::Incoming>, SendError> {
+    let mut answer = transport.oneshot(request).await.map_err(SendError::from_transport)?;
+    if let Some(usage) = answer.extensions_mut().remove::<ConnectionUse>() {
+        usage.answered();
+    }
+    Ok(answer)
+}

@@ -1,0 +1,53 @@
+//! Clients that were verified here and are asserted to upstream by a certificate for that.
+
+use std::sync::Arc;
+
+use http::Request;
+use kube_client::Config;
+
+use super::{Connections, IdentityError, Limits, Outbound, refuse_clear_text, shed_credentials, user_headers};
+use crate::apimachinery::UserInfo;
+use crate::config::TlsFiles;
+use crate::lifecycle::Tasks;
+use crate::upstream::{BuildError, RequestBody, access::Access, client_certificate::ClientCertificate, target::Target};
+
+/// Sends requests with the front proxy's certificate and a verified user in X-Remote-*. Cheap to clone.
+///
+/// Upstream believes them from a certificate of its request-header CA with a name that it allows (read-path 8.1). That CA
+/// must not be among those of its clients: there, the certificate would show a user of its own.
+#[derive(Clone, Debug)]
+pub struct AsFrontProxy {
+    connections: Arc<Connections>,
+}
+
+const LIMITS: Limits = Limits { requests: "upstream_front_proxy_requests", upgrades: "upstream_front_proxy_upgrades" };
+
+impl AsFrontProxy {
+    /// Of a configuration, only where the server is, how it is verified, and a proxy on the way count. Reads the files,
+    /// blocking; `tasks` looks at them until the drain begins, and new connections show what they hold by then.
+    ///
+    /// # Errors
+    /// The configuration or the files cannot be used, or there is no TLS to show a certificate in.
+    pub fn new(config: &Config, certificate: &TlsFiles, tasks: &Tasks) -> Result<Self, BuildError> {
+        refuse_clear_text(config)?;
+        if config.cluster_url.scheme() != Some(&http::uri::Scheme::HTTPS) {
+            return Err(BuildError::ClearText(config.cluster_url.clone()));
+        }
+        let certificate = ClientCertificate::load(certificate.clone()).map_err(BuildError::Certificate)?;
+        let access = Access::with_certificate(config, certificate)?;
+        access.follow_files(tasks);
+        Ok(Self { connections: Connections::new(&access, Target::of(config)?, LIMITS) })
+    }
+
+    /// The request as the user's, with nothing else that shows who asks. Impersonate-* passes: upstream knows what the
+    /// user may.
+    ///
+    /// # Errors
+    /// The user cannot be told exactly.
+    pub fn outbound(&self, mut request: Request<RequestBody>, user: &UserInfo) -> Result<Outbound, IdentityError> {
+        let asserted = user_headers::front_proxy(user)?;
+        shed_credentials(request.headers_mut());
+        user_headers::add(request.headers_mut(), asserted)?;
+        Ok(self.connections.outbound(request))
+    }
+}

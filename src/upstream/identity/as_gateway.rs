@@ -1,0 +1,35 @@
+//! Clients that may do whatever the gateway may.
+
+use std::sync::Arc;
+
+use http::Request;
+
+use super::{Connections, IdentityError, Limits, Outbound, shed, shed_credentials};
+use crate::upstream::{RequestBody, access::Access, target::Target};
+
+/// Sends requests with the gateway's own credentials, whoever they are from: for `trusted` mode. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct AsGateway {
+    connections: Arc<Connections>,
+    impersonates: bool,
+}
+
+const LIMITS: Limits = Limits { requests: "upstream_forwarded_requests", upgrades: "upstream_upgrades" };
+
+impl AsGateway {
+    pub(in crate::upstream) fn new(access: &Access, target: Target, impersonates: bool) -> Self {
+        Self { connections: Connections::new(access, target, LIMITS), impersonates }
+    }
+
+    /// The request with the gateway's credentials in place of its own. Impersonate-* passes.
+    ///
+    /// # Errors
+    /// The gateway's credentials impersonate, and so does the request.
+    pub fn outbound(&self, mut request: Request<RequestBody>) -> Result<Outbound, IdentityError> {
+        if self.impersonates && shed::impersonates(request.headers()) {
+            return Err(IdentityError::Impersonation);
+        }
+        shed_credentials(request.headers_mut());
+        Ok(self.connections.outbound(request))
+    }
+}

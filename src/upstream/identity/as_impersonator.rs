@@ -1,0 +1,42 @@
+//! Clients that were verified here and are impersonated upstream.
+
+use std::sync::Arc;
+
+use http::Request;
+
+use super::{Connections, IdentityError, Limits, Outbound, shed, shed_credentials, user_headers};
+use crate::apimachinery::UserInfo;
+use crate::upstream::{RequestBody, access::Access, target::Target};
+
+/// Sends requests with the gateway's own credentials and a verified user in Impersonate-*, never without. Cheap to clone.
+///
+/// The credentials need the verb `impersonate` on users and groups, and on uids and userextras in authentication.k8s.io,
+/// where users have any.
+#[derive(Clone, Debug)]
+pub struct AsImpersonator {
+    connections: Arc<Connections>,
+}
+
+const LIMITS: Limits =
+    Limits { requests: "upstream_impersonated_requests", upgrades: "upstream_impersonated_upgrades" };
+
+impl AsImpersonator {
+    /// `access` does not impersonate by itself.
+    pub(in crate::upstream) fn new(access: &Access, target: Target) -> Self {
+        Self { connections: Connections::new(access, target, LIMITS) }
+    }
+
+    /// The request as the user's, with nothing else that shows who asks.
+    ///
+    /// # Errors
+    /// The request impersonates somebody itself, or the user cannot be told exactly.
+    pub fn outbound(&self, mut request: Request<RequestBody>, user: &UserInfo) -> Result<Outbound, IdentityError> {
+        if shed::impersonates(request.headers()) {
+            return Err(IdentityError::Impersonation);
+        }
+        let impersonated = user_headers::impersonation(user)?;
+        shed_credentials(request.headers_mut());
+        user_headers::add(request.headers_mut(), impersonated)?;
+        Ok(self.connections.outbound(request))
+    }
+}

@@ -1,0 +1,167 @@
+//! As whom a client's request goes upstream.
+//!
+//! Invariants: an [`Outbound`] is only made by putting an identity on a request, after taking off what the client says of
+//! who it is; each identity has connections of its own, and one without credentials has connections without any. So what
+//! holds only an [`AsClient`] and an [`AsFrontProxy`] or [`AsImpersonator`] cannot send a client's request as the gateway.
+
+mod as_client;
+mod as_front_proxy;
+mod as_gateway;
+mod as_impersonator;
+mod shed;
+#[cfg(test)]
+mod tests;
+mod user_headers;
+
+use std::{fmt, sync::Arc};
+
+use http::{Request, Response};
+use kube_client::Config;
+
+use super::{
+    BuildError, RequestBody, ResponseBody, SendError,
+    access::Access,
+    connector::Protocols,
+    delivery::deliver,
+    lanes::{LaneGroup, Lanes, Windows},
+    target::Target,
+};
+
+pub use as_client::AsClient;
+pub use as_front_proxy::AsFrontProxy;
+pub use as_gateway::AsGateway;
+pub use as_impersonator::AsImpersonator;
+
+use shed::shed_credentials;
+
+/// Why a request cannot be sent as who it is from. It is never sent as somebody less exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityError {
+    /// Upstream would mix both.
+    #[error("the gateway impersonates already, and a request is impersonated only once")]
+    Impersonation,
+    /// Upstream would take the gateway for the user.
+    #[error("the user has no name")]
+    Nameless,
+    /// Upstream would read another value than the one there is: none, or one without the spaces around it.
+    #[error("{0} has characters that no header carries")]
+    Unsendable(UserPart),
+    #[error("the user has more extra keys than a request carries")]
+    TooMuch,
+    /// Upstream makes whoever is impersonated by that name a member of `system:unauthenticated`.
+    #[error("system:anonymous cannot be impersonated with exactly its groups")]
+    Anonymous,
+}
+
+/// What of a user is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserPart {
+    Name,
+    Uid,
+    Group,
+    ExtraKey,
+    ExtraValue,
+}
+
+/// A client's request with an identity on it, and the connections of that identity.
+pub struct Outbound {
+    connections: Arc<Connections>,
+    request: Request<RequestBody>,
+}
+
+/// Where the requests of one identity go.
+#[derive(Debug)]
+struct Connections {
+    target: Target,
+    requests: Lanes,
+    upgrades: Lanes,
+}
+
+/// Names of an identity's limits in the metrics.
+struct Limits {
+    requests: &'static str,
+    upgrades: &'static str,
+}
+
+/// Lanes of forwarded requests: 4,000 at once.
+const REQUEST_LANES: usize = 40;
+/// Lanes of upgrades, a connection for each: 1,000 at once.
+const UPGRADE_LANES: usize = 10;
+
+impl Outbound {
+    /// Upstream's answer, which is read at the client's pace. Only path and query of the request's URI count.
+    ///
+    /// GET and HEAD without a body are asked a second time if a connection that had worked turns out to be dead.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn send(self) -> Result<Response<ResponseBody>, SendError> {
+        deliver(&self.connections.target, &self.connections.requests, self.request).await
+    }
+
+    /// As [`Outbound::send`], for a request that asks for an upgrade: over HTTP/1.1 whatever else upstream speaks.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn send_http1(self) -> Result<Response<ResponseBody>, SendError> {
+        deliver(&self.connections.target, &self.connections.upgrades, self.request).await
+    }
+}
+
+impl Connections {
+    fn new(access: &Access, target: Target, limits: Limits) -> Arc<Self> {
+        let windows = Windows::PATIENT;
+        let requests = LaneGroup { protocols: Protocols::Any, windows, count: REQUEST_LANES, limit: limits.requests };
+        let upgrades = LaneGroup { protocols: Protocols::Http1, windows, count: UPGRADE_LANES, limit: limits.upgrades };
+        Arc::new(Self { target, requests: Lanes::new(access, requests), upgrades: Lanes::new(access, upgrades) })
+    }
+
+    fn outbound(self: &Arc<Self>, request: Request<RequestBody>) -> Outbound {
+        Outbound { connections: self.clone(), request }
+    }
+}
+
+impl UserPart {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Name => "the user's name",
+            Self::Uid => "the user's uid",
+            Self::Group => "a group of the user",
+            Self::ExtraKey => "a key of the user's extra values",
+            Self::ExtraValue => "an extra value of the user",
+        }
+    }
+}
+
+impl fmt::Display for UserPart {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Outbound {
+    /// Without headers: they show who somebody is.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (method, path) = (self.request.method(), self.request.uri().path());
+        formatter.debug_struct("Outbound").field("method", method).field("path", &path).finish_non_exhaustive()
+    }
+}
+
+/// Whether a configuration acts as somebody else than whom its credentials show.
+pub(super) fn impersonates(config: &Config) -> bool {
+    let identity = &config.auth_info;
+    identity.impersonate.is_some()
+        || identity.impersonate_uid.is_some()
+        || identity.impersonate_groups.is_some()
+        || identity.impersonate_user_extra.is_some()
+        || config.headers.iter().any(|(name, _)| shed::is_impersonation(name))
+}
+
+/// Who can read along could be whom he reads of; a proxy or a sidecar of this machine may be asked without TLS.
+fn refuse_clear_text(config: &Config) -> Result<(), BuildError> {
+    let host = config.cluster_url.host().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    let is_local = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
+    let is_secured = config.cluster_url.scheme() == Some(&http::uri::Scheme::HTTPS);
+    if is_secured || is_local { Ok(()) } else { Err(BuildError::ClearText(config.cluster_url.clone())) }
+}

@@ -1,0 +1,97 @@
+//! Takes off a request what its client says of who it is. Pure.
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+/// Names of a front proxy's user, groups and extra values; nobody's but a front proxy's.
+const REMOTE: &str = "x-remote-";
+const IMPERSONATE: &str = "impersonate-";
+/// A bearer token in place of a WebSocket's subprotocol (read-path 8.1).
+const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Whether a header is part of an impersonation.
+pub(super) fn is_impersonation(name: &HeaderName) -> bool {
+    name.as_str().starts_with(IMPERSONATE)
+}
+
+/// Whether a request acts as somebody else.
+pub(super) fn impersonates(headers: &HeaderMap) -> bool {
+    headers.keys().any(is_impersonation)
+}
+
+/// All that an API server would take for credentials: another identity takes their place.
+pub(super) fn shed_credentials(headers: &mut HeaderMap) {
+    headers.remove(header::AUTHORIZATION);
+    shed_front_proxy(headers);
+    shed_token_protocol(headers);
+}
+
+/// What only a front proxy may say.
+pub(super) fn shed_front_proxy(headers: &mut HeaderMap) {
+    let remote: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(REMOTE)).cloned().collect();
+    for name in remote {
+        headers.remove(name);
+    }
+}
+
+fn shed_token_protocol(headers: &mut HeaderMap) {
+    if !protocols(headers).any(is_token) {
+        return;
+    }
+    let others: Vec<_> = protocols(headers).filter(|protocol| !is_token(protocol)).map(str::to_owned).collect();
+    headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+    if let Ok(value) = HeaderValue::from_str(&others.join(", "))
+        && !value.is_empty()
+    {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, value);
+    }
+}
+
+fn is_token(protocol: &str) -> bool {
+    protocol.starts_with(TOKEN_PROTOCOL)
+}
+
+/// The comma-separated words in all values. Values that are no text have none.
+fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).into_iter();
+    let values = values.filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim).filter(|protocol| !protocol.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shed(given: &[(&'static str, &'static str)]) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in given {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        shed_credentials(&mut headers);
+        headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn nothing_is_left_that_shows_who_asks() {
+        let left = shed(&[
+            ("authorization", "Bearer t"),
+            ("authorization", "Basic t"),
+            ("x-remote-user", "admin"),
+            ("x-remote-uid", "1"),
+            ("x-remote-group", "system:masters"),
+            ("x-remote-extra-scopes", "s"),
+            ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.dG9r, v5.channel.k8s.io"),
+            ("sec-websocket-protocol", "v4.channel.k8s.io"),
+        ]);
+        assert_eq!(left, ["sec-websocket-protocol: v5.channel.k8s.io, v4.channel.k8s.io"]);
+        let alone = [("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.dG9r")];
+        assert_eq!(shed(&alone), Vec::<String>::new());
+    }
+
+    #[test]
+    fn protocols_without_a_token_stay_as_they_came() {
+        let given =
+            [("sec-websocket-protocol", "v5.channel.k8s.io,v4.channel.k8s.io"), ("sec-websocket-protocol", "x")];
+        let expected: Vec<_> = given.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        assert_eq!(shed(&given), expected);
+    }
+}

@@ -1,0 +1,294 @@
+//! What arrives of each identity: certificates and headers.
+
+use std::collections::BTreeMap;
+
+use http::{HeaderValue, Version};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use super::*;
+use crate::{
+    apimachinery::UserInfo,
+    config::TlsFiles,
+    lifecycle::Tasks,
+    upstream::{
+        Upstream,
+        lanes::LANE_REQUESTS_MAX,
+        test_authority::Authority,
+        test_server::{Shown, TestBody, TestServer, full},
+    },
+};
+
+/// Names of certificates, by what they are.
+type Known = Vec<(Vec<u8>, &'static str)>;
+
+/// A server that answers with the name of the certificate shown and with all headers that say who asks.
+async fn server(authority: &Authority, protocols: &[&[u8]], known: Known) -> TestServer {
+    TestServer::start_tls_with(authority, protocols, move |request| {
+        let answer = describe(&request, &known);
+        async move { answer }
+    })
+    .await
+}
+
+fn describe(request: &Request<Incoming>, known: &Known) -> Response<TestBody> {
+    let Shown(certificate) = request.extensions().get().unwrap();
+    let name = |shown: &Vec<u8>| known.iter().find(|(known, _)| known == shown).map_or("unknown", |(_, name)| name);
+    let mut lines = vec![format!("certificate: {}", certificate.as_ref().map_or("none", name))];
+    for (name, value) in request.headers() {
+        if !["accept", "host"].contains(&name.as_str()) {
+            lines.push(format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())));
+        }
+    }
+    Response::builder().header("seen-version", format!("{:?}", request.version())).body(full(lines.join("\n"))).unwrap()
+}
+
+/// A request with everything by which somebody could try to be somebody else.
+fn forged() -> Request<RequestBody> {
+    let mut request = Request::builder().uri("/api");
+    for (name, value) in [
+        ("authorization", "Bearer forged"),
+        ("x-remote-user", "admin"),
+        ("x-remote-uid", "0"),
+        ("x-remote-group", "system:masters"),
+        ("X-Remote-Extra-Scopes%2fall", "yes"),
+        ("x-remote-anything", "x"),
+    ] {
+        request = request.header(name, value);
+    }
+    request.body(RequestBody::Empty).unwrap()
+}
+
+fn plain() -> Request<RequestBody> {
+    Request::builder().uri("/api").body(RequestBody::Empty).unwrap()
+}
+
+fn jane() -> UserInfo {
+    UserInfo {
+        name: "jane/ö".to_owned(),
+        uid: "u-1".to_owned(),
+        groups: ["devs", "system:authenticated"].map(str::to_owned).to_vec(),
+        extra: BTreeMap::from([
+            ("authentication.kubernetes.io/credential-id".to_owned(), vec!["X509SHA256=1".to_owned()]),
+            ("scopes/Ö".to_owned(), vec!["a".to_owned(), "b".to_owned()]),
+        ]),
+    }
+}
+
+async fn seen(answer: Result<Response<ResponseBody>, SendError>) -> Vec<String> {
+    let body = answer.unwrap().into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(body.to_vec()).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// The configuration of a gateway with every kind of credentials, its certificate in files.
+fn gateway(server: &TestServer, files: &TlsFiles) -> Config {
+    let mut config = server.config.clone();
+    config.auth_info.client_certificate = Some(files.cert_file.display().to_string());
+    config.auth_info.client_key = Some(files.key_file.display().to_string());
+    config.auth_info.token = Some("gateway".to_owned().into());
+    config
+}
+
+struct Setup {
+    server: TestServer,
+    gateway: Config,
+    front_proxy: TlsFiles,
+    _folders: [tempfile::TempDir; 2],
+}
+
+async fn setup(protocols: &[&[u8]]) -> Setup {
+    let authority = Authority::new();
+    let (gateway_certificate, proxy_certificate) = (authority.client("gateway"), authority.client("proxy"));
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let known = vec![
+        (gateway_certificate.certificate.der().to_vec(), "gateway"),
+        (proxy_certificate.certificate.der().to_vec(), "proxy"),
+    ];
+    let server = server(&authority, protocols, known).await;
+    let gateway = gateway(&server, &gateway_certificate.write(folders[0].path()));
+    let front_proxy = proxy_certificate.write(folders[1].path());
+    Setup { server, gateway, front_proxy, _folders: folders }
+}
+
+#[tokio::test]
+async fn each_identity_arrives_as_itself_over_every_protocol() {
+    for protocols in [&[b"h2".as_slice(), b"http/1.1"][..], &[b"http/1.1"]] {
+        let Setup { gateway, front_proxy, .. } = &setup(protocols).await;
+        let upstream = Upstream::new(gateway).unwrap();
+        let (as_gateway, as_client) = (upstream.as_gateway(), AsClient::new(gateway).unwrap());
+        let as_front_proxy = AsFrontProxy::new(gateway, front_proxy, &Tasks::new()).unwrap();
+        let as_impersonator = upstream.as_impersonator().unwrap();
+
+        let own = ["certificate: gateway", "authorization: Bearer gateway"];
+        let token = || Some(HeaderValue::from_static("Bearer mine"));
+        for upgrade in [false, true] {
+            let ask = async |outbound: Outbound| {
+                seen(if upgrade { outbound.send_http1().await } else { outbound.send().await }).await
+            };
+            assert_eq!(ask(as_gateway.outbound(forged()).unwrap()).await, own);
+            let mine = ["certificate: none", "authorization: Bearer mine"];
+            assert_eq!(ask(as_client.outbound(forged(), token())).await, mine);
+            assert_eq!(ask(as_client.outbound(forged(), None)).await, ["certificate: none"]);
+            let asserted = ask(as_front_proxy.outbound(forged(), &jane()).unwrap()).await;
+            assert_eq!(asserted, ASSERTED, "{protocols:?}");
+            let impersonated = ask(as_impersonator.outbound(forged(), &jane()).unwrap()).await;
+            assert_eq!(impersonated, IMPERSONATED, "{protocols:?}");
+        }
+    }
+}
+
+const ASSERTED: [&str; 8] = [
+    "certificate: proxy",
+    "x-remote-user: jane/ö",
+    "x-remote-uid: u-1",
+    "x-remote-group: devs",
+    "x-remote-group: system:authenticated",
+    "x-remote-extra-authentication.kubernetes.io%2fcredential-id: X509SHA256=1",
+    "x-remote-extra-scopes%2f%c3%96: a",
+    "x-remote-extra-scopes%2f%c3%96: b",
+];
+const IMPERSONATED: [&str; 7] = [
+    "certificate: gateway",
+    "impersonate-user: jane/ö",
+    "impersonate-uid: u-1",
+    "impersonate-group: devs",
+    "impersonate-extra-scopes%2f%c3%96: a",
+    "impersonate-extra-scopes%2f%c3%96: b",
+    "authorization: Bearer gateway",
+];
+
+#[tokio::test]
+async fn upgrades_are_asked_for_over_http1() {
+    let Setup { gateway, .. } = &setup(&[b"h2", b"http/1.1"]).await;
+    let as_client = AsClient::new(gateway).unwrap();
+    let version = async |answer: Response<ResponseBody>| answer.headers()["seen-version"].clone();
+    assert_eq!(
+        version(as_client.outbound(plain(), None).send().await.unwrap()).await,
+        format!("{:?}", Version::HTTP_2)
+    );
+    let upgraded = as_client.outbound(plain(), None).send_http1().await.unwrap();
+    assert_eq!(version(upgraded).await, format!("{:?}", Version::HTTP_11));
+}
+
+#[tokio::test]
+async fn a_token_that_nobody_has_is_another_one_each_time() {
+    let Setup { gateway, .. } = &setup(&[b"h2"]).await;
+    let as_client = AsClient::new(gateway).unwrap();
+    let first = seen(as_client.refused(forged()).send().await).await;
+    let second = seen(as_client.refused(forged()).send().await).await;
+    assert_eq!((first.len(), first[0].as_str()), (2, "certificate: none"));
+    assert!(first[1].starts_with("authorization: Bearer ") && first[1].len() == 58, "{first:?}");
+    assert_ne!(first, second);
+}
+
+#[tokio::test]
+async fn no_plugin_runs_and_nothing_of_the_kubeconfig_is_sent_for_a_client() {
+    let Setup { server, front_proxy, .. } = &setup(&[b"h2"]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let ran = folder.path().join("ran");
+    let mut config = server.config.clone();
+    let exec = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "interactiveMode": "Never",
+        "args": ["-c", format!("touch {}", ran.display())],
+    });
+    config.auth_info.exec = Some(serde_json::from_value(exec).unwrap());
+    config.auth_info.impersonate = Some("somebody".to_owned());
+    config.auth_info.username = Some("basic".to_owned());
+    config.auth_info.password = Some("secret".to_owned().into());
+    config.headers = vec![("x-tenant".parse().unwrap(), HeaderValue::from_static("t"))];
+    let as_client = AsClient::new(&config).unwrap();
+    assert_eq!(seen(as_client.outbound(plain(), None).send().await).await, ["certificate: none"]);
+    let as_front_proxy = AsFrontProxy::new(&config, front_proxy, &Tasks::new()).unwrap();
+    assert_eq!(seen(as_front_proxy.outbound(plain(), &jane()).unwrap().send().await).await, ASSERTED);
+    assert!(!ran.exists());
+}
+
+#[tokio::test]
+async fn a_request_is_impersonated_once() {
+    let Setup { gateway, front_proxy, .. } = &setup(&[b"h2"]).await;
+    let impersonating = || {
+        let request = Request::builder().uri("/").header("impersonate-extra-x", "y");
+        request.body(RequestBody::Empty).unwrap()
+    };
+    let as_impersonator = Upstream::new(gateway).unwrap().as_impersonator().unwrap();
+    let refused = as_impersonator.outbound(impersonating(), &jane()).unwrap_err();
+    assert_eq!(refused, IdentityError::Impersonation);
+    let as_front_proxy = AsFrontProxy::new(gateway, front_proxy, &Tasks::new()).unwrap();
+    let passed = seen(as_front_proxy.outbound(impersonating(), &jane()).unwrap().send().await).await;
+    assert!(passed.contains(&"impersonate-extra-x: y".to_owned()), "{passed:?}");
+
+    let mut impersonating_gateway = gateway.clone();
+    impersonating_gateway.auth_info.impersonate = Some("somebody".to_owned());
+    let upstream = Upstream::new(&impersonating_gateway).unwrap();
+    assert!(matches!(upstream.as_impersonator(), Err(BuildError::Impersonates)));
+    assert_eq!(upstream.as_gateway().outbound(impersonating()).unwrap_err(), IdentityError::Impersonation);
+}
+
+#[tokio::test]
+async fn nobody_is_shown_in_clear_text() {
+    let at = |address: &str| Config::new(address.parse().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let files = Authority::new().client("proxy").write(folder.path());
+    for local in ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1", "https://elsewhere"] {
+        assert!(AsClient::new(&at(local)).is_ok(), "{local}");
+    }
+    assert!(matches!(AsClient::new(&at("http://elsewhere")), Err(BuildError::ClearText(_))));
+    let plain = AsFrontProxy::new(&at("http://127.0.0.1:1"), &files, &Tasks::new());
+    assert!(matches!(plain, Err(BuildError::ClearText(_))));
+}
+
+#[tokio::test]
+async fn requests_beyond_an_identity_s_limit_are_refused_until_an_answer_is_dropped() {
+    let Setup { gateway, .. } = &setup(&[b"h2", b"http/1.1"]).await;
+    let access = Access::without_credentials(gateway).unwrap();
+    let limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
+    let connections = Connections::new(&access, Target::of(gateway).unwrap(), limits);
+    let most = UPGRADE_LANES * LANE_REQUESTS_MAX as usize;
+    let slots: Vec<_> = std::iter::from_fn(|| connections.upgrades.admit()).take(most + 1).collect();
+    assert_eq!(slots.len(), most);
+    let error = connections.outbound(plain()).send_http1().await.unwrap_err();
+    assert!(matches!(error, SendError::Saturated), "{error:?}");
+    assert!(connections.outbound(plain()).send().await.is_ok());
+    drop(slots);
+    assert!(connections.outbound(plain()).send_http1().await.is_ok());
+}
+
+/// Asks until the certificate of that client arrives. Where time is paused, a connection may take too long: it is tried
+/// again too.
+async fn until_shown(certificate: &[u8], outbound: impl Fn() -> Outbound) {
+    loop {
+        if let Ok(answer) = outbound().send().await
+            && answer.into_body().collect().await.unwrap().to_bytes() == certificate
+        {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_connections_show_the_certificates_of_their_time() {
+    let authority = Authority::new();
+    let server = TestServer::start_tls_with(&authority, &[b"http/1.1"], |request| {
+        let Shown(certificate) = request.extensions().get().unwrap();
+        let answer = Response::builder().header("connection", "close").body(full(certificate.clone().unwrap()));
+        async move { answer.unwrap() }
+    })
+    .await;
+    let (own, proxy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let config = gateway(&server, &authority.client("first").write(own.path()));
+    let tasks = Tasks::new();
+    let upstream = Upstream::new(&config).unwrap();
+    upstream.follow_files(&tasks);
+    let (as_gateway, as_impersonator) = (upstream.as_gateway(), upstream.as_impersonator().unwrap());
+    let front_proxy = AsFrontProxy::new(&config, &authority.client("first").write(proxy.path()), &tasks).unwrap();
+    for _ in 0..3 {
+        let (next_own, next_proxy) = (authority.client("next"), authority.client("next"));
+        next_own.write(own.path());
+        next_proxy.write(proxy.path());
+        let (next_own, next_proxy) = (next_own.certificate.der(), next_proxy.certificate.der());
+        until_shown(next_own, || as_gateway.outbound(plain()).unwrap()).await;
+        until_shown(next_own, || as_impersonator.outbound(plain(), &jane()).unwrap()).await;
+        until_shown(next_proxy, || front_proxy.outbound(plain(), &jane()).unwrap()).await;
+    }
+}

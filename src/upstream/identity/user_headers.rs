@@ -1,0 +1,226 @@
+//! A user as headers, so that upstream reads exactly that user out of them. Pure.
+//!
+//! Upstream takes spaces and tabs around a value away, and takes an empty value for none: what would not arrive as it is
+//! is refused. Names are percent-encoded where an API server decodes them. Values may hold what is beyond ASCII: API
+//! servers send and read it as it is.
+
+use std::fmt::Write;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{IdentityError, UserPart};
+use crate::apimachinery::UserInfo;
+
+type Headers = Vec<(HeaderName, HeaderValue)>;
+
+/// Names of one way to tell a user.
+struct Names {
+    user: &'static str,
+    uid: &'static str,
+    group: &'static str,
+    extra_prefix: &'static str,
+}
+
+const FRONT_PROXY: Names =
+    Names { user: "x-remote-user", uid: "x-remote-uid", group: "x-remote-group", extra_prefix: "x-remote-extra-" };
+const IMPERSONATION: Names = Names {
+    user: "impersonate-user",
+    uid: "impersonate-uid",
+    group: "impersonate-group",
+    extra_prefix: "impersonate-extra-",
+};
+
+const ANONYMOUS: &str = "system:anonymous";
+/// Upstream makes everybody a member who is no anonymous and has neither this group nor `system:unauthenticated`.
+const AUTHENTICATED: &str = "system:authenticated";
+/// Users whom an impersonating API server finds groups for if no group is named (read-path 8.4).
+const WITH_GROUPS_BY_NAME: [&str; 2] = ["system:serviceaccount:", "system:node:"];
+/// Which certificate somebody showed here. Another one for each, so that nobody could be allowed to impersonate it.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// The user as a front proxy asserts it. `system:authenticated` is sent with the other groups: upstream adds it only for
+/// who does not say to have it.
+pub(super) fn front_proxy(user: &UserInfo) -> Result<Headers, IdentityError> {
+    let mut headers = named(user, &FRONT_PROXY)?;
+    add_groups(&mut headers, &FRONT_PROXY, user.groups.iter().map(String::as_str))?;
+    add_extra(&mut headers, &FRONT_PROXY, user, |_| true)?;
+    Ok(headers)
+}
+
+/// The user as it is impersonated. `system:authenticated` is left to upstream, which adds it, so that nobody needs to be
+/// allowed to impersonate it; but no user may get the groups that upstream finds when it is told none.
+pub(super) fn impersonation(user: &UserInfo) -> Result<Headers, IdentityError> {
+    if user.name == ANONYMOUS {
+        return Err(IdentityError::Anonymous);
+    }
+    let mut headers = named(user, &IMPERSONATION)?;
+    let others = || user.groups.iter().map(String::as_str).filter(|group| *group != AUTHENTICATED);
+    let finds_groups = WITH_GROUPS_BY_NAME.iter().any(|prefix| user.name.starts_with(prefix));
+    if finds_groups && others().all(str::is_empty) {
+        add_groups(&mut headers, &IMPERSONATION, [AUTHENTICATED].into_iter())?;
+    } else {
+        add_groups(&mut headers, &IMPERSONATION, others())?;
+    }
+    add_extra(&mut headers, &IMPERSONATION, user, |key| key != CREDENTIAL_ID)?;
+    Ok(headers)
+}
+
+/// Adds what a user was made into; there are no headers of these names yet.
+pub(super) fn add(headers: &mut HeaderMap, user: Headers) -> Result<(), IdentityError> {
+    for (name, value) in user {
+        headers.try_append(name, value).map_err(|_| IdentityError::TooMuch)?;
+    }
+    Ok(())
+}
+
+fn named(user: &UserInfo, names: &Names) -> Result<Headers, IdentityError> {
+    if user.name.is_empty() {
+        return Err(IdentityError::Nameless);
+    }
+    let mut headers = vec![(HeaderName::from_static(names.user), value(&user.name, UserPart::Name)?)];
+    if !user.uid.is_empty() {
+        headers.push((HeaderName::from_static(names.uid), value(&user.uid, UserPart::Uid)?));
+    }
+    Ok(headers)
+}
+
+/// A line for each group. One without a name is left out, as an API server leaves it out of what it reads.
+fn add_groups<'a>(
+    headers: &mut Headers,
+    names: &Names,
+    groups: impl Iterator<Item = &'a str>,
+) -> Result<(), IdentityError> {
+    for group in groups.filter(|group| !group.is_empty()) {
+        headers.push((HeaderName::from_static(names.group), value(group, UserPart::Group)?));
+    }
+    Ok(())
+}
+
+fn add_extra(
+    headers: &mut Headers,
+    names: &Names,
+    user: &UserInfo,
+    passes: impl Fn(&str) -> bool,
+) -> Result<(), IdentityError> {
+    for (key, values) in user.extra.iter().filter(|(key, _)| passes(key)) {
+        let name = format!("{}{}", names.extra_prefix, escaped(key));
+        let name = HeaderName::try_from(name).map_err(|_| IdentityError::Unsendable(UserPart::ExtraKey))?;
+        for extra in values {
+            headers.push((name.clone(), value(extra, UserPart::ExtraValue)?));
+        }
+    }
+    Ok(())
+}
+
+fn value(text: &str, part: UserPart) -> Result<HeaderValue, IdentityError> {
+    if text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']) {
+        return Err(IdentityError::Unsendable(part));
+    }
+    HeaderValue::from_bytes(text.as_bytes()).map_err(|_| IdentityError::Unsendable(part))
+}
+
+/// A key as part of a header's name. What a name cannot hold is percent-encoded; so are capitals, since an API server
+/// decodes after it has made the name small.
+fn escaped(key: &str) -> String {
+    let mut name = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        if matches!(byte, b'a'..=b'z' | b'0'..=b'9') || b"!#$&'*+-.^_`|~".contains(&byte) {
+            name.push(char::from(byte));
+        } else {
+            write!(name, "%{byte:02x}").expect("a string takes whatever is written");
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(name: &str, groups: &[&str]) -> UserInfo {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        UserInfo { name: name.to_owned(), groups, ..UserInfo::default() }
+    }
+
+    fn with_extra(key: &str, value: &str) -> UserInfo {
+        let mut user = user("jane", &[]);
+        user.extra.insert(key.to_owned(), vec![value.to_owned()]);
+        user
+    }
+
+    fn lines(headers: Result<Headers, IdentityError>) -> Vec<String> {
+        let headers = headers.unwrap();
+        headers.iter().map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))).collect()
+    }
+
+    #[test]
+    fn a_front_proxy_tells_every_group() {
+        let asserted = lines(front_proxy(&user("jane", &["b", "", "system:authenticated", "a"])));
+        let groups = ["b", "system:authenticated", "a"].map(|group| format!("x-remote-group: {group}"));
+        assert_eq!(asserted, [&["x-remote-user: jane".to_owned()], &groups[..]].concat());
+        assert_eq!(lines(front_proxy(&user("system:anonymous", &[]))), ["x-remote-user: system:anonymous"]);
+    }
+
+    #[test]
+    fn upstream_adds_the_group_of_whoever_is_impersonated() {
+        let groups = |name: &str, groups: &[&str]| lines(impersonation(&user(name, groups)))[1..].join(" ");
+        assert_eq!(groups("jane", &["a", "system:authenticated"]), "impersonate-group: a");
+        assert_eq!(groups("jane", &["system:authenticated"]), "");
+        assert_eq!(groups("jane", &["system:unauthenticated"]), "impersonate-group: system:unauthenticated");
+    }
+
+    #[test]
+    fn nobody_gets_groups_for_a_name() {
+        for name in ["system:serviceaccount:n:default", "system:node:n"] {
+            for groups in [&["system:authenticated"][..], &["", "system:authenticated"], &[]] {
+                let impersonated = lines(impersonation(&user(name, groups)));
+                assert_eq!(impersonated[1..], ["impersonate-group: system:authenticated"], "{name} {groups:?}");
+            }
+            let impersonated = lines(impersonation(&user(name, &["a", "system:authenticated"])));
+            assert_eq!(impersonated[1..], ["impersonate-group: a"], "{name}");
+        }
+        assert_eq!(impersonation(&user("system:anonymous", &["a"])).unwrap_err(), IdentityError::Anonymous);
+    }
+
+    #[test]
+    fn a_user_that_would_arrive_as_another_is_refused() {
+        for told in [front_proxy, impersonation] {
+            assert_eq!(told(&user("", &["a"])).unwrap_err(), IdentityError::Nameless);
+            for text in [" jane", "jane ", "\tjane", "ja\nne", "ja\rne", "ja\0ne", "jane\x7f", " "] {
+                let unsendable = |part| Err(IdentityError::Unsendable(part));
+                assert_eq!(told(&user(text, &[])).map(drop), unsendable(UserPart::Name), "{text:?}");
+                assert_eq!(told(&user("jane", &[text])).map(drop), unsendable(UserPart::Group), "{text:?}");
+                let uid = UserInfo { uid: text.to_owned(), ..user("jane", &[]) };
+                assert_eq!(told(&uid).map(drop), unsendable(UserPart::Uid), "{text:?}");
+                assert_eq!(told(&with_extra("k", text)).map(drop), unsendable(UserPart::ExtraValue), "{text:?}");
+            }
+            assert!(told(&user("j\u{e4}ne d\toe", &["\u{1f512}"])).is_ok());
+        }
+    }
+
+    #[test]
+    fn keys_arrive_as_they_are() {
+        for (key, expected) in [
+            ("scopes", "scopes"),
+            ("", ""),
+            ("a/b c:%", "a%2fb%20c%3a%25"),
+            ("Capital", "%43apital"),
+            ("\u{e4}\n", "%c3%a4%0a"),
+            ("!#$&'*+-.^_`|~09", "!#$&'*+-.^_`|~09"),
+        ] {
+            let asserted = lines(front_proxy(&with_extra(key, "v")));
+            assert_eq!(asserted[1], format!("x-remote-extra-{expected}: v"));
+            let decoded = percent_encoding::percent_decode_str(expected).decode_utf8().unwrap();
+            assert_eq!(decoded, key);
+        }
+        let long = front_proxy(&with_extra(&"k".repeat(1 << 16), "v"));
+        assert_eq!(long.map(drop), Err(IdentityError::Unsendable(UserPart::ExtraKey)));
+    }
+
+    #[test]
+    fn more_than_a_request_can_carry_is_refused() {
+        let extra = (0..100_000).map(|key| (key.to_string(), vec![String::new()])).collect();
+        let user = UserInfo { extra, ..user("jane", &[]) };
+        assert_eq!(add(&mut HeaderMap::new(), front_proxy(&user).unwrap()), Err(IdentityError::TooMuch));
+    }
+}
