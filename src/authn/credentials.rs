@@ -43,7 +43,7 @@ impl Credentials {
     }
 
     /// Sorts what stood in `Authorization`, as the API server does (read-path 8.1).
-    pub(super) fn of_authorization(authorization: Option<HeaderValue>, impersonates: bool) -> Self {
+    pub(crate) fn of_authorization(authorization: Option<HeaderValue>, impersonates: bool) -> Self {
         match authorization {
             Some(authorization) if BearerToken::is_in(&authorization) => {
                 Self::Bearer { token: BearerToken { authorization }, impersonates }

@@ -13,6 +13,9 @@ pub enum ForwardError {
     IdentityHeader(HeaderName),
     #[error("the API server cannot be asked as this client")]
     Identity(#[source] IdentityError),
+    /// Credentials of the other mode, or a verified user whom nothing asserts: configurations that are refused.
+    #[error("this gateway has no way to ask the API server as this client")]
+    NoIdentity,
     #[error("the API server switched protocols without being asked")]
     UnaskedUpgrade,
     #[error("the API server gave no answer")]
@@ -24,6 +27,7 @@ impl ForwardError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Connect | Self::IdentityHeader(_) | Self::Identity(_) => Fault::Client,
+            Self::NoIdentity => Fault::Gateway,
             Self::UnaskedUpgrade => Fault::Upstream,
             Self::NoAnswer(error) => error.fault(),
         }
@@ -32,7 +36,9 @@ impl ForwardError {
     /// Whether asking again may help.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Connect | Self::IdentityHeader(_) | Self::Identity(_) | Self::UnaskedUpgrade => Retry::Never,
+            Self::Connect | Self::IdentityHeader(_) | Self::Identity(_) | Self::NoIdentity | Self::UnaskedUpgrade => {
+                Retry::Never
+            }
             Self::NoAnswer(error) => error.retry(),
         }
     }
@@ -44,6 +50,7 @@ impl ForwardError {
             Self::IdentityHeader(_) => "identity_header",
             Self::Identity(IdentityError::Impersonation) => "impersonation",
             Self::Identity(_) => "user",
+            Self::NoIdentity => "no_identity",
             Self::UnaskedUpgrade => "unasked_upgrade",
             Self::NoAnswer(error) => error.as_str(),
         }

@@ -7,6 +7,7 @@
 
 mod error;
 mod headers;
+mod identity;
 #[cfg(test)]
 mod tests;
 mod tunnel;
@@ -16,34 +17,46 @@ use std::net::IpAddr;
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
+use crate::authn::Credentials;
 use crate::lifecycle::Tasks;
-use crate::upstream::{AsGateway, RequestBody, ResponseBody};
+use crate::upstream::{AsClient, AsGateway, RequestBody, ResponseBody};
 
 pub use error::ForwardError;
 pub use headers::is_upgrade;
+pub use identity::Assertion;
 
-/// Forwards requests with the gateway's own credentials (`trusted` mode). Cheap to clone.
+use identity::Identity;
+
+/// Forwards requests. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Forward {
-    gateway: AsGateway,
+    identity: Identity,
     tasks: Tasks,
 }
 
 impl Forward {
-    /// `tasks` runs the tunnels of upgraded requests.
+    /// As the gateway, whoever asks (`trusted` mode). `tasks` runs the tunnels of upgraded requests.
     pub fn trusted(gateway: AsGateway, tasks: Tasks) -> Self {
-        Self { gateway, tasks }
+        Self { identity: Identity::Trusted(gateway), tasks }
     }
 
-    /// Upstream's answer. `client` is the address of the client, if it has one: it goes into X-Forwarded-For.
+    /// As who asks (`delegated` mode), and never as the gateway: there is nothing here that could. `assertion` is how
+    /// upstream is told of users who were verified here; without one, their requests are not forwarded.
+    pub fn delegated(client: AsClient, assertion: Option<Assertion>, tasks: Tasks) -> Self {
+        Self { identity: Identity::Delegated { client, assertion }, tasks }
+    }
+
+    /// Upstream's answer. `credentials` are the request's own, taken off its headers. `client` is the address of the client,
+    /// if it has one: it goes into X-Forwarded-For.
     ///
-    /// The client's Authorization and X-Remote-* are dropped, Impersonate-* passes.
+    /// X-Remote-* of the client are dropped, Impersonate-* pass.
     ///
     /// # Errors
     /// Upstream gave no answer, or the request is none that may be forwarded.
     pub async fn send(
         &self,
         mut request: Request<Incoming>,
+        credentials: &Credentials,
         client: Option<IpAddr>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         if request.method() == Method::CONNECT {
@@ -52,16 +65,20 @@ impl Forward {
         let upgrade = is_upgrade(&request);
         headers::for_upstream(request.headers_mut(), client, upgrade)?;
         if upgrade {
-            return self.upgrade(request).await;
+            return self.upgrade(request, credentials).await;
         }
-        let outbound = self.gateway.outbound(request.map(RequestBody::from_client)).map_err(ForwardError::Identity)?;
+        let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
         relayed(outbound.send().await.map_err(ForwardError::NoAnswer)?)
     }
 
     /// A granted upgrade becomes a tunnel; anything else is an answer like others.
-    async fn upgrade(&self, mut request: Request<Incoming>) -> Result<Response<ResponseBody>, ForwardError> {
+    async fn upgrade(
+        &self,
+        mut request: Request<Incoming>,
+        credentials: &Credentials,
+    ) -> Result<Response<ResponseBody>, ForwardError> {
         let client = hyper::upgrade::on(&mut request);
-        let outbound = self.gateway.outbound(request.map(RequestBody::from_client)).map_err(ForwardError::Identity)?;
+        let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
         let mut answer = outbound.send_http1().await.map_err(ForwardError::NoAnswer)?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return relayed(answer);

@@ -92,7 +92,7 @@ impl Handler for Gateway {
 
         match self.serve(&request, &info, &credentials).await {
             Ok(answer) => Body::answer(record, (Outcome::Served, None), answer.map(Inner::Served)),
-            Err(why) => match self.forward.send(request, connection.peer.map(|peer| peer.ip())).await {
+            Err(why) => match self.forward.send(request, &credentials, connection.peer.map(|peer| peer.ip())).await {
                 Ok(answer) => {
                     Body::answer(record, (Outcome::Forwarded, Some(why.as_str())), answer.map(Inner::Forwarded))
                 }

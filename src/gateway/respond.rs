@@ -49,9 +49,10 @@ fn chain_for_clients(error: &ForwardError) -> String {
     match error {
         ForwardError::NoAnswer(cause) => format!("kube-fanout: {error}: {cause}"),
         ForwardError::Identity(cause) => format!("kube-fanout: {error}: {cause}"),
-        ForwardError::Connect | ForwardError::IdentityHeader(_) | ForwardError::UnaskedUpgrade => {
-            format!("kube-fanout: {error}")
-        }
+        ForwardError::Connect
+        | ForwardError::IdentityHeader(_)
+        | ForwardError::NoIdentity
+        | ForwardError::UnaskedUpgrade => format!("kube-fanout: {error}"),
     }
 }
 

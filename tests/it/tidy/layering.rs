@@ -32,7 +32,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("authz",        &["apimachinery", "telemetry", "authn", "upstream"]),
     ("cacher",       &["apimachinery", "telemetry", "lifecycle", "store", "encode", "reflector", "fanout", "upstream"]),
     ("serve",        &["apimachinery", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
-    ("forward",      &["apimachinery", "telemetry", "lifecycle", "authz", "upstream"]),
+    ("forward",      &["apimachinery", "telemetry", "lifecycle", "authn", "authz", "upstream"]),
     // Is handed a handler: it never names `gateway`.
     ("listener",     &["config", "fairness", "lifecycle", "telemetry"]),
     ("gateway",      &["apimachinery", "telemetry", "listener", "authn", "authz", "cacher", "serve", "forward", "upstream"]),

@@ -1,5 +1,8 @@
 //! A client, a server that forwards and the API server's part, all on loopback.
 
+#[cfg(test)]
+mod delegated;
+
 use bytes::Bytes;
 use futures_util::{StreamExt, future, stream};
 use http_body_util::{BodyExt, StreamBody};
@@ -17,13 +20,18 @@ use crate::upstream::{
     test_server::{TestBody, TestServer, config, full, read_head, write},
 };
 
-/// Forwards to `upstream`; an error is answered with 503 and its word.
+/// Forwards to `upstream` as the gateway; an error is answered with 503 and its word.
 async fn gateway(upstream: Upstream) -> TestServer {
-    let forward = Forward::trusted(upstream.as_gateway(), Tasks::new());
+    let credentials = Credentials::Gateway { impersonates: false };
+    forwarding(Forward::trusted(upstream.as_gateway(), Tasks::new()), credentials).await
+}
+
+/// Forwards all requests as requests with the same credentials.
+async fn forwarding(forward: Forward, credentials: Credentials) -> TestServer {
     TestServer::start(move |request| {
-        let forward = forward.clone();
+        let (forward, credentials) = (forward.clone(), credentials.clone());
         async move {
-            match forward.send(request, Some(IpAddr::from([192, 0, 2, 7]))).await {
+            match forward.send(request, &credentials, Some(IpAddr::from([192, 0, 2, 7]))).await {
                 Ok(answer) => answer.map(BodyExt::boxed_unsync),
                 Err(error) => Response::builder().status(503).body(full(error.as_str())).unwrap(),
             }
@@ -166,7 +174,17 @@ async fn a_client_that_goes_cancels_the_request_before_and_after_its_head() {
 #[tokio::test]
 async fn an_upgrade_becomes_a_tunnel_with_half_close() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gateway = gateway(Upstream::new(&config(listener.local_addr().unwrap())).unwrap()).await;
+    let upstream = Upstream::new(&config(listener.local_addr().unwrap())).unwrap();
+    becomes_a_tunnel(listener, gateway(upstream).await).await;
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = AsClient::new(&config(listener.local_addr().unwrap())).unwrap();
+    let credentials = Credentials::Passed { authorization: None, impersonates: false };
+    let gateway = forwarding(Forward::delegated(client, None, Tasks::new()), credentials).await;
+    becomes_a_tunnel(listener, gateway).await;
+}
+
+async fn becomes_a_tunnel(listener: TcpListener, gateway: TestServer) {
     let mut server = JoinSet::new();
     server.spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
