@@ -9,7 +9,7 @@ use std::{hint::black_box, sync::Arc, task::Waker, time::Duration};
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use kube_fanout::apimachinery::{FieldSelector, GroupResource, LabelSelector, ResourceVersion, selectable_fields};
-use kube_fanout::encode::{self, Form};
+use kube_fanout::encode::Form;
 use kube_fanout::fanout::{Hub, Interest, Scope, Session, Start, Step};
 use kube_fanout::store::{self, ChangeKind, HistoryLimits, Object, Predicate, Reader, Schema, Shape, Writer};
 use tokio::time::Instant;
@@ -133,12 +133,12 @@ fn list_of_a_namespace(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a list of 200 objects of a collection of");
     for size in COLLECTIONS {
         let collection = Collection::new(size);
-        let shape = &collection.reader.schema().shape;
+        let form = Form::Whole(collection.reader.schema().shape.clone());
         group.bench_function(BenchmarkId::from_parameter(size), |bencher| {
             bencher.iter(|| {
                 let snapshot = collection.reader.snapshot();
                 let leaves = snapshot.leaves_in("ns-3");
-                let bytes: usize = leaves.map(|leaf| encode::leaf_items(leaf.objects(), shape).len()).sum();
+                let bytes: usize = leaves.map(|leaf| form.leaf_items_once(leaf).expect("as upstream").len()).sum();
                 assert!(bytes > NAMESPACE * 1000);
                 black_box(bytes)
             });

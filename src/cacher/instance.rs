@@ -108,6 +108,7 @@ impl Instance {
         self.metrics.set_objects(size.objects, size.object_bytes as u64);
         self.metrics.set_joined(size.joined_bytes as u64);
         self.metrics.set_deflated(size.deflated_bytes as u64);
+        self.metrics.set_derived(size.derived_bytes as u64);
         self.metrics.set_history(size.changes, size.change_bytes as u64);
         self.metrics.set_resource_version(self.reader.progress());
     }

@@ -1,11 +1,17 @@
 //! In which form one request's objects are written: whole, or their metadata only.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
-use super::partial::{NotPartial, Partial};
-use super::{BookmarkTemplate, added, frame, object};
-use crate::apimachinery::{GroupResource, Representation, View};
-use crate::store::{Change, FrameKind, Object, Shape};
+use super::{
+    BookmarkTemplate, added, deflated_items, frame, list, object,
+    partial::{NotPartial, Partial},
+};
+use crate::{
+    apimachinery::{Encoding, GroupResource, Representation, View},
+    store::{Change, Deflated, FrameKind, Leaf, Object, Shape},
+};
 
 /// Writes the objects of a store for one request.
 #[derive(Clone, Debug)]
@@ -32,6 +38,71 @@ impl Form {
         match self {
             Self::Whole(shape) => Ok(object(one, shape)),
             Self::Partial(_, partial) => partial.object(one),
+        }
+    }
+
+    /// Objects as they follow each other in a list.
+    pub fn items<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>> + Clone) -> Result<Bytes, NotPartial> {
+        let items = match self {
+            Self::Whole(shape) => list::items(objects, shape),
+            Self::Partial(_, partial) => partial.items(objects)?,
+        };
+        Ok(if items.is_empty() { items } else { items.slice(self.separator_len()..) })
+    }
+
+    /// Bytes that separate an item from the one before.
+    pub fn separator_len(&self) -> usize {
+        match self.representation().encoding {
+            Encoding::Json => 1,
+            Encoding::Protobuf => 0,
+        }
+    }
+
+    /// A leaf's items, shared by all lists. In JSON each is behind a comma, the first too: leaves then follow each
+    /// other as they are, and the first of a list is cut by [`Self::separator_len`].
+    pub fn leaf_items(&self, leaf: &Leaf) -> Result<Bytes, NotPartial> {
+        leaf.joined(self.representation(), |objects| self.join(objects)).ok_or(NotPartial)
+    }
+
+    /// The same, if somebody has them, or made for this once.
+    pub fn leaf_items_once(&self, leaf: &Leaf) -> Result<Bytes, NotPartial> {
+        leaf.joined_now(self.representation()).or_else(|| self.join(leaf.objects())).ok_or(NotPartial)
+    }
+
+    /// How long they are, if that is known before they are made; then they can be made.
+    pub fn leaf_items_len(&self, leaf: &Leaf) -> Option<usize> {
+        let computed = match self {
+            Self::Whole(shape) => Some(list::items_len(leaf.objects(), shape)),
+            Self::Partial(_, partial) => partial.leaf_items_len(leaf.objects()),
+        };
+        let form = self.representation();
+        let joined = || Some(leaf.joined_now(form)?.len());
+        let deflated = || Some(usize::try_from(leaf.deflated_now(form)?.length).ok()? + self.separator_len());
+        computed.or_else(joined).or_else(deflated)
+    }
+
+    /// A leaf's items compressed, the first of them without its comma. Shared by all lists; `made` is told if they
+    /// had to be made.
+    pub fn deflated_leaf(&self, leaf: &Leaf, made: impl FnOnce()) -> Result<Deflated, NotPartial> {
+        let deflate = |leaf: &Leaf| {
+            made();
+            let items = self.leaf_items_once(leaf).ok()?.slice(self.separator_len()..);
+            Some(deflated_items(&items))
+        };
+        leaf.deflated(self.representation(), deflate).ok_or(NotPartial)
+    }
+
+    fn join(&self, objects: &[Arc<Object>]) -> Option<Bytes> {
+        match self {
+            Self::Whole(shape) => Some(list::items(objects.iter(), shape)),
+            Self::Partial(_, partial) => partial.leaf_items(objects).ok(),
+        }
+    }
+
+    fn representation(&self) -> Representation {
+        match self {
+            Self::Whole(shape) => Representation { encoding: shape.encoding(), view: View::Whole },
+            Self::Partial(representation, _) => *representation,
         }
     }
 

@@ -11,8 +11,24 @@ use flate2::{Compress, Compression, FlushCompress, write::GzEncoder};
 
 use crate::store::Deflated;
 
-/// As the API server has it (read-path 4.3): the least work.
-const LEVEL: Compression = Compression::fast();
+/// The least work that makes lists about as small as the API server's, whose level 1 (read-path 4.3) is another
+/// program's: this one's looks for the nearest match only, and leaves the Huffman codes as they are.
+///
+/// Of 2,000 seeded pods (15.1 MB of JSON, 11.4 MB of protobuf; one core of a busy machine), of which kube-apiserver
+/// makes 595 KB and 494 KB, in parts of 48 objects:
+///
+/// | level | JSON | protobuf | JSON a second |
+/// |---|---|---|---|
+/// | 1 | 1,209 KB | 904 KB | 235 MB |
+/// | 2 | 804 KB | 713 KB | 171 MB |
+/// | 3 | 761 KB | 677 KB | 148 MB |
+/// | 4 | 664 KB | 598 KB | 144 MB |
+/// | 5 | 609 KB | 561 KB | 116 MB |
+/// | 6 | 578 KB | 525 KB | 102 MB |
+///
+/// It is not the parts: level 1 makes 1,135 KB of all 2,000 pods in one, level 4 595 KB; smaller ones cost more (parts
+/// of 8 objects: 1,540 KB and 996 KB). libdeflate's level 1 is as good as level 2 here, and as fast.
+const LEVEL: Compression = Compression::new(4);
 
 /// Header of a member: deflate, no name, no time, fastest level, unknown system.
 const MEMBER_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
@@ -27,8 +43,8 @@ const OUTPUT_STEP: usize = 16 << 10;
 
 /// A part with an uncompressed comma before it, which its checksum and length leave out. The first of a list is sent
 /// without: [`GzipMember::first_item`].
-pub fn deflated_items<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Deflated {
-    deflated_behind(&COMMA_BLOCK, pieces)
+pub fn deflated_items(items: &[u8]) -> Deflated {
+    deflated_behind(&COMMA_BLOCK, items)
 }
 
 /// Bytes as a part, uncompressed: for a few of them.
@@ -44,17 +60,12 @@ pub fn stored(bytes: &[u8]) -> Deflated {
     Deflated { blocks: blocks.into(), checksum: crc32fast::hash(bytes), length: bytes.len() as u64 }
 }
 
-fn deflated_behind<'a>(prefix: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> Deflated {
+fn deflated_behind(prefix: &[u8], bytes: &[u8]) -> Deflated {
     let mut compress = Compress::new(LEVEL, false);
-    let mut checksum = Hasher::new();
     let mut blocks = prefix.to_vec();
-    for piece in pieces {
-        checksum.update(piece);
-        push(&mut compress, piece, &mut blocks, FlushCompress::None);
-    }
-    push(&mut compress, &[], &mut blocks, FlushCompress::Sync);
+    push(&mut compress, bytes, &mut blocks, FlushCompress::Sync);
     blocks.shrink_to_fit();
-    Deflated { blocks: blocks.into(), checksum: checksum.finalize(), length: compress.total_in() }
+    Deflated { blocks: blocks.into(), checksum: crc32fast::hash(bytes), length: compress.total_in() }
 }
 
 fn push(compress: &mut Compress, mut input: &[u8], blocks: &mut Vec<u8>, flush: FlushCompress) {
@@ -179,7 +190,7 @@ mod tests {
     }
 
     fn one(piece: &[u8]) -> Deflated {
-        deflated_behind(&[], [piece].into_iter())
+        deflated_behind(&[], piece)
     }
 
     /// Text that compresses well, but for every seventh piece.
@@ -224,15 +235,11 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_as_good_anywhere_and_however_they_were_fed() {
+    fn parts_are_as_good_anywhere() {
         let text = pieces(40).concat();
-        let whole = one(&text);
-        for size in [1, 999, OUTPUT_STEP, text.len()] {
-            let fed = deflated_behind(&[], text.chunks(size));
-            assert_eq!((fed.checksum, fed.length), (whole.checksum, whole.length));
-            let gzip = member(&[fed, stored(b"between"), whole.clone()]);
-            assert!(inflated(&gzip) == [&text, &b"between"[..], &text].concat(), "fed by {size}");
-        }
+        let part = one(&text);
+        let gzip = member(&[part.clone(), stored(b"between"), part]);
+        assert!(inflated(&gzip) == [&text, &b"between"[..], &text].concat());
     }
 
     #[test]
@@ -257,7 +264,7 @@ mod tests {
 
     #[test]
     fn items_follow_each_other_with_commas() {
-        let items: Vec<_> = [&b"{}"[..], b"[]", b""].map(|item| deflated_items([item].into_iter())).into();
+        let items: Vec<_> = [&b"{}"[..], b"[]", b""].map(deflated_items).into();
         let mut member = GzipMember::default();
         let mut gzip = GzipMember::header().to_vec();
         gzip.extend_from_slice(&member.first_item(&items[1]));

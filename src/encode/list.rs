@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::protobuf;
+use super::{partial::Partial, protobuf};
 use crate::{
     apimachinery::{Encoding, GroupVersionResource, ResourceVersion},
     store::{Object, Shape},
@@ -15,6 +15,8 @@ use crate::{
 pub enum ListEnvelope {
     Json(JsonList),
     Protobuf(protobuf::ListEnvelope),
+    /// Of a list of `PartialObjectMetadata`.
+    Partial(Partial),
 }
 
 impl ListEnvelope {
@@ -28,19 +30,22 @@ impl ListEnvelope {
         }
     }
 
-    /// Everything before the first item. `items_len` are the bytes of all items together, which protobuf says first.
+    /// Everything before the first item. `items_len` are the bytes of all items together, which protobuf says first;
+    /// in JSON a comma more or less is no matter.
     pub fn head(&self, position: &ListPosition, items_len: usize) -> Bytes {
         match self {
             Self::Json(list) => list.head(position),
             Self::Protobuf(list) => list.head(position, items_len),
+            Self::Partial(partial) => partial.head(position, items_len),
         }
     }
 
-    /// Everything behind the last item.
-    pub fn tail(&self, position: &ListPosition) -> Bytes {
+    /// Everything behind the last item of such a list.
+    pub fn tail(&self, position: &ListPosition, items_len: usize) -> Bytes {
         match self {
             Self::Json(list) => list.tail(position),
             Self::Protobuf(list) => list.tail(position),
+            Self::Partial(partial) => partial.tail(position, items_len),
         }
     }
 }
@@ -94,37 +99,18 @@ impl JsonList {
     }
 }
 
-/// The items of a list: in JSON with commas between them.
-pub fn joined<'a>(objects: impl Iterator<Item = &'a Arc<Object>> + Clone, shape: &Shape) -> Bytes {
+/// Objects as they follow each other in a list; in JSON each behind a comma, the first too.
+pub(super) fn items<'a>(objects: impl Iterator<Item = &'a Arc<Object>> + Clone, shape: &Shape) -> Bytes {
     let mut items = Vec::with_capacity(objects.clone().map(|object| item_len(object, shape)).sum());
-    for object in objects {
-        put_item(&mut items, object, shape);
-    }
-    let items = Bytes::from(items);
-    if items.is_empty() { items } else { items.slice(separator_len(shape)..) }
-}
-
-/// A leaf's items. In JSON each is behind a comma, the first too: leaves then follow each other as they are, and the
-/// first of a list is cut by [`separator_len`].
-pub fn leaf_items(objects: &[Arc<Object>], shape: &Shape) -> Bytes {
-    let mut items = Vec::with_capacity(leaf_items_len(objects, shape));
     for object in objects {
         put_item(&mut items, object, shape);
     }
     items.into()
 }
 
-/// How long [`leaf_items`] are.
-pub fn leaf_items_len(objects: &[Arc<Object>], shape: &Shape) -> usize {
+/// How long [`items`] are.
+pub(super) fn items_len(objects: &[Arc<Object>], shape: &Shape) -> usize {
     objects.iter().map(|object| item_len(object, shape)).sum()
-}
-
-/// Bytes that separate an item from the one before.
-pub fn separator_len(shape: &Shape) -> usize {
-    match shape.encoding() {
-        Encoding::Json => 1,
-        Encoding::Protobuf => 0,
-    }
 }
 
 fn put_item(items: &mut Vec<u8>, object: &Object, shape: &Shape) {

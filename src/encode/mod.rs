@@ -16,7 +16,5 @@ pub use bookmark::{BookmarkTemplate, InvalidBookmark, JsonBookmark};
 pub use form::Form;
 pub use frame::{added, error_event, frame};
 pub use gzip::{GzipMember, GzipStream, deflated_items, stored};
-pub use list::{
-    JsonList, ListEnvelope, ListPosition, joined, leaf_items, leaf_items_len, object, separator_len, status,
-};
+pub use list::{JsonList, ListEnvelope, ListPosition, object, status};
 pub use pretty::Pretty;

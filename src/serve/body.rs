@@ -17,8 +17,8 @@ use super::{
     watch::WatchBody,
 };
 use crate::{
-    encode::{self, Pretty},
-    store::{Leaf, Schema, Shape},
+    encode::{Form, Pretty},
+    store::Leaf,
 };
 
 /// What is sent. One concrete type, so that nothing is boxed per piece.
@@ -37,20 +37,34 @@ pub enum Body {
 pub struct ListBody {
     head: Bytes,
     leaves: vec::IntoIter<Arc<Leaf>>,
-    schema: Arc<Schema>,
+    form: Form,
     is_first: bool,
     tail: Bytes,
+    /// Of the whole list, as long as nothing indents it.
+    length: usize,
     pretty: Option<Pretty>,
 }
+
+/// A list asks for a leaf's items only after its own length has been found.
+pub(super) const CAN_BE_MADE: &str = "items whose length is known can be made";
 
 impl Body {
     pub(super) fn json(json: Bytes, pretty: bool) -> Self {
         Self::Json(if pretty { Pretty::default().push(&json).into() } else { json })
     }
 
-    pub(super) fn list(head: Bytes, leaves: Vec<Arc<Leaf>>, schema: Arc<Schema>, tail: Bytes, pretty: bool) -> Self {
-        let pretty = pretty.then(Pretty::default);
-        Self::List(Box::new(ListBody { head, leaves: leaves.into_iter(), schema, is_first: true, tail, pretty }))
+    /// Head and tail stand around leaves whose items have together `items_len` bytes, as the form says.
+    pub(super) fn list(
+        (head, tail): (Bytes, Bytes),
+        leaves: Vec<Arc<Leaf>>,
+        items_len: usize,
+        form: Form,
+        pretty: bool,
+    ) -> Self {
+        // The first item's separator is not sent.
+        let length = head.len() + items_len.saturating_sub(form.separator_len()) + tail.len();
+        let (leaves, pretty) = (leaves.into_iter(), pretty.then(Pretty::default));
+        Self::List(Box::new(ListBody { head, leaves, form, is_first: true, tail, length, pretty }))
     }
 
     /// Whether it is large enough to be compressed for who accepts that.
@@ -66,7 +80,7 @@ impl Body {
     pub(super) fn into_gzip(self) -> Self {
         match self {
             Self::Json(json) => Self::Gzip(GzipBody::json(json)),
-            Self::List(list) => Self::Gzip(GzipBody::list(*list)),
+            Self::List(list) => Self::Gzip(GzipBody::list(list)),
             other @ (Self::Gzip(_) | Self::Watch(_)) => other,
         }
     }
@@ -77,8 +91,8 @@ impl ListBody {
         self.pretty.is_some()
     }
 
-    pub(super) fn shape(&self) -> &Shape {
-        &self.schema.shape
+    pub(super) fn form(&self) -> &Form {
+        &self.form
     }
 
     pub(super) fn tail(&self) -> &Bytes {
@@ -96,22 +110,14 @@ impl ListBody {
         Some((leaf, mem::take(&mut self.is_first)))
     }
 
-    /// Asked before anything is sent. Looks at no more of the objects than it takes to know.
+    /// Asked before anything is sent. Indenting makes it longer still.
     fn is_longer_than(&self, limit: usize) -> bool {
-        let mut length = self.head.len() + self.tail.len();
-        let mut leaves = self.leaves.as_slice().iter();
-        let is_longer = leaves.any(|leaf| {
-            length += encode::leaf_items_len(leaf.objects(), self.shape());
-            // The first item's separator is not sent.
-            length > limit + encode::separator_len(self.shape())
-        });
-        // Indenting makes it longer still.
-        is_longer || self.is_pretty() && self.indented_len() > limit
+        self.length > limit || self.is_pretty() && self.indented_len() > limit
     }
 
     fn indented_len(&self) -> usize {
-        let items = self.leaves.as_slice().iter().map(|leaf| encode::leaf_items(leaf.objects(), self.shape()));
-        let items = items.enumerate().map(|(at, items)| if at == 0 { items.slice(1..) } else { items });
+        let items = self.leaves.as_slice().iter().map(|leaf| self.form.leaf_items_once(leaf).expect(CAN_BE_MADE));
+        let items = items.enumerate().map(|(at, items)| if at == 0 { self.first(&items) } else { items });
         let mut pretty = Pretty::default();
         [self.head.clone()]
             .into_iter()
@@ -119,6 +125,11 @@ impl ListBody {
             .chain([self.tail.clone()])
             .map(|piece| pretty.push(&piece).len())
             .sum()
+    }
+
+    /// Without what would separate it from the leaf before.
+    fn first(&self, items: &Bytes) -> Bytes {
+        items.slice(self.form.separator_len()..)
     }
 
     pub(super) fn next(&mut self) -> Option<Bytes> {
@@ -136,9 +147,8 @@ impl ListBody {
         let Some((leaf, is_first)) = self.next_leaf() else {
             return Some(mem::take(&mut self.tail)).filter(|tail| !tail.is_empty());
         };
-        let items = leaf.joined(|objects| encode::leaf_items(objects, self.shape()));
-        // The joined items begin with what separates them from the leaf before.
-        Some(if is_first { items.slice(encode::separator_len(self.shape())..) } else { items })
+        let items = self.form.leaf_items(&leaf).expect(CAN_BE_MADE);
+        Some(if is_first { self.first(&items) } else { items })
     }
 }
 

@@ -1,14 +1,14 @@
 //! Answers in gzip (read-path 4.3): which, and how they are sent.
 
 use std::{
-    iter, mem,
+    mem,
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
 
-use super::body::ListBody;
+use super::body::{CAN_BE_MADE, ListBody};
 use crate::encode::{self, GzipMember, GzipStream};
 
 /// Bodies of more bytes are compressed, for whoever accepts it.
@@ -37,7 +37,7 @@ pub enum GzipBody {
 /// Leaves' blocks between uncompressed head and tail.
 #[derive(Debug)]
 pub struct GzipLeaves {
-    list: ListBody,
+    list: Box<ListBody>,
     /// `None` at the end.
     member: Option<GzipMember>,
     /// The last leaf had to be compressed first.
@@ -58,7 +58,7 @@ pub struct GzipFlow {
 #[derive(Debug)]
 enum Source {
     Json(Bytes),
-    List(ListBody),
+    List(Box<ListBody>),
 }
 
 impl GzipBody {
@@ -66,7 +66,7 @@ impl GzipBody {
         Self::flow(Source::Json(json))
     }
 
-    pub(super) fn list(list: ListBody) -> Self {
+    pub(super) fn list(list: Box<ListBody>) -> Self {
         if list.is_pretty() {
             return Self::flow(Source::List(list));
         }
@@ -105,14 +105,9 @@ impl GzipLeaves {
             let tail = member.append(&encode::stored(self.list.tail()));
             return self.member.take().map(|member| [tail, member.end()].concat().into());
         };
-        let (shape, has_worked) = (self.list.shape(), &mut self.has_worked);
-        let items = leaf.deflated(|objects| {
-            *has_worked = true;
-            // Without the first comma: the block before the items stands for it.
-            let items = encode::leaf_items(objects, shape).slice(encode::separator_len(shape)..);
-            encode::deflated_items(iter::once(&*items))
-        });
-        let is_separated = !is_first && encode::separator_len(shape) > 0;
+        let (form, has_worked) = (self.list.form(), &mut self.has_worked);
+        let items = form.deflated_leaf(&leaf, || *has_worked = true).expect(CAN_BE_MADE);
+        let is_separated = !is_first && form.separator_len() > 0;
         Some(if is_separated { member.next_item(&items) } else { member.first_item(&items) })
     }
 }
@@ -152,6 +147,7 @@ mod tests {
     use super::*;
     use crate::{
         apimachinery::ResourceVersion,
+        encode::Form,
         serve::Body,
         store::{self, HistoryLimits, Object, Reader, Schema, Shape},
     };
@@ -194,7 +190,10 @@ mod tests {
 
     fn list(reader: &Reader, pretty: bool) -> Body {
         let (head, tail) = (Bytes::from_static(b"{\"items\":["), Bytes::from_static(b"]}\n"));
-        Body::list(head, reader.snapshot().leaves().cloned().collect(), reader.schema().clone(), tail, pretty)
+        let form = Form::Whole(reader.schema().shape.clone());
+        let leaves: Vec<_> = reader.snapshot().leaves().cloned().collect();
+        let items_len = leaves.iter().map(|leaf| form.leaf_items_len(leaf).unwrap()).sum();
+        Body::list((head, tail), leaves, items_len, form, pretty)
     }
 
     async fn collected(body: Body) -> Bytes {

@@ -1,14 +1,15 @@
 //! A collection or a page of it (read-path 1.2, 1.3).
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use http::{Response, StatusCode};
+use tokio::task::yield_now;
 
 use super::{Body, ForwardReason, Read};
 use crate::{
-    apimachinery::{ContinueAt, ContinueToken, Freshness, ListOptions, ObjectKey, View},
+    apimachinery::{ContinueAt, ContinueToken, Freshness, ListOptions, ObjectKey},
     authz::Permit,
-    encode::{self, Form, ListPosition},
+    encode::{Form, ListEnvelope, ListPosition},
     fanout::Scope,
     store::{Object, Predicate, Snapshot},
 };
@@ -38,16 +39,17 @@ pub async fn list(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, F
     let predicate =
         Predicate::new(options.labels.clone(), &options.fields, schema).map_err(|_| ForwardReason::UnsupportedField)?;
     let pretty = read.is_pretty(options.pretty)?;
+    let form = read.writer()?;
     let snapshot = read.snapshot(freshness).await?;
 
     let body = if is_page && !matches!(scope, Scope::Object(_)) {
         let (objects, position) = page(&snapshot, &scope, &predicate, &options);
-        selected(read, &objects, &position, pretty)?
-    } else if predicate.is_everything() && read.form.view == View::Whole {
-        whole(read, &snapshot, &scope, pretty)?
+        selected(read, form, &objects, &position, pretty)?
+    } else if predicate.is_everything() {
+        everything(read, form, &snapshot, &scope, pretty).await?
     } else {
         let matching: Vec<_> = in_scope(&snapshot, &scope).filter(|object| predicate.matches(object)).collect();
-        selected(read, &matching, &position_of(&snapshot), pretty)?
+        selected(read, form, &matching, &position_of(&snapshot), pretty)?
     };
     Ok(read.respond(StatusCode::OK, body))
 }
@@ -82,38 +84,59 @@ fn in_scope<'a>(snapshot: &'a Snapshot, scope: &'a Scope) -> Box<dyn Iterator<It
 }
 
 /// Everything in scope: the leaves' joined bytes, shared by all lists.
-fn whole(read: &Read<'_>, snapshot: &Snapshot, scope: &Scope, pretty: bool) -> Result<Body, ForwardReason> {
+async fn everything(
+    read: &Read<'_>,
+    form: Form,
+    snapshot: &Snapshot,
+    scope: &Scope,
+    pretty: bool,
+) -> Result<Body, ForwardReason> {
     let leaves: Vec<_> = match scope {
         Scope::Everything => snapshot.leaves().cloned().collect(),
         Scope::Namespace(namespace) => snapshot.leaves_in(namespace).cloned().collect(),
         Scope::Object(_) => {
             let objects: Vec<_> = in_scope(snapshot, scope).collect();
-            return selected(read, &objects, &position_of(snapshot), pretty);
+            return selected(read, form, &objects, &position_of(snapshot), pretty);
         }
     };
-    let position = position_of(snapshot);
-    let envelope = &read.instance.envelope;
-    let schema = read.instance.reader.schema().clone();
-    let items_len = leaves.iter().map(|leaf| encode::leaf_items_len(leaf.objects(), &schema.shape)).sum();
-    Ok(Body::list(envelope.head(&position, items_len), leaves, schema, envelope.tail(&position), pretty))
+    let mut items_len = 0;
+    for leaf in &leaves {
+        items_len += match form.leaf_items_len(leaf) {
+            Some(length) => length,
+            None => {
+                let length = form.leaf_items(leaf).map_err(|_| ForwardReason::Representation)?.len();
+                // That was work: others get their turn.
+                yield_now().await;
+                length
+            }
+        };
+    }
+    let (position, envelope) = (position_of(snapshot), read.envelope(&form));
+    let around = (envelope.head(&position, items_len), envelope.tail(&position, items_len));
+    Ok(Body::list(around, leaves, items_len, form, pretty))
 }
 
 fn selected(
     read: &Read<'_>,
+    form: Form,
     objects: &[&Arc<Object>],
     position: &ListPosition,
     pretty: bool,
 ) -> Result<Body, ForwardReason> {
-    let objects = objects.iter().copied();
-    let list = match read.writer()? {
-        Form::Whole(shape) => {
-            let envelope = &read.instance.envelope;
-            let items = encode::joined(objects, &shape);
-            [envelope.head(position, items.len()), items, envelope.tail(position)].concat().into()
+    let items = form.items(objects.iter().copied()).map_err(|_| ForwardReason::Representation)?;
+    let envelope = read.envelope(&form);
+    let list = [envelope.head(position, items.len()), items.clone(), envelope.tail(position, items.len())].concat();
+    Ok(Body::json(list.into(), pretty))
+}
+
+impl Read<'_> {
+    /// What stands around the items of a list.
+    fn envelope(&self, form: &Form) -> Cow<'_, ListEnvelope> {
+        match form {
+            Form::Whole(_) => Cow::Borrowed(&self.instance.envelope),
+            Form::Partial(_, partial) => Cow::Owned(ListEnvelope::Partial(partial.clone())),
         }
-        Form::Partial(_, partial) => partial.list(objects, position).map_err(|_| ForwardReason::Representation)?,
-    };
-    Ok(Body::json(list, pretty))
+    }
 }
 
 /// The objects of a page, and where the next one begins. A page is full when enough objects match;

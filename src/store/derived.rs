@@ -1,76 +1,89 @@
-//! What is made from a leaf's objects when it is first asked for, and shared from then on.
+//! What is made from objects when it is first asked for, and shared from then on.
 
-use std::sync::{
-    Arc, Mutex, OnceLock, PoisonError,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-/// Something derived, kept until its leaf retires: history would otherwise hold a copy for every
-/// version that was listed.
+/// Things derived, one of each kind `K`, kept until nobody asks any more or their source retires: history would
+/// otherwise hold a copy for every version that was listed.
 ///
 /// The lock is held for moments only, never while something is made, so that a retiring writer waits for nobody.
-pub(super) struct Derived<T> {
-    state: Mutex<State<T>>,
-    /// Somebody asked since the last sweep.
-    asked: AtomicBool,
-}
+pub(super) struct Derived<K, T>(Mutex<State<K, T>>);
 
-enum State<T> {
-    NotYet,
-    /// Kept, or in the making.
-    Kept(Arc<OnceLock<T>>),
+enum State<K, T> {
+    /// What is kept, or in the making: of few kinds, mostly of none.
+    Open(Vec<Place<K, T>>),
     Retired,
 }
 
-impl<T: Clone> Derived<T> {
-    pub(super) fn new() -> Self {
-        Self { state: Mutex::new(State::NotYet), asked: AtomicBool::new(false) }
-    }
+struct Place<K, T> {
+    kind: K,
+    value: Arc<OnceLock<T>>,
+    /// Somebody asked since the last sweep.
+    asked: bool,
+}
 
-    /// Made by one caller, while others who ask wait for it. Of a retired leaf everyone makes their own.
-    pub(super) fn get_or_make(&self, make: impl FnOnce() -> T) -> T {
-        self.asked.store(true, Relaxed);
-        match self.place() {
-            Some(place) => place.get_or_init(make).clone(),
+impl<K: Copy + Eq, T: Clone> Derived<K, T> {
+    /// Made by one caller, while others who ask wait for it. Of what has retired everyone makes their own.
+    pub(super) fn get_or_make(&self, kind: K, make: impl FnOnce() -> T) -> T {
+        match self.place(kind) {
+            Some(value) => value.get_or_init(make).clone(),
             None => make(),
         }
     }
 
-    /// Reads what is kept now.
-    pub(super) fn kept<U>(&self, read: impl FnOnce(&T) -> U) -> Option<U> {
-        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Kept(place) => place.get().map(read),
-            State::NotYet | State::Retired => None,
-        }
+    /// What is kept now. To look is not to ask.
+    pub(super) fn kept(&self, kind: K) -> Option<T> {
+        let State::Open(places) = &*self.lock() else { return None };
+        places.iter().find(|place| place.kind == kind)?.value.get().cloned()
+    }
+
+    /// The sum over all that is kept now.
+    pub(super) fn sum(&self, of: impl Fn(&T) -> usize) -> usize {
+        let State::Open(places) = &*self.lock() else { return 0 };
+        places.iter().filter_map(|place| place.value.get()).map(of).sum()
     }
 
     /// Gives back what nobody has asked for since the last sweep; it is made again when somebody does.
     pub(super) fn sweep(&self) {
-        if self.asked.swap(false, Relaxed) {
-            return;
-        }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let State::Kept(_) = &*state {
-            *state = State::NotYet;
+        if let State::Open(places) = &mut *self.lock() {
+            places.retain_mut(|place| std::mem::take(&mut place.asked));
+            places.shrink_to_fit();
         }
     }
 
     /// Nothing is kept from now on.
     pub(super) fn retire(&self) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Retired;
+        *self.lock() = State::Retired;
     }
 
-    fn place(&self) -> Option<Arc<OnceLock<T>>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*state {
-            State::Kept(place) => Some(place.clone()),
-            State::NotYet => {
-                let place = Arc::default();
-                *state = State::Kept(Arc::clone(&place));
-                Some(place)
-            }
-            State::Retired => None,
+    fn place(&self, kind: K) -> Option<Arc<OnceLock<T>>> {
+        let State::Open(places) = &mut *self.lock() else { return None };
+        if let Some(place) = places.iter_mut().find(|place| place.kind == kind) {
+            place.asked = true;
+            return Some(place.value.clone());
         }
+        let value = Arc::default();
+        places.reserve_exact(1);
+        places.push(Place { kind, value: Arc::clone(&value), asked: true });
+        Some(value)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<K, T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K, T> Default for Derived<K, T> {
+    fn default() -> Self {
+        Self(Mutex::new(State::Open(Vec::new())))
+    }
+}
+
+impl<K, T> fmt::Debug for Derived<K, T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Derived")
     }
 }
 
@@ -79,23 +92,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn made_once_and_given_up_at_the_end() {
-        let derived = Derived::new();
-        assert_eq!(derived.kept(|made: &u8| *made), None);
-        assert_eq!([derived.get_or_make(|| 1), derived.get_or_make(|| 2)], [1, 1]);
-        assert_eq!(derived.kept(|made| *made), Some(1));
+    fn made_once_of_each_kind_and_given_up_at_the_end() {
+        let derived = Derived::default();
+        assert_eq!(derived.kept('a'), None);
+        assert_eq!([derived.get_or_make('a', || 1), derived.get_or_make('a', || 2)], [1, 1]);
+        assert_eq!(derived.get_or_make('b', || 5), 5);
+        assert_eq!((derived.kept('a'), derived.kept('b'), derived.sum(|made| *made)), (Some(1), Some(5), 6));
         derived.retire();
-        assert_eq!(derived.kept(|made| *made), None);
-        assert_eq!([derived.get_or_make(|| 3), derived.get_or_make(|| 4)], [3, 4]);
+        assert_eq!((derived.kept('a'), derived.sum(|made| *made)), (None, 0));
+        assert_eq!([derived.get_or_make('a', || 3), derived.get_or_make('a', || 4)], [3, 4]);
+    }
+
+    #[test]
+    fn each_kind_is_given_back_for_itself() {
+        let derived = Derived::default();
+        derived.get_or_make('a', || 1);
+        derived.get_or_make('b', || 2);
+        derived.sweep();
+        derived.get_or_make('b', || 3);
+        assert_eq!(derived.kept('a'), Some(1));
+        derived.sweep();
+        assert_eq!((derived.kept('a'), derived.kept('b')), (None, Some(2)));
     }
 
     #[test]
     fn retiring_does_not_wait_for_who_is_making() {
-        let derived = Derived::new();
-        let made = derived.get_or_make(|| {
+        let derived = Derived::default();
+        let made = derived.get_or_make('a', || {
             derived.retire();
             7
         });
-        assert_eq!((made, derived.kept(|made| *made)), (7, None));
+        assert_eq!((made, derived.kept('a')), (7, None));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{derived::Derived, object::Object};
+use crate::apimachinery::Representation;
 
 /// At most [`Leaf::LEN_MAX`] objects in key order, never of two namespaces.
 ///
@@ -12,8 +13,9 @@ use super::{derived::Derived, object::Object};
 pub struct Leaf {
     objects: Vec<Arc<Object>>,
     bytes: usize,
-    joined: Derived<Bytes>,
-    deflated: Derived<Deflated>,
+    /// `None` inside: some object has no such form.
+    joined: Derived<Representation, Option<Bytes>>,
+    deflated: Derived<Representation, Option<Deflated>>,
 }
 
 /// Bytes in compressed form, so that they can become part of any gzip member.
@@ -37,7 +39,7 @@ impl Leaf {
 
     pub(super) fn new(objects: Vec<Arc<Object>>) -> Self {
         let bytes = objects.iter().map(|object| object.tail().len()).sum();
-        Self { objects, bytes, joined: Derived::new(), deflated: Derived::new() }
+        Self { objects, bytes, joined: Derived::default(), deflated: Derived::default() }
     }
 
     pub fn objects(&self) -> &[Arc<Object>] {
@@ -49,30 +51,46 @@ impl Leaf {
         self.bytes
     }
 
-    /// The items joined for a list: made by `join` on the first call, shared afterwards.
-    pub fn joined(&self, join: impl FnOnce(&[Arc<Object>]) -> Bytes) -> Bytes {
-        self.joined.get_or_make(|| join(&self.objects))
+    /// The items joined for lists in that form: made by `join` on the first call, shared afterwards.
+    pub fn joined(&self, form: Representation, join: impl FnOnce(&[Arc<Object>]) -> Option<Bytes>) -> Option<Bytes> {
+        self.joined.get_or_make(form, || join(&self.objects))
     }
 
-    /// The items compressed for a list: made by `deflate` on the first call, shared afterwards.
-    pub fn deflated(&self, deflate: impl FnOnce(&[Arc<Object>]) -> Deflated) -> Deflated {
-        self.deflated.get_or_make(|| deflate(&self.objects))
+    /// The same, if they are kept now.
+    pub fn joined_now(&self, form: Representation) -> Option<Bytes> {
+        self.joined.kept(form)?
     }
 
-    /// How many bytes of joined items the leaf holds now.
+    /// The items compressed for lists in that form: made by `deflate` on the first call, shared afterwards.
+    pub fn deflated(&self, form: Representation, deflate: impl FnOnce(&Self) -> Option<Deflated>) -> Option<Deflated> {
+        self.deflated.get_or_make(form, || deflate(self))
+    }
+
+    /// The same, if they are kept now.
+    pub fn deflated_now(&self, form: Representation) -> Option<Deflated> {
+        self.deflated.kept(form)?
+    }
+
+    /// How many bytes of joined items the leaf holds now, in all forms.
     pub fn joined_bytes(&self) -> usize {
-        self.joined.kept(Bytes::len).unwrap_or_default()
+        self.joined.sum(|joined| joined.as_ref().map_or(0, Bytes::len))
     }
 
-    /// How many bytes of compressed items the leaf holds now.
+    /// How many bytes of compressed items the leaf holds now, in all forms.
     pub fn deflated_bytes(&self) -> usize {
-        self.deflated.kept(|deflated| deflated.blocks.len()).unwrap_or_default()
+        self.deflated.sum(|deflated| deflated.as_ref().map_or(0, |deflated| deflated.blocks.len()))
     }
 
-    /// Gives back derived bytes that no list has asked for since the last sweep.
+    /// How many bytes of other forms its objects hold now.
+    pub fn derived_bytes(&self) -> usize {
+        self.objects.iter().map(|object| object.derived_bytes()).sum()
+    }
+
+    /// Gives back derived bytes that nobody has asked for since the last sweep.
     pub(super) fn sweep(&self) {
         self.joined.sweep();
         self.deflated.sweep();
+        self.objects.iter().for_each(|object| object.sweep());
     }
 
     /// The leaf leaves the newest snapshot: its derived bytes go.

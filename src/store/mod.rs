@@ -22,7 +22,7 @@ pub use change::{Change, ChangeKind, FrameKind};
 pub use history::{Expired, HistoryLimits};
 pub use json::ReadError;
 pub use leaf::{Deflated, Leaf};
-pub use object::{Derived, Object};
+pub use object::{Metadata, Object};
 pub use predicate::{Predicate, UnsupportedField};
 pub use schema::{PROTOBUF_MAGIC, Schema, Shape};
 pub use snapshot::Snapshot;

@@ -1,12 +1,10 @@
 //! One object: the bytes that upstream sent, and the little of them that the gateway has to know.
 
-use std::{
-    ops::Range,
-    sync::{Arc, OnceLock},
-};
+use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
+use super::derived::Derived;
 use crate::apimachinery::{Encoding, Labels, ObjectKey, ResourceVersion};
 
 /// An object at one version. Immutable; shared by snapshots, history and answers.
@@ -28,13 +26,13 @@ pub struct Object {
     pub(super) version_at: Range<usize>,
     /// Where in `tail` the value of `metadata` stands: braces included, or a message without tag and length.
     pub(super) metadata_at: Range<usize>,
-    /// The metadata in another form, in JSON and in protobuf; `None` inside where there is no such form.
-    pub(super) derived: [OnceLock<Option<Box<Derived>>>; 2],
+    /// The metadata as it is not in `tail`, in JSON and in protobuf; `None` inside where it has no such form.
+    pub(super) derived: Derived<Encoding, Option<Metadata>>,
 }
 
-/// An object's metadata in another form than upstream wrote it.
+/// An object's metadata: a JSON object, or an `ObjectMeta` message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Derived {
+pub struct Metadata {
     pub bytes: Bytes,
     /// Where in them the digits of the version stand.
     pub version_at: Range<usize>,
@@ -66,14 +64,30 @@ impl Object {
         self.version_at.clone()
     }
 
-    /// The metadata in another form: made by `make` when it is first asked for in that encoding, then kept.
-    pub fn derived(&self, encoding: Encoding, make: impl FnOnce(&Self) -> Option<Derived>) -> Option<&Derived> {
-        self.derived[encoding as usize].get_or_init(|| make(self).map(Box::new)).as_deref()
+    /// The metadata in another form than upstream wrote it: made by `make` when it is first asked for in that
+    /// encoding, then kept for as long as it is asked for.
+    pub fn derived(&self, encoding: Encoding, make: impl FnOnce(&Self) -> Option<Metadata>) -> Option<Metadata> {
+        self.derived.get_or_make(encoding, || make(self))
+    }
+
+    /// The same for this once: what is kept, if it is, or made and not kept.
+    pub fn derived_once(&self, encoding: Encoding, make: impl FnOnce(&Self) -> Option<Metadata>) -> Option<Metadata> {
+        self.derived.kept(encoding).unwrap_or_else(|| make(self))
     }
 
     /// How many bytes are kept in other forms now.
     pub fn derived_bytes(&self) -> usize {
-        self.derived.iter().filter_map(|derived| derived.get()?.as_ref()).map(|derived| derived.bytes.len()).sum()
+        self.derived.sum(|metadata| metadata.as_ref().map_or(0, |metadata| metadata.bytes.len()))
+    }
+
+    /// The object leaves the newest snapshot: history keeps it in upstream's form only.
+    pub(super) fn retire(&self) {
+        self.derived.retire();
+    }
+
+    /// Gives back other forms that nobody has asked for since the last sweep.
+    pub(super) fn sweep(&self) {
+        self.derived.sweep();
     }
 
     /// Value of the schema's field at `position`.

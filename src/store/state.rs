@@ -87,6 +87,8 @@ pub struct StoreSize {
     pub joined_bytes: usize,
     /// Items compressed for lists.
     pub deflated_bytes: usize,
+    /// Metadata of objects in other forms than upstream's.
+    pub derived_bytes: usize,
 }
 
 impl Writer {
@@ -102,6 +104,9 @@ impl Writer {
             ChangeKind::Added | ChangeKind::Modified => state.newest.insert(object.clone()),
             ChangeKind::Deleted => state.newest.remove(&object.key),
         };
+        if let Some(before) = &before {
+            before.retire();
+        }
         state.newest = state.newest.clone().at(version);
         let number = state.history.next();
         let after = state.newest.clone();
@@ -197,7 +202,7 @@ impl Reader {
         drop(progress.wait_for(|progress| *progress >= version).await);
     }
 
-    /// Gives back joined and compressed items that no list has asked for since the last sweep.
+    /// Gives back what was made from the newest objects and nobody has asked for since the last sweep.
     pub fn sweep(&self) {
         for leaf in self.snapshot().leaves() {
             leaf.sweep();
@@ -206,14 +211,18 @@ impl Reader {
 
     pub fn size(&self) -> StoreSize {
         let state = self.0.read();
-        StoreSize {
-            objects: state.newest.len(),
-            object_bytes: state.newest.bytes(),
-            changes: state.history.len(),
-            change_bytes: state.history.bytes(),
-            joined_bytes: state.newest.leaves().map(|leaf| leaf.joined_bytes()).sum(),
-            deflated_bytes: state.newest.leaves().map(|leaf| leaf.deflated_bytes()).sum(),
+        let newest = state.newest.clone();
+        let (changes, change_bytes) = (state.history.len(), state.history.bytes());
+        // What follows is a step for each object: the writer need not wait for it.
+        drop(state);
+        let mut size = StoreSize { changes, change_bytes, ..StoreSize::default() };
+        (size.objects, size.object_bytes) = (newest.len(), newest.bytes());
+        for leaf in newest.leaves() {
+            size.joined_bytes += leaf.joined_bytes();
+            size.deflated_bytes += leaf.deflated_bytes();
+            size.derived_bytes += leaf.derived_bytes();
         }
+        size
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::apimachinery::{GroupResource, ResourceVersion, selectable_fields};
+use crate::apimachinery::{Encoding, GroupResource, Representation, ResourceVersion, View, selectable_fields};
 
 fn version(value: u64) -> ResourceVersion {
     ResourceVersion::new(value).expect("not zero")
@@ -121,12 +121,14 @@ async fn who_waits_for_a_version_is_told_when_it_is_reached() {
 fn derived_bytes_are_shared_and_go_with_their_leaf() {
     let (mut writer, reader) = filled(&[("ns", "a"), ("ns", "b")], 10, 1 << 20);
     let before = reader.snapshot();
-    let join = |leaf: &Leaf| leaf.joined(|objects| Bytes::from(vec![b'x'; objects.len()]));
+    let form = Representation { encoding: Encoding::Json, view: View::Whole };
+    let join = |leaf: &Leaf| leaf.joined(form, |objects| Some(vec![b'x'; objects.len()].into())).expect("it is made");
     let leaf = before.leaves().next().expect("one leaf");
     assert_eq!(join(leaf).as_ptr(), join(leaf).as_ptr());
     let deflate = |leaf: &Leaf| {
-        leaf.deflated(|objects| Deflated { blocks: vec![b'y'; 3 * objects.len()].into(), checksum: 0, length: 2 })
-            .blocks
+        let blocks = vec![b'y'; 3 * leaf.objects().len()].into();
+        let deflated = leaf.deflated(form, |_| Some(Deflated { blocks, checksum: 0, length: 2 }));
+        deflated.expect("it is made").blocks
     };
     assert_eq!(deflate(leaf).as_ptr(), deflate(leaf).as_ptr());
     assert_eq!((reader.size().joined_bytes, reader.size().deflated_bytes), (2, 6));

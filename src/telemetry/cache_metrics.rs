@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 use crate::apimachinery::{Encoding, GroupVersionResource, ResourceVersion};
 use crate::telemetry::metrics::{
-    CACHE_DEFLATED_BYTES, CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES, CACHE_JOINED_BYTES,
-    CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION, CACHE_RESOURCE_VERSION,
-    FRESHNESS_PROOFS, REFLECTOR_RESTARTS, WATCH_EVENTS, WATCHERS, WATCHES_ENDED,
+    CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES,
+    CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION,
+    CACHE_RESOURCE_VERSION, FRESHNESS_PROOFS, REFLECTOR_RESTARTS, WATCH_EVENTS, WATCHERS, WATCHES_ENDED,
 };
 
 /// The metrics of one cache. Its gauges fall to zero when it is dropped.
@@ -23,6 +23,7 @@ pub struct CacheMetrics {
     object_bytes: Gauge,
     joined_bytes: Gauge,
     deflated_bytes: Gauge,
+    derived_bytes: Gauge,
     resource_version: Gauge,
     progress_version: Gauge,
     epoch: Gauge,
@@ -47,6 +48,7 @@ impl CacheMetrics {
             object_bytes: gauge!(CACHE_OBJECT_BYTES, labels.iter()),
             joined_bytes: gauge!(CACHE_JOINED_BYTES, labels.iter()),
             deflated_bytes: gauge!(CACHE_DEFLATED_BYTES, labels.iter()),
+            derived_bytes: gauge!(CACHE_DERIVED_BYTES, labels.iter()),
             resource_version: gauge!(CACHE_RESOURCE_VERSION, labels.iter()),
             progress_version: gauge!(CACHE_PROGRESS_VERSION, labels.iter()),
             epoch: gauge!(CACHE_EPOCH, labels.iter()),
@@ -75,7 +77,12 @@ impl CacheMetrics {
         self.deflated_bytes.set(bytes as f64);
     }
 
-    /// The version of the last change applied.
+    /// Metadata in other forms than upstream's, kept with the objects.
+    pub fn set_derived(&self, bytes: u64) {
+        self.derived_bytes.set(bytes as f64);
+    }
+
+    /// The version that the cache has reached, when its gauges were last brought up to date.
     pub fn set_resource_version(&self, version: ResourceVersion) {
         self.resource_version.set(version.value() as f64);
     }
@@ -138,6 +145,7 @@ impl Drop for CacheMetrics {
             &self.object_bytes,
             &self.joined_bytes,
             &self.deflated_bytes,
+            &self.derived_bytes,
             &self.resource_version,
             &self.progress_version,
             &self.epoch,

@@ -31,6 +31,7 @@ pub(super) const CACHE_OBJECTS: &str = "kube_fanout_cache_objects";
 pub(super) const CACHE_OBJECT_BYTES: &str = "kube_fanout_cache_object_bytes";
 pub(super) const CACHE_JOINED_BYTES: &str = "kube_fanout_cache_joined_bytes";
 pub(super) const CACHE_DEFLATED_BYTES: &str = "kube_fanout_cache_deflated_bytes";
+pub(super) const CACHE_DERIVED_BYTES: &str = "kube_fanout_cache_derived_bytes";
 pub(super) const CACHE_RESOURCE_VERSION: &str = "kube_fanout_cache_resource_version";
 pub(super) const CACHE_PROGRESS_VERSION: &str = "kube_fanout_cache_progress_version";
 pub(super) const CACHE_PROGRESS_LAG: &str = "kube_fanout_cache_progress_lag_seconds";
@@ -67,7 +68,8 @@ pub const ALL: &[Metric] = &[
     gauge_of(CACHE_OBJECT_BYTES, Unit::Bytes, CACHE, "Encoded bytes of the objects in the cache."),
     gauge_of(CACHE_JOINED_BYTES, Unit::Bytes, CACHE, "Bytes of items joined for lists, shared by all lists."),
     gauge_of(CACHE_DEFLATED_BYTES, Unit::Bytes, CACHE, "Bytes of items compressed for gzip lists, shared by all of these."),
-    gauge_of(CACHE_RESOURCE_VERSION, Unit::Count, CACHE, "Resource version of the last change that the cache has applied."),
+    gauge_of(CACHE_DERIVED_BYTES, Unit::Bytes, CACHE, "Bytes of metadata made from the objects and kept with them."),
+    gauge_of(CACHE_RESOURCE_VERSION, Unit::Count, CACHE, "Resource version that the cache has reached, every few seconds."),
     gauge_of(CACHE_PROGRESS_VERSION, Unit::Count, CACHE, "Resource version up to which the cache is known to be complete."),
     gauge_of(CACHE_PROGRESS_LAG, Unit::Seconds, CACHE, "Time since upstream last showed the cache to be complete up to some version."),
     gauge_of(CACHE_EPOCH, Unit::Count, CACHE, "How often the cache had to start over, ending its watches."),

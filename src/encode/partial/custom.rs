@@ -4,7 +4,7 @@
 use serde_json::value::RawValue;
 
 use super::object_meta::Timestamp;
-use crate::store::{Derived, Object};
+use crate::store::{Metadata, Object};
 
 type Raw<'a> = Option<&'a RawValue>;
 
@@ -56,7 +56,7 @@ struct ManagedFieldsEntry<'a> {
 }
 
 /// The metadata in that order.
-pub(super) fn metadata(object: &Object) -> Option<Derived> {
+pub(super) fn metadata(object: &Object) -> Option<Metadata> {
     let json = object.metadata();
     let metadata: ObjectMeta<'_> = serde_json::from_slice(&json).ok()?;
     let mut out = Members::open(Vec::with_capacity(json.len()));
@@ -78,7 +78,7 @@ pub(super) fn metadata(object: &Object) -> Option<Derived> {
     out.list("ownerReferences", metadata.owner_references, OwnerReference::write)?;
     out.present("finalizers", metadata.finalizers);
     out.list("managedFields", metadata.managed_fields, ManagedFieldsEntry::write)?;
-    Some(Derived { bytes: out.close().into(), version_at })
+    Some(Metadata { bytes: out.close().into(), version_at })
 }
 
 impl OwnerReference<'_> {

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::slice;
 use crate::{
     apimachinery::GroupResource,
-    store::{Derived, Object, wire::Fields},
+    store::{Metadata, Object, wire::Fields},
 };
 
 /// Which annotations of a resource are hidden.
@@ -28,14 +28,14 @@ pub(super) fn annotations(resource: &GroupResource) -> &'static [&'static str] {
 }
 
 /// The JSON of the metadata without the annotations in `hidden`.
-pub(super) fn without_in_json(object: &Object, hidden: &[&str]) -> Option<Derived> {
-    let Derived { bytes: metadata, version_at } = slice(object);
+pub(super) fn without_in_json(object: &Object, hidden: &[&str]) -> Option<Metadata> {
+    let Metadata { bytes: metadata, version_at } = slice(object);
     let Some((range, annotations)) = left_in_json(&metadata, hidden)? else {
-        return Some(Derived { bytes: metadata, version_at });
+        return Some(Metadata { bytes: metadata, version_at });
     };
     let bytes = [&metadata[..range.start], annotations.as_bytes(), &metadata[range.end..]].concat();
     // Annotations stand behind the version in the Go struct.
-    (version_at.end <= range.start).then(|| Derived { bytes: bytes.into(), version_at })
+    (version_at.end <= range.start).then(|| Metadata { bytes: bytes.into(), version_at })
 }
 
 /// Where in the metadata the member `annotations` stands, comma before it included, and what is left of it;
@@ -68,8 +68,8 @@ const ANNOTATIONS: u32 = 12;
 const KEY: u32 = 1;
 
 /// The `ObjectMeta` without the annotations in `hidden`.
-pub(super) fn without_in_protobuf(object: &Object, hidden: &[&str]) -> Option<Derived> {
-    let Derived { bytes: metadata, version_at } = slice(object);
+pub(super) fn without_in_protobuf(object: &Object, hidden: &[&str]) -> Option<Metadata> {
+    let Metadata { bytes: metadata, version_at } = slice(object);
     let mut bytes = Vec::with_capacity(metadata.len());
     for field in Fields::of(&metadata) {
         let field = field.ok()?;
@@ -84,5 +84,5 @@ pub(super) fn without_in_protobuf(object: &Object, hidden: &[&str]) -> Option<De
             return None;
         }
     }
-    Some(Derived { bytes: bytes.into(), version_at })
+    Some(Metadata { bytes: bytes.into(), version_at })
 }

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::{NotPartial, Source, custom, hidden, slice};
+use super::{NotPartial, Source, hidden};
 use crate::{
-    apimachinery::{Encoding, MetaVersion, ResourceVersion},
+    apimachinery::{MetaVersion, ResourceVersion},
     encode::{JsonBookmark, ListPosition},
-    store::{Derived, Object},
+    store::Metadata,
 };
 
 /// One resource's objects in JSON, without spec and status.
@@ -26,34 +26,24 @@ impl PartialJson {
         Self { version, source, opening: opening.into() }
     }
 
-    fn with<T>(&self, object: &Object, then: impl FnOnce(&Derived) -> T) -> Result<T, NotPartial> {
-        match self.source {
-            Source::Slice => Ok(then(&slice(object))),
-            Source::Hide(hidden) => {
-                let make = |object: &Object| hidden::without_in_json(object, hidden);
-                object.derived(Encoding::Json, make).map(then).ok_or(NotPartial)
-            }
-            Source::Custom => object.derived(Encoding::Json, custom::metadata).map(then).ok_or(NotPartial),
-        }
+    pub(super) fn source(&self) -> Source {
+        self.source
     }
 
-    pub(super) fn object(&self, object: &Object) -> Result<Bytes, NotPartial> {
-        self.with(object, |metadata| [&self.opening, &*metadata.bytes, b"}\n"].concat().into())
+    pub(super) fn object(&self, metadata: &Metadata) -> Bytes {
+        [&self.opening, &*metadata.bytes, b"}\n"].concat().into()
     }
 
-    pub(super) fn put_item(&self, items: &mut Vec<u8>, object: &Object) -> Result<(), NotPartial> {
-        self.with(object, |metadata| {
-            if !items.is_empty() {
-                items.push(b',');
-            }
-            items.extend_from_slice(&self.opening);
-            items.extend_from_slice(&metadata.bytes);
-            items.push(b'}');
-        })
+    /// Behind a comma.
+    pub(super) fn put_item(&self, items: &mut Vec<u8>, metadata: &Metadata) {
+        items.push(b',');
+        items.extend_from_slice(&self.opening);
+        items.extend_from_slice(&metadata.bytes);
+        items.push(b'}');
     }
 
-    pub(super) fn item_len(&self, object: &Object) -> Result<usize, NotPartial> {
-        self.with(object, |metadata| self.opening.len() + metadata.bytes.len() + 1)
+    pub(super) fn item_len(&self, metadata_len: usize) -> usize {
+        self.opening.len() + metadata_len + 2
     }
 
     pub(super) fn head(&self, position: &ListPosition, items_len: usize) -> Bytes {
@@ -90,25 +80,20 @@ impl PartialJson {
         let event = template.event(ResourceVersion::new(1).expect("not zero"));
         let event: Event<'_> = serde_json::from_slice(&event).map_err(|_| NotPartial)?;
         let metadata = event.object.metadata.get().as_bytes();
-        let hidden = if let Source::Hide(hidden) = self.source { hidden } else { &[] };
-        let (range, left) = hidden::left_in_json(metadata, hidden).ok_or(NotPartial)?.unwrap_or((0..0, String::new()));
+        let (range, left) =
+            hidden::left_in_json(metadata, self.source.hidden()).ok_or(NotPartial)?.unwrap_or((0..0, String::new()));
         let metadata = [&metadata[..range.start], left.as_bytes(), &metadata[range.end..]].concat();
         let object = [&*self.opening, &metadata, b"}"].concat();
         JsonBookmark::record(&object).map(|(template, _)| template).map_err(|_| NotPartial)
     }
 
     /// `version` is put in the place of the object's own.
-    pub(super) fn event(
-        &self,
-        kind: &str,
-        object: &Object,
-        version: Option<ResourceVersion>,
-    ) -> Result<Bytes, NotPartial> {
-        self.with(object, |Derived { bytes, version_at }| {
-            let version = version.unwrap_or(object.version).to_string();
-            let (before, behind) = (&bytes[..version_at.start], &bytes[version_at.end..]);
-            let head = [b"{\"type\":\"", kind.as_bytes(), b"\",\"object\":", &self.opening].concat();
-            [&*head, before, version.as_bytes(), behind, b"}}\n"].concat().into()
-        })
+    pub(super) fn event(&self, kind: &str, metadata: &Metadata, version: Option<ResourceVersion>) -> Bytes {
+        let Metadata { bytes, version_at } = metadata;
+        let version = version.map(|version| version.to_string());
+        let version = version.as_ref().map_or(&bytes[version_at.clone()], String::as_bytes);
+        let (before, behind) = (&bytes[..version_at.start], &bytes[version_at.end..]);
+        let head = [b"{\"type\":\"", kind.as_bytes(), b"\",\"object\":", &self.opening].concat();
+        [&*head, before, version, behind, b"}}\n"].concat().into()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! What upstream wrote is sliced where it can be. It cannot where a custom resource's alphabetical JSON becomes
 //! the order of the Go struct, or a message, and where a type writes annotations that its metadata does not have:
-//! then the metadata is made once per object, and kept with it.
+//! then the metadata is made once per object, and kept with it for as long as it is asked for.
 
 mod custom;
 mod hidden;
@@ -20,9 +20,9 @@ pub use json::PartialJson;
 pub use protobuf::PartialProtobuf;
 
 use crate::{
-    apimachinery::{Encoding, GroupResource, MetaVersion},
+    apimachinery::{Encoding, GroupResource, MetaVersion, ResourceVersion},
     encode::ListPosition,
-    store::{Change, Derived, FrameKind, Object, Shape},
+    store::{Change, FrameKind, Metadata, Object, Shape},
 };
 
 /// The object's metadata is not what Kubernetes writes: upstream has to answer.
@@ -55,38 +55,45 @@ impl Partial {
 
     /// One object as a get answers it.
     pub fn object(&self, object: &Object) -> Result<Bytes, NotPartial> {
-        match self {
-            Self::Json(json) => json.object(object),
-            Self::Protobuf(protobuf) => protobuf.object(object),
-        }
+        let metadata = self.metadata(object)?;
+        Ok(match self {
+            Self::Json(json) => json.object(&metadata),
+            Self::Protobuf(protobuf) => protobuf.object(&metadata),
+        })
     }
 
-    /// A whole list.
-    pub fn list<'a>(
-        &self,
-        objects: impl Iterator<Item = &'a Arc<Object>>,
-        position: &ListPosition,
-    ) -> Result<Bytes, NotPartial> {
-        let mut items = Vec::new();
-        for object in objects {
-            self.put_item(&mut items, object)?;
-        }
-        Ok([&*self.head(position, items.len()), &items, &*self.tail(position, items.len())].concat().into())
+    /// Objects as they follow each other in a list; in JSON each behind a comma, the first too.
+    pub fn items<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>>) -> Result<Bytes, NotPartial> {
+        self.joined(objects.map(|object| self.metadata(object)))
     }
 
-    /// Appends an item of a list; in JSON behind a comma if it is not the first.
-    pub fn put_item(&self, items: &mut Vec<u8>, object: &Object) -> Result<(), NotPartial> {
-        match self {
-            Self::Json(json) => json.put_item(items, object),
-            Self::Protobuf(protobuf) => protobuf.put_item(items, object),
-        }
+    /// The same of all objects of a leaf, which is kept instead of what it is made from.
+    pub fn leaf_items(&self, objects: &[Arc<Object>]) -> Result<Bytes, NotPartial> {
+        self.joined(objects.iter().map(|object| self.metadata_once(object)))
     }
 
-    /// How many bytes [`Self::put_item`] appends, without a comma.
-    pub fn item_len(&self, object: &Object) -> Result<usize, NotPartial> {
+    /// How long [`Self::leaf_items`] are, if that is known before they are made; then they can be made.
+    pub fn leaf_items_len(&self, objects: &[Arc<Object>]) -> Option<usize> {
+        let is_slice = self.source() == Source::Slice;
+        is_slice.then(|| objects.iter().map(|object| self.item_len(object.metadata_at().len())).sum())
+    }
+
+    fn joined(&self, metadata: impl Iterator<Item = Result<Metadata, NotPartial>>) -> Result<Bytes, NotPartial> {
+        let metadata: Vec<_> = metadata.collect::<Result<_, _>>()?;
+        let mut items = Vec::with_capacity(metadata.iter().map(|metadata| self.item_len(metadata.bytes.len())).sum());
+        for metadata in &metadata {
+            match self {
+                Self::Json(json) => json.put_item(&mut items, metadata),
+                Self::Protobuf(protobuf) => protobuf.put_item(&mut items, metadata),
+            }
+        }
+        Ok(items.into())
+    }
+
+    fn item_len(&self, metadata_len: usize) -> usize {
         match self {
-            Self::Json(json) => json.item_len(object),
-            Self::Protobuf(protobuf) => protobuf.item_len(object),
+            Self::Json(json) => json.item_len(metadata_len),
+            Self::Protobuf(protobuf) => protobuf.item_len(metadata_len),
         }
     }
 
@@ -114,17 +121,49 @@ impl Partial {
             FrameKind::Deleted => ("DELETED", &change.object, None),
             FrameKind::Left => ("DELETED", change.before.as_ref().unwrap_or(&change.object), Some(change.version)),
         };
-        match self {
-            Self::Json(json) => json.event(name, object, version),
-            Self::Protobuf(protobuf) => protobuf.event(name, object, version),
-        }
+        // What was before is in nobody's list any more, and this frame is kept.
+        Ok(self.event(name, &self.metadata_once(object)?, version))
     }
 
     /// The synthetic event of an object that is there when a watch starts.
     pub fn added(&self, object: &Object) -> Result<Bytes, NotPartial> {
+        Ok(self.event("ADDED", &self.metadata(object)?, None))
+    }
+
+    /// `version` is put in the place of the object's own.
+    fn event(&self, kind: &str, metadata: &Metadata, version: Option<ResourceVersion>) -> Bytes {
         match self {
-            Self::Json(json) => json.event("ADDED", object, None),
-            Self::Protobuf(protobuf) => protobuf.event("ADDED", object, None),
+            Self::Json(json) => json.event(kind, metadata, version),
+            Self::Protobuf(protobuf) => protobuf.event(kind, metadata, version),
+        }
+    }
+
+    /// The object's metadata; what had to be made is kept.
+    fn metadata(&self, object: &Object) -> Result<Metadata, NotPartial> {
+        let (source, encoding) = (self.source(), self.encoding());
+        if source == Source::Slice {
+            return Ok(slice(object));
+        }
+        object.derived(encoding, |object| source.make(object, encoding)).ok_or(NotPartial)
+    }
+
+    /// The same; what has to be made is not kept.
+    fn metadata_once(&self, object: &Object) -> Result<Metadata, NotPartial> {
+        let (source, encoding) = (self.source(), self.encoding());
+        object.derived_once(encoding, |object| source.make(object, encoding)).ok_or(NotPartial)
+    }
+
+    fn source(&self) -> Source {
+        match self {
+            Self::Json(json) => json.source(),
+            Self::Protobuf(protobuf) => protobuf.source(),
+        }
+    }
+
+    fn encoding(&self) -> Encoding {
+        match self {
+            Self::Json(_) => Encoding::Json,
+            Self::Protobuf(_) => Encoding::Protobuf,
         }
     }
 }
@@ -148,10 +187,28 @@ impl Source {
             (_, hidden) => Self::Hide(hidden),
         }
     }
+
+    fn make(self, object: &Object, encoding: Encoding) -> Option<Metadata> {
+        match (self, encoding) {
+            (Self::Slice, _) => Some(slice(object)),
+            (Self::Hide(hidden), Encoding::Json) => hidden::without_in_json(object, hidden),
+            (Self::Hide(hidden), Encoding::Protobuf) => hidden::without_in_protobuf(object, hidden),
+            (Self::Custom, Encoding::Json) => custom::metadata(object),
+            (Self::Custom, Encoding::Protobuf) => object_meta::metadata(object),
+        }
+    }
+
+    /// The annotations that the metadata does not have.
+    fn hidden(self) -> &'static [&'static str] {
+        match self {
+            Self::Hide(hidden) => hidden,
+            Self::Slice | Self::Custom => &[],
+        }
+    }
 }
 
 /// The metadata as upstream wrote it.
-fn slice(object: &Object) -> Derived {
+fn slice(object: &Object) -> Metadata {
     let (metadata, version) = (object.metadata_at(), object.version_at());
-    Derived { bytes: object.metadata(), version_at: version.start - metadata.start..version.end - metadata.start }
+    Metadata { bytes: object.metadata(), version_at: version.start - metadata.start..version.end - metadata.start }
 }

@@ -7,7 +7,7 @@ use prost::Message as _;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::value::RawValue;
 
-use crate::store::{Derived, Object, wire::Fields};
+use crate::store::{Metadata, Object, wire::Fields};
 
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -108,12 +108,12 @@ struct FieldsV1 {
 }
 
 /// The message of a custom resource's metadata.
-pub(super) fn metadata(object: &Object) -> Option<Derived> {
+pub(super) fn metadata(object: &Object) -> Option<Metadata> {
     const RESOURCE_VERSION: u32 = 6;
     let metadata: ObjectMeta = serde_json::from_slice(&object.metadata()).ok()?;
     let bytes = metadata.encode_to_vec();
     let version_at = Fields::of(&bytes).flatten().find(|field| field.number == RESOURCE_VERSION)?.at;
-    Some(Derived { bytes: bytes.into(), version_at })
+    Some(Metadata { bytes: bytes.into(), version_at })
 }
 
 /// In the order of the keys.

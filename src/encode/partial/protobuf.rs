@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::{NotPartial, Source, hidden, object_meta, slice};
+use super::Source;
 use crate::{
-    apimachinery::{Encoding, MetaVersion, ResourceVersion},
+    apimachinery::{MetaVersion, ResourceVersion},
     encode::protobuf::{self, BookmarkTemplate, ListEnvelope},
     store::{
-        Derived, Object, Shape,
+        Metadata, Shape,
         wire::{bytes_len, put_bytes, put_length},
     },
 };
@@ -37,53 +37,36 @@ impl PartialProtobuf {
         &self.list
     }
 
-    fn with<T>(&self, object: &Object, then: impl FnOnce(&Derived) -> T) -> Result<T, NotPartial> {
-        match self.source {
-            Source::Slice => Ok(then(&slice(object))),
-            Source::Hide(hidden) => {
-                let make = |object: &Object| hidden::without_in_protobuf(object, hidden);
-                object.derived(Encoding::Protobuf, make).map(then).ok_or(NotPartial)
-            }
-            Source::Custom => object.derived(Encoding::Protobuf, object_meta::metadata).map(then).ok_or(NotPartial),
-        }
+    pub(super) fn source(&self) -> Source {
+        self.source
     }
 
-    pub(super) fn object(&self, object: &Object) -> Result<Bytes, NotPartial> {
-        self.with(object, |metadata| protobuf::envelope(self.shape.object_opening(), &message(&metadata.bytes)))
+    pub(super) fn object(&self, metadata: &Metadata) -> Bytes {
+        protobuf::envelope(self.shape.object_opening(), &message(&metadata.bytes))
     }
 
-    pub(super) fn put_item(&self, items: &mut Vec<u8>, object: &Object) -> Result<(), NotPartial> {
-        self.with(object, |metadata| {
-            put_length(items, self.list.item_field(), bytes_len(METADATA, metadata.bytes.len()));
-            put_bytes(items, METADATA, &metadata.bytes);
-        })
+    pub(super) fn put_item(&self, items: &mut Vec<u8>, metadata: &Metadata) {
+        put_length(items, self.list.item_field(), bytes_len(METADATA, metadata.bytes.len()));
+        put_bytes(items, METADATA, &metadata.bytes);
     }
 
-    pub(super) fn item_len(&self, object: &Object) -> Result<usize, NotPartial> {
-        self.with(object, |metadata| bytes_len(self.list.item_field(), bytes_len(METADATA, metadata.bytes.len())))
+    pub(super) fn item_len(&self, metadata_len: usize) -> usize {
+        bytes_len(self.list.item_field(), bytes_len(METADATA, metadata_len))
     }
 
     /// The bookmarks of those who see the metadata only, from the resource's own; a resource that upstream has in
     /// JSON alone has none in protobuf.
     pub fn bookmark(&self, template: Option<&BookmarkTemplate>) -> BookmarkTemplate {
-        let hidden = if let Source::Hide(hidden) = self.source { hidden } else { &[] };
         template.map_or_else(
             || BookmarkTemplate::partial_zero(self.version),
-            |template| template.partial(self.version, hidden),
+            |template| template.partial(self.version, self.source.hidden()),
         )
     }
 
     /// `version` is put in the place of the object's own.
-    pub(super) fn event(
-        &self,
-        kind: &str,
-        object: &Object,
-        version: Option<ResourceVersion>,
-    ) -> Result<Bytes, NotPartial> {
-        self.with(object, |derived| {
-            let metadata = version.map_or(Cow::Borrowed(&*derived.bytes), |version| with_version(derived, version));
-            protobuf::event(kind, self.shape.object_opening(), &message(&metadata))
-        })
+    pub(super) fn event(&self, kind: &str, metadata: &Metadata, version: Option<ResourceVersion>) -> Bytes {
+        let metadata = version.map_or(Cow::Borrowed(&*metadata.bytes), |version| with_version(metadata, version));
+        protobuf::event(kind, self.shape.object_opening(), &message(&metadata))
     }
 }
 
@@ -93,7 +76,7 @@ fn message(metadata: &[u8]) -> Vec<u8> {
     message
 }
 
-fn with_version(Derived { bytes, version_at }: &Derived, version: ResourceVersion) -> Cow<'_, [u8]> {
+fn with_version(Metadata { bytes, version_at }: &Metadata, version: ResourceVersion) -> Cow<'_, [u8]> {
     let mut metadata = bytes[..version_at.end - bytes_len(RESOURCE_VERSION, version_at.len())].to_vec();
     put_bytes(&mut metadata, RESOURCE_VERSION, version.to_string().as_bytes());
     metadata.extend_from_slice(&bytes[version_at.end..]);

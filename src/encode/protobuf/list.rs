@@ -1,7 +1,5 @@
 //! A list: envelope, `ListMeta`, items as upstream wrote them (read-path 4.1).
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use prost::Message as _;
 
@@ -43,7 +41,7 @@ impl ListEnvelope {
         }
     }
 
-    /// The field number of the items, for [`leaf_items`] and its like.
+    /// The field number of the items, for [`put_item`] and its like.
     pub fn item_field(&self) -> u32 {
         self.items
     }
@@ -78,15 +76,6 @@ impl ListEnvelope {
         put_bytes(&mut field, self.metadata, &message.encode_to_vec());
         field
     }
-}
-
-/// The items of some objects, as they follow each other in a list; `field` is [`ListEnvelope::item_field`].
-pub fn leaf_items(objects: &[Arc<Object>], field: u32) -> Bytes {
-    let mut items = Vec::with_capacity(objects.iter().map(|object| item_len(object, field)).sum());
-    for object in objects {
-        put_item(&mut items, object, field);
-    }
-    items.into()
 }
 
 /// Appends one object as an item.

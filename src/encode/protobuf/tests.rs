@@ -51,9 +51,10 @@ fn position(list: &ListBody) -> ListPosition {
 
 fn rebuilt(envelope: &ListEnvelope, position: &ListPosition, objects: &[Arc<Object>]) -> Vec<u8> {
     let field = envelope.item_field();
-    let items = leaf_items(objects, field);
+    let mut items = Vec::new();
+    objects.iter().for_each(|object| put_item(&mut items, object, field));
     assert_eq!(items.len(), objects.iter().map(|object| item_len(object, field)).sum::<usize>());
-    [envelope.head(position, items.len()), items, envelope.tail(position)].concat()
+    [&*envelope.head(position, items.len()), &items, &envelope.tail(position)].concat()
 }
 
 /// File, kind, API version, group and resource of every list that was recorded in both encodings.
