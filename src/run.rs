@@ -4,9 +4,11 @@ use crate::{
     admin::{Admin, Check},
     authn::Authenticator,
     cacher::{self, Cachers},
-    config::{ClientsConfig, Config, LimitsConfig, MostRecentWatch, Problems, UpstreamConfigError},
+    config::{
+        Address, ClientsConfig, Config, LimitsConfig, ListenerConfig, MostRecentWatch, Problems, UpstreamConfigError,
+    },
     forward::Forward,
-    gateway::Gateway,
+    gateway::{AcceptedHosts, Gateway},
     lifecycle::{Drained, Tasks},
     listener::{self, BindError, Bound},
     serve,
@@ -81,7 +83,8 @@ pub async fn run(
     let discovery = Discovery::new(upstream.clone());
     let cachers = Cachers::new(upstream.clone(), discovery, cacher_config(config), tasks.clone());
     let forward = Forward::trusted(upstream.as_gateway(), tasks.clone());
-    let gateway = Gateway::new(Authenticator::trusted(), cachers.clone(), forward, serve_config(config));
+    let gateway =
+        Gateway::new(accepted_hosts(config), Authenticator::trusted(), cachers.clone(), forward, serve_config(config));
     cachers.prewarm();
 
     if let Some((bound, exposition)) = sockets.admin {
@@ -113,6 +116,19 @@ fn cacher_config(config: &Config) -> cacher::Config {
         idle_timeout: config.cache.idle_timeout,
         list_bytes_timeout: config.cache.list_bytes_timeout,
         history: HistoryLimits { age: history.age, bytes: usize::try_from(history.bytes).unwrap_or(usize::MAX) },
+    }
+}
+
+fn accepted_hosts(config: &Config) -> AcceptedHosts {
+    let address = |listener: &ListenerConfig| match listener.address {
+        Address::Tcp(address) => Some(address.ip()),
+        Address::Unix(_) => None,
+    };
+    match &config.clients {
+        ClientsConfig::Trusted(trusted) => {
+            AcceptedHosts::local(config.listeners.iter().filter_map(address), &trusted.accept_hosts)
+        }
+        ClientsConfig::Delegated(_) => AcceptedHosts::any(),
     }
 }
 

@@ -25,6 +25,7 @@ pub struct Status {
 pub enum StatusReason {
     BadRequest,
     Expired,
+    Forbidden,
     InternalError,
     NotFound,
     ServiceUnavailable,
@@ -55,6 +56,7 @@ impl StatusReason {
         match self {
             Self::BadRequest => "BadRequest",
             Self::Expired => "Expired",
+            Self::Forbidden => "Forbidden",
             Self::InternalError => "InternalError",
             Self::NotFound => "NotFound",
             Self::ServiceUnavailable => "ServiceUnavailable",
@@ -100,6 +102,11 @@ impl Status {
     /// 400: the request cannot be read.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::plain(StatusCode::BAD_REQUEST, Some(StatusReason::BadRequest), message.into())
+    }
+
+    /// 403: the request is not answered, whatever it asks for.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::plain(StatusCode::FORBIDDEN, Some(StatusReason::Forbidden), message.into())
     }
 
     /// 429: a limit is reached.

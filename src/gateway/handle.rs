@@ -7,6 +7,7 @@ use hyper::body::Incoming;
 
 use super::{
     Body,
+    admission::{AcceptedHosts, Refusal},
     body::Inner,
     record::Record,
     respond,
@@ -18,7 +19,7 @@ use crate::{
     authz,
     cacher::{Cachers, Instance, NotCached},
     forward::Forward,
-    listener::{Connection, Handler},
+    listener::{self, Connection, Handler},
     serve::{self, ForwardReason, Read},
     telemetry::{Outcome, RequestMetrics},
 };
@@ -26,6 +27,7 @@ use crate::{
 /// Answers every request, from memory or from upstream. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Gateway {
+    hosts: AcceptedHosts,
     authenticator: Authenticator,
     cachers: Cachers,
     forward: Forward,
@@ -34,9 +36,21 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Believes `authenticator`, answers from `cachers` where it can, through `forward` else.
-    pub fn new(authenticator: Authenticator, cachers: Cachers, forward: Forward, config: serve::Config) -> Self {
-        Self { authenticator, cachers, forward, config, metrics: RequestMetrics::new() }
+    /// Goes by the names of `hosts`, believes `authenticator`, answers from `cachers` where it can, through `forward` else.
+    pub fn new(
+        hosts: AcceptedHosts,
+        authenticator: Authenticator,
+        cachers: Cachers,
+        forward: Forward,
+        config: serve::Config,
+    ) -> Self {
+        Self { hosts, authenticator, cachers, forward, config, metrics: RequestMetrics::new() }
+    }
+
+    /// Before anything else looks at a request.
+    fn admit<B>(&self, request: &Request<B>, connection: &Connection) -> Result<(), Refusal> {
+        listener::check_form(request).map_err(Refusal::Malformed)?;
+        self.hosts.check(request, connection.peer)
     }
 
     /// Answers from memory, if that is certainly what upstream would have answered.
@@ -87,6 +101,10 @@ impl Handler for Gateway {
         let uri = request.uri().clone();
         let info = RequestInfo::parse(request.method(), uri.path(), uri.query());
         let record = Record::start(&request, &info, self.metrics.clone());
+        if let Err(refusal) = self.admit(&request, connection) {
+            let answer = respond::refusal(refusal).map(Inner::Rejected);
+            return Body::answer(record, (Outcome::Rejected, Some(refusal.as_str())), answer);
+        }
         let certificate = connection.client_certificate.as_deref();
         let credentials = self.authenticator.credentials(request.headers_mut(), certificate);
 

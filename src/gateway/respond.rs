@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
 
+use super::admission::Refusal;
 use crate::{
     apimachinery::Status,
     forward::ForwardError,
@@ -16,6 +17,14 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 pub(super) fn error(error: &ForwardError) -> Response<Bytes> {
     tracing::warn!(cause = %chain(error), reason = error.as_str(), "request not forwarded");
     response(&status(error))
+}
+
+/// The answer to a request that is not looked at.
+pub(super) fn refusal(refusal: Refusal) -> Response<Bytes> {
+    match refusal {
+        Refusal::Malformed(why) => response(&Status::bad_request(format!("kube-fanout: {why}"))),
+        Refusal::ForeignHost => response(&Status::forbidden(format!("kube-fanout: {refusal}"))),
+    }
 }
 
 fn status(error: &ForwardError) -> Status {

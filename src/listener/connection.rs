@@ -261,6 +261,37 @@ mod tests {
         }
     }
 
+    /// For how long a client can spend a second on each byte of a head.
+    async fn dribble(client: DuplexStream) -> u64 {
+        let begun = tokio::time::Instant::now();
+        let (mut read, mut write) = tokio::io::split(client);
+        let dribble = async {
+            for byte in b"GET /".iter().chain(std::iter::repeat(&b'a')) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                if write.write_all(&[*byte]).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let mut answers = Vec::new();
+        tokio::select! {
+            _ = read.read_to_end(&mut answers) => {}
+            () = dribble => {}
+        }
+        begun.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_has_its_time_however_slowly_it_comes() {
+        for protocol in [Protocol::Any, Protocol::Http1] {
+            let tasks = Tasks::new();
+            assert_eq!(dribble(start(false, protocol, &tasks)).await, FIRST_REQUEST_TIMEOUT.as_secs());
+            let mut client = start(false, protocol, &tasks);
+            client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+            assert_eq!(dribble(client).await, IDLE_TIMEOUT.as_secs());
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_idle_connection_stays_longer_than_clients_keep_theirs() {
         let tasks = Tasks::new();

@@ -8,6 +8,7 @@ mod accept;
 mod bind;
 mod client_auth;
 mod connection;
+mod form;
 mod silent;
 mod tls;
 
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub use accept::{Limits, serve};
 pub use bind::{BindError, Bound, bind};
 pub use connection::{Protocol, serve_connection};
+pub use form::{Malformed, check_form, hosts};
 pub use tls::TlsError;
 
 /// What answers requests.

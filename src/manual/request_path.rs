@@ -3,6 +3,8 @@
 //! # The path
 //!
 //! 1. [`crate::listener`] accepts, does TLS, limits, and hands on the request.
+//!    A request that two servers could read as two different ones ([`crate::listener::check_form`]) is refused with 400; so is, with
+//!    403 in `trusted` mode, one whose `Host` is none of the gateway's names: a web page's, in a browser on the same machine.
 //! 2. [`crate::apimachinery::RequestInfo`] says what it is about, from method and path alone. What two parsers could read
 //!    differently (an encoded slash, dots, empty segments) is ambiguous and is forwarded untouched.
 //! 3. [`crate::authn`] takes the client's credentials off (`Authorization`, `X-Remote-*`). A request with `Impersonate-*`

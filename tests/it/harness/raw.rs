@@ -20,8 +20,9 @@ impl Connection {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(RECEIVE_BUFFER).unwrap();
         let mut stream = socket.connect(client.address()).await.unwrap();
-        let head =
-            format!("GET {path} HTTP/1.1\r\nhost: gateway\r\nuser-agent: {USER_AGENT}raw\r\nconnection: close\r\n\r\n");
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\nuser-agent: {USER_AGENT}raw\r\nconnection: close\r\n\r\n"
+        );
         stream.write_all(head.as_bytes()).await.unwrap();
         Self(stream)
     }
