@@ -2,8 +2,6 @@
 //!
 //! Invariant: a token is in no text that is made from these types.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "delegated mode is being built"))]
-
 use std::{fmt, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};

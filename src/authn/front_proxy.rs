@@ -2,8 +2,6 @@
 //!
 //! Invariant: these headers are off a request before anything else looks at it, whoever sent them.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "delegated mode is being built"))]
-
 use std::str;
 
 use http::{HeaderMap, HeaderName, HeaderValue};

@@ -2,33 +2,158 @@
 //!
 //! In `trusted` mode everybody who reaches the listener (loopback or a Unix socket, see
 //! [`crate::config`]) acts with the gateway's own credentials, as with `kubectl proxy`.
+//!
+//! In `delegated` mode a request is from whom the API server would say that it is from (read-path 8.1). That is settled in two
+//! steps. [`Authenticator::credentials`] takes what a request shows off its headers and verifies certificates and front proxies
+//! here: that costs no IO, and decides how the request is forwarded. [`Authenticator::user`] asks upstream about a bearer
+//! token, and is for requests that memory could answer. Whoever is not authenticated is forwarded as he came, so that
+//! upstream says why.
+//!
+//! Invariant: nothing behind this module sees `Authorization` or `X-Remote-*` in a client's headers.
 
+mod authorities;
+mod certificates;
 mod credentials;
 mod front_proxy;
+mod groups;
+#[cfg(test)]
+mod test_certificates;
+#[cfg(test)]
+mod tests;
+mod token;
+mod unauthenticated;
+mod x509;
+
+use std::sync::Arc;
 
 use http::HeaderMap;
 
 pub use crate::apimachinery::UserInfo;
+use crate::config::PemFile;
+use crate::lifecycle::Tasks;
 use crate::listener::ClientCertificate;
-pub use credentials::{BearerToken, Credentials};
+use crate::upstream::Upstream;
 
-use front_proxy::Asserted;
+pub use authorities::AuthoritiesError;
+pub use certificates::RequestHeader;
+pub use credentials::{BearerToken, Credentials};
+pub use token::TokenReviews;
+pub use unauthenticated::Unauthenticated;
+pub use x509::CREDENTIAL_ID;
+
+use certificates::{Certificates, Finding};
+use front_proxy::{Asserted, Unreadable};
+use groups::{add_authenticated, anonymous};
+use token::Tokens;
+
+/// How clients show who they are in `delegated` mode. Bearer tokens are always taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// Authorities of client certificates. Without it, none is believed.
+    pub client_ca: Option<PemFile>,
+    /// Who may assert users by `X-Remote-*`. Without it, nobody.
+    pub request_header: Option<RequestHeader>,
+    pub token_reviews: TokenReviews,
+    /// Whether who shows nothing is `system:anonymous`, and may be answered from memory.
+    pub anonymous: bool,
+}
 
 /// Says who a request is from. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Authenticator(());
+pub struct Authenticator {
+    /// None in `trusted` mode.
+    delegated: Option<Delegated>,
+}
+
+#[derive(Clone, Debug)]
+struct Delegated {
+    certificates: Arc<Certificates>,
+    tokens: Tokens,
+    anonymous: Option<Arc<UserInfo>>,
+}
 
 impl Authenticator {
     /// Believes nobody, and lets everybody act with the gateway's own credentials.
     pub fn trusted() -> Self {
-        Self(())
+        Self { delegated: None }
     }
 
-    /// Takes the client's credentials off a request: nothing behind this sees them, or may take them for its own.
-    pub fn credentials(&self, headers: &mut HeaderMap, _certificate: Option<&ClientCertificate>) -> Credentials {
+    /// Believes whom the API server would believe. `reviewer` is asked about tokens: its credentials need to be allowed to create
+    /// `tokenreviews`, and it should have no other use, so that a flood of tokens delays nothing else. `tasks` runs the reviews, and
+    /// what follows the files of authorities.
+    ///
+    /// # Errors
+    /// The authorities cannot be read.
+    pub async fn delegated(config: Config, reviewer: Upstream, tasks: &Tasks) -> Result<Self, AuthoritiesError> {
+        let certificates = Arc::new(Certificates::load(config.client_ca, config.request_header).await?);
+        let (followed, token) = (certificates.clone(), tasks.token().clone());
+        tasks.spawn("certificate authorities", async move {
+            let _ended = token.run_until_cancelled(followed.follow()).await;
+        });
+        let anonymous = config.anonymous.then(|| Arc::new(anonymous()));
+        let tokens = Tokens::new(config.token_reviews, reviewer, tasks.clone());
+        Ok(Self { delegated: Some(Delegated { certificates, tokens, anonymous }) })
+    }
+
+    /// Takes the client's credentials off a request: nothing behind this sees them, or may take them for its own. `certificate` is
+    /// what its connection has shown.
+    pub fn credentials(&self, headers: &mut HeaderMap, certificate: Option<&ClientCertificate>) -> Credentials {
+        let asserted = Asserted::take(headers);
+        let authorization = credentials::take_authorization(headers);
         let impersonates = credentials::impersonates(headers);
-        let _asserted = Asserted::take(headers);
-        let _authorization = credentials::take_authorization(headers);
-        Credentials::Gateway { impersonates }
+        let Some(delegated) = &self.delegated else { return Credentials::Gateway { impersonates } };
+        let verified = match certificate {
+            None => Ok(Finding::Nothing),
+            Some(certificate) => delegated.verified(certificate, &asserted),
+        };
+        match verified {
+            Ok(Finding::Proven(user)) => Credentials::Verified { user, impersonates },
+            Ok(Finding::Nothing) => Credentials::of_authorization(authorization, impersonates),
+            Ok(Finding::Wrong) => {
+                let token = Credentials::of_authorization(authorization, impersonates);
+                if matches!(token, Credentials::Bearer { .. }) { token } else { Credentials::Refused }
+            }
+            // Upstream would read it somehow: not as who the proxy is, nor whoever's token it passes on.
+            Err(Unreadable) => Credentials::Refused,
+        }
+    }
+
+    /// The user that somebody with these credentials is. Those of the gateway itself have none: see
+    /// [`crate::authz::authorize_trusted`].
+    ///
+    /// # Errors
+    /// There is none that the gateway could answer for: upstream decides, and words it.
+    pub async fn user(&self, credentials: &Credentials) -> Result<Arc<UserInfo>, Unauthenticated> {
+        if credentials.impersonates() {
+            return Err(Unauthenticated::Impersonates);
+        }
+        let delegated = self.delegated.as_ref().ok_or(Unauthenticated::Nobody)?;
+        match credentials {
+            Credentials::Verified { user, .. } => Ok(user.clone()),
+            Credentials::Bearer { token, .. } => {
+                delegated.tokens.user(token.token().ok_or(Unauthenticated::Unavailable)?).await
+            }
+            Credentials::Passed { .. } => delegated.anonymous.clone().ok_or(Unauthenticated::Nobody),
+            Credentials::Gateway { .. } | Credentials::Refused => Err(Unauthenticated::Nobody),
+        }
+    }
+}
+
+impl Delegated {
+    /// What a certificate proves: whom a front proxy asserts, else whose it is.
+    fn verified(
+        &self,
+        certificate: &ClientCertificate,
+        asserted: &Asserted,
+    ) -> Result<Finding<Arc<UserInfo>>, Unreadable> {
+        let proof = self.certificates.proof(certificate);
+        let asserted = match proof.front_proxy {
+            Finding::Proven(()) => {
+                asserted.user()?.map_or(Finding::Nothing, |user| Finding::Proven(Arc::new(add_authenticated(user))))
+            }
+            Finding::Nothing => Finding::Nothing,
+            Finding::Wrong => Finding::Wrong,
+        };
+        Ok(asserted.or(proof.user))
     }
 }

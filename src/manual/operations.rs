@@ -89,6 +89,8 @@
 //! | `kube_fanout_connections_accepted_total` | | |
 //! | `kube_fanout_connection_errors_total` | cause | `accept`, `handshake`, `handshake_timeout`, `header_timeout`, `protocol` |
 //! | `kube_fanout_certificate_reloads_total` | outcome | `replaced`, `failed` |
+//! | `kube_fanout_token_lookups_total` | outcome | requests with a bearer token that could be answered from memory: its user was `known`, or had to be `asked` for |
+//! | `kube_fanout_token_reviews_total` | verdict | `accepted`, `rejected`, `none` (upstream could not be asked, or did not say: forwarded) |
 //! | `kube_fanout_audit_writes_total` | outcome | pieces of the audit log, some hundred events each: `written`, `failed` |
 //!
 //! The label `resource` is the plural word with its group (`deployments.apps`), `version` the API version. Worth an alert: a
@@ -145,6 +147,9 @@
 //! | bytes of an answer's head (HTTP/2) | 256 KiB | 503 | |
 //! | page of a list from upstream | 4 GiB | not cached, forwarded | `upstream_list_bytes` |
 //! | one event of upstream's watch | 64 MiB | the cache is filled again | restarts `malformed` |
+//! | reviews of tokens under way | 500 | no verdict: forwarded | `token_reviews` |
+//! | tokens whose user is known | 20,000 | asked again | `known_tokens` |
+//! | client certificates that were verified, for a minute each | 10,000 | verified again | `verified_certificates` |
 //! | answer to a review | 4 MiB, 10 s | no verdict: forwarded | `upstream_review_bytes` |
 //! | document of discovery, or definition | 64 MiB, 30 s | forwarded (`undiscovered`) | `upstream_document_bytes` |
 //! | a review's answer | 4 MiB, 10 s | no verdict: forwarded | `upstream_review_bytes` |

@@ -7,8 +7,9 @@
 //!    403 in `trusted` mode, one whose `Host` is none of the gateway's names: a web page's, in a browser on the same machine.
 //! 2. [`crate::apimachinery::RequestInfo`] says what it is about, from method and path alone. What two parsers could read
 //!    differently (an encoded slash, dots, empty segments) is ambiguous and is forwarded untouched.
-//! 3. [`crate::authn`] takes the client's credentials off (`Authorization`, `X-Remote-*`). A request with `Impersonate-*`
-//!    gets no permit and is forwarded: upstream decides whether the gateway may.
+//! 3. [`crate::authn`] takes the client's credentials off (`Authorization`, `X-Remote-*`), and verifies certificates and front
+//!    proxies against the authorities of the moment. Whose a bearer token is, is asked of upstream only where memory could
+//!    answer. A request with `Impersonate-*` gets no permit and is forwarded: upstream decides who may.
 //! 4. A plain read goes to [`crate::serve`] with the cache of its resource and encoding. The first request starts that cache, and is
 //!    forwarded like all others until the cache is filled.
 //! 5. Whatever memory cannot certainly answer comes back as a [`crate::serve::ForwardReason`], and is forwarded.

@@ -50,7 +50,7 @@ pub fn connection_failed(cause: ConnectionError) {
     counter!(CONNECTION_ERRORS, "cause" => cause.as_str()).increment(1);
 }
 
-/// Counts a change of a certificate's files: whether what they hold now is in use.
+/// Counts a change of a file of certificates or authorities: whether what it holds now is in use.
 pub fn certificate_reloaded(replaced: bool) {
     counter!(CERTIFICATE_RELOADS, "outcome" => if replaced { "replaced" } else { "failed" }).increment(1);
 }

@@ -48,6 +48,8 @@ pub(super) const CONNECTIONS: &str = "kube_fanout_connections";
 pub(super) const CONNECTIONS_ACCEPTED: &str = "kube_fanout_connections_accepted_total";
 pub(super) const CONNECTION_ERRORS: &str = "kube_fanout_connection_errors_total";
 pub(super) const CERTIFICATE_RELOADS: &str = "kube_fanout_certificate_reloads_total";
+pub(super) const TOKEN_LOOKUPS: &str = "kube_fanout_token_lookups_total";
+pub(super) const TOKEN_REVIEWS: &str = "kube_fanout_token_reviews_total";
 pub(super) const AUDIT_WRITES: &str = "kube_fanout_audit_writes_total";
 
 const CACHE: &[&str] = &["resource", "version", "encoding"];
@@ -84,7 +86,9 @@ pub const ALL: &[Metric] = &[
     gauge_of(CONNECTIONS, Unit::Count, &[], "Open connections of clients."),
     counter_of(CONNECTIONS_ACCEPTED, Unit::Count, &[], "Connections of clients accepted."),
     counter_of(CONNECTION_ERRORS, Unit::Count, &["cause"], "Connections of clients that ended in an error, by cause."),
-    counter_of(CERTIFICATE_RELOADS, Unit::Count, &["outcome"], "Times that the files of a certificate had changed, by outcome."),
+    counter_of(CERTIFICATE_RELOADS, Unit::Count, &["outcome"], "Times that a file of certificates or authorities had changed, by outcome."),
+    counter_of(TOKEN_LOOKUPS, Unit::Count, &["outcome"], "Requests whose bearer token had a known user, or one that had to be asked for."),
+    counter_of(TOKEN_REVIEWS, Unit::Count, &["verdict"], "Reviews of bearer tokens that upstream was asked for, by verdict."),
     counter_of(AUDIT_WRITES, Unit::Count, &["outcome"], "Times that events were written to the audit log, some hundred at once, by outcome."),
 ];
 

@@ -1,0 +1,275 @@
+//! Certificate authorities in a file: what is verified against them, and what becomes of it when the file changes.
+//!
+//! Invariant: whatever verifies here verifies for the API server too, given the same file. Where its rules (those of Go)
+//! are stricter than webpki's, they are applied on top: authorities have to be valid themselves, and to be made for signing.
+
+use std::{
+    error::Error,
+    io,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+};
+
+use rustls::pki_types::{
+    CertificateDer, TrustAnchor, UnixTime,
+    pem::{self, PemObject},
+};
+use webpki::{
+    ALL_VERIFICATION_ALGS, EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeId, KeyPurposeIdIter, KeyUsage,
+    RequiredEkuNotFoundContext, VerifiedPath, anchor_from_trusted_cert,
+};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
+
+use crate::config::PemFile;
+use crate::telemetry;
+
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthoritiesError {
+    #[error("cannot read the certificate authorities")]
+    Read(#[source] io::Error),
+    #[error("no PEM certificates in {file}")]
+    Pem { file: String, source: pem::Error },
+    #[error("no certificate in {file} is one of an authority for client certificates")]
+    NoAuthority { file: String },
+}
+
+/// A bundle that follows its file.
+#[derive(Debug)]
+pub(super) struct Authorities {
+    file: PemFile,
+    current: RwLock<Arc<Vec<Authority>>>,
+    /// What the file held when it was last looked at, whether it could be used or not.
+    seen: Mutex<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Authority {
+    anchor: TrustAnchor<'static>,
+    /// Seconds since 1970, both included.
+    valid: std::ops::RangeInclusive<i64>,
+}
+
+impl Authorities {
+    pub(super) async fn load(file: PemFile) -> Result<Self, AuthoritiesError> {
+        let pem = file.read().await.map_err(AuthoritiesError::Read)?;
+        let current = RwLock::new(Arc::new(parse(&file, &pem)?));
+        Ok(Self { file, current, seen: Mutex::new(pem) })
+    }
+
+    /// Whether an authority vouches for the first certificate of `chain`, as one for clients, with the help of the others.
+    pub(super) fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), webpki::Error> {
+        let (leaf, intermediates) = chain.split_first().ok_or(webpki::Error::BadDer)?;
+        let leaf = EndEntityCert::try_from(leaf)?;
+        let authorities = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let valid = authorities.iter().filter(|authority| authority.valid.contains(&seconds));
+        let anchors: Vec<_> = valid.map(|authority| authority.anchor.clone()).collect();
+        let are_signers = |path: &VerifiedPath<'_>| {
+            let mut between = path.intermediate_certificates();
+            between.all(|certificate| is_signer(&certificate.der())).then_some(()).ok_or(webpki::Error::UnknownIssuer)
+        };
+        let (algorithms, purpose) = (ALL_VERIFICATION_ALGS, ForClients);
+        leaf.verify_for_usage(algorithms, &anchors, intermediates, now, purpose, None, Some(&are_signers))?;
+        Ok(())
+    }
+
+    /// Looks at the file; whether other authorities are in use now. A file that cannot be used changes nothing, and is not
+    /// tried again until it has changed.
+    pub(super) async fn reload(&self) -> bool {
+        let parsed = match self.file.read().await {
+            Ok(pem) => {
+                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                if *seen == pem {
+                    return false;
+                }
+                let parsed = parse(&self.file, &pem);
+                *seen = pem;
+                parsed
+            }
+            Err(error) => Err(AuthoritiesError::Read(error)),
+        };
+        let file = self.file.0.display();
+        telemetry::certificate_reloaded(parsed.is_ok());
+        match parsed {
+            Ok(authorities) => {
+                tracing::info!(%file, authorities = authorities.len(), "certificate authorities replaced");
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(authorities);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%file, error = &error as &dyn Error, "certificate authorities not replaced");
+                false
+            }
+        }
+    }
+}
+
+/// The authorities in a file. Certificates of others are passed over, since they vouch for nobody.
+fn parse(file: &PemFile, pem: &[u8]) -> Result<Vec<Authority>, AuthoritiesError> {
+    let name = || file.0.display().to_string();
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|source| AuthoritiesError::Pem { file: name(), source })?;
+    let authorities: Vec<_> = certificates.iter().filter_map(Authority::from_certificate).collect();
+    if authorities.len() < certificates.len() {
+        let passed_over = certificates.len() - authorities.len();
+        tracing::warn!(file = name(), passed_over, "certificates in a bundle are not of authorities for clients");
+    }
+    if authorities.is_empty() {
+        return Err(AuthoritiesError::NoAuthority { file: name() });
+    }
+    Ok(authorities)
+}
+
+impl Authority {
+    fn from_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let anchor = anchor_from_trusted_cert(certificate).ok()?.to_owned();
+        let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+        let purposes = parsed.extended_key_usage().ok()?;
+        let for_clients = purposes.is_none_or(|purposes| purposes.value.any || purposes.value.client_auth);
+        let valid = parsed.validity();
+        let valid = valid.not_before.timestamp()..=valid.not_after.timestamp();
+        (for_clients && is_signer(certificate)).then_some(Self { anchor, valid })
+    }
+}
+
+/// Whether a certificate is made to sign others.
+fn is_signer(certificate: &CertificateDer<'_>) -> bool {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
+    let (Ok(constraints), Ok(usage)) = (parsed.basic_constraints(), parsed.key_usage()) else { return false };
+    // The first versions of certificates have no way to say so.
+    let is_authority = constraints.map_or(parsed.version() != X509Version::V3, |constraints| constraints.value.ca);
+    is_authority && usage.is_none_or(|usage| usage.value.key_cert_sign())
+}
+
+/// Certificates with no purpose, with that of TLS clients, or with any: what Go lets pass for client certificates.
+struct ForClients;
+
+const CLIENT_AUTH: KeyPurposeId<'_> = KeyPurposeId::new(&[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02]);
+const ANY_PURPOSE: KeyPurposeId<'_> = KeyPurposeId::new(&[0x55, 0x1d, 0x25, 0x00]);
+
+impl ExtendedKeyUsageValidator for ForClients {
+    fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
+        let mut present = Vec::new();
+        for purpose in purposes {
+            let purpose = purpose?;
+            if purpose == CLIENT_AUTH || purpose == ANY_PURPOSE {
+                return Ok(());
+            }
+            present.push(purpose.to_decoded_oid());
+        }
+        if present.is_empty() {
+            return Ok(());
+        }
+        let required = KeyUsage::client_auth();
+        Err(webpki::Error::RequiredEkuNotFoundContext(RequiredEkuNotFoundContext { required, present }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    use rcgen::{ExtendedKeyUsagePurpose, KeyUsagePurpose};
+    use tempfile::TempDir;
+
+    use crate::authn::test_certificates::{Issued, authority, intermediate, leaf, now};
+
+    async fn bundle(folder: &TempDir, members: &[&Issued]) -> Result<Authorities, AuthoritiesError> {
+        let file = PemFile(folder.path().join("ca.crt"));
+        fs::write(&file.0, members.iter().map(|member| member.pem()).collect::<String>()).unwrap();
+        Authorities::load(file).await
+    }
+
+    async fn vouches(members: &[&Issued], chain: &[&Issued]) -> bool {
+        let folder = tempfile::tempdir().unwrap();
+        let chain: Vec<_> = chain.iter().map(|issued| issued.der()).collect();
+        bundle(&folder, members).await.unwrap().verify(&chain, now()).is_ok()
+    }
+
+    #[tokio::test]
+    async fn an_authority_vouches_for_what_it_signed_for_clients() {
+        let (ca, other) = (authority("ca"), authority("ca"));
+        assert!(vouches(&[&ca], &[&leaf(&ca, |_| {})]).await);
+        assert!(vouches(&[&other, &ca], &[&leaf(&ca, |_| {})]).await);
+        assert!(!vouches(&[&other], &[&leaf(&ca, |_| {})]).await);
+        assert!(!vouches(&[&ca], &[]).await);
+        for (purposes, expected) in [
+            (vec![], true),
+            (vec![ExtendedKeyUsagePurpose::ClientAuth], true),
+            (vec![ExtendedKeyUsagePurpose::Any], true),
+            (vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth], true),
+            (vec![ExtendedKeyUsagePurpose::ServerAuth], false),
+        ] {
+            let leaf = leaf(&ca, |params| params.extended_key_usages = purposes.clone());
+            assert_eq!(vouches(&[&ca], &[&leaf]).await, expected, "{purposes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_vouches_beyond_the_time_of_a_certificate() {
+        let ca = authority("ca");
+        let expired = leaf(&ca, |params| params.not_after = rcgen::date_time_ymd(2001, 1, 1));
+        let future = leaf(&ca, |params| params.not_before = rcgen::date_time_ymd(4000, 1, 1));
+        assert!(!vouches(&[&ca], &[&expired]).await);
+        assert!(!vouches(&[&ca], &[&future]).await);
+        let old = Issued::authority("old", |params| params.not_after = rcgen::date_time_ymd(2001, 1, 1));
+        assert!(!vouches(&[&old], &[&leaf(&old, |_| {})]).await);
+    }
+
+    #[tokio::test]
+    async fn what_lies_between_has_to_be_shown_and_to_be_a_signer() {
+        let ca = authority("ca");
+        let between = intermediate(&ca, "between", |_| {});
+        let leaf_below = leaf(&between, |_| {});
+        assert!(vouches(&[&ca], &[&leaf_below, &between]).await);
+        assert!(vouches(&[&between], &[&leaf_below]).await);
+        assert!(!vouches(&[&ca], &[&leaf_below]).await);
+        let no_signer =
+            intermediate(&ca, "between", |params| params.key_usages = vec![KeyUsagePurpose::DigitalSignature]);
+        assert!(!vouches(&[&ca], &[&leaf(&no_signer, |_| {}), &no_signer]).await);
+        let no_authority = leaf(&ca, |_| {});
+        assert!(!vouches(&[&ca], &[&leaf(&no_authority, |_| {}), &no_authority]).await);
+        let for_servers = intermediate(&ca, "between", |params| {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        });
+        assert!(!vouches(&[&ca], &[&leaf(&for_servers, |_| {}), &for_servers]).await);
+    }
+
+    #[tokio::test]
+    async fn a_bundle_has_an_authority_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = authority("ca");
+        let no_authority = leaf(&ca, |_| {});
+        let error = bundle(&folder, &[&no_authority]).await.unwrap_err();
+        assert!(matches!(error, AuthoritiesError::NoAuthority { .. }), "{error:?}");
+        assert!(!vouches(&[&no_authority, &authority("b")], &[&leaf(&no_authority, |_| {})]).await);
+        let for_servers =
+            Issued::authority("ca", |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]);
+        let error = bundle(&folder, &[&for_servers]).await.unwrap_err();
+        assert!(matches!(error, AuthoritiesError::NoAuthority { .. }), "{error:?}");
+        let error = Authorities::load(PemFile(folder.path().join("missing"))).await.unwrap_err();
+        assert!(matches!(error, AuthoritiesError::Read(_)), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_changed_file_counts_if_it_can_be_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let (first, second) = (authority("first"), authority("second"));
+        let authorities = bundle(&folder, &[&first]).await.unwrap();
+        let believes = |ca: &Issued| authorities.verify(&[leaf(ca, |_| {}).der()], now()).is_ok();
+        assert!(!authorities.reload().await);
+        for unusable in ["", "-----BEGIN CERTIFICATE-----\n*\n-----END CERTIFICATE-----\n"] {
+            fs::write(&authorities.file.0, unusable).unwrap();
+            assert!(!authorities.reload().await);
+            assert!(believes(&first));
+        }
+        fs::write(&authorities.file.0, second.pem()).unwrap();
+        assert!(authorities.reload().await);
+        assert!(believes(&second) && !believes(&first));
+        fs::remove_file(&authorities.file.0).unwrap();
+        assert!(!authorities.reload().await);
+        assert!(believes(&second));
+    }
+}

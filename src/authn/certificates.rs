@@ -1,0 +1,238 @@
+//! What client certificates prove, remembered for as long as a connection's next requests need it.
+//!
+//! Invariant: nothing is remembered across a change of the authorities, nor beyond the certificate's own time.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use rustls::pki_types::UnixTime;
+use tokio::time::Instant;
+
+use crate::{
+    apimachinery::UserInfo,
+    authn::{
+        authorities::{Authorities, AuthoritiesError},
+        groups::add_authenticated,
+        x509::Subject,
+    },
+    config::PemFile,
+    listener::ClientCertificate,
+    telemetry,
+};
+
+/// Who front proxies are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestHeader {
+    /// Authorities of their certificates.
+    pub ca: PemFile,
+    /// Common names of their certificates; empty for any.
+    pub allowed_names: Vec<String>,
+}
+
+/// What an authenticator makes of what it was shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Finding<T> {
+    Proven(T),
+    /// It was shown nothing that concerns it.
+    Nothing,
+    /// It was shown something wrong: if nobody else proves anything, the request is nobody's, not anonymous.
+    Wrong,
+}
+
+impl<T> Finding<T> {
+    /// What two authenticators make of a request, the first one first.
+    pub(super) fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Proven(proven), _) | (_, Self::Proven(proven)) => Self::Proven(proven),
+            (Self::Wrong, _) | (_, Self::Wrong) => Self::Wrong,
+            (Self::Nothing, Self::Nothing) => Self::Nothing,
+        }
+    }
+}
+
+/// What one certificate proves.
+#[derive(Clone, Debug)]
+pub(super) struct Proof {
+    /// Whether its holder is a front proxy.
+    pub(super) front_proxy: Finding<()>,
+    /// Whose it is.
+    pub(super) user: Finding<Arc<UserInfo>>,
+}
+
+/// The authorities, and what was found lately.
+#[derive(Debug)]
+pub(super) struct Certificates {
+    clients: Option<Authorities>,
+    front_proxies: Option<(Authorities, Vec<String>)>,
+    /// Rises when authorities change.
+    generation: AtomicU64,
+    found: moka::sync::Cache<[u8; 32], Found>,
+}
+
+#[derive(Clone, Debug)]
+struct Found {
+    proof: Proof,
+    generation: u64,
+    until: Instant,
+    not_after: i64,
+}
+
+/// How long a proof is believed without looking again: intermediates may expire meanwhile.
+const BELIEVED_FOR: Duration = Duration::from_secs(60);
+/// As many as there are connections, by default. Who is not among them is verified for each request.
+const FOUND_MAX: u64 = 10_000;
+/// How often the files are looked at: much more often than authorities are replaced.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Certificates {
+    pub(super) async fn load(
+        clients: Option<PemFile>,
+        front_proxies: Option<RequestHeader>,
+    ) -> Result<Self, AuthoritiesError> {
+        let clients = match clients {
+            Some(file) => Some(Authorities::load(file).await?),
+            None => None,
+        };
+        let front_proxies = match front_proxies {
+            Some(RequestHeader { ca, allowed_names }) => Some((Authorities::load(ca).await?, allowed_names)),
+            None => None,
+        };
+        let evicted = |_, _, cause| {
+            if cause == moka::notification::RemovalCause::Size {
+                telemetry::limit_reached("verified_certificates");
+            }
+        };
+        let found = moka::sync::Cache::builder()
+            .max_capacity(FOUND_MAX)
+            .time_to_live(BELIEVED_FOR)
+            .eviction_listener(evicted)
+            .build();
+        Ok(Self { clients, front_proxies, generation: AtomicU64::new(0), found })
+    }
+
+    /// What a certificate proves now.
+    pub(super) fn proof(&self, shown: &ClientCertificate) -> Proof {
+        let generation = self.generation.load(Ordering::Acquire);
+        let now = UnixTime::now();
+        if let Some(found) = self.found.get(&shown.fingerprint)
+            && found.generation == generation
+            && Instant::now() < found.until
+            && seconds(now) <= found.not_after
+        {
+            return found.proof;
+        }
+        let (proof, not_after) = self.find(shown, now);
+        let until = Instant::now() + BELIEVED_FOR;
+        self.found.insert(shown.fingerprint, Found { proof: proof.clone(), generation, until, not_after });
+        proof
+    }
+
+    fn find(&self, shown: &ClientCertificate, now: UnixTime) -> (Proof, i64) {
+        let subject = shown.chain.first().map(|leaf| (leaf, Subject::of(leaf)));
+        let Some((leaf, Ok(subject))) = subject else {
+            return (Proof { front_proxy: Finding::Wrong, user: Finding::Wrong }, i64::MAX);
+        };
+        let front_proxy = match &self.front_proxies {
+            None => Finding::Nothing,
+            Some((authorities, names)) => match authorities.verify(&shown.chain, now) {
+                Ok(()) if names.is_empty() || names.contains(&subject.common_name) => Finding::Proven(()),
+                _ => Finding::Wrong,
+            },
+        };
+        let not_after = subject.not_after;
+        let user = match self.clients.as_ref().map(|authorities| authorities.verify(&shown.chain, now)) {
+            None => Finding::Nothing,
+            Some(Ok(())) => {
+                subject.user(leaf).map_or(Finding::Nothing, |user| Finding::Proven(Arc::new(add_authenticated(user))))
+            }
+            Some(Err(error)) => {
+                tracing::debug!(%error, "no authority vouches for a client certificate");
+                Finding::Wrong
+            }
+        };
+        (Proof { front_proxy, user }, not_after)
+    }
+
+    /// Follows the files. Runs until it is dropped.
+    pub(super) async fn follow(&self) {
+        loop {
+            tokio::time::sleep(RELOAD_INTERVAL).await;
+            self.reload().await;
+        }
+    }
+
+    async fn reload(&self) {
+        for authorities in self.clients.iter().chain(self.front_proxies.iter().map(|(authorities, _)| authorities)) {
+            if authorities.reload().await {
+                self.generation.fetch_add(1, Ordering::Release);
+                self.found.invalidate_all();
+            }
+        }
+    }
+}
+
+fn seconds(time: UnixTime) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    use crate::authn::test_certificates::{authority, client};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_proof_ends_with_its_authority_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = PemFile(folder.path().join("ca.crt"));
+        let (first, second) = (authority("first"), authority("second"));
+        fs::write(&file.0, first.pem()).unwrap();
+        let certificates = Certificates::load(Some(file.clone()), None).await.unwrap();
+        let (of_first, of_second) = (client(&first, "jane", "devs").shown(), client(&second, "joe", "ops").shown());
+        let is_proven = |shown: &_| matches!(certificates.proof(shown).user, Finding::Proven(_));
+        assert!(is_proven(&of_first) && !is_proven(&of_second));
+        fs::write(&file.0, second.pem()).unwrap();
+        assert!(is_proven(&of_first) && !is_proven(&of_second));
+        certificates.reload().await;
+        assert!(!is_proven(&of_first) && is_proven(&of_second));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_proof_is_looked_at_again_after_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = PemFile(folder.path().join("ca.crt"));
+        let ca = authority("ca");
+        fs::write(&file.0, ca.pem()).unwrap();
+        let certificates = Certificates::load(Some(file), None).await.unwrap();
+        let shown = client(&ca, "jane", "devs").shown();
+        let user = |certificates: &Certificates| match certificates.proof(&shown).user {
+            Finding::Proven(user) => user,
+            Finding::Nothing | Finding::Wrong => panic!("{shown:?}"),
+        };
+        let first = user(&certificates);
+        assert!(Arc::ptr_eq(&first, &user(&certificates)));
+        tokio::time::advance(BELIEVED_FOR).await;
+        assert!(!Arc::ptr_eq(&first, &user(&certificates)));
+    }
+
+    #[test]
+    fn the_first_who_proves_wins_and_the_wrong_is_remembered() {
+        use Finding::{Nothing, Proven, Wrong};
+        for (first, second, expected) in [
+            (Proven(1), Proven(2), Proven(1)),
+            (Wrong, Proven(2), Proven(2)),
+            (Nothing, Proven(2), Proven(2)),
+            (Wrong, Nothing, Wrong),
+            (Nothing, Wrong, Wrong),
+            (Nothing, Nothing, Nothing),
+        ] {
+            assert_eq!(first.or(second), expected);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Authorities and certificates for tests of this module, made when they are needed.
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{CertificateDer, UnixTime};
+
+use crate::listener::ClientCertificate;
+
+/// A certificate, and what is needed to sign others with it.
+pub(super) struct Issued {
+    certificate: rcgen::Certificate,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Issued {
+    /// One that has signed itself.
+    pub(super) fn authority(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
+        let mut params = named(name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        Self { certificate, issuer: Issuer::new(params, key) }
+    }
+
+    fn signed_by(signer: &Self, params: CertificateParams) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &signer.issuer).unwrap();
+        Self { certificate, issuer: Issuer::new(params, key) }
+    }
+
+    pub(super) fn der(&self) -> CertificateDer<'static> {
+        self.certificate.der().clone()
+    }
+
+    pub(super) fn pem(&self) -> String {
+        self.certificate.pem()
+    }
+
+    /// What a connection shows whose client has it.
+    pub(super) fn shown(&self) -> ClientCertificate {
+        let fingerprint = ring::digest::digest(&ring::digest::SHA256, &self.der());
+        ClientCertificate { chain: vec![self.der()], fingerprint: fingerprint.as_ref().try_into().unwrap() }
+    }
+}
+
+pub(super) fn authority(name: &str) -> Issued {
+    Issued::authority(name, |_| {})
+}
+
+pub(super) fn intermediate(signer: &Issued, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Issued {
+    let mut params = named(name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    change(&mut params);
+    Issued::signed_by(signer, params)
+}
+
+/// A client's: without a name, unless `change` gives it one.
+pub(super) fn leaf(signer: &Issued, change: impl FnOnce(&mut CertificateParams)) -> Issued {
+    let mut params = unnamed();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    change(&mut params);
+    Issued::signed_by(signer, params)
+}
+
+/// A client's, with common name and organization.
+pub(super) fn client(signer: &Issued, name: &str, organization: &str) -> Issued {
+    leaf(signer, |params| {
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+    })
+}
+
+pub(super) fn now() -> UnixTime {
+    UnixTime::now()
+}
+
+fn unnamed() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+}
+
+fn named(name: &str) -> CertificateParams {
+    let mut params = unnamed();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params
+}

@@ -1,0 +1,527 @@
+//! Whose a bearer token is: asked of upstream by TokenReview, and remembered for a while (read-path 8.2).
+//!
+//! Invariants: a token is never kept, only its hash under a key that ends with the process. Requests that come with the same
+//! token at once make one review. What could not be asked is remembered by nobody: there is no verdict, and the request is
+//! forwarded.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
+use moka::{future::Cache, notification::RemovalCause};
+use ring::{hmac, rand::SystemRandom};
+use tokio::{
+    sync::{Semaphore, oneshot},
+    time::Instant,
+};
+
+use super::{
+    groups::{add_authenticated, is_anonymous},
+    unauthenticated::Unauthenticated,
+};
+use crate::{
+    apimachinery::UserInfo,
+    lifecycle::Tasks,
+    telemetry::{self, TokenVerdict},
+    upstream::{ReviewError, Upstream},
+};
+
+/// How tokens are reviewed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenReviews {
+    /// Whom tokens have to be made for. Empty: for the API server, whatever it calls itself.
+    pub audiences: Vec<String>,
+    /// How long a token is known to be good, unless it ends itself before that. Zero: not beyond the review.
+    pub success_ttl: Duration,
+    /// How long a token is known to be bad.
+    pub failure_ttl: Duration,
+}
+
+impl Default for TokenReviews {
+    /// As the API server.
+    fn default() -> Self {
+        Self { audiences: Vec::new(), success_ttl: Duration::from_secs(10), failure_ttl: Duration::ZERO }
+    }
+}
+
+/// Knows tokens. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Tokens {
+    shared: Arc<Shared>,
+    tasks: Tasks,
+}
+
+struct Shared {
+    reviewer: Upstream,
+    config: TokenReviews,
+    key: hmac::Key,
+    kept: Cache<Hash, Kept>,
+    under_way: Semaphore,
+    /// Whether the last review had a verdict: a change of that is logged, not each failure.
+    answers: AtomicBool,
+}
+
+type Hash = [u8; 32];
+type Outcome = Result<Arc<UserInfo>, Unauthenticated>;
+
+/// An outcome to remember.
+#[derive(Clone)]
+struct Kept {
+    outcome: Outcome,
+    until: Instant,
+}
+
+/// An outcome for those who wait now, and nobody else.
+struct ForNow(Outcome);
+
+const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+/// Tokens known at once: so many service accounts, users and robots may be active within ten seconds.
+const TOKENS_MAX: u64 = 20_000;
+/// Reviews under way at once. Whoever comes beyond them is forwarded, which asks upstream the same.
+const REVIEWS_MAX: usize = 500;
+/// Verdicts end by their own time; this frees the memory of those that nobody asks for again.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+impl Tokens {
+    /// Asks `reviewer`; `tasks` runs the reviews, so that none is given up because the first who asked goes away.
+    pub(super) fn new(config: TokenReviews, reviewer: Upstream, tasks: Tasks) -> Self {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).expect("the system has random numbers");
+        let evicted = |_: Arc<Hash>, _: Kept, cause: RemovalCause| {
+            if cause == RemovalCause::Size {
+                telemetry::limit_reached("known_tokens");
+            }
+        };
+        let forgotten_after = config.success_ttl.max(config.failure_ttl).max(FORGOTTEN_AFTER);
+        let kept =
+            Cache::builder().max_capacity(TOKENS_MAX).time_to_live(forgotten_after).eviction_listener(evicted).build();
+        let (under_way, answers) = (Semaphore::new(REVIEWS_MAX), AtomicBool::new(true));
+        Self { shared: Arc::new(Shared { reviewer, config, key, kept, under_way, answers }), tasks }
+    }
+
+    /// Whose token it is.
+    pub(super) async fn user(&self, token: &str) -> Outcome {
+        let hash = self.shared.hash(token);
+        if let Some(kept) = self.shared.kept.get(&hash).await {
+            if Instant::now() < kept.until {
+                telemetry::token_looked_up(true);
+                return kept.outcome;
+            }
+            self.shared.kept.invalidate(&hash).await;
+        }
+        telemetry::token_looked_up(false);
+        let (sender, receiver) = oneshot::channel();
+        let (shared, token) = (self.shared.clone(), token.to_owned());
+        self.tasks.spawn("token review", async move {
+            // Nobody may be left to hear it: it is kept all the same.
+            let _heard = sender.send(shared.reviewed(hash, token).await);
+        });
+        receiver.await.unwrap_or(Err(Unauthenticated::Unavailable))
+    }
+}
+
+impl Shared {
+    fn hash(&self, token: &str) -> Hash {
+        let tag = hmac::sign(&self.key, token.as_bytes());
+        tag.as_ref().try_into().expect("an HMAC of SHA-256 has 32 bytes")
+    }
+
+    /// The outcome of one review for all who ask at once. Must not be dropped before its end: others wait for it.
+    async fn reviewed(&self, hash: Hash, token: String) -> Outcome {
+        let review = async {
+            let ends = expiry(&token);
+            let outcome = self.review(token).await;
+            let ttl = match outcome {
+                Ok(_) => ends.map_or(self.config.success_ttl, |ends| self.config.success_ttl.min(left(ends))),
+                Err(Unauthenticated::Rejected) => self.config.failure_ttl,
+                Err(_) => Duration::ZERO,
+            };
+            if ttl.is_zero() {
+                return Err(ForNow(outcome));
+            }
+            Ok(Kept { outcome, until: Instant::now() + ttl })
+        };
+        match self.kept.try_get_with(hash, review).await {
+            Ok(kept) => kept.outcome,
+            Err(for_now) => for_now.0.clone(),
+        }
+    }
+
+    async fn review(&self, token: String) -> Outcome {
+        let Ok(_permit) = self.under_way.try_acquire() else {
+            telemetry::limit_reached("token_reviews");
+            return Err(Unauthenticated::Unavailable);
+        };
+        let audiences = Some(self.config.audiences.clone()).filter(|audiences| !audiences.is_empty());
+        let spec = TokenReviewSpec { audiences, token: Some(token) };
+        let answer = self.reviewer.review(PATH, &TokenReview { spec, ..TokenReview::default() }).await;
+        let verdict = answer.map_err(NoVerdict::Review).and_then(|review| self.verdict(review.status));
+        let outcome = match &verdict {
+            Ok(Some(_)) => TokenVerdict::Accepted,
+            Ok(None) => TokenVerdict::Rejected,
+            Err(_) => TokenVerdict::None,
+        };
+        telemetry::token_reviewed(outcome);
+        self.report(verdict.as_ref().err());
+        match verdict {
+            Ok(Some(user)) => Ok(Arc::new(user)),
+            Ok(None) => Err(Unauthenticated::Rejected),
+            Err(_) => Err(Unauthenticated::Unavailable),
+        }
+    }
+
+    /// The user of a token that is good; none of one that is bad.
+    fn verdict(&self, status: Option<TokenReviewStatus>) -> Result<Option<UserInfo>, NoVerdict> {
+        let status = status.ok_or(NoVerdict::NoStatus)?;
+        let (wanted, given) = (&self.config.audiences, status.audiences.unwrap_or_default());
+        // Whoever names no audience speaks of the API server's own.
+        let is_for_us = wanted.is_empty() || given.is_empty() || given.iter().any(|given| wanted.contains(given));
+        if status.authenticated != Some(true) || !is_for_us {
+            return Ok(None);
+        }
+        let user = status.user.unwrap_or_default();
+        let user = UserInfo {
+            name: user.username.unwrap_or_default(),
+            uid: user.uid.unwrap_or_default(),
+            groups: user.groups.unwrap_or_default(),
+            extra: user.extra.unwrap_or_default(),
+        };
+        // Nobody proves by a token that he is nobody.
+        if user.name.is_empty() || is_anonymous(&user) {
+            return Err(NoVerdict::NoUser);
+        }
+        Ok(Some(add_authenticated(user)))
+    }
+
+    /// Tells the operator when reviews begin to fail, and when they work again.
+    fn report(&self, failure: Option<&NoVerdict>) {
+        let answered = self.answers.swap(failure.is_none(), Ordering::Relaxed);
+        match failure {
+            Some(error) if answered => tracing::warn!(cause = error.cause(), "tokens cannot be reviewed: {error}"),
+            Some(error) => tracing::debug!(cause = error.cause(), "no verdict on a token: {error}"),
+            None if !answered => tracing::info!("tokens are reviewed again"),
+            None => {}
+        }
+    }
+}
+
+/// When a token ends, in seconds since 1970, if it is a JSON web token that says so. Only to be believed of one that was reviewed.
+fn expiry(token: &str) -> Option<u64> {
+    #[derive(serde::Deserialize)]
+    struct Claims {
+        exp: serde_json::Number,
+    }
+    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    let Claims { exp } = serde_json::from_slice(&claims).ok()?;
+    exp.as_u64()
+}
+
+/// The time from now to then.
+fn left(then: u64) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_secs(then).saturating_sub(now)
+}
+
+/// Why nothing is known of a token.
+#[derive(Debug, thiserror::Error)]
+enum NoVerdict {
+    #[error(transparent)]
+    Review(ReviewError),
+    #[error("a review came back without a status")]
+    NoStatus,
+    #[error("a review names no user")]
+    NoUser,
+}
+
+impl NoVerdict {
+    /// What is behind it. Not what is wrong with the text of an answer: that may quote the token.
+    fn cause(&self) -> String {
+        match self {
+            Self::Review(ReviewError::Send { source, .. }) => source.to_string(),
+            Self::Review(ReviewError::Body { source, .. }) => source.to_string(),
+            Self::Review(_) | Self::NoStatus | Self::NoUser => String::new(),
+        }
+    }
+}
+
+impl fmt::Debug for Tokens {
+    /// Neither key nor hashes.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kept = self.shared.kept.entry_count();
+        formatter
+            .debug_struct("Tokens")
+            .field("config", &self.shared.config)
+            .field("kept", &kept)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    use futures_util::future::join_all;
+    use http::{Response, StatusCode};
+    use http_body_util::BodyExt;
+    use k8s_openapi::api::authentication::v1;
+    use tokio::sync::Notify;
+
+    use crate::upstream::test_server::{TestServer, full};
+
+    /// A server that reviews as it is told, and counts.
+    struct Reviewer {
+        server: TestServer,
+        reviews: Arc<AtomicUsize>,
+        asked: Arc<Notify>,
+    }
+
+    impl Reviewer {
+        /// Answers to a token and its audiences. None: with an error.
+        async fn start(
+            answer: impl Fn(String, Vec<String>) -> Option<TokenReviewStatus> + Send + Sync + 'static,
+        ) -> (Self, Arc<Semaphore>) {
+            let (reviews, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+            // Answers wait for it while a test holds it.
+            let gate = Arc::new(Semaphore::new(1));
+            let (answer, shared) = (Arc::new(answer), (reviews.clone(), asked.clone(), gate.clone()));
+            let server = TestServer::start(move |request| {
+                let (answer, (reviews, asked, gate)) = (answer.clone(), shared.clone());
+                async move {
+                    assert_eq!(request.uri().path(), PATH);
+                    let body = request.into_body().collect().await.unwrap().to_bytes();
+                    let mut review: TokenReview = serde_json::from_slice(&body).unwrap();
+                    reviews.fetch_add(1, Ordering::SeqCst);
+                    asked.notify_one();
+                    let _open = gate.acquire().await.unwrap();
+                    let spec = review.spec.clone();
+                    review.status = answer(spec.token.unwrap(), spec.audiences.unwrap_or_default());
+                    let refused = review.status.is_none();
+                    let mut response = Response::new(full(serde_json::to_vec(&review).unwrap()));
+                    *response.status_mut() = if refused { StatusCode::FORBIDDEN } else { StatusCode::CREATED };
+                    response
+                }
+            })
+            .await;
+            (Self { server, reviews, asked }, gate)
+        }
+
+        fn tokens(&self, config: TokenReviews) -> Tokens {
+            Tokens::new(config, self.server.upstream(), Tasks::new())
+        }
+
+        fn reviews(&self) -> usize {
+            self.reviews.load(Ordering::SeqCst)
+        }
+    }
+
+    fn good(name: &str) -> TokenReviewStatus {
+        let groups = Some(vec!["devs".to_owned()]);
+        let user = v1::UserInfo { username: Some(name.to_owned()), groups, ..v1::UserInfo::default() };
+        TokenReviewStatus { authenticated: Some(true), user: Some(user), ..TokenReviewStatus::default() }
+    }
+
+    fn bad() -> TokenReviewStatus {
+        TokenReviewStatus { error: Some("no".to_owned()), ..TokenReviewStatus::default() }
+    }
+
+    /// Of `good-x` it is `x`.
+    fn by_name(token: String, _: Vec<String>) -> Option<TokenReviewStatus> {
+        Some(token.strip_prefix("good-").map_or_else(bad, good))
+    }
+
+    /// Time passes for verdicts, and for nothing that waits on a socket.
+    async fn pass(time: Duration) {
+        tokio::time::pause();
+        tokio::time::advance(time).await;
+        tokio::time::resume();
+    }
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn a_good_token_is_known_for_its_time() {
+        let (reviewer, _gate) = Reviewer::start(by_name).await;
+        let tokens = reviewer.tokens(TokenReviews::default());
+        let user = tokens.user("good-jane").await.unwrap();
+        assert_eq!((user.name.as_str(), user.groups.join(",")), ("jane", "devs,system:authenticated".to_owned()));
+        assert_eq!(tokens.user("good-jane").await, Ok(user));
+        assert_eq!(reviewer.reviews(), 1);
+        assert_eq!(tokens.user("good-joe").await.unwrap().name, "joe");
+        assert_eq!(reviewer.reviews(), 2);
+        pass(TTL).await;
+        tokens.user("good-jane").await.unwrap();
+        assert_eq!(reviewer.reviews(), 3);
+        tokens.user("good-jane").await.unwrap();
+        assert_eq!(reviewer.reviews(), 3);
+    }
+
+    /// A web token that ends then, as the claim is written.
+    fn web_token(exp: &str) -> String {
+        format!("e30.{}.s", URL_SAFE_NO_PAD.encode(format!("{{\"sub\":\"jane\",\"exp\":{exp}}}")))
+    }
+
+    #[tokio::test]
+    async fn a_token_is_not_known_beyond_its_own_end() {
+        let (reviewer, _gate) = Reviewer::start(|_, _| Some(good("jane"))).await;
+        let tokens = reviewer.tokens(TokenReviews { success_ttl: 3 * TTL, ..TokenReviews::default() });
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        for (token, known_after_ttl, known_at_once) in [
+            (web_token(&(now + 1000).to_string()), true, true),
+            (web_token(&(now + TTL.as_secs()).to_string()), false, true),
+            (web_token(&(now - 1).to_string()), false, false),
+            (web_token("\"soon\""), true, true),
+            ("a.b.c".to_owned(), true, true),
+        ] {
+            let before = reviewer.reviews();
+            for _ in 0..2 {
+                tokens.user(&token).await.unwrap();
+            }
+            assert_eq!(reviewer.reviews() - before, if known_at_once { 1 } else { 2 }, "{token}");
+            pass(TTL).await;
+            let before = reviewer.reviews();
+            tokens.user(&token).await.unwrap();
+            assert_eq!(reviewer.reviews() == before, known_after_ttl, "{token}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_a_time_nothing_is_known() {
+        let (reviewer, _gate) = Reviewer::start(by_name).await;
+        let tokens = reviewer.tokens(TokenReviews { success_ttl: Duration::ZERO, ..TokenReviews::default() });
+        for reviews in 1..=3 {
+            tokens.user("good-jane").await.unwrap();
+            assert_eq!(reviewer.reviews(), reviews);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bad_token_is_known_for_a_time_of_its_own() {
+        let (reviewer, _gate) = Reviewer::start(by_name).await;
+        let tokens = reviewer.tokens(TokenReviews::default());
+        for reviews in 1..=2 {
+            assert_eq!(tokens.user("bad").await, Err(Unauthenticated::Rejected));
+            assert_eq!(reviewer.reviews(), reviews);
+        }
+        let tokens = reviewer.tokens(TokenReviews { failure_ttl: TTL, ..TokenReviews::default() });
+        for _ in 0..2 {
+            assert_eq!(tokens.user("bad").await, Err(Unauthenticated::Rejected));
+            assert_eq!(reviewer.reviews(), 3);
+        }
+        pass(TTL).await;
+        assert_eq!(tokens.user("bad").await, Err(Unauthenticated::Rejected));
+        assert_eq!(reviewer.reviews(), 4);
+    }
+
+    #[tokio::test]
+    async fn who_asks_at_once_shares_one_review() {
+        for (token, known) in [("good-jane", true), ("bad", false)] {
+            let (reviewer, gate) = Reviewer::start(by_name).await;
+            let tokens = reviewer.tokens(TokenReviews::default());
+            let closed = gate.acquire().await.unwrap();
+            let open = async {
+                reviewer.asked.notified().await;
+                drop(closed);
+            };
+            let (users, ()) = tokio::join!(join_all((0..20).map(|_| tokens.user(token))), open);
+            assert!(users.iter().all(|user| user.is_ok() == known), "{users:?}");
+            assert_eq!(reviewer.reviews(), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_review_outlives_who_asked_for_it() {
+        let (reviewer, gate) = Reviewer::start(by_name).await;
+        let tokens = reviewer.tokens(TokenReviews::default());
+        let closed = gate.acquire().await.unwrap();
+        tokio::select! {
+            _ = tokens.user("good-jane") => panic!("the answer is held back"),
+            () = reviewer.asked.notified() => {}
+        }
+        drop(closed);
+        assert_eq!(tokens.user("good-jane").await.unwrap().name, "jane");
+        assert_eq!(reviewer.reviews(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_token_has_to_be_for_us() {
+        let for_audience = |token: String, asked: Vec<String>| {
+            assert_eq!(asked, ["api", "other"]);
+            let audiences = token.strip_prefix("for-").map(|audience| vec![audience.to_owned()]);
+            Some(TokenReviewStatus { audiences, ..good("jane") })
+        };
+        let (reviewer, _gate) = Reviewer::start(for_audience).await;
+        let audiences = vec!["api".to_owned(), "other".to_owned()];
+        let tokens = reviewer.tokens(TokenReviews { audiences, ..TokenReviews::default() });
+        for (token, known) in [("for-api", true), ("for-other", true), ("for-nobody", false), ("whoever", true)] {
+            assert_eq!(tokens.user(token).await.is_ok(), known, "{token}");
+        }
+        assert_eq!(tokens.user("for-nobody").await, Err(Unauthenticated::Rejected));
+        let (reviewer, _gate) = Reviewer::start(|_, asked| {
+            assert!(asked.is_empty());
+            Some(TokenReviewStatus { audiences: Some(vec!["api".to_owned()]), ..good("jane") })
+        })
+        .await;
+        assert!(reviewer.tokens(TokenReviews::default()).user("t").await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_is_no_verdict_is_asked_for_again() {
+        let statuses = [
+            None,
+            Some(TokenReviewStatus { user: None, ..good("") }),
+            Some(good("")),
+            // Not even in company: who is known is not anonymous.
+            Some(good("system:anonymous")),
+        ];
+        for status in statuses {
+            let given = status.clone();
+            let (reviewer, _gate) = Reviewer::start(move |_, _| given.clone()).await;
+            let tokens = reviewer.tokens(TokenReviews { failure_ttl: TTL, ..TokenReviews::default() });
+            for reviews in 1..=2 {
+                assert_eq!(tokens.user("t").await, Err(Unauthenticated::Unavailable), "{status:?}");
+                assert_eq!(reviewer.reviews(), reviews);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_unreachable_reviewer_ends_no_verdict_that_is_known() {
+        let (reviewer, _gate) = Reviewer::start(by_name).await;
+        let tokens = reviewer.tokens(TokenReviews::default());
+        tokens.user("good-jane").await.unwrap();
+        drop(reviewer);
+        assert_eq!(tokens.user("good-jane").await.unwrap().name, "jane");
+        assert_eq!(tokens.user("good-joe").await, Err(Unauthenticated::Unavailable));
+        pass(TTL).await;
+        assert_eq!(tokens.user("good-jane").await, Err(Unauthenticated::Unavailable));
+    }
+
+    #[tokio::test]
+    async fn beyond_the_limit_of_reviews_there_is_no_verdict() {
+        let (reviewer, _gate) = Reviewer::start(by_name).await;
+        let tokens = reviewer.tokens(TokenReviews::default());
+        tokens.user("good-jane").await.unwrap();
+        let all = u32::try_from(REVIEWS_MAX).unwrap();
+        let _under_way = tokens.shared.under_way.acquire_many(all).await.unwrap();
+        assert_eq!(tokens.user("good-joe").await, Err(Unauthenticated::Unavailable));
+        assert!(tokens.user("good-jane").await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn tokens_are_kept_as_hashes_of_a_key_of_their_own() {
+        let (reviewer, _gate) = Reviewer::start(by_name).await;
+        let (first, second) = (reviewer.tokens(TokenReviews::default()), reviewer.tokens(TokenReviews::default()));
+        assert_eq!(first.shared.hash("t"), first.shared.hash("t"));
+        assert_ne!(first.shared.hash("t"), first.shared.hash("u"));
+        assert_ne!(first.shared.hash("t"), second.shared.hash("t"));
+        first.user("good-s3cret").await.unwrap();
+        assert!(!format!("{first:?}").contains("s3cret"));
+    }
+}

@@ -1,0 +1,103 @@
+//! Users in client certificates (read-path 8.1).
+
+use std::fmt::Write;
+
+use ring::digest::{SHA256, digest};
+use rustls::pki_types::CertificateDer;
+use x509_parser::{
+    oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME},
+    prelude::{FromDer, X509Certificate},
+};
+
+use crate::apimachinery::UserInfo;
+
+/// Extra value of certificate users, since Kubernetes 1.32: which certificate it was.
+pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// A certificate whose subject cannot be read: its words are in none of the usual kinds of text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the subject of a certificate cannot be read")]
+pub(super) struct Unreadable;
+
+/// What a certificate says of whose it is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Subject {
+    /// The last one, if there are several; empty without one.
+    pub(super) common_name: String,
+    pub(super) organizations: Vec<String>,
+    /// Last second of the certificate, since 1970.
+    pub(super) not_after: i64,
+}
+
+impl Subject {
+    pub(super) fn of(certificate: &CertificateDer<'_>) -> Result<Self, Unreadable> {
+        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| Unreadable)?;
+        let mut subject = Self { not_after: parsed.validity().not_after.timestamp(), ..Self::default() };
+        for attribute in parsed.subject().iter_attributes() {
+            let text = || attribute.as_str().map(str::to_owned).map_err(|_| Unreadable);
+            if *attribute.attr_type() == OID_X509_COMMON_NAME {
+                subject.common_name = text()?;
+            } else if *attribute.attr_type() == OID_X509_ORGANIZATION_NAME {
+                subject.organizations.push(text()?);
+            }
+        }
+        Ok(subject)
+    }
+
+    /// The user, with no group added. None without a name.
+    pub(super) fn user(self, certificate: &CertificateDer<'_>) -> Option<UserInfo> {
+        if self.common_name.is_empty() {
+            return None;
+        }
+        let mut credential = String::from("X509SHA256=");
+        for byte in digest(&SHA256, certificate).as_ref() {
+            write!(credential, "{byte:02x}").expect("a String takes what is written to it");
+        }
+        Some(UserInfo {
+            name: self.common_name,
+            uid: String::new(),
+            groups: self.organizations,
+            extra: [(CREDENTIAL_ID.to_owned(), vec![credential])].into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{DnType, DnValue};
+
+    use crate::authn::test_certificates::{authority, client, leaf};
+
+    #[test]
+    fn a_user_is_the_subject_of_a_certificate() {
+        let der = client(&authority("ca"), "jane", "devs").der();
+        let user = Subject::of(&der).unwrap().user(&der).unwrap();
+        assert_eq!(
+            (user.name.as_str(), user.uid.as_str(), user.groups.as_slice()),
+            ("jane", "", &["devs".to_owned()][..])
+        );
+        let id = &user.extra[CREDENTIAL_ID][0];
+        let digits = id.strip_prefix("X509SHA256=").unwrap();
+        assert!(digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')), "{id}");
+    }
+
+    #[test]
+    fn without_a_common_name_it_is_nobody() {
+        let der = leaf(&authority("ca"), |params| params.distinguished_name.push(DnType::OrganizationName, "o")).der();
+        let subject = Subject::of(&der).unwrap();
+        assert_eq!(subject.organizations, ["o"]);
+        assert_eq!(subject.user(&der), None);
+    }
+
+    #[test]
+    fn text_that_cannot_be_read_makes_no_user() {
+        let der = leaf(&authority("ca"), |params| {
+            let value = DnValue::BmpString(rcgen::string::BmpString::try_from("jane").unwrap());
+            params.distinguished_name.push(DnType::CommonName, value);
+        })
+        .der();
+        assert_eq!(Subject::of(&der), Err(Unreadable));
+        assert_eq!(Subject::of(&CertificateDer::from_slice(b"x")), Err(Unreadable));
+    }
+}
