@@ -12,5 +12,7 @@
 //! * Large answers in gzip, from blocks that all lists share.
 //! * Upgrades (exec, attach, port-forward) and streams passed through.
 //! * Plain HTTP, TLS and Unix sockets; HTTP/1.1 and HTTP/2; clients act with the gateway's credentials (`trusted`).
+//! * Requests with two readings are refused, and so are those of web pages that found the gateway under a name of their own.
+//! * Limits of connections, in all and from one address; connections that ask nothing give way.
 //! * Health, metrics, access log; a drain that ends watches cleanly.
 //! * An embedded API server for the demo and the tests.

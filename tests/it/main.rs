@@ -9,6 +9,8 @@ mod harness;
 mod compression;
 // Random requests, compared with upstream's own answers.
 mod differential;
+// Requests that nobody looks at.
+mod edge;
 // What can go wrong upstream.
 mod faults;
 // Watches of the most recent state.
