@@ -1,13 +1,15 @@
 //! Fetching the whole state: the head of a list says what the resource looks like, then a
 //! watch-list or pages of lists bring the objects.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use http::HeaderValue;
 
 use super::{
     EventStream, Failure, ListPage, ListRequest, ListWatch, UpstreamEvent, WatchFrom, WatchRequest,
     event_stream::causes,
+    list_items::ListItems,
     page::{Form, Page},
 };
 use crate::{
@@ -113,6 +115,39 @@ pub(super) async fn watch_list<L: ListWatch>(
     Err(Failure::Unavailable)
 }
 
+fn kept(item: Bytes, schema: &Schema) -> Result<Arc<Object>, Failure> {
+    let object = match schema.shape.encoding() {
+        Encoding::Json => Object::from_item(item, schema),
+        Encoding::Protobuf => Object::from_protobuf(item, schema),
+    };
+    object.map(Arc::new).map_err(|error| {
+        tracing::warn!(error = causes(&error), "an item of upstream's list cannot be kept");
+        Failure::Malformed
+    })
+}
+
+/// A page without its items: they go to `take` as they come.
+async fn json_page<L: ListWatch>(
+    upstream: &L,
+    mut stream: L::Stream,
+    take: &mut (impl FnMut(Bytes) -> Result<(), Failure> + Send),
+) -> Result<Page, Failure> {
+    let mut items = ListItems::default();
+    while let Some(piece) = upstream.next(&mut stream).await {
+        items.push(&piece?, &mut *take)?;
+    }
+    Page::read(&items.end())
+}
+
+/// A page with its items.
+async fn protobuf_page<L: ListWatch>(upstream: &L, mut stream: L::Stream) -> Result<Page, Failure> {
+    let mut pieces = Vec::new();
+    while let Some(piece) = upstream.next(&mut stream).await {
+        pieces.push(piece?);
+    }
+    Page::read(&pieces.concat().into())
+}
+
 /// Reads the list page by page.
 pub(super) async fn list<L: ListWatch>(
     upstream: &L,
@@ -122,19 +157,19 @@ pub(super) async fn list<L: ListWatch>(
     let mut objects = Vec::new();
     let mut continue_token = None;
     loop {
-        let page = upstream.list(ListRequest { not_older_than, continue_token }).await?;
-        let page = Page::read(&page.body)?;
-        for item in page.items {
-            let object = match schema.shape.encoding() {
-                Encoding::Json => Object::from_item(item, schema),
-                Encoding::Protobuf => Object::from_protobuf(item, schema),
-            };
-            let object = object.map_err(|error| {
-                tracing::warn!(error = causes(&error), "an item of upstream's list cannot be kept");
-                Failure::Malformed
-            })?;
-            objects.push(Arc::new(object));
-        }
+        let stream = upstream.list(ListRequest { not_older_than, continue_token }).await?;
+        let mut take = |item| {
+            objects.push(kept(item, schema)?);
+            Ok(())
+        };
+        let page = match schema.shape.encoding() {
+            Encoding::Json => json_page(upstream, stream, &mut take).await?,
+            Encoding::Protobuf => {
+                let mut page = protobuf_page(upstream, stream).await?;
+                mem::take(&mut page.items).into_iter().try_for_each(take)?;
+                page
+            }
+        };
         if page.continue_token.is_empty() {
             return Ok(State { objects, version: page.version, bookmark: None, watch: None });
         }

@@ -43,7 +43,7 @@ pub enum WatchFrom {
     After(ResourceVersion),
 }
 
-/// A page as upstream sent it.
+/// A small page as upstream sent it.
 #[derive(Clone, Debug)]
 pub struct ListPage {
     pub body: Bytes,
@@ -53,16 +53,16 @@ pub struct ListPage {
 
 /// Lists and watches one resource with the gateway's own credentials.
 pub trait ListWatch: Send + Sync + 'static {
-    /// The body of a watch. Dropping it ends the request.
+    /// The body of a list or of a watch. Dropping it ends the request.
     type Stream: Send;
 
-    /// One page of the whole collection.
-    fn list(&self, request: ListRequest) -> impl Future<Output = Result<ListPage, Failure>> + Send;
+    /// One page of the whole collection; returns when upstream begins to send it.
+    fn list(&self, request: ListRequest) -> impl Future<Output = Result<Self::Stream, Failure>> + Send;
 
     /// Opens a watch; returns when upstream has accepted it.
     fn watch(&self, request: WatchRequest) -> impl Future<Output = Result<Self::Stream, Failure>> + Send;
 
-    /// The next bytes of a watch; `None` at its clean end.
+    /// The next bytes of a list or of a watch; `None` at its clean end.
     fn next(&self, stream: &mut Self::Stream) -> impl Future<Output = Option<Result<Bytes, Failure>>> + Send;
 
     /// The head version now: a list of at most one object, most recent, as upstream answered it.

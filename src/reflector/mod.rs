@@ -8,6 +8,7 @@ mod event_stream;
 mod failure;
 mod fill;
 mod lines;
+mod list_items;
 mod list_watch;
 mod machine;
 mod page;

@@ -42,9 +42,9 @@ fn page(body: String) -> ListPage {
 impl ListWatch for Script {
     type Stream = Option<Bytes>;
 
-    async fn list(&self, request: ListRequest) -> Result<ListPage, Failure> {
+    async fn list(&self, request: ListRequest) -> Result<Option<Bytes>, Failure> {
         self.note(format!("list {:?} {:?}", request.not_older_than, request.continue_token));
-        self.lists.lock().unwrap().pop_front().map(page).ok_or(Failure::Unavailable)
+        self.lists.lock().unwrap().pop_front().map(|body| Some(body.into())).ok_or(Failure::Unavailable)
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<Option<Bytes>, Failure> {

@@ -57,23 +57,37 @@ impl ResourceListWatch {
         })?;
         if response.status() == StatusCode::OK { Ok(response) } else { Err(failure(response).await) }
     }
+}
 
-    async fn page(&self, query: &str) -> Result<ListPage, Failure> {
-        let (head, body) = self.get(query).await?.into_parts();
-        let body = Limited::new(body, LIST_BYTES_MAX).collect().await.map_err(|error| {
-            if error.is::<http_body_util::LengthLimitError>() {
-                limit_reached("upstream_list_bytes");
+/// The body of a list or of a watch.
+#[derive(Debug)]
+pub struct ListWatchStream {
+    body: ResponseBody,
+    /// What may still come of a list. A watch lasts.
+    left: Option<usize>,
+}
+
+impl ListWatchStream {
+    async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
+        loop {
+            let Ok(frame) = self.body.frame().await? else { return Some(Err(Failure::Unavailable)) };
+            let Ok(bytes) = frame.into_data() else { continue };
+            if let Some(left) = &mut self.left {
+                let Some(rest) = left.checked_sub(bytes.len()) else {
+                    limit_reached("upstream_list_bytes");
+                    return Some(Err(Failure::Unavailable));
+                };
+                *left = rest;
             }
-            Failure::Unavailable
-        })?;
-        Ok(ListPage { body: body.to_bytes(), warnings: warnings(&head.headers) })
+            return Some(Ok(bytes));
+        }
     }
 }
 
 impl ListWatch for ResourceListWatch {
-    type Stream = ResponseBody;
+    type Stream = ListWatchStream;
 
-    async fn list(&self, request: ListRequest) -> Result<ListPage, Failure> {
+    async fn list(&self, request: ListRequest) -> Result<ListWatchStream, Failure> {
         let mut query = format!("limit={PAGE_OBJECTS}");
         match (request.continue_token, request.not_older_than) {
             (Some(token), _) => query.push_str(&format!("&continue={token}")),
@@ -82,10 +96,10 @@ impl ListWatch for ResourceListWatch {
             }
             (None, None) => query.push_str("&resourceVersion=0"),
         }
-        self.page(&query).await
+        Ok(ListWatchStream { body: self.get(&query).await?.into_body(), left: Some(LIST_BYTES_MAX) })
     }
 
-    async fn watch(&self, request: WatchRequest) -> Result<ResponseBody, Failure> {
+    async fn watch(&self, request: WatchRequest) -> Result<ListWatchStream, Failure> {
         let from = match request.from {
             WatchFrom::After(version) => format!("resourceVersion={version}"),
             WatchFrom::State { not_older_than } => {
@@ -95,24 +109,21 @@ impl ListWatch for ResourceListWatch {
         };
         let seconds = request.seconds;
         let query = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&{from}");
-        Ok(self.get(&query).await?.into_body())
+        Ok(ListWatchStream { body: self.get(&query).await?.into_body(), left: None })
     }
 
-    async fn next(&self, stream: &mut ResponseBody) -> Option<Result<Bytes, Failure>> {
-        loop {
-            match stream.frame().await? {
-                Ok(frame) => {
-                    if let Ok(bytes) = frame.into_data() {
-                        return Some(Ok(bytes));
-                    }
-                }
-                Err(_) => return Some(Err(Failure::Unavailable)),
-            }
-        }
+    async fn next(&self, stream: &mut ListWatchStream) -> Option<Result<Bytes, Failure>> {
+        stream.next().await
     }
 
     async fn head(&self) -> Result<ListPage, Failure> {
-        self.page("limit=1").await
+        let (head, body) = self.get("limit=1").await?.into_parts();
+        let mut stream = ListWatchStream { body, left: Some(LIST_BYTES_MAX) };
+        let mut body = Vec::new();
+        while let Some(bytes) = stream.next().await {
+            body.extend_from_slice(&bytes?);
+        }
+        Ok(ListPage { body: body.into(), warnings: warnings(&head.headers) })
     }
 
     /// Asks for one object that is not there: labels are looked at before objects are, and a list of one name costs
