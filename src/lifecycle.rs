@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -47,10 +48,8 @@ impl Tasks {
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let entry = Entry::new(self.running.clone(), name);
         let id = entry.id;
-        let handle = self.tracker.spawn(async move {
-            task.await;
-            drop(entry);
-        });
+        // Not an async block, which would have room for the task twice: there is one for every stream of HTTP/2.
+        let handle = self.tracker.spawn(task.map(move |()| drop(entry)));
         // A task that has ended already has no entry left.
         if let Some(task) = self.running.lock().tasks.get_mut(&id) {
             task.abort = Some(handle.abort_handle());

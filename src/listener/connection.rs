@@ -71,7 +71,8 @@ pub async fn serve_connection<H: Handler>(
     let service = service_fn(|request| {
         requested.store(true, Ordering::Relaxed);
         let (handler, connection) = (handler.clone(), connection.clone());
-        async move { Ok::<_, std::convert::Infallible>(handler.handle(request, &connection).await) }
+        // In a box, which is gone when there is an answer: a watch's task would keep the room for it as long as it lasts.
+        Box::pin(async move { Ok::<_, std::convert::Infallible>(handler.handle(request, &connection).await) })
     });
     let builder = builder(protocol, tasks);
     let mut http = pin!(builder.serve_connection_with_upgrades(TokioIo::new(io), service));
