@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    BookmarkTemplate, added, deflated_items, frame, list, object,
+    BookmarkTemplate, deflated_items, frame, list, object,
     partial::{NotPartial, Partial},
+    put_added,
 };
 use crate::{
     apimachinery::{Encoding, GroupResource, Representation, View},
@@ -106,12 +107,13 @@ impl Form {
         }
     }
 
-    /// The synthetic event of an object that is there when a watch starts.
-    pub fn added(&self, object: &Object) -> Result<Bytes, NotPartial> {
+    /// The synthetic event of an object that is there when a watch starts, put behind others.
+    pub fn put_added(&self, object: &Object, events: &mut Vec<u8>) -> Result<(), NotPartial> {
         match self {
-            Self::Whole(shape) => Ok(added(object, shape)),
-            Self::Partial(_, partial) => partial.added(object),
+            Self::Whole(shape) => put_added(events, object, shape),
+            Self::Partial(_, partial) => events.extend_from_slice(&partial.added(object)?),
         }
+        Ok(())
     }
 
     /// The frame of `change` for watchers who see it as `kind`: made once, shared by all who see it so.

@@ -21,11 +21,11 @@ pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
     }
 }
 
-/// The synthetic event of an object that is there when a watch starts.
-pub fn added(object: &Object, shape: &Shape) -> Bytes {
+/// The synthetic event of an object that is there when a watch starts, put behind others.
+pub fn put_added(events: &mut Vec<u8>, object: &Object, shape: &Shape) {
     match shape.encoding() {
-        Encoding::Json => event(b"ADDED", shape, &[object.tail()]),
-        Encoding::Protobuf => protobuf::added(object, shape),
+        Encoding::Json => put_event(events, b"ADDED", shape, &[object.tail()]),
+        Encoding::Protobuf => events.extend_from_slice(&protobuf::added(object, shape)),
     }
 }
 
@@ -46,16 +46,21 @@ fn left(before: &Object, version: ResourceVersion, shape: &Shape) -> Bytes {
 }
 
 pub(super) fn event(kind: &[u8], shape: &Shape, parts: &[&[u8]]) -> Bytes {
+    let mut line = Vec::new();
+    put_event(&mut line, kind, shape, parts);
+    line.into()
+}
+
+fn put_event(events: &mut Vec<u8>, kind: &[u8], shape: &Shape, parts: &[&[u8]]) {
     let opening = shape.object_opening();
     let length = parts.iter().map(|part| part.len()).sum::<usize>();
-    let mut line = Vec::with_capacity(length + opening.len() + kind.len() + 24);
-    line.extend_from_slice(b"{\"type\":\"");
-    line.extend_from_slice(kind);
-    line.extend_from_slice(b"\",\"object\":");
-    line.extend_from_slice(opening);
+    events.reserve(length + opening.len() + kind.len() + 24);
+    events.extend_from_slice(b"{\"type\":\"");
+    events.extend_from_slice(kind);
+    events.extend_from_slice(b"\",\"object\":");
+    events.extend_from_slice(opening);
     for part in parts {
-        line.extend_from_slice(part);
+        events.extend_from_slice(part);
     }
-    line.extend_from_slice(b"}\n");
-    line.into()
+    events.extend_from_slice(b"}\n");
 }

@@ -8,8 +8,9 @@ use crate::{
     store::{Predicate, Snapshot},
 };
 
-/// Objects that are framed at a time: what a slow reader holds beside its socket.
-const BATCH: usize = 64;
+/// Objects that are looked at, and bytes that are framed at a time: what a slow reader holds beside its socket.
+const BATCH: usize = 256;
+const PIECE: usize = 64 << 10;
 
 /// A place in a snapshot: what lies behind it is still to be sent.
 #[derive(Debug)]
@@ -39,7 +40,14 @@ impl InitialEvents {
             for object in self.snapshot.objects_from(&self.prefix, &self.from).take(BATCH) {
                 last = Some(&object.key);
                 if scope.contains(object) && predicate.matches(object) {
-                    events.extend_from_slice(&form.added(object)?);
+                    if events.is_empty() {
+                        events.reserve(PIECE);
+                    }
+                    form.put_added(object, &mut events)?;
+                    // The next one would make it longer than a piece, most likely.
+                    if events.len() + object.tail().len() > PIECE {
+                        break;
+                    }
                 }
             }
             // The smallest key behind the last one seen.
