@@ -39,7 +39,7 @@
 //! 2. **Bytes in, bytes out.** Objects are never decoded into types and encoded again. The few things that have to be
 //!    known of them are read once, on the way in ([`store::Object`]); answers are spliced from their bytes ([`encode`]).
 //! 3. **Once per change, never once per watcher.** A change's frame is made once and shared ([`store::Change::frame`]); a
-//!    leaf's items are joined once and compressed once, and shared by all lists ([`store::Leaf`]). What is left per watcher
+//!    leaf's items are compressed once, and shared by all lists ([`store::Leaf`]). What is left per watcher
 //!    is a cursor and the writing to its socket.
 //!
 //! # Nouns

@@ -14,6 +14,9 @@ use crate::{
     store::{Change, Deflated, FrameKind, Leaf, Object, Shape},
 };
 
+/// Bytes of whole objects that are joined at a time, but for the largest ones.
+const PIECE: usize = 64 << 10;
+
 /// Writes the objects of a store for one request.
 #[derive(Clone, Debug)]
 pub enum Form {
@@ -59,13 +62,29 @@ impl Form {
         }
     }
 
-    /// A leaf's items, shared by all lists. In JSON each is behind a comma, the first too: leaves then follow each
-    /// other as they are, and the first of a list is cut by [`Self::separator_len`].
+    /// A leaf's items from number `at` on, as many as are sent at a time, and the number of the next one. In JSON each is
+    /// behind a comma, the first too: they then follow each other as they are, and the first of a list is cut by
+    /// [`Self::separator_len`].
+    ///
+    /// Those of metadata are made once, and shared by all lists. Whole objects are joined for each list anew: that costs
+    /// little beside their encryption, since what was just joined is still near, and to keep it would cost the memory of
+    /// all objects again.
+    pub fn leaf_piece(&self, leaf: &Leaf, at: usize) -> Result<(Bytes, usize), NotPartial> {
+        match self {
+            Self::Whole(shape) => {
+                let next = at + list::items_within(&leaf.objects()[at..], shape, PIECE);
+                Ok((list::items(leaf.objects()[at..next].iter(), shape), next))
+            }
+            Self::Partial(..) => Ok((self.leaf_items(leaf)?, leaf.objects().len())),
+        }
+    }
+
+    /// All of a leaf's items, kept for the lists to come.
     pub fn leaf_items(&self, leaf: &Leaf) -> Result<Bytes, NotPartial> {
         leaf.joined(self.representation(), |objects| self.join(objects)).ok_or(NotPartial)
     }
 
-    /// The same, if somebody has them, or made for this once.
+    /// All of a leaf's items, if somebody has them, or made for this once.
     pub fn leaf_items_once(&self, leaf: &Leaf) -> Result<Bytes, NotPartial> {
         leaf.joined_now(self.representation()).or_else(|| self.join(leaf.objects())).ok_or(NotPartial)
     }
@@ -73,7 +92,7 @@ impl Form {
     /// How long they are, if that is known before they are made; then they can be made.
     pub fn leaf_items_len(&self, leaf: &Leaf) -> Option<usize> {
         let computed = match self {
-            Self::Whole(shape) => Some(list::items_len(leaf.objects(), shape)),
+            Self::Whole(shape) => Some(list::items_len(leaf, shape)),
             Self::Partial(_, partial) => partial.leaf_items_len(leaf.objects()),
         };
         let form = self.representation();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{partial::Partial, protobuf};
 use crate::{
     apimachinery::{Encoding, GroupVersionResource, ResourceVersion},
-    store::{Object, Shape},
+    store::{Leaf, Object, Shape},
 };
 
 /// What stands around the items of one resource's lists.
@@ -108,9 +108,22 @@ pub(super) fn items<'a>(objects: impl Iterator<Item = &'a Arc<Object>> + Clone, 
     items.into()
 }
 
-/// How long [`items`] are.
-pub(super) fn items_len(objects: &[Arc<Object>], shape: &Shape) -> usize {
-    objects.iter().map(|object| item_len(object, shape)).sum()
+/// How many of the first objects have items of so many bytes at most: one, if there is one, however large.
+pub(super) fn items_within(objects: &[Arc<Object>], shape: &Shape, bytes: usize) -> usize {
+    let mut length = 0;
+    let fits = |object: &&Arc<Object>| {
+        length += item_len(object, shape);
+        length <= bytes
+    };
+    objects.iter().take_while(fits).count().max(1).min(objects.len())
+}
+
+/// How long [`items`] of a leaf are. In JSON without a look at the objects.
+pub(super) fn items_len(leaf: &Leaf, shape: &Shape) -> usize {
+    match shape.encoding() {
+        Encoding::Json => leaf.bytes() + leaf.objects().len() * (1 + shape.item_opening().len()),
+        Encoding::Protobuf => leaf.objects().iter().map(|object| item_len(object, shape)).sum(),
+    }
 }
 
 fn put_item(items: &mut Vec<u8>, object: &Object, shape: &Shape) {

@@ -70,7 +70,7 @@
 //! | `kube_fanout_response_bytes_total` | verb, outcome | bytes of bodies |
 //! | `kube_fanout_cache_objects` | resource, version, encoding | objects |
 //! | `kube_fanout_cache_object_bytes` | resource, version, encoding | their encoded bytes |
-//! | `kube_fanout_cache_joined_bytes` | resource, version, encoding | bytes joined for lists, shared by all lists |
+//! | `kube_fanout_cache_joined_bytes` | resource, version, encoding | metadata joined for lists, shared by all lists |
 //! | `kube_fanout_cache_deflated_bytes` | resource, version, encoding | bytes compressed for gzip lists, shared by all of these |
 //! | `kube_fanout_cache_derived_bytes` | resource, version, encoding | bytes of metadata made for those who ask for it alone, where it is no slice of the object |
 //! | `kube_fanout_cache_resource_version` | resource, version, encoding | version that the cache has reached, brought up to date every few seconds |
@@ -129,7 +129,7 @@
 //! | bytes of history (`cache.history.bytes`) | 256 MiB a cache | the same | the same |
 //! | changes in history | 102,400 | older ones go | the same |
 //! | unused cache (`cache.idleTimeout`) | 10 min | stopped | watches ended `stopped` |
-//! | bytes joined or compressed for lists, metadata made from objects (`cache.listBytesTimeout`) | 1 min without being asked for | given back, made again when asked for | `kube_fanout_cache_joined_bytes`, `_deflated_bytes`, `_derived_bytes` |
+//! | metadata joined, items compressed for lists, metadata made from objects (`cache.listBytesTimeout`) | 1 min without being asked for | given back, made again when asked for | `kube_fanout_cache_joined_bytes`, `_deflated_bytes`, `_derived_bytes` |
 //! | wait for a version (`reads.freshnessWait`) | 100 ms | forwarded | requests with reason `not_reached` |
 //! | small watch of a proof | 5 s, twice | forwarded | proofs `no_bookmark` |
 //! | wait for the store to follow a small watch | 3 s | the same | the same |

@@ -37,6 +37,8 @@ pub enum Body {
 pub struct ListBody {
     head: Bytes,
     leaves: vec::IntoIter<Arc<Leaf>>,
+    /// A leaf of which not all has been sent, and the number of its next item.
+    begun: Option<(Arc<Leaf>, usize)>,
     form: Form,
     is_first: bool,
     tail: Bytes,
@@ -64,7 +66,7 @@ impl Body {
         // The first item's separator is not sent.
         let length = head.len() + items_len.saturating_sub(form.separator_len()) + tail.len();
         let (leaves, pretty) = (leaves.into_iter(), pretty.then(Pretty::default));
-        Self::List(Box::new(ListBody { head, leaves, form, is_first: true, tail, length, pretty }))
+        Self::List(Box::new(ListBody { head, leaves, begun: None, form, is_first: true, tail, length, pretty }))
     }
 
     /// Whether it is large enough to be compressed for who accepts that.
@@ -144,10 +146,15 @@ impl ListBody {
         if let Some(head) = self.take_head() {
             return Some(head);
         }
-        let Some((leaf, is_first)) = self.next_leaf() else {
+        let begun = self.begun.take().map(|begun| (begun, false));
+        let next = begun.or_else(|| self.next_leaf().map(|(leaf, is_first)| ((leaf, 0), is_first)));
+        let Some(((leaf, at), is_first)) = next else {
             return Some(mem::take(&mut self.tail)).filter(|tail| !tail.is_empty());
         };
-        let items = self.form.leaf_items(&leaf).expect(CAN_BE_MADE);
+        let (items, next) = self.form.leaf_piece(&leaf, at).expect(CAN_BE_MADE);
+        if next < leaf.objects().len() {
+            self.begun = Some((leaf, next));
+        }
         Some(if is_first { self.first(&items) } else { items })
     }
 }

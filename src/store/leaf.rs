@@ -31,8 +31,8 @@ pub struct Deflated {
 }
 
 impl Leaf {
-    /// A full leaf is split. Small enough to copy on every change, large enough that a list of
-    /// 10,000 objects is some 300 writes.
+    /// A full leaf is split. Small enough to copy on every change, large enough that a list finds its
+    /// objects, and compresses them, in few steps.
     pub const LEN_MAX: usize = 64;
     /// A leaf that shrinks below this is joined with its neighbour.
     pub const LEN_MIN: usize = 16;

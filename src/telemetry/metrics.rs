@@ -68,7 +68,7 @@ pub const ALL: &[Metric] = &[
     counter_of(RESPONSE_BYTES, Unit::Bytes, VERB_OUTCOME, "Bytes of response bodies given to connections."),
     gauge_of(CACHE_OBJECTS, Unit::Count, CACHE, "Objects in the cache."),
     gauge_of(CACHE_OBJECT_BYTES, Unit::Bytes, CACHE, "Encoded bytes of the objects in the cache."),
-    gauge_of(CACHE_JOINED_BYTES, Unit::Bytes, CACHE, "Bytes of items joined for lists, shared by all lists."),
+    gauge_of(CACHE_JOINED_BYTES, Unit::Bytes, CACHE, "Metadata joined for lists, shared by all lists."),
     gauge_of(CACHE_DEFLATED_BYTES, Unit::Bytes, CACHE, "Bytes of items compressed for gzip lists, shared by all of these."),
     gauge_of(CACHE_DERIVED_BYTES, Unit::Bytes, CACHE, "Bytes of metadata made from the objects and kept with them."),
     gauge_of(CACHE_RESOURCE_VERSION, Unit::Count, CACHE, "Resource version that the cache has reached, every few seconds."),
