@@ -58,7 +58,8 @@
 //! | interest, session | [`fanout::Interest`], [`fanout::Session`] | what wakes a watcher; what it sends next |
 //! | cacher, instance | [`cacher::Cachers`], [`cacher::Instance`] | store, reflector and watchers of one resource in one encoding; an instance lasts from one fill to the next |
 //! | form | [`encode::Form`] | how one request wants objects written: encoding, whole or metadata alone |
-//! | permit | [`authz::Permit`] | leave to read from memory; only `authz` makes one |
+//! | attributes | [`authz::Attributes`] | what a read is authorized as, derived as the API server does |
+//! | permit, lease | [`authz::Permit`], [`authz::Lease`] | leave to read from memory, once; only `authz` makes one. For a watch: leave that is asked for again |
 //! | upstream | [`upstream::Upstream`] | the API server; the only thing that is dialled |
 //! | sim | [`sim::Sim`] | an API server in memory, for the demo and the tests |
 //!

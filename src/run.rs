@@ -3,6 +3,7 @@
 use crate::{
     admin::{Admin, Check},
     authn::Authenticator,
+    authz::Authorizer,
     cacher::{self, Cachers},
     config::{
         Address, ClientsConfig, Config, LimitsConfig, ListenerConfig, MostRecentWatch, Problems, UpstreamConfigError,
@@ -83,8 +84,9 @@ pub async fn run(
     let discovery = Discovery::new(upstream.clone());
     let cachers = Cachers::new(upstream.clone(), discovery, cacher_config(config), tasks.clone());
     let forward = Forward::trusted(upstream.as_gateway(), tasks.clone());
-    let gateway =
-        Gateway::new(accepted_hosts(config), Authenticator::trusted(), cachers.clone(), forward, serve_config(config));
+    let (authenticator, authorizer) = (Authenticator::trusted(), Authorizer::trusted());
+    let (hosts, serve_config) = (accepted_hosts(config), serve_config(config));
+    let gateway = Gateway::new(hosts, authenticator, authorizer, cachers.clone(), forward, serve_config);
     cachers.prewarm();
 
     if let Some((bound, exposition)) = sockets.admin {

@@ -9,7 +9,7 @@ use crate::apimachinery::qualified_name::{is_label_value, is_qualified_name};
 
 /// Requirements that all have to hold. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct LabelSelector(Box<[Requirement]>);
+pub struct LabelSelector(Box<[LabelRequirement]>);
 
 /// Why a selector is not one that the API server takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,17 +24,21 @@ pub enum InvalidSelector {
     Escape,
 }
 
+/// One term: what must hold for the label of this key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Requirement {
-    key: Box<str>,
-    condition: Condition,
+pub struct LabelRequirement {
+    pub key: Box<str>,
+    pub condition: LabelCondition,
 }
 
+/// What must hold for a label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Condition {
+pub enum LabelCondition {
     Exists,
     DoesNotExist,
+    /// Sorted, each once.
     In(Box<[Box<str>]>),
+    /// Sorted, each once. Holds for objects without the label too.
     NotIn(Box<[Box<str>]>),
     GreaterThan(i64),
     LessThan(i64),
@@ -58,13 +62,18 @@ impl LabelSelector {
         self.0.is_empty()
     }
 
+    /// The terms, all of which have to hold, in the order of the text.
+    pub fn requirements(&self) -> &[LabelRequirement] {
+        &self.0
+    }
+
     /// Whether all terms hold for an object with these labels.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| requirement.condition.holds(labels.get(&requirement.key)))
     }
 }
 
-impl Condition {
+impl LabelCondition {
     fn holds(&self, value: Option<&str>) -> bool {
         let among = |values: &[Box<str>]| value.is_some_and(|value| values.iter().any(|wanted| **wanted == *value));
         let number = || value.and_then(|value| value.parse::<i64>().ok());
@@ -107,7 +116,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn requirement(&mut self) -> Result<Requirement, InvalidSelector> {
+    fn requirement(&mut self) -> Result<LabelRequirement, InvalidSelector> {
         let negated = *self.peek() == Token::Not;
         if negated {
             self.next();
@@ -118,21 +127,21 @@ impl<'a> Parser<'a> {
         }
         let condition = match self.peek() {
             // What follows a negated key is not looked at here; the caller wants a comma or the end.
-            _ if negated => Condition::DoesNotExist,
-            Token::End | Token::Comma => Condition::Exists,
+            _ if negated => LabelCondition::DoesNotExist,
+            Token::End | Token::Comma => LabelCondition::Exists,
             _ => self.condition()?,
         };
-        Ok(Requirement { key: key.into(), condition })
+        Ok(LabelRequirement { key: key.into(), condition })
     }
 
-    fn condition(&mut self) -> Result<Condition, InvalidSelector> {
+    fn condition(&mut self) -> Result<LabelCondition, InvalidSelector> {
         match self.next() {
-            Token::Equals => Ok(Condition::In([self.single_value()?.into()].into())),
-            Token::NotEquals => Ok(Condition::NotIn([self.single_value()?.into()].into())),
-            Token::Word("in") => Ok(Condition::In(self.values()?)),
-            Token::Word("notin") => Ok(Condition::NotIn(self.values()?)),
-            Token::Greater => self.number().map(Condition::GreaterThan),
-            Token::Less => self.number().map(Condition::LessThan),
+            Token::Equals => Ok(LabelCondition::In([self.single_value()?.into()].into())),
+            Token::NotEquals => Ok(LabelCondition::NotIn([self.single_value()?.into()].into())),
+            Token::Word("in") => Ok(LabelCondition::In(self.values()?)),
+            Token::Word("notin") => Ok(LabelCondition::NotIn(self.values()?)),
+            Token::Greater => self.number().map(LabelCondition::GreaterThan),
+            Token::Less => self.number().map(LabelCondition::LessThan),
             _ => Err(InvalidSelector::Syntax),
         }
     }

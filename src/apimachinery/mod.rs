@@ -24,7 +24,7 @@ pub use field_labels::{FieldSource, SelectableField, selectable_fields};
 pub use field_selector::{FieldRequirement, FieldSelector};
 pub use field_tags::{FieldTag, ScalarKind, field_tags};
 pub use group_version_resource::{GroupResource, GroupVersionResource};
-pub use label_selector::{InvalidSelector, LabelSelector};
+pub use label_selector::{InvalidSelector, LabelCondition, LabelRequirement, LabelSelector};
 pub use labels::Labels;
 pub use media_type::{Answer, Encoding, MetaVersion, NotFromMemory, Representation, View, negotiate};
 pub use object_key::ObjectKey;

@@ -119,7 +119,7 @@ impl Authenticator {
     }
 
     /// The user that somebody with these credentials is. Those of the gateway itself have none: see
-    /// [`crate::authz::authorize_trusted`].
+    /// [`crate::authz::Authorizer::authorize_gateway`].
     ///
     /// # Errors
     /// There is none that the gateway could answer for: upstream decides, and words it.

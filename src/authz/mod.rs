@@ -1,14 +1,19 @@
-//! Whether they may: from a user and a request to a permit, or not.
+//! Whether they may: from a user and a request to a [`Permit`], or not.
+//!
+//! In `delegated` mode upstream decides, by a SubjectAccessReview with the attributes that it would derive from the same request
+//! ([`Attributes`]). Fails closed: without a verdict there is no permit, the request is forwarded, and upstream decides there.
 
-use crate::authn::Credentials;
+mod attributes;
+mod authorizer;
+mod lease;
+mod review;
+#[cfg(test)]
+mod same_reading;
+#[cfg(test)]
+mod tests;
+mod verdicts;
 
-/// Leave to read from memory. Only this module makes one; [`crate::serve`] asks for it, so that
-/// forgetting to authorize does not compile.
-#[derive(Debug)]
-pub struct Permit(());
-
-/// Leave for whoever acts as the gateway itself: the caches hold what its credentials may read.
-/// Everybody else is decided upon by upstream.
-pub fn authorize_trusted(credentials: &Credentials) -> Option<Permit> {
-    matches!(credentials, Credentials::Gateway { impersonates: false }).then_some(Permit(()))
-}
+pub use attributes::Attributes;
+pub use authorizer::{Authorizer, Permit};
+pub use lease::{Lease, Standing};
+pub use verdicts::{Config, NotPermitted};

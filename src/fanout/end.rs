@@ -15,6 +15,8 @@ pub enum EndCause {
     Drained,
     /// An object cannot be written in the form that was asked for.
     Unencodable,
+    /// Its user may no longer read this.
+    Revoked,
     /// The client went away.
     ClientGone,
 }
@@ -29,6 +31,7 @@ impl EndCause {
             Self::Stopped => "stopped",
             Self::Drained => "drained",
             Self::Unencodable => "unencodable",
+            Self::Revoked => "revoked",
             Self::ClientGone => "client_gone",
         }
     }

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     apimachinery::{Encoding, GroupVersionResource, Representation, RequestInfo, View},
-    authn::{Authenticator, Credentials},
-    authz,
+    authn::{Authenticator, Credentials, Unauthenticated},
+    authz::{Attributes, Authorizer, Permit},
     cacher::{Cachers, Instance, NotCached},
     forward::Forward,
     listener::{self, Connection, Handler},
@@ -29,6 +29,7 @@ use crate::{
 pub struct Gateway {
     hosts: AcceptedHosts,
     authenticator: Authenticator,
+    authorizer: Authorizer,
     cachers: Cachers,
     forward: Forward,
     config: serve::Config,
@@ -36,15 +37,17 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Goes by the names of `hosts`, believes `authenticator`, answers from `cachers` where it can, through `forward` else.
+    /// Goes by the names of `hosts`, believes `authenticator`, answers from `cachers` where it can and `authorizer` permits,
+    /// through `forward` else.
     pub fn new(
         hosts: AcceptedHosts,
         authenticator: Authenticator,
+        authorizer: Authorizer,
         cachers: Cachers,
         forward: Forward,
         config: serve::Config,
     ) -> Self {
-        Self { hosts, authenticator, cachers, forward, config, metrics: RequestMetrics::new() }
+        Self { hosts, authenticator, authorizer, cachers, forward, config, metrics: RequestMetrics::new() }
     }
 
     /// Before anything else looks at a request.
@@ -61,15 +64,36 @@ impl Gateway {
         credentials: &Credentials,
     ) -> Result<Response<serve::Body>, ForwardReason> {
         let Route { verb, target, forms } = route::decide(request, info)?;
-        let permit = authz::authorize_trusted(credentials).ok_or(ForwardReason::Unauthorized)?;
+        let attributes = || Attributes::of(info.verb, target, request.uri().query());
+        let permit = self.permit(credentials, attributes).await?;
         let (instance, form) = self.find(&target.resource, &forms)?;
         let query = request.uri().query();
         let read = Read { request: target, query, headers: request.headers(), instance, form, config: self.config };
         match verb {
-            ReadVerb::Get => serve::get(&read, &permit).await,
-            ReadVerb::List => serve::list(&read, &permit).await,
-            ReadVerb::Watch => serve::watch(&read, &permit).await,
+            ReadVerb::Get => serve::get(&read, permit).await,
+            ReadVerb::List => serve::list(&read, permit).await,
+            ReadVerb::Watch => serve::watch(&read, permit).await,
         }
+    }
+
+    /// Leave to answer from memory what the attributes say.
+    async fn permit(
+        &self,
+        credentials: &Credentials,
+        attributes: impl FnOnce() -> Attributes,
+    ) -> Result<Permit, ForwardReason> {
+        if credentials.impersonates() {
+            return Err(ForwardReason::Impersonated);
+        }
+        if let Credentials::Gateway { .. } = credentials {
+            return Ok(self.authorizer.authorize_gateway()?);
+        }
+        let user = self.authenticator.user(credentials).await.map_err(|why| match why {
+            Unauthenticated::Impersonates => ForwardReason::Impersonated,
+            Unauthenticated::Nobody | Unauthenticated::Rejected => ForwardReason::Unauthenticated,
+            Unauthenticated::Unavailable => ForwardReason::NoVerdict,
+        })?;
+        Ok(self.authorizer.authorize(user, attributes()).await?)
     }
 
     /// The store that has the first of `forms` that the resource has.

@@ -81,7 +81,7 @@
 //! | `kube_fanout_cache_history_bytes` | resource, version, encoding | bytes held for them only, estimated |
 //! | `kube_fanout_watchers` | resource, version, encoding | watches served now |
 //! | `kube_fanout_watch_events_sent_total` | resource, version, encoding | pieces of events given to watches |
-//! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `stopped`, `drained`, `unencodable` (metadata that upstream would not write so), `client_gone` |
+//! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `stopped`, `drained`, `unencodable` (metadata that upstream would not write so), `revoked` (its user may no longer), `client_gone` |
 //! | `kube_fanout_reflector_restarts_total` | resource, version, encoding, cause | `ended` (in time), `expired`, `too_large`, `refused`, `not_found`, `denied`, `unavailable`, `malformed`, `silent` |
 //! | `kube_fanout_freshness_proofs_total` | resource, version, encoding, outcome | `proven`, `no_head`, `no_bookmark` |
 //! | `kube_fanout_limits_reached_total` | limit | see below |
@@ -92,6 +92,7 @@
 //! | `kube_fanout_token_lookups_total` | outcome | requests with a bearer token that could be answered from memory: its user was `known`, or had to be `asked` for |
 //! | `kube_fanout_token_reviews_total` | verdict | `accepted`, `rejected`, `none` (upstream could not be asked, or did not say: forwarded) |
 //! | `kube_fanout_audit_writes_total` | outcome | pieces of the audit log, some hundred events each: `written`, `failed` |
+//! | `kube_fanout_access_reviews_total` | verdict | SubjectAccessReviews asked for: `allowed`, `denied`, `none` (upstream did not say) |
 //!
 //! The label `resource` is the plural word with its group (`deployments.apps`), `version` the API version. Worth an alert: a
 //! progress lag of minutes, an epoch that keeps rising, `lagged` watches, any limit, and a share of `forwarded` reads that grows.
@@ -135,6 +136,9 @@
 //! | wait for the store to follow a small watch | 3 s | the same | the same |
 //! | requests of the gateway itself on their way | 2,000 | fail, and are tried again | `upstream_own_requests` |
 //! | forwarded requests on their way | 4,000 | 429 | `upstream_forwarded_requests` |
+//! | verdicts on access that are kept | 8,192 | the least recently used go | `access_verdicts` |
+//! | bytes of attributes whose verdict is kept | 10,000 | asked for each time | |
+//! | reviews of access under way | 1,000 | forwarded (`no_verdict`) | `access_reviews` |
 //! | upgraded connections | 1,000 | 429 | `upstream_upgrades` |
 //! | requests of clients with credentials of their own | 4,000 | 429 | `upstream_client_requests` |
 //! | connections that these have upgraded | 1,000 | 429 | `upstream_client_upgrades` |

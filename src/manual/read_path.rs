@@ -237,6 +237,13 @@
 //! `Impersonate-User`, `-Uid`, `-Group`, `-Extra-<key>`. Which rights that takes depends on the version and on what the same user
 //! impersonated before, so that only the API server can say.
 //!
+//! ## 8.3 What is authorized
+//!
+//! Verb, group, version, resource, subresource, namespace and name of the path. `namespaces/x` lies in namespace x. A list or
+//! watch whose field selector demands one `metadata.name` has that name, if all its options can be decoded and the name can
+//! stand in a path. Lists, watches and deletions of collections have their selectors, as requirements; those that compare
+//! numbers, those that cannot be parsed, and all of the `/watch/` paths are left out.
+//!
 //! # Appendix A: objects of bookmarks
 //!
 //! Zero values print what Go does not leave out: a pod's is

@@ -72,7 +72,10 @@
 //! | `ambiguous_path` | two parsers could read it differently |
 //! | `subresource` | `status`, `scale`, `log`, `exec`, … |
 //! | `upgrade` | a change of protocol, such as a WebSocket watch |
-//! | `unauthorized` | `Impersonate-*`: upstream decides |
+//! | `impersonated` | `Impersonate-*`: upstream decides |
+//! | `unauthenticated` | nothing in the request names a user to the gateway: no credentials, wrong ones, a token that upstream rejects |
+//! | `denied` | upstream has said that the user may not, and words it |
+//! | `no_verdict` | upstream could not be asked whose a token is, or whether the user may |
 //! | `invalid_options` | parameters that upstream refuses, or that only it can be sure of |
 //! | `representation` | a form that memory does not hold |
 //! | `excluded` | `cache.exclude` names the resource |

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Answers a get: the object, or that there is none.
-pub async fn get(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, ForwardReason> {
+pub async fn get(read: &Read<'_>, _permit: Permit) -> Result<Response<Body>, ForwardReason> {
     let options = GetOptions::parse(read.query).map_err(|_| ForwardReason::InvalidOptions)?;
     let request = read.request;
     let name = request.name.as_deref().ok_or(ForwardReason::UnknownResource)?;

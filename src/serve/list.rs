@@ -19,7 +19,7 @@ const NAME_FIELD: &str = "metadata.name";
 const NAMESPACE_FIELD: &str = "metadata.namespace";
 
 /// Answers a list.
-pub async fn list(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, ForwardReason> {
+pub async fn list(read: &Read<'_>, _permit: Permit) -> Result<Response<Body>, ForwardReason> {
     let options = ListOptions::parse(read.query).map_err(|_| ForwardReason::InvalidOptions)?;
     let scope = scope(read, options.fields.exact(NAME_FIELD))?;
     let is_page = options.limit.is_some() || options.continue_token.is_some();

@@ -1,6 +1,6 @@
 //! Why a request was not answered from memory.
 
-use crate::cacher::NotCached;
+use crate::{authz::NotPermitted, cacher::NotCached};
 
 /// Each is a field of the log, a label of a metric and what tests assert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +13,14 @@ pub enum ForwardReason {
     Subresource,
     /// A change of protocol: exec, attach, port-forward, WebSocket watches.
     Upgrade,
-    /// Upstream decides whether the user may, and as whom.
-    Unauthorized,
+    /// The client wants to act as somebody else: upstream decides whether it may.
+    Impersonated,
+    /// Nothing that the request shows names a user here: upstream says whether it does there.
+    Unauthenticated,
+    /// Upstream has said that the user may not, and words it.
+    Denied,
+    /// Upstream has not said who the user is, or whether he may.
+    NoVerdict,
     /// Parameters that upstream would refuse, and it words the refusal.
     InvalidOptions,
     /// A form of answer that memory does not hold.
@@ -53,7 +59,10 @@ impl ForwardReason {
             Self::AmbiguousPath => "ambiguous_path",
             Self::Subresource => "subresource",
             Self::Upgrade => "upgrade",
-            Self::Unauthorized => "unauthorized",
+            Self::Impersonated => "impersonated",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Denied => "denied",
+            Self::NoVerdict => "no_verdict",
             Self::InvalidOptions => "invalid_options",
             Self::Representation => "representation",
             Self::Excluded => "excluded",
@@ -71,6 +80,15 @@ impl ForwardReason {
             Self::NoWatchList => "no_watch_list",
             Self::NoBookmark => "no_bookmark",
             Self::Unproven => "unproven",
+        }
+    }
+}
+
+impl From<NotPermitted> for ForwardReason {
+    fn from(why: NotPermitted) -> Self {
+        match why {
+            NotPermitted::Denied => Self::Denied,
+            NotPermitted::NoVerdict => Self::NoVerdict,
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::{Body, ForwardReason, Read, list};
 use crate::{
     apimachinery::{Answer, Freshness, ResourceVersion, Status, WatchOptions, WatchStart},
-    authz::Permit,
+    authz::{Lease, Permit, Standing},
     cacher::Instance,
     encode::{self, Form},
     fanout::{Bookmarks, EndCause, Interest, Session, Start, Step},
@@ -26,7 +26,7 @@ use crate::{
 const DEFAULT_TIMEOUT_SECONDS: Range<u64> = 1800..3600;
 
 /// Answers a watch: its stream, or a stream of one ERROR event when the version is too old.
-pub async fn watch(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, ForwardReason> {
+pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, ForwardReason> {
     let options =
         WatchOptions::parse(read.query, read.request.watch_path).map_err(|_| ForwardReason::InvalidOptions)?;
     let instance = &read.instance;
@@ -62,7 +62,7 @@ pub async fn watch(read: &Read<'_>, _permit: &Permit) -> Result<Response<Body>, 
     let reader = instance.reader.clone();
     let session =
         Session::new(reader, subscription, (scope, predicate, form), start, bookmarks, (Instant::now(), timeout));
-    let body = Body::Watch(Box::new(WatchBody::new(session, instance.clone())));
+    let body = Body::Watch(Box::new(WatchBody::new(session, instance.clone(), permit.into_lease())));
     Ok(read.answer(StatusCode::OK, Answer::Watch).body(body).expect("headers are valid"))
 }
 
@@ -107,25 +107,38 @@ pub struct WatchBody {
     session: Session,
     instance: Arc<Instance>,
     timer: Pin<Box<Sleep>>,
+    /// `None` if nobody can revoke it.
+    lease: Option<Lease>,
     cause: EndCause,
 }
 
 impl WatchBody {
-    fn new(session: Session, instance: Arc<Instance>) -> Self {
+    fn new(session: Session, instance: Arc<Instance>, lease: Option<Lease>) -> Self {
         instance.metrics.watch_started();
-        Self { session, instance, timer: Box::pin(sleep_until(Instant::now())), cause: EndCause::ClientGone }
+        let timer = Box::pin(sleep_until(Instant::now()));
+        Self { session, instance, timer, lease, cause: EndCause::ClientGone }
     }
 
     /// The next bytes; `None` at the end.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
+            let now = Instant::now();
+            let review_at = match self.lease.as_mut().map(|lease| lease.poll(now, context)) {
+                Some(Standing::Revoked) => {
+                    self.cause = EndCause::Revoked;
+                    return Poll::Ready(None);
+                }
+                Some(Standing::Until(due)) => Some(due),
+                Some(Standing::UnderReview) | None => None,
+            };
             self.session.register(context.waker());
-            match self.session.step(Instant::now()) {
+            match self.session.step(now) {
                 Step::Send(bytes) => {
                     self.instance.metrics.events_sent(1);
                     return Poll::Ready(Some(bytes));
                 }
                 Step::Wait(until) => {
+                    let until = review_at.map_or(until, |review_at| until.min(review_at));
                     if self.timer.deadline() != until {
                         self.timer.as_mut().reset(until);
                     }

@@ -11,6 +11,7 @@ mod exposition;
 mod logging;
 mod metrics;
 mod request_metrics;
+mod review_metrics;
 mod token_metrics;
 
 pub use access_log::{AccessRecord, Outcome, access_log};
@@ -23,4 +24,5 @@ pub use exposition::{Exposition, InstallError, install};
 pub use logging::{LogFormat, LoggingAlreadySet, init_logging};
 pub use metrics::{ALL as METRICS, Kind, Metric, limit_reached};
 pub use request_metrics::RequestMetrics;
+pub use review_metrics::{AccessVerdict, access_reviewed};
 pub use token_metrics::{TokenVerdict, token_looked_up, token_reviewed};

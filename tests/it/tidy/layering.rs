@@ -29,7 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Ask upstream who somebody is, and what they may. What a connection has shown is the listener's to say.
     ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener"]),
     ("audit",        &["apimachinery", "telemetry", "lifecycle", "authn"]),
-    ("authz",        &["apimachinery", "telemetry", "authn", "upstream"]),
+    ("authz",        &["apimachinery", "telemetry", "lifecycle", "upstream"]),
     ("cacher",       &["apimachinery", "telemetry", "lifecycle", "store", "encode", "reflector", "fanout", "upstream"]),
     ("serve",        &["apimachinery", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
     ("forward",      &["apimachinery", "telemetry", "lifecycle", "authn", "authz", "upstream"]),
@@ -43,8 +43,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Prose.
     ("manual",       &[]),
     // Wiring.
-    ("run",          &["admin", "authn", "cacher", "config", "forward", "gateway", "lifecycle", "listener", "serve",
-                       "store", "telemetry", "upstream"]),
+    ("run",          &["admin", "authn", "authz", "cacher", "config", "forward", "gateway", "lifecycle", "listener",
+                       "serve", "store", "telemetry", "upstream"]),
     ("demo",         &["config", "listener", "run", "sim", "telemetry"]),
 ];
 

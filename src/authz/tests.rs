@@ -1,0 +1,230 @@
+//! Permits and leases against a server that reviews.
+
+use std::{
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use http::{Response, StatusCode};
+use http_body_util::BodyExt;
+use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewStatus};
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::Instant,
+};
+
+use super::{Attributes, Authorizer, Config, Lease, NotPermitted, Standing};
+use crate::{
+    apimachinery::{RequestInfo, Target, UserInfo},
+    lifecycle::Tasks,
+    upstream::test_server::{TestServer, full},
+};
+
+const PODS: &str = "/api/v1/pods";
+
+/// A server that reviews by `rule` as soon as it is let, and counts.
+struct Reviewer {
+    server: TestServer,
+    asked: Arc<AtomicUsize>,
+    /// Told of each review that has come.
+    came: Arc<Notify>,
+    /// One for each that may be answered.
+    answers: Arc<Semaphore>,
+}
+
+impl Reviewer {
+    /// `rule` says whether a user, by name, may; `None` breaks the review. It is told how many were asked before.
+    async fn start(rule: impl Fn(&str, usize) -> Option<bool> + Send + Sync + 'static) -> Self {
+        let (asked, came) = (Arc::<AtomicUsize>::default(), Arc::<Notify>::default());
+        let answers = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+        let (rule, shared) = (Arc::new(rule), (asked.clone(), came.clone(), answers.clone()));
+        let server = TestServer::start(move |request| {
+            let (rule, (asked, came, answers)) = (rule.clone(), shared.clone());
+            async move {
+                let before = asked.fetch_add(1, SeqCst);
+                came.notify_one();
+                answers.acquire().await.unwrap().forget();
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let mut review: SubjectAccessReview = serde_json::from_slice(&body).unwrap();
+                let verdict = rule(review.spec.user.as_deref().unwrap(), before);
+                let status = |allowed| SubjectAccessReviewStatus { allowed, ..Default::default() };
+                review.status = verdict.map(status);
+                let mut answer = Response::new(full(serde_json::to_vec(&review).unwrap()));
+                let broken = verdict.is_none() && before % 2 == 0;
+                *answer.status_mut() = if broken { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::CREATED };
+                answer
+            }
+        })
+        .await;
+        Self { server, asked, came, answers }
+    }
+
+    fn authorizer(&self) -> Authorizer {
+        let seconds = Duration::from_secs;
+        let config = Config { allowed_ttl: seconds(10), denied_ttl: seconds(20), watch_interval: seconds(300) };
+        Authorizer::delegated(config, self.server.upstream(), Tasks::new())
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(SeqCst)
+    }
+}
+
+fn attributes(url: &str) -> Attributes {
+    let (path, query) = url.split_once('?').map_or((url, None), |(path, query)| (path, Some(query)));
+    let info = RequestInfo::parse(&http::Method::GET, path, query);
+    let Target::Resource(request) = &info.target else { panic!("{url} is no resource") };
+    Attributes::of(info.verb, request, query)
+}
+
+fn user(name: &str) -> Arc<UserInfo> {
+    Arc::new(UserInfo { name: name.to_owned(), ..Default::default() })
+}
+
+async fn ask(authorizer: &Authorizer, name: &str, url: &str) -> Result<(), NotPermitted> {
+    authorizer.authorize(user(name), attributes(url)).await.map(drop)
+}
+
+/// Lets time pass between two questions: none is under way that could time out.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn verdicts_are_kept_for_their_times() {
+    let reviewer = Reviewer::start(|name, _| Some(name == "jane")).await;
+    let authorizer = reviewer.authorizer();
+    let (jane, joe) = (Ok(()), Err(NotPermitted::Denied));
+    for asked in [[1, 2], [2, 2]] {
+        assert_eq!((ask(&authorizer, "jane", PODS).await, reviewer.asked()), (jane, asked[0]));
+        assert_eq!((ask(&authorizer, "joe", PODS).await, reviewer.asked()), (joe, asked[1]));
+    }
+    pass(Duration::from_secs(11)).await;
+    assert_eq!((ask(&authorizer, "joe", PODS).await, reviewer.asked()), (joe, 2));
+    assert_eq!((ask(&authorizer, "jane", PODS).await, reviewer.asked()), (jane, 3));
+    pass(Duration::from_secs(10)).await;
+    assert_eq!((ask(&authorizer, "joe", PODS).await, reviewer.asked()), (joe, 4));
+}
+
+#[tokio::test]
+async fn each_user_and_each_request_has_a_verdict_of_its_own() {
+    let reviewer = Reviewer::start(|_, _| Some(true)).await;
+    let authorizer = reviewer.authorizer();
+    let urls = [PODS, "/api/v1/pods?watch=1", "/api/v1/namespaces/a/pods", "/api/v1/pods?labelSelector=a"];
+    for (asked, url) in urls.into_iter().enumerate() {
+        ask(&authorizer, "jane", url).await.unwrap();
+        ask(&authorizer, "jane", url).await.unwrap();
+        assert_eq!(reviewer.asked(), asked + 1, "{url}");
+    }
+    ask(&authorizer, "joe", PODS).await.unwrap();
+    let in_another_group = UserInfo { groups: vec!["g".to_owned()], ..(*user("jane")).clone() };
+    authorizer.authorize(Arc::new(in_another_group), attributes(PODS)).await.unwrap();
+    assert_eq!(reviewer.asked(), urls.len() + 2);
+}
+
+#[tokio::test]
+async fn who_asks_the_same_at_the_same_time_asks_once() {
+    let reviewer = Reviewer::start(|_, _| Some(true)).await;
+    let authorizer = reviewer.authorizer();
+    reviewer.answers.forget_permits(Semaphore::MAX_PERMITS);
+    // The first goes away, and takes nobody's answer with it.
+    let goes_away = ask(&authorizer, "jane", PODS).now_or_never();
+    assert_eq!(goes_away, None);
+    let release = async {
+        reviewer.came.notified().await;
+        reviewer.answers.add_permits(1);
+    };
+    let answers = tokio::join!(ask(&authorizer, "jane", PODS), ask(&authorizer, "jane", PODS), release);
+    assert_eq!((answers.0, answers.1, reviewer.asked()), (Ok(()), Ok(()), 1));
+}
+
+#[tokio::test]
+async fn without_a_verdict_nobody_is_permitted_who_was_not_before() {
+    // The second and third questions break: one is refused, the other comes back without a status.
+    let reviewer = Reviewer::start(|_, before| if before == 0 { Some(true) } else { None }).await;
+    let authorizer = reviewer.authorizer();
+    assert_eq!(ask(&authorizer, "jane", PODS).await, Ok(()));
+    for asked in [2, 3] {
+        assert_eq!(ask(&authorizer, "joe", PODS).await, Err(NotPermitted::NoVerdict));
+        assert_eq!(reviewer.asked(), asked);
+        assert_eq!(ask(&authorizer, "jane", PODS).await, Ok(()));
+    }
+    pass(Duration::from_secs(11)).await;
+    assert_eq!(ask(&authorizer, "jane", PODS).await, Err(NotPermitted::NoVerdict));
+}
+
+#[tokio::test]
+async fn large_attributes_are_asked_about_each_time() {
+    let reviewer = Reviewer::start(|_, _| Some(true)).await;
+    let authorizer = reviewer.authorizer();
+    for (length, asked) in [(9_000, 1), (10_000, 2)] {
+        let url = format!("{PODS}?fieldSelector=a={}", "x".repeat(length));
+        for time in 0..2 {
+            ask(&authorizer, "jane", &url).await.unwrap();
+            assert_eq!(reviewer.asked(), if length > 9_000 { asked + time } else { asked });
+        }
+    }
+}
+
+#[tokio::test]
+async fn there_are_only_so_many_questions_at_a_time() {
+    let reviewer = Reviewer::start(|_, _| Some(true)).await;
+    let authorizer = reviewer.authorizer();
+    // Nothing else runs before this test waits for something.
+    for number in 0..1000 {
+        assert_eq!(ask(&authorizer, &number.to_string(), PODS).now_or_never(), None);
+    }
+    assert_eq!(ask(&authorizer, "jane", PODS).now_or_never(), Some(Err(NotPermitted::NoVerdict)));
+    assert_eq!(ask(&authorizer, "0", PODS).now_or_never(), None, "joins the first");
+}
+
+#[tokio::test]
+async fn only_in_trusted_mode_somebody_acts_as_the_gateway() {
+    let reviewer = Reviewer::start(|_, _| Some(true)).await;
+    assert_eq!(reviewer.authorizer().authorize_gateway().unwrap_err(), NotPermitted::Denied);
+    let trusted = Authorizer::trusted();
+    assert!(trusted.authorize_gateway().unwrap().into_lease().is_none());
+    assert_eq!(ask(&trusted, "jane", PODS).await, Err(NotPermitted::NoVerdict));
+    assert_eq!(reviewer.asked(), 0);
+}
+
+/// Where a lease stands when no review is under way any more.
+async fn settled(lease: &mut Lease, now: Instant) -> Standing {
+    poll_fn(|context| match lease.poll(now, context) {
+        Standing::UnderReview => Poll::Pending,
+        standing @ (Standing::Until(_) | Standing::Revoked) => Poll::Ready(standing),
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_lease_goes_on_until_upstream_says_no() {
+    // Allowed, allowed again, no verdict, denied.
+    let verdicts = [Some(true), Some(true), None, Some(false)];
+    let reviewer = Reviewer::start(move |_, before| verdicts[before]).await;
+    let permit = reviewer.authorizer().authorize(user("jane"), attributes("/api/v1/pods?watch=1")).await.unwrap();
+    let mut lease = permit.into_lease().unwrap();
+    let mut now = Instant::now();
+    for asked in [2, 3] {
+        let Standing::Until(due) = settled(&mut lease, now).await else { panic!("{lease:?}") };
+        let wait = due.duration_since(now);
+        assert!((Duration::from_secs(149)..=Duration::from_secs(300)).contains(&wait), "{wait:?}");
+        assert_eq!(reviewer.asked(), asked - 1, "asked only when due");
+        // What is kept has run out by then.
+        pass(wait).await;
+        now = due;
+        assert!(matches!(settled(&mut lease, now).await, Standing::Until(next) if next > due));
+        assert_eq!(reviewer.asked(), asked);
+    }
+    let Standing::Until(due) = settled(&mut lease, now).await else { panic!("{lease:?}") };
+    pass(due.duration_since(now)).await;
+    assert_eq!(settled(&mut lease, due).await, Standing::Revoked);
+}
