@@ -1,4 +1,4 @@
-//! Watch streams, read event by event.
+//! Watch streams, read event by event, in JSON and in protobuf.
 
 use anyhow::{Context, Result, ensure};
 use bytes::BytesMut;
@@ -7,7 +7,10 @@ use hyper::body::Incoming;
 use serde_json::Value;
 use tokio::time::{Duration, timeout};
 
-use crate::client::{Ask, Endpoint, version_of};
+use crate::{
+    client::{Ask, Endpoint, version_of},
+    wire,
+};
 
 /// Longer than any watch of the suite is silent.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -17,7 +20,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Event {
     pub(crate) kind: String,
     pub(crate) version: u64,
+    /// In protobuf a few of its fields.
     pub(crate) object: Value,
+    /// As text, as it was written.
     pub(crate) line: String,
 }
 
@@ -43,6 +48,7 @@ pub(crate) fn key_of(object: &Value) -> String {
 pub(crate) struct Events {
     body: Incoming,
     buffer: BytesMut,
+    is_protobuf: bool,
 }
 
 impl Events {
@@ -50,15 +56,16 @@ impl Events {
     pub(crate) async fn open(endpoint: &Endpoint, ask: &Ask) -> Result<Self> {
         let answer = endpoint.open(ask).await?;
         ensure!(answer.status() == 200, "{}: {}", ask.path, answer.status());
-        Ok(Self { body: answer.into_body(), buffer: BytesMut::new() })
+        let content = answer.headers().get(http::header::CONTENT_TYPE).map_or(&b""[..], |content| content.as_bytes());
+        let is_protobuf = content.starts_with(wire::CONTENT.as_bytes());
+        Ok(Self { body: answer.into_body(), buffer: BytesMut::new(), is_protobuf })
     }
 
     /// `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>> {
         loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line = self.buffer.split_to(end + 1);
-                return event(&line).map(Some);
+            if let Some(event) = self.buffered()? {
+                return Ok(Some(event));
             }
             let frame = timeout(SILENCE_MAX, self.body.frame()).await.context("a silent watch")?;
             match frame {
@@ -73,6 +80,15 @@ impl Events {
                 }
             }
         }
+    }
+
+    fn buffered(&mut self) -> Result<Option<Event>> {
+        if self.is_protobuf {
+            let Some(frame) = wire::split_frame(&mut self.buffer) else { return Ok(None) };
+            return frame_event(&frame).context("a frame that is no event").map(Some);
+        }
+        let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
+        event(&self.buffer.split_to(end + 1)).map(Some)
     }
 
     pub(crate) async fn rest(mut self) -> Result<Vec<Event>> {
@@ -90,4 +106,11 @@ fn event(line: &[u8]) -> Result<Event> {
     let object = value["object"].take();
     let kind = value["type"].as_str().unwrap_or_default().to_owned();
     Ok(Event { kind, version: version_of(&object), object, line })
+}
+
+fn frame_event(frame: &[u8]) -> Option<Event> {
+    let wire::FrameEvent { kind, metadata } = wire::event(frame)?;
+    let line = frame.escape_ascii().to_string();
+    let object = serde_json::json!({"metadata": metadata});
+    Some(Event { kind, version: version_of(&object), object, line })
 }

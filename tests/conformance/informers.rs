@@ -5,13 +5,12 @@ use std::{
     convert::Infallible,
     fmt::Debug,
     hash::Hash,
-    path::{Path, PathBuf},
     pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use futures_util::{StreamExt, future};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -26,15 +25,13 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::{
-    process::Command,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     Side,
     client::{self, Endpoint, version_of},
     events::key_of,
+    foreign,
     gateway::PATIENCE,
     report::Tally,
     servers::POLL,
@@ -67,27 +64,52 @@ for o in informer.cache.list():
 informer.stop()
 "#;
 
-/// kube-rs and Python against built-in types.
+/// The same in JavaScript.
+const JAVASCRIPT: &str = r#"
+import * as k8s from "@kubernetes/client-node";
+const config = new k8s.KubeConfig();
+config.loadFromFile(process.argv[2]);
+// Else it takes no HTTP, not even on loopback.
+config.clusters = config.clusters.map((cluster) => ({ ...cluster, skipTLSVerify: true }));
+const core = config.makeApiClient(k8s.CoreV1Api);
+const labelSelector = "informers=yes";
+const list = () => core.listNamespacedConfigMap({ namespace: "conf", labelSelector });
+const informer = k8s.makeInformer(config, "/api/v1/namespaces/conf/configmaps", list, labelSelector);
+informer.on("error", () => setTimeout(() => informer.start(), 100));
+await informer.start();
+const deadline = Date.now() + 60000;
+while (Date.now() < deadline && !informer.list().some((o) => o.metadata.name === "informer-last")) {
+  await new Promise((resolve) => setTimeout(resolve, 50));
+}
+for (const o of informer.list()) console.log(`conf/${o.metadata.name} ${o.metadata.resourceVersion}`);
+process.exit(0);
+"#;
+
+/// kube-rs, Python and JavaScript against built-in types.
 pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
-    let python = python().await?;
-    let client = client::kube(&side.gateway.kubeconfig).await?;
+    let kubeconfig = &side.gateway.kubeconfig;
+    let client = client::kube(kubeconfig).await?;
     let api: Api<ConfigMap> = Api::namespaced(client, "conf");
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap"});
     let direct = &side.server.endpoint;
     let paged = watcher::Config::default().labels(LABEL).page_size(50);
-    let (stored, reconciled, python, made) = future::join4(
+    let (stored, reconciled, python, javascript, made) = tokio::join!(
         reflected(api.clone(), paged, ()),
         reconciled(api),
-        informed(&python, &side.gateway.kubeconfig),
+        foreign::python(PYTHON, kubeconfig),
+        foreign::javascript(JAVASCRIPT, kubeconfig),
         changes(direct, CONFIG_MAPS, &object),
-    )
-    .await;
+    );
     made?;
     let expected = state(direct, CONFIG_MAPS).await?;
     let mut tally = Tally::default();
     tally.equal("a kube-rs reflector", &expected, &stored?);
     tally.equal("a kube-rs controller", &expected, &reconciled?);
-    tally.equal("a Python informer", &expected, &python?);
+    tally.equal("a Python informer", &expected, &informed(&python?));
+    match javascript? {
+        Some(text) => tally.equal("a JavaScript informer", &expected, &informed(&text)),
+        None => tally.note("!!! NO Node.js: THE JAVASCRIPT INFORMER IS LEFT OUT".to_owned()),
+    }
     Ok(tally)
 }
 
@@ -201,33 +223,9 @@ async fn state(api: &Endpoint, collection: &str) -> Result<State> {
     Ok(items.iter().map(|item| (key_of(item), version_of(item))).collect())
 }
 
-/// Python with its Kubernetes client, installed once for all runs.
-async fn python() -> Result<PathBuf> {
-    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let cache = std::env::var_os("XDG_CACHE_HOME").map_or(home.join(".cache"), PathBuf::from);
-    let folder = cache.join("kube-fanout/python").join(CLIENT);
-    let (python, done) = (folder.join("bin/python"), folder.join(".done"));
-    if !done.is_file() {
-        execute(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder)).await?;
-        execute(Command::new(&python).args(["-m", "pip", "install", "-q", "--disable-pip-version-check", CLIENT]))
-            .await?;
-        std::fs::write(&done, "")?;
-    }
-    Ok(python)
-}
-
-/// The version with an informer.
-const CLIENT: &str = "kubernetes==37.0.2";
-
-async fn informed(python: &Path, kubeconfig: &Path) -> Result<State> {
-    let text = execute(Command::new(python).args(["-c", PYTHON]).arg(kubeconfig)).await?;
+/// The lines that an informer of another language prints.
+fn informed(text: &str) -> State {
     let row =
         |line: &str| line.split_once(' ').and_then(|(key, version)| Some((key.to_owned(), version.parse().ok()?)));
-    Ok(text.lines().filter_map(row).collect())
-}
-
-async fn execute(command: &mut Command) -> Result<String> {
-    let output = timeout(PATIENCE * 6, command.kill_on_drop(true).output()).await.context("it takes too long")??;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    text.lines().filter_map(row).collect()
 }

@@ -5,9 +5,10 @@
 //! * `watches`: many different watches while the same changes happen
 //! * `most recent`: a watch sees what was acknowledged before it
 //! * `paging`: tokens that go from one server to the other
-//! * `informers`: kube-rs and Python end with the server's state
+//! * `informers`: kube-rs, Python and JavaScript end with the server's state
 //! * `bodies`: streaming, cancelling, WebSockets
 //! * `kubectl`: old and new, the same output
+//! * `large`: ten thousand objects, which upstream reads out once
 //! * `redefined`, `restored`: a resource, or the storage, becomes another
 //! * `storm`: a thousand watchers through crashes of upstream and of the gateway
 //!
@@ -21,10 +22,12 @@ mod client;
 mod compare;
 mod definitions;
 mod events;
+mod foreign;
 mod gateway;
 mod informers;
 mod kinds;
 mod kubectl;
+mod large;
 mod objects;
 mod paging;
 mod processes;
@@ -57,6 +60,7 @@ pub(crate) struct Side {
 
 /// Everything the scenarios run against.
 struct World {
+    certificates: Certificates,
     full: Side,
     /// Not everybody can build it.
     crd: Option<Side>,
@@ -111,7 +115,7 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
             }
         };
     }
-    let World { full, crd } = &mut world;
+    let World { certificates, full, crd } = &mut world;
     let on_full = async {
         scenario!("reads 1.20", reads::builtin(full));
         scenario!("watches 1.20", watches::builtin(full));
@@ -123,6 +127,10 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
         if let Some(assets) = &assets.crd {
             scenario!("kubectl 1.36", kubectl::run(full, &assets.join("kubectl")));
         }
+        // Its objects stay.
+        let kubectls: Vec<_> =
+            [&assets.full].into_iter().chain(&assets.crd).map(|folder| folder.join("kubectl")).collect();
+        scenario!("large 1.20", large::run(full, certificates, &kubectls));
     };
     let on_crd = async {
         let Some(crd) = crd else { return };
@@ -160,10 +168,10 @@ async fn start(assets: &Assets, folder: &Path) -> Result<World> {
     objects::seed_custom(&full.endpoint).await?;
     let gateway = Gateway::start("gateway-full", &full, &certificates, folder).await?;
     let full = Side { server: full, gateway };
-    let Some(mut crd) = crd else { return Ok(World { full, crd: None }) };
+    let Some(mut crd) = crd else { return Ok(World { certificates, full, crd: None }) };
     crd.ready().await?;
     objects::define(&crd.endpoint, true).await?;
     objects::seed_custom(&crd.endpoint).await?;
     let gateway = Gateway::start("gateway-crd", &crd, &certificates, folder).await?;
-    Ok(World { full, crd: Some(Side { server: crd, gateway }) })
+    Ok(World { certificates, full, crd: Some(Side { server: crd, gateway }) })
 }

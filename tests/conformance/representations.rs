@@ -156,7 +156,7 @@ async fn prepared(side: &Side, resource: Resource) -> Result<(Resource, Option<S
     let first = resource.first(&side.server.endpoint).await?;
     let collection = resource.collection();
     if !resource.is_event() {
-        // A custom resource has no protobuf: its JSON is asked for again.
+        // A custom resource has no protobuf, which the gateway then knows: its JSON is asked for again.
         let both = format!("{}, application/json", wire::CONTENT);
         future::try_join(side.gateway.warm(&collection), side.gateway.warm_as(&collection, &both)).await?;
         if let Some((_, newest)) = first {
@@ -177,16 +177,10 @@ fn rows(resource: &Resource, form: &Form, has_object: bool, has_watch_list: bool
         Source::PartialProtobuf => !resource.is_custom() || has_watch_list,
         Source::Upstream => false,
     };
-    let mark = match (is_served && !resource.is_event(), resource.is_custom() && form.accept.starts_with(wire::CONTENT))
-    {
-        (false, _) => ">",
-        // Now and then the gateway asks again whether the resource has protobuf, and forwards meanwhile.
-        (true, true) => "~",
-        (true, false) => "=",
-    };
+    let mark = if is_served && !resource.is_event() { "=" } else { ">" };
     // A Status for those who take metadata, or protobuf of what has none, is a form of its own.
     let is_absent_odd = form.accept.contains("as=") || resource.is_custom() && form.accept.starts_with(wire::CONTENT);
-    let absent = if mark == "=" && is_absent_odd { "~" } else { mark };
+    let absent = if is_absent_odd { ">" } else { mark };
     let object_rows = if has_object { OBJECT_ROWS } else { "" };
     let watch_list_rows = if has_watch_list { WATCH_LIST_ROWS } else { "" };
     [ROWS, object_rows, watch_list_rows].concat().replace("{mark}", mark).replace("{absent}", absent)

@@ -1,4 +1,4 @@
-//! Many different watches, open on both sides while the same changes happen: the streams must be equal.
+//! Many different watches, open on both sides while the same changes happen: the streams must be equal, in every form.
 
 use anyhow::{Result, bail};
 use futures_util::future;
@@ -13,6 +13,7 @@ use crate::{
     gateway::unique_agent,
     objects,
     report::Tally,
+    wire,
 };
 
 /// How long the streams last, in seconds: they are read until they end. Where the server's own have ended before the last
@@ -23,9 +24,19 @@ const SECONDS: [u64; 3] = [20, 40, 80];
 struct Subject {
     group: &'static str,
     plural: &'static str,
-    /// `{v}` is the collection's version before the changes. `=` must come from memory.
-    watches: &'static str,
+    /// `{v}` is a version before the changes, `{P}` protobuf, `{M}` metadata alone. `=` must come from memory.
+    watches: &'static [&'static str],
+    has_protobuf: bool,
 }
+
+/// What the rows' words for media types stand for.
+const FORMS: [(&str, &str); 5] = [
+    ("{P}", wire::CONTENT),
+    ("{M}", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
+    ("{M1}", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1"),
+    ("{PM}", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
+    ("{PM1}", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1"),
+];
 
 const COMMON: &str = "
     = {c}?resourceVersion=0
@@ -43,6 +54,37 @@ const COMMON: &str = "
     = {c}?resourceVersion={v}&fieldSelector=metadata.name!=live-1&labelSelector=app=db
     ~ {c}?
     ~ {p}?labelSelector=app=web
+    = {c}?resourceVersion={v} | {M}
+    = {c}?resourceVersion=0 | {M1}
+    = {p}?resourceVersion={v}&labelSelector=app=web | {M}
+    = {c}?resourceVersion={v}&labelSelector=app!=web&allowWatchBookmarks=true | {M1}
+    = {c}?resourceVersion={v}&fieldSelector=metadata.name=live-2 | {M}
+    ~ {c}?resourceVersion={v}&allowWatchBookmarks=true | {M1}, {P}
+";
+
+/// Of what upstream has in protobuf.
+const PROTOBUF: &str = "
+    = {c}?resourceVersion={v} | {P}
+    = {c}?resourceVersion=0 | {P}
+    = {p}?resourceVersion={v}&allowWatchBookmarks=true | {P}
+    = {c}?resourceVersion={v}&labelSelector=app=web | {P}, application/json
+    = {p}?resourceVersion=0&labelSelector=app+in+(web,db),!canary | {P}
+    = {c}?resourceVersion={v}&fieldSelector=metadata.namespace=conf-b | {P}
+";
+
+/// Metadata in protobuf, from whatever it is made.
+const PARTIAL_PROTOBUF: &str = "
+    = {c}?resourceVersion={v} | {PM}
+    = {c}?resourceVersion=0 | {PM1}
+    = {p}?resourceVersion={v}&labelSelector=app=web&allowWatchBookmarks=true | {PM}
+    = {c}?resourceVersion={v}&labelSelector=app!=web | {PM1}
+    = {c}?resourceVersion={v}&fieldSelector=metadata.name!=live-1 | {PM}
+";
+
+/// As today's servers write metadata, not those before watch-list.
+const CUSTOM_OF_OLD_SERVERS: &str = "
+    ~ {c}?resourceVersion={v} | {PM}
+    ~ {p}?resourceVersion={v}&labelSelector=app=web | {PM1}
 ";
 
 const PODS: &str = "
@@ -50,6 +92,10 @@ const PODS: &str = "
     = {c}?resourceVersion=0&fieldSelector=spec.nodeName=
     = {c}?resourceVersion={v}&fieldSelector=status.phase=Running
     = {p}?resourceVersion={v}&fieldSelector=status.phase!=Running&labelSelector=app=web
+    = {c}?resourceVersion={v}&fieldSelector=spec.nodeName=node-1 | {P}
+    = {p}?resourceVersion={v}&fieldSelector=status.phase!=Running&labelSelector=app=web | {P}
+    = {c}?resourceVersion={v}&fieldSelector=status.phase=Running | {M}
+    = {c}?resourceVersion={v}&fieldSelector=status.phase=Running | {PM}
 ";
 
 const CURRENT: &str = "
@@ -62,12 +108,21 @@ const CURRENT: &str = "
     = {c}?resourceVersion={v}&fieldSelector=spec.color=red
     = {c}?resourceVersion=0&fieldSelector=spec.color!=red
     = {p}?resourceVersion={v}&fieldSelector=spec.size=3
+    = {c}? | {M}
+    = {c}?resourceVersion=0&fieldSelector=spec.color!=red | {M1}
+    = {c}?resourceVersion={v}&fieldSelector=spec.color=red | {PM}
+    = {c}?allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan | {M}
+    = {c}?allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan | {PM}
+    = {p}?resourceVersion={v}&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&labelSelector=app=web | {PM1}
+    = {c}?resourceVersion={v} | {P}, application/json
 ";
 
 pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
-    let pods = Subject { group: "/api/v1", plural: "pods", watches: PODS };
-    let config_maps = Subject { group: "/api/v1", plural: "configmaps", watches: "" };
-    let widgets = Subject { group: "/apis/conf.example.com/v1", plural: "widgets", watches: "" };
+    let group = "/api/v1";
+    let pods = Subject { group, plural: "pods", watches: &[PROTOBUF, PARTIAL_PROTOBUF, PODS], has_protobuf: true };
+    let watches = &[PROTOBUF, PARTIAL_PROTOBUF];
+    let config_maps = Subject { group, plural: "configmaps", watches, has_protobuf: true };
+    let widgets = Subject { watches: &[CUSTOM_OF_OLD_SERVERS], ..WIDGETS };
     let (mut tally, second, third) =
         future::try_join3(subject(side, &pods, true), subject(side, &config_maps, true), subject(side, &widgets, true))
             .await?;
@@ -77,9 +132,11 @@ pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
 }
 
 pub(crate) async fn custom(side: &Side) -> Result<Tally> {
-    let subject_v1 = Subject { group: "/apis/conf.example.com/v1", plural: "widgets", watches: CURRENT };
-    subject(side, &subject_v1, false).await
+    subject(side, &Subject { watches: &[PARTIAL_PROTOBUF, CURRENT], ..WIDGETS }, false).await
 }
+
+const WIDGETS: Subject =
+    Subject { group: "/apis/conf.example.com/v1", plural: "widgets", watches: &[], has_protobuf: false };
 
 /// What has been acknowledged is in the initial events of a watch of the most recent state, while others write.
 pub(crate) async fn most_recent(side: &Side) -> Result<Tally> {
@@ -129,18 +186,23 @@ async fn subject(side: &Side, subject: &Subject, any_order: bool) -> Result<Tall
 
 /// `None` if a watch of the server itself ended before the changes did.
 async fn attempt(side: &Side, subject: &Subject, any_order: bool, seconds: u64) -> Result<Option<Tally>> {
-    let Subject { group, plural, watches } = *subject;
+    let Subject { group, plural, watches, has_protobuf } = *subject;
     let (all, part) = (format!("{group}/{plural}"), format!("{group}/namespaces/conf/{plural}"));
     side.gateway.warm(&all).await?;
     let direct = &side.server.endpoint;
-    // The version of the collection in the gateway's cache: from there on it has history.
-    let version = version_of(&side.gateway.endpoint.json(&format!("{all}?resourceVersion=0")).await?);
+    // What has no protobuf is asked for it too, so that the gateway knows.
+    let protobuf = if has_protobuf { wire::CONTENT.to_owned() } else { format!("{}, application/json", wire::CONTENT) };
+    side.gateway.warm_as(&all, &protobuf).await?;
+    // The server's version now: from there on the gateway has history, in every encoding.
+    let version = version_of(&direct.json(&format!("{all}?limit=1")).await?);
     let fill = |row: &str| {
         let row = row.replace("{c}", &all).replace("{p}", &part).replace("{v}", &version.to_string());
-        format!("{row}&timeoutSeconds={seconds}")
+        let (path, accept) = row.split_once(" | ").unwrap_or((&row, "application/json"));
+        let accept = FORMS.iter().fold(accept.to_owned(), |accept, (word, form)| accept.replace(word, form));
+        format!("{path}&timeoutSeconds={seconds} | {accept}")
     };
-    let rows: Vec<_> =
-        COMMON.lines().chain(watches.lines()).map(str::trim).filter(|row| !row.is_empty()).map(fill).collect();
+    let rows = [COMMON].into_iter().chain(watches.iter().copied()).flat_map(str::lines);
+    let rows: Vec<_> = rows.map(str::trim).filter(|row| !row.is_empty()).map(fill).collect();
     let opened = future::try_join_all(rows.iter().map(|row| Pair::open(side, row))).await?;
 
     let started = Instant::now();
@@ -158,7 +220,12 @@ async fn attempt(side: &Side, subject: &Subject, any_order: bool, seconds: u64) 
     }
     // What has happened is replayed from history.
     side.gateway.reached(&all, middle).await?;
-    let replays = [version, middle].map(|from| format!("= {all}?resourceVersion={from}&timeoutSeconds=1"));
+    let replay = |from: u64| format!("= {all}?resourceVersion={from}&timeoutSeconds=1");
+    let mut replays = vec![replay(version), replay(middle)];
+    if has_protobuf {
+        side.gateway.reached_as(&all, middle, wire::CONTENT).await?;
+        replays.push(format!("{} | {}", replay(middle), wire::CONTENT));
+    }
     for row in replays {
         let replay = Pair::open(side, &row).await?.rest().await?;
         replay.compare(side, &mut tally, 0, false).await?;
@@ -185,8 +252,9 @@ struct Streams<'a> {
 impl<'a> Pair<'a> {
     async fn open(side: &Side, row: &'a str) -> Result<Self> {
         let agent = unique_agent("watch");
-        let path = row.trim_start_matches(['=', '~', ' ']);
-        let ask = Ask::get(format!("{path}&watch=1")).header("user-agent", &agent);
+        let (path, accept) = row.split_once(" | ").unwrap_or((row, "application/json"));
+        let path = path.trim_start_matches(['=', '~', ' ']);
+        let ask = Ask::get(format!("{path}&watch=1")).header("user-agent", &agent).header("accept", accept);
         let (direct, gateway) =
             future::try_join(Events::open(&side.server.endpoint, &ask), Events::open(&side.gateway.endpoint, &ask))
                 .await?;

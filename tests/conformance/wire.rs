@@ -1,5 +1,8 @@
 //! Protobuf as far as two answers have to be told apart: the envelope, lists and watch frames. Objects stay as they are.
 
+use bytes::{Buf, Bytes, BytesMut};
+use serde_json::{Value, json};
+
 use crate::compare::Rules;
 
 /// How its content types begin.
@@ -7,6 +10,9 @@ pub(crate) const CONTENT: &str = "application/vnd.kubernetes.protobuf";
 const MAGIC: &[u8] = b"k8s\0";
 /// Fields of `WatchEvent`: the word, and the object in a `RawExtension`.
 const EVENT_TYPE: u64 = 1;
+const EVENT_OBJECT: u64 = 2;
+/// The only field of a `RawExtension`.
+const EXTENSION_RAW: u64 = 1;
 /// Fields of `Unknown`: the type, and the message.
 const TYPE_META: u64 = 1;
 const RAW: u64 = 2;
@@ -15,6 +21,9 @@ const LIST_META: u64 = 1;
 const LIST_META_V1BETA1: u64 = 2;
 /// Field of `ListMeta`.
 const LIST_VERSION: u64 = 2;
+/// Field of every object, and those of its `ObjectMeta`.
+const METADATA: u64 = 1;
+const METADATA_FIELDS: [(u64, &str); 3] = [(1, "name"), (3, "namespace"), (6, "resourceVersion")];
 /// Tag of the version in `ObjectMeta`.
 const OBJECT_VERSION_TAG: u8 = 0x32;
 
@@ -25,6 +34,40 @@ pub(crate) fn comparable(rules: Rules, body: &[u8], is_watch: bool) -> Option<St
         pieces.sort_unstable();
     }
     Some(pieces.join("\n"))
+}
+
+/// An event of a watch.
+pub(crate) struct FrameEvent {
+    pub(crate) kind: String,
+    /// Name, namespace and version of the object.
+    pub(crate) metadata: Value,
+}
+
+/// Takes a whole frame off the front, without its length.
+pub(crate) fn split_frame(buffer: &mut BytesMut) -> Option<Bytes> {
+    let length = usize::try_from(u32::from_be_bytes(*buffer.first_chunk()?)).ok()?;
+    if buffer.len() < length + 4 {
+        return None;
+    }
+    buffer.advance(4);
+    Some(buffer.split_to(length).freeze())
+}
+
+/// `None` if the bytes are not what they should be.
+pub(crate) fn event(frame: &[u8]) -> Option<FrameEvent> {
+    let kind = String::from_utf8(field(frame, EVENT_TYPE)?.to_vec()).ok()?;
+    let envelope = field(field(frame, EVENT_OBJECT)?, EXTENSION_RAW)?.strip_prefix(MAGIC)?;
+    let meta = field(field(envelope, RAW)?, METADATA)?;
+    let mut metadata = json!({});
+    for (number, name) in METADATA_FIELDS {
+        metadata[name] = std::str::from_utf8(field(meta, number).unwrap_or_default()).ok()?.into();
+    }
+    Some(FrameEvent { kind, metadata })
+}
+
+/// The first field of that number.
+fn field(message: &[u8], wanted: u64) -> Option<&[u8]> {
+    fields(message)?.into_iter().find(|(number, _)| *number == wanted).map(|(_, field)| field)
 }
 
 /// A watch's frames. Bookmarks come when they come, but for the one that ends initial events.

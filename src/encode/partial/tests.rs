@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    apimachinery::{ResourceVersion, selectable_fields},
+    apimachinery::{Representation, ResourceVersion, View, selectable_fields},
     encode::{
-        JsonBookmark,
+        Form, JsonBookmark,
         protobuf::{FrameReader, ListBody, WatchEvent},
     },
     store::{ChangeKind, HistoryLimits, Schema, store},
@@ -270,4 +270,45 @@ fn a_store_answers_in_its_own_encoding() {
     let pods = resource("", "pods");
     assert_eq!(Partial::new(Protobuf, V1, &Shape::typed("Pod", "v1"), &pods), None);
     assert_eq!(Partial::new(Json, V1, &Shape::protobuf("Pod", "v1"), &pods), None);
+}
+
+#[test]
+fn items_of_a_leaf_are_made_once_and_given_back() {
+    let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
+    let gadgets = gadgets();
+    let (mut writer, reader) = store(Arc::new(gadgets.schema), gadgets.objects.clone(), version("37"), limits);
+    let shape = reader.schema().shape.clone();
+    let form = |encoding, meta| {
+        let representation = Representation { encoding, view: View::Partial(meta) };
+        Form::new(representation, &shape, &gadgets.resource).unwrap()
+    };
+    let snapshot = reader.snapshot();
+    let leaf = snapshot.leaves().next().unwrap();
+    let mut sum = 0;
+    for form in [form(Json, V1), form(Json, V1beta1), form(Protobuf, V1), form(Protobuf, V1beta1)] {
+        assert_eq!(form.leaf_items_len(leaf), None);
+        let items = form.leaf_items(leaf).unwrap();
+        assert_eq!(form.leaf_items(leaf).unwrap().as_ptr(), items.as_ptr());
+        assert_eq!(form.leaf_items_len(leaf), Some(items.len()));
+        sum += items.len();
+        assert_eq!((reader.size().joined_bytes, reader.size().derived_bytes), (sum, 0));
+    }
+    // What gets and watches keep with the objects.
+    form(Json, V1).object(&leaf.objects()[0]).unwrap();
+    assert!(reader.size().derived_bytes > 0);
+    // Once compressed, the length is known from that.
+    form(Protobuf, V1).deflated_leaf(leaf, || {}).unwrap();
+    let known = form(Protobuf, V1).leaf_items_len(leaf);
+    reader.sweep();
+    form(Protobuf, V1).deflated_leaf(leaf, || panic!("it is kept")).unwrap();
+    reader.sweep();
+    assert_eq!((reader.size().joined_bytes, reader.size().derived_bytes), (0, 0));
+    assert_eq!(form(Protobuf, V1).leaf_items_len(leaf), known);
+    // History keeps nothing of an object's other forms.
+    form(Json, V1).object(&leaf.objects()[0]).unwrap();
+    let deleted = String::from_utf8(leaf.objects()[0].tail().to_vec()).unwrap();
+    let deleted = deleted.replace("\"resourceVersion\":\"37\"", "\"resourceVersion\":\"1000\"");
+    let deleted = Object::from_event(deleted.into(), reader.schema()).unwrap();
+    writer.apply(ChangeKind::Deleted, deleted, Bytes::new()).unwrap();
+    assert_eq!(leaf.objects()[0].derived_bytes(), 0);
 }
