@@ -5,10 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-use crate::{
-    apimachinery::{RequestInfo, ResourceRequest, Target},
-    authn::UserInfo,
-};
+use crate::apimachinery::{RequestInfo, ResourceRequest, Target, UserInfo};
 
 /// How far a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -2,11 +2,12 @@
 //!
 //! Invariant: a token is in no text that is made from these types.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use crate::apimachinery::UserInfo;
+use crate::fairness::ClientKey;
 
 /// Who a request says that it is from, and how far that is known. Taken off its headers.
 ///
@@ -37,6 +38,17 @@ impl Credentials {
             | Self::Passed { impersonates, .. } => *impersonates,
             // Of no effect for somebody who is nobody.
             Self::Refused => false,
+        }
+    }
+
+    /// Whom the request is counted for where clients share something: a user, a token, or where neither is known the address.
+    /// None if clients are not told apart.
+    pub fn client(&self, address: Option<IpAddr>) -> Option<ClientKey> {
+        match self {
+            Self::Gateway { .. } => None,
+            Self::Verified { user, .. } => Some(ClientKey::of(&("user", &user.name))),
+            Self::Bearer { token, .. } => Some(ClientKey::of(&("token", token.authorization.as_bytes()))),
+            Self::Passed { .. } | Self::Refused => Some(ClientKey::of(&("address", address))),
         }
     }
 

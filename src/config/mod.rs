@@ -57,6 +57,10 @@ pub const DEFAULT_CONNECTIONS: usize = 10_000;
 /// A tenth of all: room for the processes of a large machine, or of the clients behind one proxy. Trusted clients, all on
 /// one machine, may have all connections.
 pub const DEFAULT_CONNECTIONS_PER_ADDRESS: usize = 1_000;
+/// A quarter of all that go upstream at once: three others can do the same, and nobody is kept out.
+pub const DEFAULT_FORWARDED_PER_CLIENT: usize = 1_000;
+/// As many as connections: a load test of one user is not stopped, a client that leaks watches is.
+pub const DEFAULT_WATCHES_PER_CLIENT: usize = 10_000;
 /// Below the 30 s that Kubernetes gives a pod to end.
 pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -71,6 +75,7 @@ pub struct Config {
     pub reads: ReadsConfig,
     pub admin: AdminConfig,
     pub limits: LimitsConfig,
+    pub audit: AuditConfig,
     pub logging: LoggingConfig,
     pub drain: DrainConfig,
 }
@@ -157,6 +162,17 @@ pub struct LimitsConfig {
     pub connections: usize,
     /// Open connections from one IP address, `connections` at most; further ones are closed if it is fewer than those.
     pub connections_per_address: usize,
+    /// Requests of one client on their way upstream at once; further ones are answered with 429.
+    pub forwarded_per_client: usize,
+    /// Watches of one client that are served from memory at once; further ones are answered with 429.
+    pub watches_per_client: usize,
+}
+
+/// What is kept of reads that memory answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditConfig {
+    /// The file that events are appended to; `-` is standard output. None: there is no audit log.
+    pub path: Option<PathBuf>,
 }
 
 /// Form and amount of log lines.

@@ -23,6 +23,7 @@ pub(super) struct Document {
     pub(super) reads: Option<Reads>,
     pub(super) admin: Option<Admin>,
     pub(super) limits: Option<Limits>,
+    pub(super) audit: Option<Audit>,
     pub(super) logging: Option<Logging>,
     pub(super) drain: Option<Drain>,
     #[serde(flatten)]
@@ -175,6 +176,16 @@ pub(super) struct Admin {
 pub(super) struct Limits {
     pub(super) connections: Option<Scalar>,
     pub(super) connections_per_address: Option<Scalar>,
+    pub(super) forwarded_per_client: Option<Scalar>,
+    pub(super) watches_per_client: Option<Scalar>,
+    #[serde(flatten)]
+    pub(super) unknown: Unknown,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Audit {
+    pub(super) path: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

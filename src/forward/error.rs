@@ -16,6 +16,9 @@ pub enum ForwardError {
     /// Credentials of the other mode, or a verified user whom nothing asserts: configurations that are refused.
     #[error("this gateway has no way to ask the API server as this client")]
     NoIdentity,
+    /// What it may hold at once; others go on.
+    #[error("this client has too many requests on their way to the API server")]
+    ClientShare,
     #[error("the API server switched protocols without being asked")]
     UnaskedUpgrade,
     #[error("the API server gave no answer")]
@@ -26,7 +29,7 @@ impl ForwardError {
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
-            Self::Connect | Self::IdentityHeader(_) | Self::Identity(_) => Fault::Client,
+            Self::Connect | Self::IdentityHeader(_) | Self::Identity(_) | Self::ClientShare => Fault::Client,
             Self::NoIdentity => Fault::Gateway,
             Self::UnaskedUpgrade => Fault::Upstream,
             Self::NoAnswer(error) => error.fault(),
@@ -39,6 +42,7 @@ impl ForwardError {
             Self::Connect | Self::IdentityHeader(_) | Self::Identity(_) | Self::NoIdentity | Self::UnaskedUpgrade => {
                 Retry::Never
             }
+            Self::ClientShare => Retry::Later,
             Self::NoAnswer(error) => error.retry(),
         }
     }
@@ -51,6 +55,7 @@ impl ForwardError {
             Self::Identity(IdentityError::Impersonation) => "impersonation",
             Self::Identity(_) => "user",
             Self::NoIdentity => "no_identity",
+            Self::ClientShare => "client_share",
             Self::UnaskedUpgrade => "unasked_upgrade",
             Self::NoAnswer(error) => error.as_str(),
         }

@@ -18,6 +18,7 @@ use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
 use crate::authn::Credentials;
+use crate::fairness::{Share, Shares};
 use crate::lifecycle::Tasks;
 use crate::upstream::{AsClient, AsGateway, RequestBody, ResponseBody};
 
@@ -31,19 +32,22 @@ use identity::Identity;
 #[derive(Clone, Debug)]
 pub struct Forward {
     identity: Identity,
+    /// None in `trusted` mode, where clients are not told apart.
+    shares: Option<Shares>,
     tasks: Tasks,
 }
 
 impl Forward {
     /// As the gateway, whoever asks (`trusted` mode). `tasks` runs the tunnels of upgraded requests.
     pub fn trusted(gateway: AsGateway, tasks: Tasks) -> Self {
-        Self { identity: Identity::Trusted(gateway), tasks }
+        Self { identity: Identity::Trusted(gateway), shares: None, tasks }
     }
 
     /// As who asks (`delegated` mode), and never as the gateway: there is nothing here that could. `assertion` is how
-    /// upstream is told of users who were verified here; without one, their requests are not forwarded.
-    pub fn delegated(client: AsClient, assertion: Option<Assertion>, tasks: Tasks) -> Self {
-        Self { identity: Identity::Delegated { client, assertion }, tasks }
+    /// upstream is told of users who were verified here; without one, their requests are not forwarded. `shares` is how many
+    /// requests one client may have on their way.
+    pub fn delegated(client: AsClient, assertion: Option<Assertion>, shares: Shares, tasks: Tasks) -> Self {
+        Self { identity: Identity::Delegated { client, assertion }, shares: Some(shares), tasks }
     }
 
     /// Upstream's answer. `credentials` are the request's own, taken off its headers. `client` is the address of the client,
@@ -62,13 +66,22 @@ impl Forward {
         if request.method() == Method::CONNECT {
             return Err(ForwardError::Connect);
         }
+        let share = self.share(credentials, client)?;
         let upgrade = is_upgrade(&request);
         headers::for_upstream(request.headers_mut(), client, upgrade)?;
         if upgrade {
-            return self.upgrade(request, credentials).await;
+            return self.upgrade(request, credentials, share).await;
         }
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
-        relayed(outbound.send().await.map_err(ForwardError::NoAnswer)?)
+        let mut answer = outbound.send().await.map_err(ForwardError::NoAnswer)?;
+        answer.body_mut().hold(share);
+        relayed(answer)
+    }
+
+    /// A place among those of one client, where clients are told apart.
+    fn share(&self, credentials: &Credentials, address: Option<IpAddr>) -> Result<Option<Share>, ForwardError> {
+        let Some((shares, client)) = self.shares.as_ref().zip(credentials.client(address)) else { return Ok(None) };
+        shares.take(client).map(Some).ok_or(ForwardError::ClientShare)
     }
 
     /// A granted upgrade becomes a tunnel; anything else is an answer like others.
@@ -76,10 +89,12 @@ impl Forward {
         &self,
         mut request: Request<Incoming>,
         credentials: &Credentials,
+        share: Option<Share>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         let client = hyper::upgrade::on(&mut request);
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
         let mut answer = outbound.send_http1().await.map_err(ForwardError::NoAnswer)?;
+        answer.body_mut().hold(share);
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return relayed(answer);
         }

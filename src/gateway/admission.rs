@@ -12,26 +12,8 @@ use std::{
 
 use http::Request;
 
-use crate::listener::{self, Malformed};
-
-/// Why a request is not looked at any further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
-    #[error("the request cannot be read")]
-    Malformed(#[source] Malformed),
-    #[error("clients do not call this gateway by that Host; clients.acceptHosts can name it")]
-    ForeignHost,
-}
-
-impl Refusal {
-    /// The word for logs and metric labels.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Malformed(why) => why.as_str(),
-            Self::ForeignHost => "foreign_host",
-        }
-    }
-}
+use super::refusal::Refusal;
+use crate::listener;
 
 /// The names that clients on TCP may call the gateway by. Cheap to clone.
 #[derive(Clone, Debug)]

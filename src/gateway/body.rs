@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Frame, SizeHint};
 
-use super::record::Record;
+use super::{account::Held, record::Record};
 use crate::{serve, telemetry::Outcome, upstream::ResponseBody};
 
 /// What is sent to the client.
@@ -24,7 +24,7 @@ pub struct Body {
 /// Where it comes from.
 #[derive(Debug)]
 pub(super) enum Inner {
-    Served(serve::Body),
+    Served { body: serve::Body, _held: Held },
     Forwarded(ResponseBody),
     Rejected(Bytes),
 }
@@ -50,7 +50,7 @@ impl http_body::Body for Body {
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
         let frame = ready!(match &mut this.inner {
-            Inner::Served(body) => Pin::new(body).poll_frame(context).map_err(|never| match never {}),
+            Inner::Served { body, .. } => Pin::new(body).poll_frame(context).map_err(|never| match never {}),
             Inner::Forwarded(body) => Pin::new(body).poll_frame(context).map_err(BoxError::from),
             Inner::Rejected(bytes) => {
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(std::mem::take(bytes)))))
@@ -66,7 +66,7 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.inner {
-            Inner::Served(body) => body.is_end_stream(),
+            Inner::Served { body, .. } => body.is_end_stream(),
             Inner::Forwarded(body) => body.is_end_stream(),
             Inner::Rejected(bytes) => bytes.is_empty(),
         }
@@ -74,7 +74,7 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match &self.inner {
-            Inner::Served(body) => body.size_hint(),
+            Inner::Served { body, .. } => body.size_hint(),
             Inner::Forwarded(body) => body.size_hint(),
             Inner::Rejected(bytes) => SizeHint::with_exact(bytes.len() as u64),
         }

@@ -1,22 +1,26 @@
 //! The request path on one screen.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 
 use super::{
     Body,
-    admission::{AcceptedHosts, Refusal},
+    account::Accounts,
+    admission::AcceptedHosts,
     body::Inner,
+    permission::{Granted, Permission},
     record::Record,
+    refusal::{Refusal, Unserved},
     respond,
     route::{self, ReadVerb, Route},
 };
 use crate::{
     apimachinery::{Encoding, GroupVersionResource, Representation, RequestInfo, View},
-    authn::{Authenticator, Credentials, Unauthenticated},
-    authz::{Attributes, Authorizer, Permit},
+    audit,
+    authn::{Authenticator, Credentials},
+    authz::{Attributes, Authorizer},
     cacher::{Cachers, Instance, NotCached},
     forward::Forward,
     listener::{self, Connection, Handler},
@@ -28,26 +32,35 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Gateway {
     hosts: AcceptedHosts,
-    authenticator: Authenticator,
-    authorizer: Authorizer,
+    permission: Permission,
+    accounts: Accounts,
     cachers: Cachers,
     forward: Forward,
     config: serve::Config,
     metrics: RequestMetrics,
 }
 
+/// Who clients are, what they may, and as whom they go upstream: of one mode, all three.
+#[derive(Clone, Debug)]
+pub struct Clients {
+    pub authenticator: Authenticator,
+    pub authorizer: Authorizer,
+    pub forward: Forward,
+}
+
 impl Gateway {
-    /// Goes by the names of `hosts`, believes `authenticator`, answers from `cachers` where it can and `authorizer` permits,
-    /// through `forward` else.
+    /// Goes by the names of `hosts`, answers from `cachers` where it can and the client may, and through the client's
+    /// `forward` else.
     pub fn new(
         hosts: AcceptedHosts,
-        authenticator: Authenticator,
-        authorizer: Authorizer,
+        clients: Clients,
+        accounts: Accounts,
         cachers: Cachers,
-        forward: Forward,
         config: serve::Config,
     ) -> Self {
-        Self { hosts, authenticator, authorizer, cachers, forward, config, metrics: RequestMetrics::new() }
+        let Clients { authenticator, authorizer, forward } = clients;
+        let permission = Permission { authenticator, authorizer };
+        Self { hosts, permission, accounts, cachers, forward, config, metrics: RequestMetrics::new() }
     }
 
     /// Before anything else looks at a request.
@@ -62,38 +75,24 @@ impl Gateway {
         request: &Request<Incoming>,
         info: &RequestInfo,
         credentials: &Credentials,
-    ) -> Result<Response<serve::Body>, ForwardReason> {
+        client: Option<IpAddr>,
+    ) -> Result<Response<Inner>, Unserved> {
         let Route { verb, target, forms } = route::decide(request, info)?;
-        let attributes = || Attributes::of(info.verb, target, request.uri().query());
-        let permit = self.permit(credentials, attributes).await?;
+        let (uri, headers) = (request.uri(), request.headers());
+        let attributes = || Attributes::of(info.verb, target, uri.query());
+        let is_hopeless = || route::wants_most_recent(verb, uri.query());
+        let Granted { permit, user } = self.permission.grant(credentials, attributes, is_hopeless).await?;
         let (instance, form) = self.find(&target.resource, &forms)?;
-        let query = request.uri().query();
-        let read = Read { request: target, query, headers: request.headers(), instance, form, config: self.config };
-        match verb {
+        let account = self.accounts.open(verb, credentials.client(client)).await?;
+        let read = Read { request: target, query: uri.query(), headers, instance, form, config: self.config };
+        let answer = match verb {
             ReadVerb::Get => serve::get(&read, permit).await,
             ReadVerb::List => serve::list(&read, permit).await,
             ReadVerb::Watch => serve::watch(&read, permit).await,
-        }
-    }
-
-    /// Leave to answer from memory what the attributes say.
-    async fn permit(
-        &self,
-        credentials: &Credentials,
-        attributes: impl FnOnce() -> Attributes,
-    ) -> Result<Permit, ForwardReason> {
-        if credentials.impersonates() {
-            return Err(ForwardReason::Impersonated);
-        }
-        if let Credentials::Gateway { .. } = credentials {
-            return Ok(self.authorizer.authorize_gateway()?);
-        }
-        let user = self.authenticator.user(credentials).await.map_err(|why| match why {
-            Unauthenticated::Impersonates => ForwardReason::Impersonated,
-            Unauthenticated::Nobody | Unauthenticated::Rejected => ForwardReason::Unauthenticated,
-            Unauthenticated::Unavailable => ForwardReason::NoVerdict,
-        })?;
-        Ok(self.authorizer.authorize(user, attributes()).await?)
+        }?;
+        let audited = audit::Request { info, uri, headers, client };
+        let held = account.hold(audited, user.as_deref(), serve::audit_id(&answer), answer.status().as_u16());
+        Ok(answer.map(|body| Inner::Served { body, _held: held }))
     }
 
     /// The store that has the first of `forms` that the resource has.
@@ -126,15 +125,16 @@ impl Handler for Gateway {
         let info = RequestInfo::parse(request.method(), uri.path(), uri.query());
         let record = Record::start(&request, &info, self.metrics.clone());
         if let Err(refusal) = self.admit(&request, connection) {
-            let answer = respond::refusal(refusal).map(Inner::Rejected);
-            return Body::answer(record, (Outcome::Rejected, Some(refusal.as_str())), answer);
+            return refused(record, refusal);
         }
         let certificate = connection.client_certificate.as_deref();
-        let credentials = self.authenticator.credentials(request.headers_mut(), certificate);
+        let credentials = self.permission.authenticator.credentials(request.headers_mut(), certificate);
+        let client = connection.peer.map(|peer| peer.ip());
 
-        match self.serve(&request, &info, &credentials).await {
-            Ok(answer) => Body::answer(record, (Outcome::Served, None), answer.map(Inner::Served)),
-            Err(why) => match self.forward.send(request, &credentials, connection.peer.map(|peer| peer.ip())).await {
+        match self.serve(&request, &info, &credentials, client).await {
+            Ok(answer) => Body::answer(record, (Outcome::Served, None), answer),
+            Err(Unserved::Refuse(refusal)) => refused(record, refusal),
+            Err(Unserved::Forward(why)) => match self.forward.send(request, &credentials, client).await {
                 Ok(answer) => {
                     Body::answer(record, (Outcome::Forwarded, Some(why.as_str())), answer.map(Inner::Forwarded))
                 }
@@ -145,4 +145,9 @@ impl Handler for Gateway {
             },
         }
     }
+}
+
+fn refused(record: Record, refusal: Refusal) -> Response<Body> {
+    let answer = respond::refusal(refusal).map(Inner::Rejected);
+    Body::answer(record, (Outcome::Rejected, Some(refusal.as_str())), answer)
 }

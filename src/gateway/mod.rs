@@ -1,12 +1,17 @@
 //! The request path: parse, authenticate, authorize, decide, serve or forward, respond.
 
+mod account;
 mod admission;
+mod audited;
 mod body;
 mod handle;
+mod permission;
 mod record;
+mod refusal;
 mod respond;
 mod route;
 
+pub use account::Accounts;
 pub use admission::AcceptedHosts;
 pub use body::Body;
-pub use handle::Gateway;
+pub use handle::{Clients, Gateway};

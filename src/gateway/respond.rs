@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
 
-use super::admission::Refusal;
+use super::refusal::Refusal;
 use crate::{
     apimachinery::Status,
     forward::ForwardError,
@@ -24,12 +24,16 @@ pub(super) fn refusal(refusal: Refusal) -> Response<Bytes> {
     match refusal {
         Refusal::Malformed(why) => response(&Status::bad_request(format!("kube-fanout: {why}"))),
         Refusal::ForeignHost => response(&Status::forbidden(format!("kube-fanout: {refusal}"))),
+        Refusal::TooManyWatches => {
+            response(&Status::too_many_requests(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS))
+        }
     }
 }
 
 fn status(error: &ForwardError) -> Status {
     let message = chain_for_clients(error);
     match (error.fault(), error.retry()) {
+        (Fault::Client, Retry::Later) => Status::too_many_requests(message, RETRY_AFTER_SECONDS),
         (Fault::Client, _) => Status::bad_request(message),
         (Fault::Gateway, _) if matches!(error, ForwardError::NoAnswer(SendError::Saturated)) => {
             Status::too_many_requests(message, RETRY_AFTER_SECONDS)
@@ -61,6 +65,7 @@ fn chain_for_clients(error: &ForwardError) -> String {
         ForwardError::Connect
         | ForwardError::IdentityHeader(_)
         | ForwardError::NoIdentity
+        | ForwardError::ClientShare
         | ForwardError::UnaskedUpgrade => format!("kube-fanout: {error}"),
     }
 }

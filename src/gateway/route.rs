@@ -3,7 +3,7 @@
 use http::{Method, Request, header};
 
 use crate::{
-    apimachinery::{self, Answer, Representation, RequestInfo, ResourceRequest, Target, Verb},
+    apimachinery::{self, Answer, Query, Representation, RequestInfo, ResourceRequest, Target, Verb},
     forward,
     serve::ForwardReason,
 };
@@ -61,6 +61,17 @@ pub(super) fn decide<'a, B>(request: &Request<B>, info: &'a RequestInfo) -> Resu
     let accept = request.headers().get_all(header::ACCEPT);
     let forms = apimachinery::negotiate(accept, verb.answer()).map_err(|_| ForwardReason::Representation)?;
     Ok(Route { verb, target, forms })
+}
+
+/// Whether a read is of the most recent state and no watch: upstream's to answer, whatever the caches hold.
+pub(super) fn wants_most_recent(verb: ReadVerb, query: Option<&str>) -> bool {
+    let Ok(query) = Query::parse(query) else { return false };
+    let is_empty = |parameter| query.text(parameter).is_none_or(str::is_empty);
+    match verb {
+        ReadVerb::Get => is_empty("resourceVersion"),
+        ReadVerb::List => is_empty("resourceVersion") && is_empty("continue"),
+        ReadVerb::Watch => false,
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@
 //! * Large answers in gzip, from blocks that all lists share.
 //! * Upgrades (exec, attach, port-forward) and streams passed through.
 //! * Plain HTTP, TLS and Unix sockets; HTTP/1.1 and HTTP/2; clients act with the gateway's credentials (`trusted`).
+//! * `delegated` mode: tokens, certificates and front proxies, authorized by the API server, forwarded as who they are; an audit log
+//!   of what was read from memory; fair shares of watches and of forwarded requests.
 //! * Requests with two readings are refused, and so are those of web pages that found the gateway under a name of their own.
 //! * Limits of connections, in all and from one address; connections that ask nothing give way.
 //! * Health, metrics, access log; a drain that ends watches cleanly.

@@ -1,16 +1,18 @@
 //! What the gateway does and promises, in prose. Has no code.
 //!
 //! 1. [`request_path`]: what is answered from where, and every reason for forwarding.
-//! 2. [`consistency`]: what versions mean here, how a cache is proven fresh, and what happens when something fails.
-//! 3. [`read_path`]: what an API server answers, rule by rule; what the code means by `read-path 1.2`.
-//! 4. [`old_upstreams`]: how today's clients work before a server without watch-list.
-//! 5. [`operations`]: rights that the gateway needs, health, metrics, logs, every limit with its default.
-//! 6. [`figures`]: what it costs, beside the API server.
-//! 7. [`changelog`].
+//! 2. [`identity`]: who may read what, in delegated mode, and as whom requests go upstream.
+//! 3. [`consistency`]: what versions mean here, how a cache is proven fresh, and what happens when something fails.
+//! 4. [`read_path`]: what an API server answers, rule by rule; what the code means by `read-path 1.2`.
+//! 5. [`old_upstreams`]: how today's clients work before a server without watch-list.
+//! 6. [`operations`]: rights that the gateway needs, health, metrics, logs, every limit with its default.
+//! 7. [`figures`]: what it costs, beside the API server.
+//! 8. [`changelog`].
 
 pub mod changelog;
 pub mod consistency;
 pub mod figures;
+pub mod identity;
 pub mod old_upstreams;
 pub mod operations;
 pub mod read_path;

@@ -32,6 +32,9 @@
 //! | `admin.address` | `127.0.0.1:9090` | any address |
 //! | `limits.connections` | `10000` | 1 to 1,000,000 |
 //! | `limits.connectionsPerAddress` | `1000` in `delegated` mode, else all | 1 to `limits.connections` |
+//! | `limits.forwardedPerClient` | `1000` | 1 to 4,000; in delegated mode |
+//! | `limits.watchesPerClient` | `10000` | 1 to 10,000,000; in delegated mode |
+//! | `audit.path` | none: no audit log | a file, or `-` for standard output |
 //! | `logging.format`, `.level` | `text`, `info` | `text`, `json`; `off`, `error`, `warn`, `info`, `debug`, `trace` |
 //! | `drain.timeout` | `20s` | 0 to 1 h |
 //!
@@ -49,7 +52,8 @@
 //! * `get` on `customresourcedefinitions`, to know a custom resource when it changes. Without it, only resources of the core group
 //!   are cached: everything else is `undiscovered`.
 //! * `list` on `apiservices`, to leave aggregated APIs alone. Without it, none is taken for aggregated.
-//! * whatever its clients are to do: in `trusted` mode every forwarded request is made with the gateway's credentials.
+//! * in `trusted` mode whatever its clients are to do: every forwarded request is made with the gateway's credentials.
+//! * in `delegated` mode `create` on `tokenreviews` and `subjectaccessreviews` (`system:auth-delegator`), and what [`super::identity`] says.
 //!
 //! # Health
 //!
@@ -156,6 +160,8 @@
 //! | client certificates that were verified, for a minute each | 10,000 | verified again | `verified_certificates` |
 //! | answer to a review | 4 MiB, 10 s | no verdict: forwarded | `upstream_review_bytes` |
 //! | document of discovery, or definition | 64 MiB, 30 s | forwarded (`undiscovered`) | `upstream_document_bytes` |
+//! | requests of one client on their way upstream (`limits.forwardedPerClient`) | 1,000 | 429 | `client_forwarded_requests` |
+//! | watches of one client from memory (`limits.watchesPerClient`) | 10,000 | 429 | `client_watches` |
 //! | a review's answer | 4 MiB, 10 s | no verdict: forwarded | `upstream_review_bytes` |
 //! | audit events that wait to be written | 10,000 | reads from memory wait; the end of a watch is not logged | `audit_queue` |
 //! | group versions asked for by name, before a server without `/apis` | 1,000 | forwarded (`unknown_resource`) | `unlisted_group_versions` |
@@ -163,4 +169,4 @@
 //! | drain (`drain.timeout`) | 20 s | aborted | |
 //!
 //! There is no limit on the bytes of all caches together: they take what their objects take. Watches are bounded by
-//! connections and streams only.
+//! connections and streams, and in `delegated` mode by client.

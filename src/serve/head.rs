@@ -17,7 +17,7 @@ impl Read<'_> {
     pub(super) fn answer(&self, status: StatusCode, answer: Answer) -> response::Builder {
         let mut builder = Response::builder()
             .status(status)
-            .header(AUDIT_ID, audit_id(self.headers))
+            .header(AUDIT_ID, new_audit_id(self.headers))
             .header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"))
             .header(header::CONTENT_TYPE, HeaderValue::from_static(self.form.content_type(answer)));
         for warning in &self.instance.warnings {
@@ -64,8 +64,13 @@ impl Read<'_> {
     }
 }
 
+/// The audit ID that an answer has.
+pub fn audit_id<B>(answer: &Response<B>) -> &str {
+    answer.headers().get(AUDIT_ID).and_then(|id| id.to_str().ok()).unwrap_or_default()
+}
+
 /// The client's own, or a new one.
-fn audit_id(headers: &HeaderMap) -> HeaderValue {
+fn new_audit_id(headers: &HeaderMap) -> HeaderValue {
     let new = || HeaderValue::try_from(Uuid::new_v4().to_string()).expect("a uuid is a header value");
     headers.get(AUDIT_ID).cloned().unwrap_or_else(new)
 }

@@ -13,6 +13,7 @@ mod watch;
 
 pub use body::Body;
 pub use get::get;
+pub use head::audit_id;
 pub use list::list;
 pub use reason::ForwardReason;
 pub use watch::watch;

@@ -15,12 +15,14 @@ pub enum ForwardReason {
     Upgrade,
     /// The client wants to act as somebody else: upstream decides whether it may.
     Impersonated,
-    /// Nothing that the request shows names a user here: upstream says whether it does there.
+    /// Nothing good shows who asks: upstream words it, or knows somebody anonymous.
     Unauthenticated,
     /// Upstream has said that the user may not, and words it.
     Denied,
-    /// Upstream has not said who the user is, or whether he may.
+    /// Upstream has not said who asks, or whether they may.
     NoVerdict,
+    /// The audit log takes no more events.
+    Unaudited,
     /// Parameters that upstream would refuse, and it words the refusal.
     InvalidOptions,
     /// A form of answer that memory does not hold.
@@ -63,6 +65,7 @@ impl ForwardReason {
             Self::Unauthenticated => "unauthenticated",
             Self::Denied => "denied",
             Self::NoVerdict => "no_verdict",
+            Self::Unaudited => "unaudited",
             Self::InvalidOptions => "invalid_options",
             Self::Representation => "representation",
             Self::Excluded => "excluded",

@@ -10,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::lanes::Slot;
+use crate::fairness::Share;
 
 /// What is sent upstream.
 #[derive(Debug, Default)]
@@ -41,6 +42,13 @@ impl RequestBody {
 impl ResponseBody {
     pub(super) fn new(incoming: Incoming, slot: Slot) -> Self {
         Self { incoming, slot: Some(slot) }
+    }
+
+    /// Keeps the client's share, if there is one, for as long as the request's place.
+    pub fn hold(&mut self, share: Option<Share>) {
+        if let Some(slot) = &mut self.slot {
+            slot.hold(share);
+        }
     }
 
     /// The request's place, for a tunnel that outlives the body of its 101 answer.

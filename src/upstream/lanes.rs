@@ -13,6 +13,7 @@ use hyper_util::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::fairness::Share;
 use crate::telemetry::limit_reached;
 
 use super::{
@@ -66,6 +67,14 @@ struct Lane {
 #[derive(Debug)]
 pub struct Slot {
     _permit: OwnedSemaphorePermit,
+    /// The client's share of all places, if they are shared out.
+    share: Option<Share>,
+}
+
+impl Slot {
+    pub(super) fn hold(&mut self, share: Option<Share>) {
+        self.share = share;
+    }
 }
 
 impl Windows {
@@ -89,7 +98,7 @@ impl Lanes {
     pub(super) fn admit(&self) -> Option<(Transport, Slot)> {
         let place = self.lanes.iter().find_map(|lane| {
             let permit = lane.places.clone().try_acquire_owned().ok()?;
-            Some((lane.transport.clone(), Slot { _permit: permit }))
+            Some((lane.transport.clone(), Slot { _permit: permit, share: None }))
         });
         if place.is_none() {
             limit_reached(self.limit);

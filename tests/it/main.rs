@@ -7,6 +7,8 @@ mod harness;
 
 // Answers in gzip.
 mod compression;
+// Clients with names and rights.
+mod delegated;
 // Random requests, compared with upstream's own answers.
 mod differential;
 // Requests that nobody looks at.

@@ -14,14 +14,17 @@ use tracing::level_filters::LevelFilter;
 use crate::config::raw::{self, Document};
 use crate::config::validate::check::Check;
 use crate::config::{
-    API_VERSION, AdminConfig, ClientsConfig, Config, DEFAULT_ADMIN, DEFAULT_CONNECTIONS,
-    DEFAULT_CONNECTIONS_PER_ADDRESS, DEFAULT_DRAIN_TIMEOUT, DrainConfig, KIND, LimitsConfig, LoggingConfig,
-    LoggingFormat, Overrides, Problems, UpstreamConfig,
+    API_VERSION, AdminConfig, AuditConfig, ClientsConfig, Config, DEFAULT_ADMIN, DEFAULT_CONNECTIONS,
+    DEFAULT_CONNECTIONS_PER_ADDRESS, DEFAULT_DRAIN_TIMEOUT, DEFAULT_FORWARDED_PER_CLIENT, DEFAULT_WATCHES_PER_CLIENT,
+    DrainConfig, KIND, LimitsConfig, LoggingConfig, LoggingFormat, Overrides, Problems, UpstreamConfig,
 };
 
 const DRAIN_TIMEOUT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 /// Above what one process can have open files on any usual system.
 const CONNECTIONS: RangeInclusive<usize> = 1..=1_000_000;
+/// All that go upstream at once, whoever asks.
+const FORWARDED_PER_CLIENT: RangeInclusive<usize> = 1..=4_000;
+const WATCHES_PER_CLIENT: RangeInclusive<usize> = 1..=10_000_000;
 
 /// The configuration that the document describes, under what the command line says.
 pub(super) fn validate(document: &Document, overrides: &Overrides) -> Result<Config, Problems> {
@@ -46,14 +49,27 @@ pub(super) fn validate(document: &Document, overrides: &Overrides) -> Result<Con
         reads,
         admin,
         limits,
+        audit: check.audit(document.audit.as_ref()),
         logging: check.logging(document.logging.as_ref()),
         drain: check.drain(document.drain.as_ref()),
     };
     if check.problems.is_empty() { Ok(config) } else { Err(Problems(check.problems)) }
 }
 
-const DOCUMENT_FIELDS: [&str; 11] =
-    ["apiVersion", "kind", "listeners", "upstream", "clients", "cache", "reads", "admin", "limits", "logging", "drain"];
+const DOCUMENT_FIELDS: [&str; 12] = [
+    "apiVersion",
+    "kind",
+    "listeners",
+    "upstream",
+    "clients",
+    "cache",
+    "reads",
+    "admin",
+    "limits",
+    "audit",
+    "logging",
+    "drain",
+];
 
 impl Check {
     fn upstream(&mut self, raw: Option<&raw::Upstream>, overrides: &Overrides) -> UpstreamConfig {
@@ -84,23 +100,35 @@ impl Check {
     fn limits(&mut self, raw: Option<&raw::Limits>, clients: &ClientsConfig) -> LimitsConfig {
         let absent = raw::Limits::default();
         let raw = raw.unwrap_or(&absent);
-        self.unknown("limits", &raw.unknown, &["connections", "connectionsPerAddress"]);
-        let connections =
-            self.number("limits.connections", raw.connections.as_ref(), DEFAULT_CONNECTIONS, &CONNECTIONS);
+        let fields = ["connections", "connectionsPerAddress", "forwardedPerClient", "watchesPerClient"];
+        self.unknown("limits", &raw.unknown, &fields);
+        let mut number = |field, raw: &Option<_>, default, range: &RangeInclusive<usize>| {
+            self.number(&format!("limits.{field}"), raw.as_ref(), default, range)
+        };
+        let connections = number("connections", &raw.connections, DEFAULT_CONNECTIONS, &CONNECTIONS);
         let each = match clients {
             ClientsConfig::Trusted(_) => connections,
             ClientsConfig::Delegated(_) => DEFAULT_CONNECTIONS_PER_ADDRESS.min(connections),
         };
-        let per_address = raw.connections_per_address.as_ref();
+        let (per_address, all) = (&raw.connections_per_address, *CONNECTIONS.start()..=connections);
+        let (forwarded, watches) = (&raw.forwarded_per_client, &raw.watches_per_client);
         LimitsConfig {
             connections,
-            connections_per_address: self.number(
-                "limits.connectionsPerAddress",
-                per_address,
-                each,
-                &(*CONNECTIONS.start()..=connections),
+            connections_per_address: number("connectionsPerAddress", per_address, each, &all),
+            forwarded_per_client: number(
+                "forwardedPerClient",
+                forwarded,
+                DEFAULT_FORWARDED_PER_CLIENT,
+                &FORWARDED_PER_CLIENT,
             ),
+            watches_per_client: number("watchesPerClient", watches, DEFAULT_WATCHES_PER_CLIENT, &WATCHES_PER_CLIENT),
         }
+    }
+
+    fn audit(&mut self, raw: Option<&raw::Audit>) -> AuditConfig {
+        let Some(raw) = raw else { return AuditConfig::default() };
+        self.unknown("audit", &raw.unknown, &["path"]);
+        AuditConfig { path: self.text("audit.path", raw.path.as_ref()).map(PathBuf::from) }
     }
 
     fn logging(&mut self, raw: Option<&raw::Logging>) -> LoggingConfig {

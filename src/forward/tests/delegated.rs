@@ -55,7 +55,7 @@ impl Setup {
     }
 
     fn delegated(&self, assertion: Option<Assertion>) -> Forward {
-        Forward::delegated(AsClient::new(&self.own).unwrap(), assertion, Tasks::new())
+        Forward::delegated(AsClient::new(&self.own).unwrap(), assertion, Shares::new(10, "test"), Tasks::new())
     }
 
     fn front_proxy(&self) -> Option<Assertion> {

@@ -87,6 +87,13 @@ impl Client {
         self.answer(&user_agent, response).await
     }
 
+    /// The same with the user agent that it was asked with.
+    pub(crate) async fn asked(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (String, Answer) {
+        let (user_agent, response) = self.send(method, path, headers, Bytes::new()).await;
+        let answer = self.answer(&user_agent, response).await;
+        (user_agent, answer)
+    }
+
     async fn answer(&self, user_agent: &str, response: Response<Incoming>) -> Answer {
         let (head, body) = response.into_parts();
         let body = within("the whole answer", body.collect()).await.unwrap().to_bytes();
@@ -101,7 +108,12 @@ impl Client {
 
     /// Opens a watch in another form than JSON.
     pub(crate) async fn watch_as(&self, path: &str, accept: &str) -> Watch {
-        self.open_as(path, &[("accept", accept)]).await.unwrap_or_else(|refusal| panic!("{path}: {refusal:?}"))
+        self.watch_with(path, &[("accept", accept)]).await
+    }
+
+    /// Opens a watch with these headers.
+    pub(crate) async fn watch_with(&self, path: &str, headers: &[(&str, &str)]) -> Watch {
+        self.open_as(path, headers).await.unwrap_or_else(|refusal| panic!("{path}: {refusal:?}"))
     }
 
     /// Opens a watch, or gets the answer that is none.

@@ -35,9 +35,13 @@ impl Gateway {
     }
 
     pub(crate) async fn start_with(upstream: &str, change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_before(kube_client::Config::new(upstream.parse().unwrap()), change).await
+    }
+
+    /// Before an upstream that wants to know who asks.
+    pub(crate) async fn start_before(upstream: kube_client::Config, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = defaults();
         change(&mut config);
-        let upstream = kube_client::Config::new(upstream.parse().unwrap());
         let bound = listener::bind(&config.listeners[0]).await.unwrap();
         let (log, _log) = AccessLog::install();
         let client = Client::new(format!("http://{}", bound.address()), log);

@@ -4,6 +4,7 @@
 pub(crate) mod access;
 pub(crate) mod client;
 pub(crate) mod gateway;
+pub(crate) mod guarded;
 pub(crate) mod informer;
 pub(crate) mod raw;
 pub(crate) mod replay;

@@ -25,17 +25,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("fanout",       &["apimachinery", "store", "encode", "telemetry"]),
     ("fairness",     &["telemetry"]),
     // The one that dials. Implements what `reflector` asks for: dependencies point at the domain.
-    ("upstream",     &["apimachinery", "telemetry", "lifecycle", "config", "reflector"]),
+    ("upstream",     &["apimachinery", "telemetry", "lifecycle", "config", "fairness", "reflector"]),
     // Ask upstream who somebody is, and what they may. What a connection has shown is the listener's to say.
-    ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener"]),
-    ("audit",        &["apimachinery", "telemetry", "lifecycle", "authn"]),
+    ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener", "fairness"]),
+    ("audit",        &["apimachinery", "telemetry", "lifecycle"]),
     ("authz",        &["apimachinery", "telemetry", "lifecycle", "upstream"]),
     ("cacher",       &["apimachinery", "telemetry", "lifecycle", "store", "encode", "reflector", "fanout", "upstream"]),
     ("serve",        &["apimachinery", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
-    ("forward",      &["apimachinery", "telemetry", "lifecycle", "authn", "authz", "upstream"]),
+    ("forward",      &["apimachinery", "telemetry", "lifecycle", "fairness", "authn", "authz", "upstream"]),
     // Is handed a handler: it never names `gateway`.
     ("listener",     &["config", "fairness", "lifecycle", "telemetry"]),
-    ("gateway",      &["apimachinery", "telemetry", "listener", "authn", "authz", "cacher", "serve", "forward", "upstream"]),
+    ("gateway",      &["apimachinery", "telemetry", "listener", "fairness", "authn", "authz", "audit", "cacher", "serve",
+                       "forward", "upstream"]),
     ("admin",        &["lifecycle", "telemetry", "listener"]),
     // An API server of its own: shares the parsing of names and selectors with the gateway, and nothing else, so that
     // a test of one against the other means something.
@@ -43,8 +44,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Prose.
     ("manual",       &[]),
     // Wiring.
-    ("run",          &["admin", "authn", "authz", "cacher", "config", "forward", "gateway", "lifecycle", "listener",
-                       "serve", "store", "telemetry", "upstream"]),
+    ("run",          &["admin", "audit", "authn", "authz", "cacher", "config", "fairness", "forward", "gateway",
+                       "lifecycle", "listener", "serve", "store", "telemetry", "upstream"]),
     ("demo",         &["config", "listener", "run", "sim", "telemetry"]),
 ];
 

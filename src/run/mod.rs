@@ -1,15 +1,15 @@
 //! Wiring: from a configuration and sockets to a gateway that serves until it is told to stop.
 
+mod clients;
+
 use crate::{
     admin::{Admin, Check},
-    authn::Authenticator,
-    authz::Authorizer,
+    audit::{AuditError, AuditLog},
+    authn::AuthoritiesError,
     cacher::{self, Cachers},
-    config::{
-        Address, ClientsConfig, Config, LimitsConfig, ListenerConfig, MostRecentWatch, Problems, UpstreamConfigError,
-    },
-    forward::Forward,
-    gateway::{AcceptedHosts, Gateway},
+    config::{Config, LimitsConfig, MostRecentWatch, Problems, UpstreamConfigError},
+    fairness::Shares,
+    gateway::{Accounts, Gateway},
     lifecycle::{Drained, Tasks},
     listener::{self, BindError, Bound},
     serve,
@@ -38,8 +38,10 @@ pub enum RunError {
     Bind(#[source] BindError),
     #[error("the files of the configuration have problems")]
     Files(#[source] Problems),
-    #[error("clients.mode: delegated cannot be served yet")]
-    Delegated,
+    #[error("nobody could be known by a certificate")]
+    Authorities(#[source] AuthoritiesError),
+    #[error("what is read could not be logged")]
+    Audit(#[source] AuditError),
     #[error("no metrics")]
     Metrics(#[source] InstallError),
 }
@@ -75,18 +77,16 @@ pub async fn run(
     sockets: Sockets,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drained, RunError> {
-    if matches!(config.clients, ClientsConfig::Delegated(_)) {
-        return Err(RunError::Delegated);
-    }
     let (tasks, admin_tasks) = (Tasks::new(), Tasks::new());
-    let upstream = Upstream::new(upstream).map_err(RunError::Upstream)?;
+    let access = upstream;
+    let upstream = Upstream::new(access).map_err(RunError::Upstream)?;
     upstream.follow_files(&tasks);
+    let clients = clients::clients(config, access, &upstream, &tasks).await?;
+    let accounts = accounts(config, &tasks).await?;
     let discovery = Discovery::new(upstream.clone());
-    let cachers = Cachers::new(upstream.clone(), discovery, cacher_config(config), tasks.clone());
-    let forward = Forward::trusted(upstream.as_gateway(), tasks.clone());
-    let (authenticator, authorizer) = (Authenticator::trusted(), Authorizer::trusted());
-    let (hosts, serve_config) = (accepted_hosts(config), serve_config(config));
-    let gateway = Gateway::new(hosts, authenticator, authorizer, cachers.clone(), forward, serve_config);
+    let cachers = Cachers::new(upstream, discovery, cacher_config(config), tasks.clone());
+    let gateway =
+        Gateway::new(clients::accepted_hosts(config), clients, accounts, cachers.clone(), serve_config(config));
     cachers.prewarm();
 
     if let Some((bound, exposition)) = sockets.admin {
@@ -99,6 +99,8 @@ pub async fn run(
     shutdown.await;
     tracing::info!(limit = ?config.drain.timeout, "draining");
     cachers.close();
+    // The audit log is written until nobody has anything to tell.
+    drop(gateway);
     let drained = tasks.drain(config.drain.timeout).await;
     if let Drained::Aborted(tasks) = &drained {
         tracing::warn!(?tasks, "the drain's time is over");
@@ -121,21 +123,16 @@ fn cacher_config(config: &Config) -> cacher::Config {
     }
 }
 
-fn accepted_hosts(config: &Config) -> AcceptedHosts {
-    let address = |listener: &ListenerConfig| match listener.address {
-        Address::Tcp(address) => Some(address.ip()),
-        Address::Unix(_) => None,
+async fn accounts(config: &Config, tasks: &Tasks) -> Result<Accounts, RunError> {
+    let audit = match &config.audit.path {
+        Some(path) => Some(AuditLog::open(path, tasks).await.map_err(RunError::Audit)?),
+        None => None,
     };
-    match &config.clients {
-        ClientsConfig::Trusted(trusted) => {
-            AcceptedHosts::local(config.listeners.iter().filter_map(address), &trusted.accept_hosts)
-        }
-        ClientsConfig::Delegated(_) => AcceptedHosts::any(),
-    }
+    Ok(Accounts::new(Shares::new(config.limits.watches_per_client, "client_watches"), audit))
 }
 
 fn connection_limits(config: &Config) -> listener::Limits {
-    let LimitsConfig { connections, connections_per_address } = config.limits;
+    let LimitsConfig { connections, connections_per_address, .. } = config.limits;
     listener::Limits { connections, connections_per_address }
 }
 

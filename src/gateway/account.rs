@@ -1,0 +1,72 @@
+//! What is held against a client for an answer from memory: its share of the watches, and an event in the audit log.
+
+use jiff::Timestamp;
+
+use super::{
+    audited::Audited,
+    refusal::{Refusal, Unserved},
+    route::ReadVerb,
+};
+use crate::{
+    audit::{AuditLog, Event, Place, Request, User},
+    authn::UserInfo,
+    fairness::{ClientKey, Share, Shares},
+    serve::ForwardReason,
+};
+
+/// Where it is held. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Accounts {
+    watches: Shares,
+    audit: Option<AuditLog>,
+}
+
+/// Before there is an answer: everything that it needs is there.
+#[derive(Debug)]
+pub(super) struct Account {
+    lasts: bool,
+    share: Option<Share>,
+    audit: Option<(AuditLog, Place)>,
+    received: Timestamp,
+}
+
+/// For as long as the answer lasts.
+#[derive(Debug)]
+pub(super) struct Held {
+    _share: Option<Share>,
+    _audited: Option<Audited>,
+}
+
+impl Accounts {
+    /// `watches` of each client; `audit` is told of every answer, if there is one.
+    pub fn new(watches: Shares, audit: Option<AuditLog>) -> Self {
+        Self { watches, audit }
+    }
+
+    /// For a read of `client`, if clients are told apart. Waits for room in the audit log.
+    pub(super) async fn open(&self, verb: ReadVerb, client: Option<ClientKey>) -> Result<Account, Unserved> {
+        let received = Timestamp::now();
+        let lasts = verb == ReadVerb::Watch;
+        let share = match client.filter(|_| lasts) {
+            Some(client) => Some(self.watches.take(client).ok_or(Refusal::TooManyWatches)?),
+            None => None,
+        };
+        let audit = match &self.audit {
+            Some(log) => Some((log.clone(), log.place().await.ok_or(ForwardReason::Unaudited)?)),
+            None => None,
+        };
+        Ok(Account { lasts, share, audit, received })
+    }
+}
+
+impl Account {
+    /// The request is answered with `code`.
+    pub(super) fn hold(self, request: Request<'_>, user: Option<&UserInfo>, audit_id: &str, code: u16) -> Held {
+        let audited = self.audit.map(|(log, place)| {
+            let user = user.map(User::from).unwrap_or_default();
+            let event = Event::new(request, &user, audit_id.to_owned(), code, self.received);
+            if self.lasts { Audited::lasts(log, place, event) } else { Audited::ends_soon(log, place, event) }
+        });
+        Held { _share: self.share, _audited: audited }
+    }
+}

@@ -1,0 +1,45 @@
+//! Why memory gives no answer: upstream is to give it, or nobody is.
+
+use crate::{listener::Malformed, serve::ForwardReason};
+
+/// Why memory gives no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unserved {
+    Forward(ForwardReason),
+    Refuse(Refusal),
+}
+
+/// Why a request is answered by the gateway itself, with an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("the request cannot be read")]
+    Malformed(#[source] Malformed),
+    #[error("clients do not call this gateway by that Host; clients.acceptHosts can name it")]
+    ForeignHost,
+    /// What it may hold at once; others go on.
+    #[error("this client has too many watches")]
+    TooManyWatches,
+}
+
+impl Refusal {
+    /// The word for logs and metric labels.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Malformed(why) => why.as_str(),
+            Self::ForeignHost => "foreign_host",
+            Self::TooManyWatches => "client_watches",
+        }
+    }
+}
+
+impl From<ForwardReason> for Unserved {
+    fn from(why: ForwardReason) -> Self {
+        Self::Forward(why)
+    }
+}
+
+impl From<Refusal> for Unserved {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refuse(refusal)
+    }
+}

@@ -1,0 +1,84 @@
+//! Delegated mode: who asks, what they may read, and as whom their requests go upstream.
+//!
+//! The gateway holds what its own credentials may read, Secrets perhaps among it, and decides who sees it. It decides as the
+//! API server would, by asking it; what it cannot decide it forwards, as the client and never as itself. So a 401 or 403
+//! is always the API server's own.
+//!
+//! # Who asks
+//!
+//! As an API server does it (read-path 8.1), the first that names a user wins:
+//!
+//! 1. **A front proxy**: a client certificate of `requestHeader.caFile` whose common name is one of `requestHeader.allowedNames` (any,
+//!    if there are none) makes `X-Remote-User`, `-Uid`, `-Group` and `-Extra-*` believed. Everybody else's `X-Remote-*` are removed before
+//!    anything looks at the request.
+//! 2. **A client certificate** of `clientCAFile`: common name and organisations are user and groups. A handshake accepts any
+//!    certificate whose key the client has; one that no authority vouches for is 401, as it is directly.
+//! 3. **A bearer token**, by TokenReview. A good one is remembered for `tokenReview.successTTL`, a bad one not at all unless
+//!    `tokenReview.failureTTL` says so, under a hash whose key only this process knows. Reviews are asked for when memory could
+//!    answer; whatever is forwarded is for upstream to judge.
+//! 4. **Nobody**: forwarded without credentials. With `authentication.anonymous: true`, for upstreams that have anonymous users,
+//!    `system:anonymous` is authorized like others.
+//!
+//! A token in the subprotocols of a WebSocket passes with its request: upgrades are always forwarded.
+//!
+//! # What they may read
+//!
+//! A SubjectAccessReview, with the attributes that the API server itself would authorize (read-path 8.3): verb, resource, namespace,
+//! name (from the path, or an exact `metadata.name` of a field selector), selectors. Verdicts are remembered for `authorization.allowedTTL`
+//! and `.deniedTTL`; identical reviews under way are one. Where there is no verdict, because reviews fail, nothing is
+//! answered from memory but what was allowed within its time.
+//!
+//! The code reads from memory only with a [`crate::authz::Permit`], which only [`crate::authz`] makes. What is authorized and what is
+//! served is the same [`crate::apimachinery::RequestInfo`]; a path that could mean two things is forwarded.
+//!
+//! A watch is authorized again every `authorization.watchInterval`, and ends like one whose time is over when its right is gone.
+//! The API server itself lets a watch run to its end.
+//!
+//! Requests with `Impersonate-*` are never answered from memory.
+//!
+//! # As whom requests go upstream
+//!
+//! | Client | Upstream sees |
+//! |---|---|
+//! | bearer token, or none | the same `Authorization`, unchanged |
+//! | certificate, front proxy; `identity.frontProxy` | `X-Remote-*` of the user, over the certificate configured there |
+//! | certificate, front proxy; `identity.impersonation` | `Impersonate-*` of the user, with the gateway's own credentials; a request that brings `Impersonate-*` itself is refused |
+//! | a certificate of no known authority | a token that cannot be valid, so that the API server says 401 |
+//!
+//! The gateway's own credentials carry its lists, watches and reviews, and impersonations. Connections that carry clients' requests
+//! have none: [`crate::forward::Forward`] is made of other types than [`crate::upstream::Upstream`] in this mode.
+//!
+//! # Rights
+//!
+//! Beside those of [`super::operations`]: `system:auth-delegator` (to create token reviews and subject access reviews), and with
+//! `identity.impersonation`:
+//!
+//! ```yaml
+//! apiVersion: rbac.authorization.k8s.io/v1
+//! kind: ClusterRole
+//! metadata: {name: kube-fanout-impersonator}
+//! rules:
+//! # Narrow these with resourceNames where you can: groups without any include system:masters. Service accounts are `serviceaccounts`.
+//! - {apiGroups: [""], resources: [users, groups], verbs: [impersonate]}
+//! # Where users have a uid (from 1.22 on) or extra values, one resource for each key of these.
+//! - {apiGroups: [authentication.k8s.io], resources: [uids, userextras/scopes], verbs: [impersonate]}
+//! ```
+//!
+//! With `identity.frontProxy` the API server needs `--requestheader-client-ca-file`, `--requestheader-allowed-names` with the certificate's
+//! common name, and the usual `X-Remote-*` names; for uids, from 1.32 on, `--requestheader-uid-headers`. The authority must
+//! not be among those of its `--client-ca-file`: there the certificate would show a user of its own, and every client would be that user.
+//!
+//! Whoever may impersonate everybody is as mighty as everybody: a front proxy's certificate is no less so. Keep either where
+//! the keys of the API server are kept.
+//!
+//! # Shares
+//!
+//! One client cannot take from others what all have to share: `limits.forwardedPerClient` requests on their way upstream,
+//! `limits.watchesPerClient` watches from memory. A client is a user, a token, or, where neither is known, an address. Beyond its
+//! share it gets 429 with `Retry-After`. In trusted mode clients are not told apart, and all share everything.
+//!
+//! # Audit
+//!
+//! Upstream's audit log does not see what memory answers. With `audit.path` the gateway writes it: events of `audit.k8s.io/v1` at level
+//! Metadata, one JSON object a line, with the annotation `kube-fanout.io/answered-from: memory`. A watch has two events, its
+//! beginning and its end. Answers wait when the log cannot keep up. A file that is moved away is made anew.

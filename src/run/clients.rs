@@ -1,0 +1,122 @@
+//! Who clients are, what they may, and as whom they go upstream: wired as the mode says.
+
+use super::RunError;
+use crate::{
+    authn::{self, Authenticator},
+    authz::{self, Authorizer},
+    config::{Address, ClientsConfig, Config, DelegatedConfig, IdentityConfig, ListenerConfig, UpstreamConfig},
+    fairness::Shares,
+    forward::{Assertion, Forward},
+    gateway::{AcceptedHosts, Clients},
+    lifecycle::Tasks,
+    upstream::{AsClient, AsFrontProxy, Upstream},
+};
+
+/// `access` is how upstream is reached, which `upstream` does with the gateway's own credentials.
+pub(super) async fn clients(
+    config: &Config,
+    access: &kube_client::Config,
+    upstream: &Upstream,
+    tasks: &Tasks,
+) -> Result<Clients, RunError> {
+    match &config.clients {
+        ClientsConfig::Trusted(_) => Ok(Clients {
+            authenticator: Authenticator::trusted(),
+            authorizer: Authorizer::trusted(),
+            forward: Forward::trusted(upstream.as_gateway(), tasks.clone()),
+        }),
+        ClientsConfig::Delegated(delegated) => {
+            let shares = Shares::new(config.limits.forwarded_per_client, "client_forwarded_requests");
+            Ok(Clients {
+                authenticator: authenticator(delegated, access, tasks).await?,
+                authorizer: authorizer(delegated, access, tasks).await?,
+                forward: forward(delegated, access, (upstream, shares), tasks)?,
+            })
+        }
+    }
+}
+
+async fn authenticator(
+    delegated: &DelegatedConfig,
+    access: &kube_client::Config,
+    tasks: &Tasks,
+) -> Result<Authenticator, RunError> {
+    let config = delegated.authentication.clone();
+    let reviewer = reviewer(config.reviews.as_ref(), access, tasks).await?;
+    let request_header = config.request_header;
+    let config = authn::Config {
+        client_ca: config.client_ca,
+        request_header: request_header
+            .map(|proxies| authn::RequestHeader { ca: proxies.ca, allowed_names: proxies.allowed_names }),
+        token_reviews: authn::TokenReviews {
+            audiences: config.audiences,
+            success_ttl: config.success_ttl,
+            failure_ttl: config.failure_ttl,
+        },
+        anonymous: config.anonymous,
+    };
+    Authenticator::delegated(config, reviewer, tasks).await.map_err(RunError::Authorities)
+}
+
+async fn authorizer(
+    delegated: &DelegatedConfig,
+    access: &kube_client::Config,
+    tasks: &Tasks,
+) -> Result<Authorizer, RunError> {
+    let config = &delegated.authorization;
+    let reviewer = reviewer(config.reviews.as_ref(), access, tasks).await?;
+    let config = authz::Config {
+        allowed_ttl: config.allowed_ttl,
+        denied_ttl: config.denied_ttl,
+        watch_interval: config.watch_interval,
+    };
+    Ok(Authorizer::delegated(config, reviewer, tasks.clone()))
+}
+
+/// Where reviews are asked for. Always with connections of their own: a flood of tokens delays nothing else.
+async fn reviewer(
+    config: Option<&UpstreamConfig>,
+    access: &kube_client::Config,
+    tasks: &Tasks,
+) -> Result<Upstream, RunError> {
+    let reviewer = match config {
+        Some(config) => Upstream::new(&config.resolve().await.map_err(RunError::UpstreamConfig)?),
+        None => Upstream::new(access),
+    };
+    let reviewer = reviewer.map_err(RunError::Upstream)?;
+    reviewer.follow_files(tasks);
+    Ok(reviewer)
+}
+
+fn forward(
+    delegated: &DelegatedConfig,
+    access: &kube_client::Config,
+    (upstream, shares): (&Upstream, Shares),
+    tasks: &Tasks,
+) -> Result<Forward, RunError> {
+    let client = AsClient::new(access).map_err(RunError::Upstream)?;
+    let assertion = match &delegated.identity {
+        Some(IdentityConfig::FrontProxy(certificate)) => {
+            AsFrontProxy::new(access, certificate, tasks).map(|proxy| Some(Assertion::FrontProxy(proxy)))
+        }
+        Some(IdentityConfig::Impersonation) => {
+            upstream.as_impersonator().map(|impersonator| Some(Assertion::Impersonation(impersonator)))
+        }
+        None => Ok(None),
+    };
+    Ok(Forward::delegated(client, assertion.map_err(RunError::Upstream)?, shares, tasks.clone()))
+}
+
+/// By which names clients may call the gateway.
+pub(super) fn accepted_hosts(config: &Config) -> AcceptedHosts {
+    let address = |listener: &ListenerConfig| match listener.address {
+        Address::Tcp(address) => Some(address.ip()),
+        Address::Unix(_) => None,
+    };
+    match &config.clients {
+        ClientsConfig::Trusted(trusted) => {
+            AcceptedHosts::local(config.listeners.iter().filter_map(address), &trusted.accept_hosts)
+        }
+        ClientsConfig::Delegated(_) => AcceptedHosts::any(),
+    }
+}

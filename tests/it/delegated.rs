@@ -1,0 +1,234 @@
+//! Delegated mode, as clients see it: who may read from memory, for how long, and as whom everything else goes upstream.
+
+use std::{path::Path, time::Duration};
+
+use bytes::Bytes;
+use kube_fanout::{
+    config::{AuthenticationConfig, AuthorizationConfig, ClientsConfig, Config, DelegatedConfig},
+    sim::Sim,
+};
+use serde_json::Value;
+
+use crate::harness::{
+    Answer, Gateway, Route,
+    guarded::{GATEWAY_TOKEN, Guarded},
+    passing, skip, until,
+    world::pod,
+};
+
+const PODS: &str = "/api/v1/pods?resourceVersion=0";
+const WATCH: &str = "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1800";
+/// How long verdicts are kept, and after which a watch is authorized again.
+const TTL: Duration = Duration::from_secs(10);
+const WATCH_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Jane may list and watch pods, john may not.
+struct Scene {
+    sim: Sim,
+    upstream: Guarded,
+    gateway: Gateway,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        let sim = Sim::new();
+        sim.create(pod("default", "a", "x")).unwrap();
+        let upstream = Guarded::start(sim.clone()).await;
+        upstream.add_user("jane-token", "jane");
+        upstream.add_user("john-token", "john");
+        for verb in ["list", "watch", "get"] {
+            upstream.grant("jane", verb, "pods");
+        }
+        let mut access = kube_client::Config::new(format!("http://{}", upstream.address).parse().unwrap());
+        access.auth_info.token = Some(GATEWAY_TOKEN.to_owned().into());
+        let gateway = Gateway::start_before(access, |config| {
+            config.clients = delegated();
+            change(config);
+        })
+        .await;
+        let scene = Self { sim, upstream, gateway };
+        let warm = async || (scene.get("jane-token", PODS).await.route == Route::Served).then_some(());
+        until("the cache is filled", warm).await;
+        scene
+    }
+
+    async fn get(&self, token: &str, path: &str) -> Answer {
+        self.ask("GET", path, &[("authorization", &format!("Bearer {token}"))]).await
+    }
+
+    async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.gateway.client.request(method, path, headers, Bytes::new()).await
+    }
+}
+
+fn delegated() -> ClientsConfig {
+    ClientsConfig::Delegated(Box::new(DelegatedConfig {
+        authentication: AuthenticationConfig {
+            client_ca: None,
+            request_header: None,
+            reviews: None,
+            audiences: Vec::new(),
+            success_ttl: TTL,
+            failure_ttl: Duration::ZERO,
+            anonymous: false,
+        },
+        authorization: AuthorizationConfig {
+            reviews: None,
+            allowed_ttl: TTL,
+            denied_ttl: TTL,
+            watch_interval: WATCH_INTERVAL,
+        },
+        identity: None,
+    }))
+}
+
+fn forwarded(reason: &str) -> Route {
+    Route::Forwarded(reason.to_owned())
+}
+
+#[tokio::test]
+async fn only_who_may_read_is_answered_from_memory() {
+    let scene = Scene::start().await;
+    // Warm and asked again: the answers stay what they are.
+    for _ in 0..2 {
+        let jane = scene.get("jane-token", PODS).await;
+        assert_eq!((jane.status.as_u16(), jane.route), (200, Route::Served));
+        for (headers, status, reason) in [
+            (&[("authorization", "Bearer john-token")][..], 403, "denied"),
+            (&[("authorization", "Bearer nobody")], 401, "unauthenticated"),
+            (&[("authorization", "Basic amFuZTpqYW5l")], 403, "unauthenticated"),
+            (&[], 403, "unauthenticated"),
+            (&[("x-remote-user", "jane")], 403, "unauthenticated"),
+            (&[("authorization", "Bearer john-token"), ("x-remote-user", "jane")], 403, "denied"),
+            (&[("authorization", "Bearer john-token"), ("impersonate-user", "jane")], 403, "impersonated"),
+        ] {
+            let answer = scene.ask("GET", PODS, headers).await;
+            assert_eq!((answer.status.as_u16(), answer.route), (status, forwarded(reason)), "{headers:?}");
+        }
+        let other = scene.get("jane-token", "/api/v1/configmaps?resourceVersion=0").await;
+        assert_eq!((other.status.as_u16(), other.route), (403, forwarded("denied")));
+    }
+}
+
+#[tokio::test]
+async fn reviews_are_asked_for_once_in_their_time() {
+    let scene = Scene::start().await;
+    let before = scene.upstream.reviews();
+    for _ in 0..20 {
+        assert_eq!(scene.get("jane-token", PODS).await.route, Route::Served);
+    }
+    assert_eq!(scene.upstream.reviews(), before);
+    skip(TTL + Duration::from_secs(1)).await;
+    assert_eq!(scene.get("jane-token", PODS).await.route, Route::Served);
+    assert_eq!(scene.upstream.reviews(), (before.0 + 1, before.1 + 1));
+    // What is forwarded anyway is upstream's to judge: no reviews.
+    let write =
+        scene.ask("DELETE", "/api/v1/namespaces/default/pods/a", &[("authorization", "Bearer jane-token")]).await;
+    assert_eq!((write.status.as_u16(), write.route), (403, forwarded("not_a_read")));
+    assert_eq!(scene.upstream.reviews(), (before.0 + 1, before.1 + 1));
+}
+
+#[tokio::test]
+async fn rights_that_come_and_go_count_within_their_time() {
+    let scene = Scene::start().await;
+    scene.upstream.revoke("jane", "list", "pods");
+    scene.upstream.grant("john", "list", "pods");
+    assert_eq!(scene.get("john-token", PODS).await.status.as_u16(), 200);
+    skip(TTL + Duration::from_secs(1)).await;
+    let jane = scene.get("jane-token", PODS).await;
+    assert_eq!((jane.status.as_u16(), jane.route), (403, forwarded("denied")));
+    assert_eq!(scene.get("john-token", PODS).await.route, Route::Served);
+}
+
+#[tokio::test]
+async fn without_reviews_only_what_was_allowed_lately_is_served() {
+    let scene = Scene::start().await;
+    scene.upstream.grant("john", "list", "pods");
+    scene.upstream.stop_reviews();
+    assert_eq!(scene.get("jane-token", PODS).await.route, Route::Served);
+    // Upstream itself knows whom it may answer.
+    let john = scene.get("john-token", PODS).await;
+    assert_eq!((john.status.as_u16(), john.route), (200, forwarded("no_verdict")));
+    skip(TTL + Duration::from_secs(1)).await;
+    let jane = scene.get("jane-token", PODS).await;
+    assert_eq!((jane.status.as_u16(), jane.route), (200, forwarded("no_verdict")));
+}
+
+#[tokio::test]
+async fn a_watch_ends_when_its_right_is_gone_and_not_when_nobody_can_say() {
+    let scene = Scene::start().await;
+    let token = [("authorization", "Bearer jane-token")];
+    let mut watch = scene.gateway.client.watch_with(WATCH, &token).await;
+    assert!(watch.line().await.unwrap().unwrap().contains("ADDED"));
+    skip(WATCH_INTERVAL * 2).await;
+    scene.sim.create(pod("default", "b", "x")).unwrap();
+    assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"b""#));
+    scene.upstream.revoke("jane", "watch", "pods");
+    let (rest, route) = passing(WATCH_INTERVAL / 4, watch.rest()).await;
+    assert_eq!((rest.as_str(), route), ("", Route::Served));
+
+    scene.upstream.grant("jane", "watch", "pods");
+    skip(TTL * 2).await;
+    let mut watch = scene.gateway.client.watch_with(WATCH, &token).await;
+    scene.upstream.stop_reviews();
+    skip(WATCH_INTERVAL * 2).await;
+    scene.sim.create(pod("default", "c", "x")).unwrap();
+    let found = async {
+        loop {
+            if watch.line().await.unwrap().expect("the watch goes on").contains(r#""name":"c""#) {
+                return;
+            }
+        }
+    };
+    found.await;
+}
+
+#[tokio::test]
+async fn upstream_gets_the_clients_credentials_and_never_the_gateways() {
+    let scene = Scene::start().await;
+    for (headers, expected) in [
+        (&[("authorization", "Bearer john-token")][..], Some("Bearer john-token")),
+        (&[("authorization", "Basic amFuZTpqYW5l")], Some("Basic amFuZTpqYW5l")),
+        (&[], None),
+    ] {
+        for (method, path) in [("GET", PODS), ("GET", "/version"), ("DELETE", "/api/v1/namespaces/default/pods/a")] {
+            let (agent, _) = scene.gateway.client.asked(method, path, headers).await;
+            assert_eq!(scene.upstream.asked(&agent), Some(expected.map(str::to_owned)), "{method} {path} {headers:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_read_from_memory_is_in_the_audit_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let scene = Scene::start_with(|config| config.audit.path = Some(path.clone())).await;
+    let served = scene.get("jane-token", "/api/v1/namespaces/default/pods/a?resourceVersion=0").await;
+    assert_eq!(served.route, Route::Served);
+    assert_eq!(scene.get("john-token", PODS).await.status.as_u16(), 403);
+    let audit_id = served.headers["audit-id"].to_str().unwrap().to_owned();
+    let watch = scene.gateway.client.watch_with(WATCH, &[("authorization", "Bearer jane-token")]).await;
+    let mut stopping = scene.gateway.stop();
+    watch.rest().await;
+    stopping.drained().await;
+    let events = events(&path);
+    let of_get: Vec<_> = events.iter().filter(|event| event["auditID"] == audit_id.as_str()).collect();
+    let [get] = of_get[..] else { panic!("{of_get:?}") };
+    assert_eq!((&get["verb"], &get["stage"]), (&"get".into(), &"ResponseComplete".into()));
+    assert_eq!(get["user"]["username"], "jane");
+    assert_eq!(get["objectRef"]["name"], "a");
+    assert_eq!(get["responseStatus"]["code"], 200);
+    assert_eq!(get["requestURI"], "/api/v1/namespaces/default/pods/a?resourceVersion=0");
+    let stages: Vec<_> = events.iter().filter(|event| event["verb"] == "watch").map(|event| &event["stage"]).collect();
+    assert_eq!(stages, ["ResponseStarted", "ResponseComplete"]);
+    assert!(events.iter().all(|event| event["user"]["username"] == "jane"), "{events:?}");
+}
+
+fn events(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}

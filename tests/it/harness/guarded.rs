@@ -1,0 +1,191 @@
+//! The embedded API server behind users, rights and reviews, as a real one with RBAC has them.
+
+use std::{
+    collections::{HashMap, HashSet},
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use kube_fanout::{
+    apimachinery::{RequestInfo, Target},
+    sim::{self, Sim},
+};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinSet};
+
+/// The gateway's own token: may do everything, reviews included.
+pub(crate) const GATEWAY_TOKEN: &str = "gateway-token";
+
+/// A running server; ends with its test.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    pub(crate) address: SocketAddr,
+    guard: Arc<Guard>,
+    _connections: JoinSet<()>,
+}
+
+#[derive(Debug, Default)]
+struct Guard(Mutex<Rules>);
+
+/// Who there is, what they may, and what was asked.
+#[derive(Debug, Default)]
+struct Rules {
+    /// Users by token.
+    users: HashMap<&'static str, &'static str>,
+    /// User, verb, resource.
+    grants: HashSet<(&'static str, &'static str, &'static str)>,
+    no_reviews: bool,
+    token_reviews: usize,
+    access_reviews: usize,
+    /// `Authorization` of what was asked by others than the gateway, by user agent.
+    asked: HashMap<String, Option<String>>,
+}
+
+type Body = Either<Full<Bytes>, sim::Body>;
+
+impl Guarded {
+    pub(crate) async fn start(sim: Sim) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let guard = Arc::new(Guard::default());
+        let mut connections = JoinSet::new();
+        connections.spawn(accept(listener, sim, guard.clone()));
+        Self { address, guard, _connections: connections }
+    }
+
+    pub(crate) fn add_user(&self, token: &'static str, name: &'static str) {
+        self.rules().users.insert(token, name);
+    }
+
+    pub(crate) fn grant(&self, user: &'static str, verb: &'static str, resource: &'static str) {
+        self.rules().grants.insert((user, verb, resource));
+    }
+
+    pub(crate) fn revoke(&self, user: &'static str, verb: &'static str, resource: &'static str) {
+        assert!(self.rules().grants.remove(&(user, verb, resource)), "{user} had no such right");
+    }
+
+    /// Reviews fail from now on.
+    pub(crate) fn stop_reviews(&self) {
+        self.rules().no_reviews = true;
+    }
+
+    /// Reviews of tokens and of access so far.
+    pub(crate) fn reviews(&self) -> (usize, usize) {
+        let rules = self.rules();
+        (rules.token_reviews, rules.access_reviews)
+    }
+
+    /// With what a forwarded request arrived: its `Authorization`, if it had one. None if it never did.
+    pub(crate) fn asked(&self, user_agent: &str) -> Option<Option<String>> {
+        self.rules().asked.get(user_agent).cloned()
+    }
+
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.guard.0.lock().unwrap()
+    }
+}
+
+async fn accept(listener: TcpListener, sim: Sim, guard: Arc<Guard>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (sim, guard) = (sim.clone(), guard.clone());
+        connections.spawn(async move {
+            let service = service_fn(move |request| {
+                let (sim, guard) = (sim.clone(), guard.clone());
+                async move { Ok::<_, Infallible>(answer(&sim, &guard, request).await) }
+            });
+            let http = auto::Builder::new(TokioExecutor::new());
+            // However it ended: the client notices by itself.
+            http.serve_connection(TokioIo::new(stream), service).await.unwrap_or_default();
+        });
+    }
+}
+
+async fn answer(sim: &Sim, guard: &Guard, request: Request<Incoming>) -> Response<Body> {
+    let authorization = text(request.headers(), header::AUTHORIZATION.as_str());
+    let token = authorization.as_deref().and_then(|text| text.strip_prefix("Bearer "));
+    if token == Some(GATEWAY_TOKEN) {
+        return match request.uri().path().rsplit('/').next() {
+            Some(kind @ ("tokenreviews" | "subjectaccessreviews")) => {
+                let is_token = kind == "tokenreviews";
+                let review = request.into_body().collect().await.unwrap().to_bytes();
+                guard.review(serde_json::from_slice(&review).unwrap(), is_token)
+            }
+            _ => sim.handle(request).await.map(Either::Right),
+        };
+    }
+    if let Some(agent) = text(request.headers(), header::USER_AGENT.as_str()) {
+        guard.0.lock().unwrap().asked.insert(agent, authorization.clone());
+    }
+    let user = match token {
+        None => "system:anonymous",
+        Some(token) => match guard.0.lock().unwrap().users.get(token) {
+            Some(user) => user,
+            None => return status(StatusCode::UNAUTHORIZED, "Unauthorized"),
+        },
+    };
+    let info = RequestInfo::parse(request.method(), request.uri().path(), request.uri().query());
+    let resource = match &info.target {
+        Target::Resource(target) => target.resource.resource.to_string(),
+        Target::NonResource | Target::Ambiguous => String::new(),
+    };
+    if !guard.0.lock().unwrap().may(user, info.verb.as_str(), &resource) {
+        return status(StatusCode::FORBIDDEN, &format!("{user} may not {} {resource}", info.verb.as_str()));
+    }
+    sim.handle(request).await.map(Either::Right)
+}
+
+impl Guard {
+    fn review(&self, mut review: Value, is_token: bool) -> Response<Body> {
+        let mut rules = self.0.lock().unwrap();
+        if rules.no_reviews {
+            return status(StatusCode::SERVICE_UNAVAILABLE, "no reviews");
+        }
+        review["status"] = if is_token {
+            rules.token_reviews += 1;
+            match rules.users.get(review["spec"]["token"].as_str().unwrap()) {
+                Some(user) => {
+                    json!({"authenticated": true, "user": {"username": user, "groups": ["system:authenticated"]}})
+                }
+                None => json!({"authenticated": false, "error": "unknown"}),
+            }
+        } else {
+            rules.access_reviews += 1;
+            let attributes = &review["spec"]["resourceAttributes"];
+            let word = |field: &str| attributes[field].as_str().unwrap_or_default();
+            json!({"allowed": rules.may(review["spec"]["user"].as_str().unwrap(), word("verb"), word("resource"))})
+        };
+        let mut response = Response::new(Either::Left(review.to_string().into()));
+        *response.status_mut() = StatusCode::CREATED;
+        response
+    }
+}
+
+impl Rules {
+    fn may(&self, user: &str, verb: &str, resource: &str) -> bool {
+        self.grants.iter().any(|grant| *grant == (user, verb, resource))
+    }
+}
+
+fn status(code: StatusCode, message: &str) -> Response<Body> {
+    let status =
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code.as_u16()});
+    let mut response = Response::new(Either::Left(status.to_string().into()));
+    *response.status_mut() = code;
+    response
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name).map(|value| value.to_str().unwrap().to_owned())
+}
