@@ -19,8 +19,9 @@ const INFORMERS: usize = 12;
 /// How often time is skipped in a round, and the real time before it.
 const SKIPS: u32 = 4;
 const REAL_TIME: Duration = Duration::from_millis(8);
-/// Longer than the reflector's longest pause.
-const BACKOFF_MAX: Duration = Duration::from_secs(40);
+/// Time that passes in one step while informers catch up: several times what they get of real time to ask something must be
+/// less than what the gateway gives a new connection for its first request.
+const CATCH_UP_STEP: Duration = Duration::from_secs(3);
 
 /// What a run is worth at least: events told, lists compared.
 const EVENTS_MIN: u32 = 100;
@@ -91,7 +92,7 @@ async fn run(seed: u64, profile: Profile) {
         rng.choice(&mut informers).unwrap().break_off(keeps_state);
     }
     heal(&world);
-    passing(BACKOFF_MAX, join_all(informers.iter_mut().map(Informer::catch_up))).await;
+    passing(CATCH_UP_STEP, join_all(informers.iter_mut().map(Informer::catch_up))).await;
     // Not a storm in which nobody saw anything.
     let events: u32 = informers.iter().map(|informer| informer.told.events).sum();
     assert!(events > EVENTS_MIN && lists > LISTS_MIN, "{events} events, {lists} lists");
