@@ -79,6 +79,14 @@ impl Gateway {
         Ok(())
     }
 
+    /// Bytes of the process in memory.
+    pub(crate) fn resident(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(kibibytes << 10)
+    }
+
     /// What became of the request with this user agent; it must be over.
     pub(crate) async fn outcome(&self, agent: &str) -> Result<Outcome> {
         let started = Instant::now();

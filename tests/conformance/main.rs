@@ -9,6 +9,7 @@
 //! * `bodies`: streaming, cancelling, WebSockets
 //! * `kubectl`: old and new, the same output
 //! * `large`: ten thousand objects, which upstream reads out once
+//! * `crowd`: ten thousand connections that ask nothing or read nothing
 //! * `redefined`, `restored`: a resource, or the storage, becomes another
 //! * `storm`: a thousand watchers through crashes of upstream and of the gateway
 //!
@@ -20,6 +21,7 @@ mod cases;
 mod certificates;
 mod client;
 mod compare;
+mod crowd;
 mod definitions;
 mod events;
 mod foreign;
@@ -131,6 +133,7 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
         let kubectls: Vec<_> =
             [&assets.full].into_iter().chain(&assets.crd).map(|folder| folder.join("kubectl")).collect();
         scenario!("large 1.20", large::run(full, certificates, &kubectls));
+        scenario!("crowd 1.20", crowd::run(full));
     };
     let on_crd = async {
         let Some(crd) = crd else { return };
