@@ -30,10 +30,10 @@ impl Identity {
         let outbound = match (self, credentials) {
             (Self::Trusted(gateway), Credentials::Gateway { .. }) => gateway.outbound(request),
             (Self::Delegated { client, .. }, Credentials::Bearer { token, .. }) => {
-                Ok(client.outbound(request, Some(token.authorization().clone())))
+                Ok(client.outbound(request, token.authorization().clone()))
             }
             (Self::Delegated { client, .. }, Credentials::Passed { authorization, .. }) => {
-                Ok(client.outbound(request, authorization.clone()))
+                Ok(client.nobody(request, authorization.clone()))
             }
             (Self::Delegated { client, .. }, Credentials::Refused) => Ok(client.refused(request)),
             (Self::Delegated { assertion: Some(assertion), .. }, Credentials::Verified { user, .. }) => match assertion

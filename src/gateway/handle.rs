@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, Version, header};
 use hyper::body::Incoming;
 
 use super::{
@@ -125,7 +125,12 @@ impl Handler for Gateway {
         let info = RequestInfo::parse(request.method(), uri.path(), uri.query());
         let record = Record::start(&request, &info, self.metrics.clone());
         if let Err(refusal) = self.admit(&request, connection) {
-            return refused(record, refusal);
+            let mut answer = refused(record, refusal);
+            // Where the next request begins may be read in two ways, too.
+            if request.version() < Version::HTTP_2 {
+                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            return answer;
         }
         let certificate = connection.client_certificate.as_deref();
         let credentials = self.permission.authenticator.credentials(request.headers_mut(), certificate);

@@ -47,5 +47,7 @@ async fn a_request_with_two_readings_goes_nowhere() {
     let answer = ask(world.client(), "DELETE", &["localhost", "127.0.0.1"]).await;
     assert_eq!((answer.status, reason(&answer).as_str()), (StatusCode::BAD_REQUEST, "BadRequest"));
     assert_eq!(answer.route, Route::Rejected("malformed_host".to_owned()));
+    // Nor is anything read that may have been a part of it.
+    assert_eq!(answer.headers["connection"], "close");
     assert_eq!(world.sim.counts().requests("deletecollection", "pods"), before);
 }

@@ -11,12 +11,17 @@ use crate::upstream::{BuildError, RequestBody, access::Access, target::Target};
 
 /// Sends requests with what their clients have brought, on connections that show nothing of the gateway's: no client
 /// certificate, no token, no plugin's credentials, no impersonation. Cheap to clone.
+///
+/// Who shows nothing that could be good is kept apart, on connections for one request at a time: API servers end an HTTP/2
+/// connection as soon as somebody unknown asks on it, with everything that others have asked on it just then.
 #[derive(Clone, Debug)]
 pub struct AsClient {
     connections: Arc<Connections>,
+    unknown: Arc<Connections>,
 }
 
 const LIMITS: Limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
+const UNKNOWN_LIMITS: Limits = Limits { requests: "upstream_unknown_requests", upgrades: "upstream_unknown_upgrades" };
 
 impl AsClient {
     /// Of a configuration, only where the server is, how it is verified, and a proxy on the way count.
@@ -26,25 +31,37 @@ impl AsClient {
     pub fn new(config: &Config) -> Result<Self, BuildError> {
         refuse_clear_text(config)?;
         let access = Access::without_credentials(config)?;
-        Ok(Self { connections: Connections::new(&access, Target::of(config)?, LIMITS) })
+        let target = Target::of(config)?;
+        let unknown = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
+        Ok(Self { connections: Connections::new(&access, target, LIMITS), unknown })
     }
 
-    /// The request with the client's own Authorization, if it has any. A token in a WebSocket's subprotocol passes, and
+    /// The request with the client's own Authorization, which may be good. A token in a WebSocket's subprotocol passes, and
     /// Impersonate-*: upstream knows what the client may.
-    pub fn outbound(&self, mut request: Request<RequestBody>, authorization: Option<HeaderValue>) -> Outbound {
-        let headers = request.headers_mut();
-        headers.remove(header::AUTHORIZATION);
-        shed::shed_front_proxy(headers);
-        if let Some(mut authorization) = authorization {
-            authorization.set_sensitive(true);
-            headers.insert(header::AUTHORIZATION, authorization);
-        }
-        self.connections.outbound(request)
+    pub fn outbound(&self, request: Request<RequestBody>, authorization: HeaderValue) -> Outbound {
+        self.connections.outbound(showing(request, Some(authorization)))
+    }
+
+    /// The request of somebody who shows nothing that could name a user, with the client's own Authorization if it has any. The
+    /// rest passes as with others.
+    pub fn nobody(&self, request: Request<RequestBody>, authorization: Option<HeaderValue>) -> Outbound {
+        self.unknown.outbound(showing(request, authorization))
     }
 
     /// The request of somebody who has shown what nobody vouches for, with a token that nobody has: upstream words the 401.
     pub fn refused(&self, request: Request<RequestBody>) -> Outbound {
         let token = HeaderValue::try_from(format!("Bearer {}", Uuid::new_v4())).expect("a UUID is a header value");
-        self.outbound(request, Some(token))
+        self.nobody(request, Some(token))
     }
+}
+
+fn showing(mut request: Request<RequestBody>, authorization: Option<HeaderValue>) -> Request<RequestBody> {
+    let headers = request.headers_mut();
+    headers.remove(header::AUTHORIZATION);
+    shed::shed_front_proxy(headers);
+    if let Some(mut authorization) = authorization {
+        authorization.set_sensitive(true);
+        headers.insert(header::AUTHORIZATION, authorization);
+    }
+    request
 }

@@ -116,6 +116,16 @@ impl Connections {
         Arc::new(Self { target, requests: Lanes::new(access, requests), upgrades: Lanes::new(access, upgrades) })
     }
 
+    /// No request shares a connection with another one.
+    fn one_at_a_time(access: &Access, target: Target, limits: Limits) -> Arc<Self> {
+        let lanes = |limit| {
+            let group =
+                LaneGroup { protocols: Protocols::Http1, windows: Windows::PATIENT, count: UPGRADE_LANES, limit };
+            Lanes::new(access, group)
+        };
+        Arc::new(Self { target, requests: lanes(limits.requests), upgrades: lanes(limits.upgrades) })
+    }
+
     fn outbound(self: &Arc<Self>, request: Request<RequestBody>) -> Outbound {
         Outbound { connections: self.clone(), request }
     }

@@ -120,7 +120,7 @@ async fn each_identity_arrives_as_itself_over_every_protocol() {
         let as_impersonator = upstream.as_impersonator().unwrap();
 
         let own = ["certificate: gateway", "authorization: Bearer gateway"];
-        let token = || Some(HeaderValue::from_static("Bearer mine"));
+        let token = || HeaderValue::from_static("Bearer mine");
         for upgrade in [false, true] {
             let ask = async |outbound: Outbound| {
                 seen(if upgrade { outbound.send_http1().await } else { outbound.send().await }).await
@@ -128,7 +128,7 @@ async fn each_identity_arrives_as_itself_over_every_protocol() {
             assert_eq!(ask(as_gateway.outbound(forged()).unwrap()).await, own);
             let mine = ["certificate: none", "authorization: Bearer mine"];
             assert_eq!(ask(as_client.outbound(forged(), token())).await, mine);
-            assert_eq!(ask(as_client.outbound(forged(), None)).await, ["certificate: none"]);
+            assert_eq!(ask(as_client.nobody(forged(), None)).await, ["certificate: none"]);
             let asserted = ask(as_front_proxy.outbound(forged(), &jane()).unwrap()).await;
             assert_eq!(asserted, ASSERTED, "{protocols:?}");
             let impersonated = ask(as_impersonator.outbound(forged(), &jane()).unwrap()).await;
@@ -161,18 +161,21 @@ const IMPERSONATED: [&str; 7] = [
 async fn upgrades_are_asked_for_over_http1() {
     let Setup { gateway, .. } = &setup(&[b"h2", b"http/1.1"]).await;
     let as_client = AsClient::new(gateway).unwrap();
-    let version = async |answer: Response<ResponseBody>| answer.headers()["seen-version"].clone();
-    assert_eq!(
-        version(as_client.outbound(plain(), None).send().await.unwrap()).await,
-        format!("{:?}", Version::HTTP_2)
-    );
-    let upgraded = as_client.outbound(plain(), None).send_http1().await.unwrap();
-    assert_eq!(version(upgraded).await, format!("{:?}", Version::HTTP_11));
+    let version =
+        async |answer: Result<Response<ResponseBody>, SendError>| answer.unwrap().headers()["seen-version"].clone();
+    let (token, first, second) =
+        (HeaderValue::from_static("Bearer mine"), format!("{:?}", Version::HTTP_11), format!("{:?}", Version::HTTP_2));
+    assert_eq!(version(as_client.outbound(plain(), token.clone()).send().await).await, second);
+    assert_eq!(version(as_client.outbound(plain(), token).send_http1().await).await, first);
+    // So is everything of somebody unknown: upstream would end the connection that others use.
+    assert_eq!(version(as_client.nobody(plain(), None).send().await).await, first);
+    assert_eq!(version(as_client.refused(plain()).send().await).await, first);
+    assert_eq!(version(as_client.nobody(plain(), None).send_http1().await).await, first);
 }
 
 #[tokio::test]
 async fn a_token_that_nobody_has_is_another_one_each_time() {
-    let Setup { gateway, .. } = &setup(&[b"h2"]).await;
+    let Setup { gateway, .. } = &setup(&[b"h2", b"http/1.1"]).await;
     let as_client = AsClient::new(gateway).unwrap();
     let first = seen(as_client.refused(forged()).send().await).await;
     let second = seen(as_client.refused(forged()).send().await).await;
@@ -183,7 +186,7 @@ async fn a_token_that_nobody_has_is_another_one_each_time() {
 
 #[tokio::test]
 async fn no_plugin_runs_and_nothing_of_the_kubeconfig_is_sent_for_a_client() {
-    let Setup { server, front_proxy, .. } = &setup(&[b"h2"]).await;
+    let Setup { server, front_proxy, .. } = &setup(&[b"h2", b"http/1.1"]).await;
     let folder = tempfile::tempdir().unwrap();
     let ran = folder.path().join("ran");
     let mut config = server.config.clone();
@@ -197,7 +200,7 @@ async fn no_plugin_runs_and_nothing_of_the_kubeconfig_is_sent_for_a_client() {
     config.auth_info.password = Some("secret".to_owned().into());
     config.headers = vec![("x-tenant".parse().unwrap(), HeaderValue::from_static("t"))];
     let as_client = AsClient::new(&config).unwrap();
-    assert_eq!(seen(as_client.outbound(plain(), None).send().await).await, ["certificate: none"]);
+    assert_eq!(seen(as_client.nobody(plain(), None).send().await).await, ["certificate: none"]);
     let as_front_proxy = AsFrontProxy::new(&config, front_proxy, &Tasks::new()).unwrap();
     assert_eq!(seen(as_front_proxy.outbound(plain(), &jane()).unwrap().send().await).await, ASSERTED);
     assert!(!ran.exists());
