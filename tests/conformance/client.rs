@@ -1,4 +1,4 @@
-//! An HTTP/1.1 client that shows what was answered, unchanged.
+//! An HTTP client that shows what was answered, unchanged.
 
 use std::{path::Path, sync::Arc};
 
@@ -13,7 +13,7 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use kube_client::config::KubeConfigOptions;
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde_json::Value;
 use tokio::time::{Duration, timeout};
 
@@ -22,11 +22,19 @@ use crate::certificates::ADMIN_TOKEN;
 /// Longer than any answer takes.
 const ANSWER_MAX: Duration = Duration::from_secs(70);
 
-/// A server, or the gateway. Cheap to clone.
+/// A server, or the gateway, and who asks it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) base: String,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// Goes with every request.
+    token: Option<&'static str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
 }
 
 /// A whole answer.
@@ -58,31 +66,36 @@ impl Ask {
 }
 
 impl Endpoint {
+    /// As the admin.
     pub(crate) fn direct(base: &str, authority: &Path) -> Result<Self> {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(authority)?)?;
-        Self::new(base, roots)
+        let tls = tls_config(Some(authority), None)?;
+        Ok(Self { token: Some(ADMIN_TOKEN), ..Self::new(base, tls, Protocol::Http1) })
     }
 
     pub(crate) fn plain(base: &str) -> Result<Self> {
-        Self::new(base, rustls::RootCertStore::empty())
+        Ok(Self::new(base, tls_config(None, None)?, Protocol::Http1))
     }
 
-    fn new(base: &str, roots: rustls::RootCertStore) -> Result<Self> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
-        Ok(Self { base: base.to_owned(), client: Client::builder(TokioExecutor::new()).build(connector) })
+    /// As whoever the certificate in this file and the requests' own headers say.
+    pub(crate) fn showing(base: &str, authority: &Path, certificate: Option<&Path>, how: Protocol) -> Result<Self> {
+        Ok(Self::new(base, tls_config(Some(authority), certificate)?, how))
+    }
+
+    fn new(base: &str, tls: rustls::ClientConfig, how: Protocol) -> Self {
+        let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+        let connector = match how {
+            Protocol::Http1 => builder.enable_http1().build(),
+            Protocol::Http2 => builder.enable_http2().build(),
+        };
+        let client = Client::builder(TokioExecutor::new()).http2_only(how == Protocol::Http2).build(connector);
+        Self { base: base.to_owned(), client, token: None }
     }
 
     /// The head of the answer; the body is still to come.
     pub(crate) async fn open(&self, ask: &Ask) -> Result<Response<Incoming>> {
         let mut request = Request::builder().method(&ask.method).uri(format!("{}{}", self.base, ask.path));
-        if self.base.starts_with("https") {
-            request = request.header(header::AUTHORIZATION, format!("Bearer {ADMIN_TOKEN}"));
+        if let Some(token) = self.token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
         for (name, value) in &ask.headers {
             request = request.header(name, value);
@@ -137,6 +150,21 @@ impl Answer {
         anyhow::ensure!((200..300).contains(&self.status), "{path}: {} {}", self.status, self.text());
         Ok(serde_json::from_slice(&self.body)?)
     }
+}
+
+/// Trusts one authority; shows the certificate in a file, with the key beside it.
+pub(crate) fn tls_config(authority: Option<&Path>, certificate: Option<&Path>) -> Result<rustls::ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    if let Some(authority) = authority {
+        roots.add(CertificateDer::from_pem_file(authority)?)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots);
+    let Some(path) = certificate else { return Ok(builder.with_no_client_auth()) };
+    let key = PrivateKeyDer::from_pem_file(path.with_extension("key"))?;
+    Ok(builder.with_client_auth_cert(vec![CertificateDer::from_pem_file(path)?], key)?)
 }
 
 /// The version of an object or a collection.

@@ -47,28 +47,35 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
+    /// In `trusted` mode, as the admin.
     pub(crate) async fn start(name: &str, server: &Server, certificates: &Certificates, folder: &Path) -> Result<Self> {
         let config = folder.join(format!("{name}.yaml"));
         let upstream = server.kubeconfig.display().to_string();
         write_config(&config, &upstream, "127.0.0.1:0")?;
         let seen = Arc::new(Mutex::new(Seen::default()));
-        let mut child = launch(&config, &seen)?;
-        let started = Instant::now();
-        let address = loop {
-            if let Some(address) = lock(&seen).addresses.get("serving") {
-                break address.clone();
-            }
-            if started.elapsed() > PATIENCE {
-                child.kill().ok();
-                bail!("the gateway did not say where it listens, see {}", folder.display());
-            }
-            sleep(POLL).await;
-        };
+        let (child, address) = launched(&config, &seen).await?;
         // Where it comes back after a restart.
         write_config(&config, &upstream, &address)?;
         let url = format!("http://{address}");
         let kubeconfig = certificates.kubeconfig(name, &url)?;
         Ok(Self { endpoint: Endpoint::plain(&url)?, kubeconfig, seen, config, child })
+    }
+
+    /// In `delegated` mode, with TLS; `listeners`, `upstream` and `clients` are those fields of its configuration.
+    pub(crate) async fn delegated(name: &str, fields: &str, url: &str, certificates: &Certificates) -> Result<Self> {
+        let config = certificates.folder.join(format!("{name}.yaml"));
+        fs::write(
+            &config,
+            format!(
+                "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n{fields}\n\
+                 admin: {{address: \"127.0.0.1:0\"}}\nlogging: {{format: json, level: info}}\n"
+            ),
+        )?;
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let (child, _) = launched(&config, &seen).await?;
+        let kubeconfig = certificates.kubeconfig(name, url)?;
+        let endpoint = Endpoint::direct(url, Path::new(&certificates.file("ca.crt")))?;
+        Ok(Self { endpoint, kubeconfig, seen, config, child })
     }
 
     /// Kills the gateway as a crash would, and starts it again at the same address, with nothing in memory.
@@ -162,6 +169,23 @@ fn write_config(path: &Path, upstream: &str, address: &str) -> Result<()> {
          upstream: {{kubeconfig: \"{upstream}\"}}\nlogging: {{format: json, level: info}}\n"
     );
     Ok(fs::write(path, text)?)
+}
+
+/// Starts the gateway, and returns when it serves: and where.
+async fn launched(config: &Path, seen: &Arc<Mutex<Seen>>) -> Result<(Child, String)> {
+    let mut child = launch(config, seen)?;
+    let started = Instant::now();
+    loop {
+        if let Some(address) = lock(seen).addresses.get("serving") {
+            return Ok((child, address.clone()));
+        }
+        if started.elapsed() > PATIENCE || child.try_wait()?.is_some() {
+            child.kill().ok();
+            child.wait().ok();
+            bail!("the gateway did not say where it listens, see {}", config.display());
+        }
+        sleep(POLL).await;
+    }
 }
 
 /// Starts the gateway; its log is read, and kept beside its configuration.

@@ -10,6 +10,7 @@
 //! * `kubectl`: old and new, the same output
 //! * `large`: ten thousand objects, which upstream reads out once
 //! * `crowd`: ten thousand connections that ask nothing or read nothing
+//! * `identity`: who may read what, whoever asks in whatever way
 //! * `redefined`, `restored`: a resource, or the storage, becomes another
 //! * `storm`: a thousand watchers through crashes of upstream and of the gateway
 //!
@@ -26,6 +27,7 @@ mod definitions;
 mod events;
 mod foreign;
 mod gateway;
+mod identity;
 mod informers;
 mod kinds;
 mod kubectl;
@@ -118,7 +120,14 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
         };
     }
     let World { certificates, full, crd } = &mut world;
+    if let Some(crd) = crd {
+        // Roles are those of the other server, where they change soon.
+        scenario!("identity, matrix 1.36", identity::custom(full, crd, certificates));
+    }
     let on_full = async {
+        scenario!("identity, matrix 1.20", identity::matrix(full, certificates));
+        scenario!("identity, forgeries 1.20", identity::forgeries(full, certificates));
+        scenario!("identity, reviews 1.20", identity::reviews(full, certificates));
         scenario!("reads 1.20", reads::builtin(full));
         scenario!("watches 1.20", watches::builtin(full));
         scenario!("paging 1.20", paging::run(full));
@@ -169,6 +178,7 @@ async fn start(assets: &Assets, folder: &Path) -> Result<World> {
     objects::define(&full.endpoint, false).await?;
     objects::seed_builtin(&full.endpoint).await?;
     objects::seed_custom(&full.endpoint).await?;
+    identity::grant(&full.endpoint).await?;
     let gateway = Gateway::start("gateway-full", &full, &certificates, folder).await?;
     let full = Side { server: full, gateway };
     let Some(mut crd) = crd else { return Ok(World { certificates, full, crd: None }) };

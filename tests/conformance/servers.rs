@@ -113,7 +113,7 @@ impl Server {
             format!("--tls-cert-file={}", file("server.crt")),
             format!("--tls-private-key-file={}", file("server.key")),
             format!("--client-ca-file={}", file("ca.crt")),
-            format!("--requestheader-client-ca-file={}", file("ca.crt")),
+            format!("--requestheader-client-ca-file={}", file("front-ca.crt")),
             "--requestheader-allowed-names=front-proxy".to_owned(),
             "--requestheader-username-headers=X-Remote-User".to_owned(),
             "--requestheader-group-headers=X-Remote-Group".to_owned(),

@@ -1,0 +1,110 @@
+//! Gateways in `delegated` mode before the server, and how they tell it of users that they have verified.
+
+use anyhow::Result;
+use tokio::time::Duration;
+
+use super::users::{Caller, User};
+use crate::{certificates::Certificates, client::Protocol, gateway::Gateway, processes::free_port, servers::Server};
+
+/// How long they remember what they were told.
+pub(super) const TTL: Duration = Duration::from_secs(2);
+/// How soon they ask again about a watch: the least that is allowed.
+pub(super) const WATCH_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A gateway whose clients are who they show to be.
+pub(super) struct Delegated {
+    pub(super) gateway: Gateway,
+    /// With TLS.
+    pub(super) secure: String,
+    /// Without; of this machine only.
+    pub(super) plain: String,
+    asserts: Asserts,
+}
+
+/// How users of certificates and front proxies get upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asserts {
+    FrontProxy,
+    Impersonation,
+}
+
+impl Delegated {
+    /// Reviews are asked for at `reviews`, if that is another address than the server's.
+    pub(super) async fn start(
+        name: &str,
+        asserts: Asserts,
+        reviews: Option<&str>,
+        server: &Server,
+        certificates: &Certificates,
+    ) -> Result<Self> {
+        let (secure, plain) = (free_port()?, free_port()?);
+        let token = "conformance-gateway";
+        let upstream = certificates.kubeconfig_of(&format!("{name}-upstream"), &server.endpoint.base, token)?;
+        let reviews = match reviews {
+            Some(url) => {
+                let path = certificates.kubeconfig_of(&format!("{name}-reviews"), url, token)?;
+                format!(", kubeconfig: \"{}\"", path.display())
+            }
+            None => String::new(),
+        };
+        let file = |name: &str| certificates.file(name);
+        let identity = match asserts {
+            Asserts::FrontProxy => format!(
+                "frontProxy: {{certFile: \"{}\", keyFile: \"{}\"}}",
+                file("front-proxy.crt"),
+                file("front-proxy.key")
+            ),
+            Asserts::Impersonation => "impersonation: {}".to_owned(),
+        };
+        let fields = format!(
+            "listeners:\n\
+             - {{address: \"127.0.0.1:{secure}\", tls: {{certFile: \"{}\", keyFile: \"{}\"}}}}\n\
+             - {{address: \"127.0.0.1:{plain}\"}}\n\
+             upstream: {{kubeconfig: \"{}\"}}\n\
+             clients:\n\
+             \x20 mode: delegated\n\
+             \x20 authentication:\n\
+             \x20   {{clientCAFile: \"{}\", requestHeader: {{caFile: \"{}\", allowedNames: [front-proxy]}}, \
+                   tokenReview: {{successTTL: {ttl}s}}, anonymous: true{reviews}}}\n\
+             \x20 authorization: {{allowedTTL: {ttl}s, deniedTTL: {ttl}s, watchInterval: {interval}s{reviews}}}\n\
+             \x20 identity: {{{identity}}}",
+            file("server.crt"),
+            file("server.key"),
+            upstream.display(),
+            file("ca.crt"),
+            file("front-ca.crt"),
+            ttl = TTL.as_secs(),
+            interval = WATCH_INTERVAL.as_secs(),
+        );
+        let (secure, plain) = (format!("https://127.0.0.1:{secure}"), format!("http://127.0.0.1:{plain}"));
+        let gateway = Gateway::delegated(name, &fields, &secure, certificates).await?;
+        Ok(Self { gateway, secure, plain, asserts })
+    }
+
+    /// These users over TLS, in their order.
+    pub(super) fn callers(&self, users: &[User], certificates: &Certificates, how: Protocol) -> Result<Vec<Caller>> {
+        users.iter().map(|user| user.calls(&self.secure, certificates, how)).collect()
+    }
+
+    /// Whether the gateway could only send this user's requests as somebody else, and so does not: nobody can be
+    /// impersonated twice, and `system:anonymous` only with a group of its own (read-path 8.4).
+    pub(super) fn rejects(&self, user: &User) -> bool {
+        self.asserts == Asserts::Impersonation && user.is_verified() && (user.impersonates() || user.is_anonymous())
+    }
+
+    /// Returns when memory holds what the matrix asks for.
+    pub(super) async fn warm(&self) -> Result<()> {
+        for collection in ["pods", "secrets", "configmaps", "namespaces", "nodes"] {
+            self.gateway.warm(&format!("/api/v1/{collection}")).await?;
+        }
+        self.gateway.warm_as("/api/v1/pods", "application/vnd.kubernetes.protobuf").await
+    }
+
+    /// The same of custom resources.
+    pub(super) async fn warm_custom(&self) -> Result<()> {
+        for collection in ["widgets", "zones"] {
+            self.gateway.warm(&format!("/apis/conf.example.com/v1/{collection}")).await?;
+        }
+        Ok(())
+    }
+}

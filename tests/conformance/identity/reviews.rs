@@ -1,0 +1,119 @@
+//! Nobody says any more who somebody is and what they may: what is known stays true for its time, all else is upstream's.
+
+use anyhow::{Context, Result};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    gateways::{Asserts, Delegated, TTL},
+    relay::Relay,
+    roles,
+    users::{self, Caller, User},
+};
+use crate::{
+    Side,
+    certificates::Certificates,
+    client::{Answer, Ask, Protocol},
+    compare::{Rules, differences},
+    gateway::{PATIENCE, unique_agent},
+    report::Tally,
+    servers::POLL,
+};
+
+const LIST: &str = "/api/v1/namespaces/conf/pods?resourceVersion=0";
+/// Who reads before the reviews stop. All of them lose that role while there are no reviews.
+const KNOWN: [&str; 4] = ["token", "service account", "certificate", "front proxy"];
+
+/// Users before the server and before a gateway whose reviews can be stopped.
+struct Scene {
+    users: Vec<User>,
+    direct: Vec<Caller>,
+    through: Vec<Caller>,
+    delegated: Delegated,
+    relay: Relay,
+}
+
+pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let api = &side.server.endpoint;
+    let users = users::all(api).await?;
+    let relay = Relay::start(api.base.trim_start_matches("https://"))?;
+    let url = format!("https://{}", relay.address);
+    let name = "gateway-reviews";
+    let delegated = Delegated::start(name, Asserts::FrontProxy, Some(&url), &side.server, certificates).await?;
+    delegated.warm().await?;
+    let direct =
+        users.iter().map(|user| user.calls(&api.base, certificates, Protocol::Http1)).collect::<Result<_>>()?;
+    let through = delegated.callers(&users, certificates, Protocol::Http2)?;
+    let scene = Scene { users, direct, through, delegated, relay };
+
+    scene.known(&mut tally).await?;
+    scene.relay.close();
+    scene.everybody("reviews stopped", false, &mut tally).await?;
+    roles::swap(api).await?;
+    scene.forgotten(&mut tally).await?;
+    scene.everybody("reviews stopped, what was known is forgotten", true, &mut tally).await?;
+    scene.relay.open();
+    let served = scene.until("token, nobody", "served").await?;
+    tally.equal("served as soon as there are reviews again", &200, &served.status);
+    scene.everybody("reviews are back", false, &mut tally).await?;
+    roles::restore(api).await?;
+    Ok(tally)
+}
+
+impl Scene {
+    async fn ask(&self, name: &str) -> Result<(Answer, String)> {
+        let row = self.users.iter().position(|user| user.name == name).context("a user")?;
+        let agent = unique_agent("reviews");
+        let answer = self.through[row].send(&Ask::get(LIST).header("user-agent", &agent)).await?;
+        Ok((answer, self.delegated.gateway.outcome(&agent).await?.by))
+    }
+
+    /// Asks until it is answered by memory, or by upstream.
+    async fn until(&self, name: &str, by: &str) -> Result<Answer> {
+        let started = Instant::now();
+        loop {
+            let (answer, who) = self.ask(name).await?;
+            if who == by {
+                return Ok(answer);
+            }
+            anyhow::ensure!(started.elapsed() < PATIENCE, "{name} is {who}, {}, and not {by}", answer.status);
+            sleep(POLL).await;
+        }
+    }
+
+    /// Those who may are answered from memory.
+    async fn known(&self, tally: &mut Tally) -> Result<()> {
+        for name in KNOWN {
+            let (answer, by) = self.ask(name).await?;
+            tally.equal(&format!("{name}, reviews as usual"), &(200, "served".to_owned()), &(answer.status, by));
+        }
+        Ok(())
+    }
+
+    /// The same as directly; and, if nobody is known any more, by upstream.
+    async fn everybody(&self, when: &str, forwarded: bool, tally: &mut Tally) -> Result<()> {
+        for (row, user) in self.users.iter().enumerate() {
+            let direct = self.direct[row].send(&Ask::get(LIST)).await?;
+            let (actual, by) = self.ask(user.name).await?;
+            let what = format!("{}, {when}", user.name);
+            tally.compared(&what, differences(Rules { any_order: true, any_version: true }, &direct, &actual));
+            let is_right = by == "forwarded" || by == "served" && direct.status == 200 && !forwarded;
+            tally.holds(&what, is_right, || format!("{} is {by}", actual.status));
+        }
+        Ok(())
+    }
+
+    /// What was allowed is so for its time and no longer. Ends when all are refused.
+    async fn forgotten(&self, tally: &mut Tally) -> Result<()> {
+        let started = Instant::now();
+        for name in KNOWN {
+            let answer = self.until(name, "forwarded").await?;
+            tally.equal(&format!("{name}, after their role"), &403, &answer.status);
+        }
+        // The server takes a moment to act on a role, and so does a busy machine.
+        let (elapsed, margin) = (started.elapsed(), TTL);
+        tally.holds("nothing is served after its time", elapsed < TTL + margin, || format!("but for {elapsed:?}"));
+        tally.note(format!("reviews stopped: what was allowed was served for {:.1} s", elapsed.as_secs_f64()));
+        Ok(())
+    }
+}

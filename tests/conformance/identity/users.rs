@@ -1,0 +1,227 @@
+//! Who asks: the rows of the matrix.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    path::Path,
+};
+
+use anyhow::{Context, Result};
+use http::Response;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+
+use super::requests::{RIGHTS, Request};
+use crate::{
+    certificates::Certificates,
+    client::{Answer, Ask, Endpoint, Protocol},
+};
+
+/// Somebody, by what they show.
+#[derive(Clone, Debug)]
+pub(super) struct User {
+    pub(super) name: &'static str,
+    /// A file of [`Certificates`].
+    certificate: Option<&'static str>,
+    headers: Vec<(String, String)>,
+    /// Who the server takes them for: `name [groups] {extras}`, or the status of a refusal.
+    pub(super) who: &'static str,
+    /// What they may, before and after [`super::roles::swap`].
+    rights: [&'static str; 2],
+}
+
+/// A user's connections to one side.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    endpoint: Endpoint,
+    headers: Vec<(String, String)>,
+}
+
+/// Many users before one side: those with the same certificate share connections.
+pub(super) struct Callers(HashMap<Option<&'static str>, Endpoint>);
+
+/// Name, rights before and after roles change, certificate, headers, who the server takes them for (read-path 8.1).
+/// `{sa}` is the service account's token.
+const USERS: &str = "
+    anonymous                | anonymous guest |                   | system:anonymous [system:unauthenticated]
+    token                    | reader nobody   |                   | authorization: Bearer conformance-reader | reader [readers, system:authenticated]
+    token, one pod           | named named     |                   | authorization: Bearer conformance-named | named [system:authenticated]
+    token, keeper            | keeper keeper   |                   | authorization: Bearer conformance-keeper | keeper [keepers, system:authenticated]
+    token, nobody            | nobody reader   |                   | authorization: Bearer conformance-nobody | nobody [system:authenticated]
+    token, odd words         | reader nobody   |                   | authorization: bEARER conformance-reader more | reader [readers, system:authenticated]
+    bad token                | 401 401         |                   | authorization: Bearer conformance-reade | 401
+    empty token              | anonymous guest |                   | authorization: Bearer  conformance-keeper | system:anonymous [system:unauthenticated]
+    Basic                    | anonymous guest |                   | authorization: Basic a2VlcGVyOmNvbmZvcm1hbmNlLWtlZXBlcg== | system:anonymous [system:unauthenticated]
+    service account          | reader nobody   |                   | authorization: Bearer {sa} | system:serviceaccount:conf:reader [system:serviceaccounts, system:serviceaccounts:conf, system:authenticated]
+    certificate              | staff clerk     | cert              | cert [readers, staff, system:authenticated]
+    certificate, nobody      | nobody reader   | cert-nobody       | j\u{fc}rgen <b> [system:authenticated]
+    certificate, other CA    | 401 401         | cert-wrong        | 401
+    certificate, expired     | 401 401         | cert-expired      | 401
+    certificate, a server's  | 401 401         | server            | 401
+    other CA, good token     | keeper keeper   | cert-wrong        | authorization: Bearer conformance-keeper | keeper [keepers, system:authenticated]
+    certificate, token       | staff clerk     | cert              | authorization: Bearer conformance-keeper | cert [readers, staff, system:authenticated]
+    certificate, bad token   | staff clerk     | cert              | authorization: Bearer nonsense | cert [readers, staff, system:authenticated]
+    front proxy              | reader nobody   | front-proxy       | x-remote-user: J\u{f6}rg | x-remote-group: proxied | x-remote-group: more | x-remote-extra-scopes: a | x-remote-extra-scopes: b | x-remote-extra-Example.Org%2fKey: c | J\u{f6}rg [proxied, more, system:authenticated] {\"example.org/key\":[\"c\"],\"scopes\":[\"a\",\"b\"]}
+    front proxy, token       | nobody nobody   | front-proxy       | x-remote-user: proxied | authorization: Bearer conformance-keeper | proxied [system:authenticated]
+    front proxy, nobody      | 401 401         | front-proxy       | x-remote-group: keepers | 401
+    front proxy, anonymous   | anonymous guest | front-proxy       | x-remote-user: system:anonymous | x-remote-group: system:unauthenticated | system:anonymous [system:unauthenticated]
+    front proxy, of users    | reader nobody   | front-proxy       | x-remote-user: impersonator | impersonate-user: reader | impersonate-group: readers | reader [readers, system:authenticated]
+    other proxy              | 401 401         | other-proxy       | x-remote-user: admin | x-remote-group: system:masters | 401
+    proxy of other CA        | nobody nobody   | ca-proxy          | x-remote-user: admin | x-remote-group: system:masters | front-proxy [system:authenticated]
+    impersonates             | reader nobody   |                   | authorization: Bearer conformance-impersonator | impersonate-user: reader | impersonate-group: readers | reader [readers, system:authenticated]
+    impersonates a master    | 403 403         |                   | authorization: Bearer conformance-impersonator | impersonate-user: reader | impersonate-group: system:masters | 403
+    impersonates nobody      | incomplete incomplete         |                   | authorization: Bearer conformance-impersonator | impersonate-group: readers | 500
+    nobody impersonates      | 403 403         |                   | authorization: Bearer conformance-nobody | impersonate-user: reader | 403
+    anonymous impersonates   | 403 403         |                   | impersonate-user: admin | impersonate-group: system:masters | 403
+    certificate impersonates | reader nobody   | cert-impersonator | impersonate-user: reader | impersonate-group: readers | reader [readers, system:authenticated]
+";
+
+/// Everybody. `api` gives the service account its token.
+pub(super) async fn all(api: &Endpoint) -> Result<Vec<User>> {
+    let path = "/api/v1/namespaces/conf/serviceaccounts/reader/token";
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
+    let token = api.create(path, &request).await?;
+    let token = token["status"]["token"].as_str().context("no token")?;
+    USERS.lines().map(str::trim).filter(|row| !row.is_empty()).map(|row| parse(row, token)).collect()
+}
+
+fn parse(row: &'static str, token: &str) -> Result<User> {
+    let mut parts = row.split('|').map(str::trim);
+    let name = parts.next().context("no name")?;
+    let mut rights = parts.next().into_iter().flat_map(str::split_whitespace);
+    let rights = [rights.next().context("no rights")?, rights.next().context("no rights")?];
+    let certificate = parts.next().filter(|file| !file.is_empty());
+    let who = parts.next_back().context("nobody")?;
+    let headers = parts.map(|header| header.replace("{sa}", token));
+    Ok(User { name, certificate, headers: headers.filter_map(|header| split(&header)).collect(), who, rights })
+}
+
+fn split(header: &str) -> Option<(String, String)> {
+    let (name, value) = header.split_once(':')?;
+    Some((name.to_owned(), value.trim_start_matches(' ').to_owned()))
+}
+
+impl User {
+    /// What a request of theirs is answered with: by their rights, or the one status they always have.
+    pub(super) fn status(&self, request: &Request, is_swapped: bool) -> Result<u16> {
+        let rights = self.rights[usize::from(is_swapped)];
+        match RIGHTS.iter().position(|known| *known == rights) {
+            Some(at) => Ok(request.statuses[at]),
+            None => Ok(rights.parse()?),
+        }
+    }
+
+    /// The words of a refusal, of those requests whose refusals are written down here.
+    pub(super) fn forbidden(&self, request: &Request) -> Option<Value> {
+        let (verb, named, subresource) = match request.name {
+            "list" => ("list", false, ""),
+            "get" => ("get", true, ""),
+            "watch.nm" => ("watch", true, ""),
+            "status" => ("get", true, "/status"),
+            _ => return None,
+        };
+        let (resource, name, group, suffix) = if request.ask.path.contains("/widgets") {
+            ("widgets", "w-00", "conf.example.com", ".conf.example.com")
+        } else {
+            ("pods", "pod-00", "", "")
+        };
+        let quoted = if named { format!(" \"{name}\"") } else { String::new() };
+        let user = self.who.split_once(" [")?.0.replace('<', "&lt;").replace('>', "&gt;");
+        let message = format!(
+            "{resource}{suffix}{quoted} is forbidden: User \"{user}\" cannot {verb} resource \"{resource}{subresource}\" \
+             in API group \"{group}\" in the namespace \"conf\""
+        );
+        let mut details = json!({"kind": resource});
+        if named {
+            details["name"] = name.into();
+        }
+        if !group.is_empty() {
+            details["group"] = group.into();
+        }
+        Some(json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+            "reason": "Forbidden", "details": details, "code": 403,
+        }))
+    }
+
+    /// Somebody who is not in the table: name, certificate, headers.
+    pub(super) fn forger(row: &'static str) -> Result<Self> {
+        let mut parts = row.split('|').map(|part| part.trim_matches(' '));
+        let name = parts.next().context("no name")?;
+        let certificate = parts.next().filter(|file| !file.is_empty());
+        Ok(Self { name, certificate, headers: parts.filter_map(split).collect(), who: "", rights: ["", ""] })
+    }
+
+    pub(super) fn shows(&self, header: &str) -> bool {
+        self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(header))
+    }
+
+    /// Whether a gateway need not pass it on: headers that end with the connection, of which it depends who asks.
+    pub(super) fn may_be_refused(&self) -> bool {
+        let names = |(name, value): &(String, String)| name == "connection" && value.contains("impersonate-");
+        self.headers.iter().any(names)
+    }
+
+    pub(super) fn impersonates(&self) -> bool {
+        self.headers.iter().any(|(name, _)| name.starts_with("impersonate-"))
+    }
+
+    /// By a certificate, theirs or that of their front proxy.
+    pub(super) fn is_verified(&self) -> bool {
+        self.certificate.is_some()
+    }
+
+    pub(super) fn is_anonymous(&self) -> bool {
+        self.who.starts_with("system:anonymous ")
+    }
+
+    /// This user before a server or a gateway, both of which have the same authority.
+    pub(super) fn calls(&self, base: &str, certificates: &Certificates, how: Protocol) -> Result<Caller> {
+        Ok(Caller { endpoint: self.endpoint(base, certificates, how)?, headers: self.headers.clone() })
+    }
+
+    fn endpoint(&self, base: &str, certificates: &Certificates, how: Protocol) -> Result<Endpoint> {
+        let certificate = self.certificate.map(|file| certificates.file(&format!("{file}.crt")));
+        let (authority, certificate) = (certificates.file("ca.crt"), certificate.as_deref().map(Path::new));
+        Endpoint::showing(base, Path::new(&authority), certificate, how)
+    }
+}
+
+impl Callers {
+    pub(super) fn new<'a>(
+        users: impl Iterator<Item = &'a User>,
+        base: &str,
+        certificates: &Certificates,
+        how: Protocol,
+    ) -> Result<Self> {
+        let mut endpoints = HashMap::new();
+        for user in users {
+            if let Entry::Vacant(vacant) = endpoints.entry(user.certificate) {
+                vacant.insert(user.endpoint(base, certificates, how)?);
+            }
+        }
+        Ok(Self(endpoints))
+    }
+
+    pub(super) async fn send(&self, user: &User, ask: &Ask) -> Result<Answer> {
+        let endpoint = self.0.get(&user.certificate).context("a user of these")?.clone();
+        Caller { endpoint, headers: user.headers.clone() }.send(ask).await
+    }
+}
+
+impl Caller {
+    pub(super) async fn send(&self, ask: &Ask) -> Result<Answer> {
+        self.endpoint.send(&self.with_headers(ask)).await
+    }
+
+    /// The head of the answer; the body is still to come.
+    pub(super) async fn open(&self, ask: &Ask) -> Result<Response<Incoming>> {
+        self.endpoint.open(&self.with_headers(ask)).await
+    }
+
+    fn with_headers(&self, ask: &Ask) -> Ask {
+        let mut ask = ask.clone();
+        ask.headers.extend(self.headers.iter().cloned());
+        ask
+    }
+}
