@@ -146,7 +146,8 @@
 //! | upgraded connections | 1,000 | 429 | `upstream_upgrades` |
 //! | requests of clients with credentials of their own | 4,000 | 429 | `upstream_client_requests` |
 //! | connections that these have upgraded | 1,000 | 429 | `upstream_client_upgrades` |
-//! | requests of clients who show nothing that could name them, a connection for each | 1,000 | 429 | `upstream_unknown_requests` |
+//! | requests of clients who show nothing that has been good before, a connection for each | 1,000 | 429 | `upstream_unknown_requests` |
+//! | tokens that are known to have been good, and so share connections | 20,000, 10 min | they prove themselves again | |
 //! | connections that these have upgraded | 1,000 | 429 | `upstream_unknown_upgrades` |
 //! | requests of users asserted by a front proxy's certificate | 4,000 | 429 | `upstream_front_proxy_requests` |
 //! | connections that these have upgraded | 1,000 | 429 | `upstream_front_proxy_upgrades` |

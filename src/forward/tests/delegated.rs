@@ -189,7 +189,7 @@ async fn closes_after_one(listener: TcpListener, tls: TlsAcceptor, names: Vec<(V
         let shown = stream.get_ref().1.peer_certificates().map(|chain| chain[0].to_vec());
         for answer in answers..=2 {
             let head = read_head(&mut stream).await;
-            let said = head.lines().filter(|line| line.contains("Bearer") || line.starts_with("x-remote"));
+            let said = head.lines().filter(|line| line.starts_with("authorization") || line.starts_with("x-remote"));
             let mut lines: Vec<_> = said.map(|line| format!("; {line}")).collect();
             lines.sort();
             seen.push(named(&names, shown.as_deref()) + &lines.concat());
@@ -204,10 +204,10 @@ async fn closes_after_one(listener: TcpListener, tls: TlsAcceptor, names: Vec<(V
 #[tokio::test]
 async fn a_second_try_is_the_client_s_too() {
     let front_proxy: fn(&Setup) -> Option<Assertion> = Setup::front_proxy;
-    let mine = "nobody; authorization: Bearer mine";
+    let mine = "nobody; authorization: Basic mine";
     let asserted = "proxy; x-remote-group: devs; x-remote-group: system:authenticated; x-remote-user: jane";
     for (assertion, credentials, expected) in
-        [(None, authorization("Bearer mine"), mine), (Some(front_proxy), jane(), asserted)]
+        [(None, authorization("Basic mine"), mine), (Some(front_proxy), jane(), asserted)]
     {
         let mut setup = Setup::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

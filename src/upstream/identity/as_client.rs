@@ -6,18 +6,20 @@ use http::{HeaderValue, Request, header};
 use kube_client::Config;
 use uuid::Uuid;
 
-use super::{Connections, Limits, Outbound, refuse_clear_text, shed};
+use super::{Connections, Limits, Outbound, proven::Proven, refuse_clear_text, shed};
+use crate::fairness::ClientKey;
 use crate::upstream::{BuildError, RequestBody, access::Access, target::Target};
 
 /// Sends requests with what their clients have brought, on connections that show nothing of the gateway's: no client
 /// certificate, no token, no plugin's credentials, no impersonation. Cheap to clone.
 ///
-/// Who shows nothing that could be good is kept apart, on connections for one request at a time: API servers end an HTTP/2
+/// Who has not been good yet is kept apart, on connections for one request at a time: API servers end an HTTP/2
 /// connection as soon as somebody unknown asks on it, with everything that others have asked on it just then.
 #[derive(Clone, Debug)]
 pub struct AsClient {
     connections: Arc<Connections>,
     unknown: Arc<Connections>,
+    proven: Proven,
 }
 
 const LIMITS: Limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
@@ -33,13 +35,16 @@ impl AsClient {
         let access = Access::without_credentials(config)?;
         let target = Target::of(config)?;
         let unknown = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
-        Ok(Self { connections: Connections::new(&access, target, LIMITS), unknown })
+        Ok(Self { connections: Connections::new(&access, target, LIMITS), unknown, proven: Proven::new() })
     }
 
     /// The request with the client's own Authorization, which may be good. A token in a WebSocket's subprotocol passes, and
     /// Impersonate-*: upstream knows what the client may.
     pub fn outbound(&self, request: Request<RequestBody>, authorization: HeaderValue) -> Outbound {
-        self.connections.outbound(showing(request, Some(authorization)))
+        let token = ClientKey::of(&authorization.as_bytes());
+        let connections = if self.proven.has(token) { &self.connections } else { &self.unknown };
+        let outbound = connections.outbound(showing(request, Some(authorization)));
+        Outbound { token: Some((self.proven.clone(), token)), ..outbound }
     }
 
     /// The request of somebody who shows nothing that could name a user, with the client's own Authorization if it has any. The

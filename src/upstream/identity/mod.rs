@@ -8,6 +8,7 @@ mod as_client;
 mod as_front_proxy;
 mod as_gateway;
 mod as_impersonator;
+mod proven;
 mod shed;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,8 @@ pub use as_front_proxy::AsFrontProxy;
 pub use as_gateway::AsGateway;
 pub use as_impersonator::AsImpersonator;
 
+use crate::fairness::ClientKey;
+use proven::Proven;
 use shed::shed_credentials;
 
 /// Why a request cannot be sent as who it is from. It is never sent as somebody less exact.
@@ -67,6 +70,8 @@ pub enum UserPart {
 pub struct Outbound {
     connections: Arc<Connections>,
     request: Request<RequestBody>,
+    /// A token that the answer says something of.
+    token: Option<(Proven, ClientKey)>,
 }
 
 /// Where the requests of one identity go.
@@ -96,7 +101,11 @@ impl Outbound {
     /// # Errors
     /// There is no answer.
     pub async fn send(self) -> Result<Response<ResponseBody>, SendError> {
-        deliver(&self.connections.target, &self.connections.requests, self.request).await
+        let answer = deliver(&self.connections.target, &self.connections.requests, self.request).await?;
+        if let Some((proven, token)) = self.token {
+            proven.learn(token, answer.status());
+        }
+        Ok(answer)
     }
 
     /// As [`Outbound::send`], for a request that asks for an upgrade: over HTTP/1.1 whatever else upstream speaks.
@@ -127,7 +136,7 @@ impl Connections {
     }
 
     fn outbound(self: &Arc<Self>, request: Request<RequestBody>) -> Outbound {
-        Outbound { connections: self.clone(), request }
+        Outbound { connections: self.clone(), request, token: None }
     }
 }
 

@@ -1,0 +1,41 @@
+//! Tokens that upstream has lately taken for somebody's.
+//!
+//! An API server ends an HTTP/2 connection at once, with everything that others have asked on it, when somebody unknown asks on
+//! it (seen on 1.36: GOAWAY with the refused stream as the last one). So a token shares connections only when it has been good.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use moka::sync::Cache;
+
+use crate::fairness::ClientKey;
+
+/// Tokens that are remembered; beyond it those that were not seen for longest go, and prove themselves again.
+const TOKENS_MAX: u64 = 20_000;
+/// How long one is remembered after it was last good. Shorter than tokens of service accounts live.
+const REMEMBERED: Duration = Duration::from_secs(10 * 60);
+
+/// Cheap to clone; clones are the same.
+#[derive(Clone, Debug)]
+pub(super) struct Proven(Cache<ClientKey, ()>);
+
+impl Proven {
+    pub(super) fn new() -> Self {
+        Self(Cache::builder().max_capacity(TOKENS_MAX).time_to_live(REMEMBERED).build())
+    }
+
+    pub(super) fn has(&self, token: ClientKey) -> bool {
+        self.0.contains_key(&token)
+    }
+
+    /// What an answer says of the token that was shown.
+    pub(super) fn learn(&self, token: ClientKey, status: StatusCode) {
+        match status {
+            StatusCode::UNAUTHORIZED => self.0.invalidate(&token),
+            // Errors may come from somebody before the one who looks at tokens.
+            StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => self.0.insert(token, ()),
+            status if status.is_success() => self.0.insert(token, ()),
+            _ => {}
+        }
+    }
+}
