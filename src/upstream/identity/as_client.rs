@@ -6,7 +6,7 @@ use http::{HeaderValue, Request, header};
 use kube_client::Config;
 use uuid::Uuid;
 
-use super::{Connections, Limits, Outbound, proven::Proven, refuse_clear_text, shed};
+use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, proven::Proven, refuse_clear_text, shed};
 use crate::fairness::ClientKey;
 use crate::upstream::{BuildError, RequestBody, access::Access, target::Target};
 
@@ -23,7 +23,6 @@ pub struct AsClient {
 }
 
 const LIMITS: Limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
-const UNKNOWN_LIMITS: Limits = Limits { requests: "upstream_unknown_requests", upgrades: "upstream_unknown_upgrades" };
 
 impl AsClient {
     /// Of a configuration, only where the server is, how it is verified, and a proxy on the way count.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use http::Request;
 use kube_client::Config;
 
-use super::{Connections, IdentityError, Limits, Outbound, refuse_clear_text, shed_credentials, user_headers};
+use super::{
+    Connections, IdentityError, Limits, Outbound, UNKNOWN_LIMITS, refuse_clear_text, shed_credentials, user_headers,
+};
 use crate::apimachinery::UserInfo;
 use crate::config::TlsFiles;
 use crate::lifecycle::Tasks;
@@ -18,6 +20,8 @@ use crate::upstream::{BuildError, RequestBody, access::Access, client_certificat
 #[derive(Clone, Debug)]
 pub struct AsFrontProxy {
     connections: Arc<Connections>,
+    /// For whom upstream takes for nobody: it ends the HTTP/2 connection on which somebody unknown asks.
+    anonymous: Arc<Connections>,
 }
 
 const LIMITS: Limits = Limits { requests: "upstream_front_proxy_requests", upgrades: "upstream_front_proxy_upgrades" };
@@ -36,7 +40,9 @@ impl AsFrontProxy {
         let certificate = ClientCertificate::load(certificate.clone()).map_err(BuildError::Certificate)?;
         let access = Access::with_certificate(config, certificate)?;
         access.follow_files(tasks);
-        Ok(Self { connections: Connections::new(&access, Target::of(config)?, LIMITS) })
+        let target = Target::of(config)?;
+        let anonymous = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
+        Ok(Self { connections: Connections::new(&access, target, LIMITS), anonymous })
     }
 
     /// The request as the user's, with nothing else that shows who asks. Impersonate-* passes: upstream knows what the
@@ -48,6 +54,7 @@ impl AsFrontProxy {
         let asserted = user_headers::front_proxy(user)?;
         shed_credentials(request.headers_mut());
         user_headers::add(request.headers_mut(), asserted)?;
-        Ok(self.connections.outbound(request))
+        let connections = if user.name == user_headers::ANONYMOUS { &self.anonymous } else { &self.connections };
+        Ok(connections.outbound(request))
     }
 }

@@ -88,6 +88,8 @@ struct Limits {
     upgrades: &'static str,
 }
 
+/// Of those whom upstream may take for nobody, whatever identity that is.
+const UNKNOWN_LIMITS: Limits = Limits { requests: "upstream_unknown_requests", upgrades: "upstream_unknown_upgrades" };
 /// Lanes of forwarded requests: 4,000 at once.
 const REQUEST_LANES: usize = 40;
 /// Lanes of upgrades, a connection for each: 1,000 at once.

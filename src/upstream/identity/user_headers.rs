@@ -30,7 +30,7 @@ const IMPERSONATION: Names = Names {
     extra_prefix: "impersonate-extra-",
 };
 
-const ANONYMOUS: &str = "system:anonymous";
+pub(super) const ANONYMOUS: &str = "system:anonymous";
 /// Upstream makes everybody a member who is no anonymous and has neither this group nor `system:unauthenticated`.
 const AUTHENTICATED: &str = "system:authenticated";
 /// Users whom an impersonating API server finds groups for if no group is named (read-path 8.4).
