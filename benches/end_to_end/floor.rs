@@ -30,6 +30,8 @@ use crate::client::{Ask, Endpoint};
 const PIECE: usize = 256 << 10;
 /// Events that a client may lag behind.
 const EVENTS: usize = 4096;
+/// As many streams on a connection as the gateway allows.
+const STREAMS: u32 = 1000;
 const PODS: &str = "/api/v1/pods";
 
 /// One encoding's list and watch.
@@ -139,7 +141,8 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, json: Relay, protobuf: 
         let body = if is_watch { relay.watch() } else { relay.list() };
         async move { Ok::<_, Infallible>(Response::new(body)) }
     });
-    let builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http2().max_concurrent_streams(STREAMS);
     // However it ends: the client notices by itself.
     builder.serve_connection(TokioIo::new(stream), service).await.unwrap_or_default();
 }
