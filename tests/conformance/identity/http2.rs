@@ -8,11 +8,11 @@ use rustls::pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    time::{Duration, timeout},
+    time::timeout,
 };
 
 use super::gateways::Delegated;
-use crate::{certificates::Certificates, client::tls_config, report::Tally, servers::Server};
+use crate::{certificates::Certificates, client::tls_config, gateway::PATIENCE, report::Tally, servers::Server};
 
 /// Header fields after `:method: GET`, `:scheme: https`, `:authority: a` and a `:path`, and a body. `~` is a line's end;
 /// a field without a name takes the place of those that come before the others.
@@ -59,8 +59,6 @@ const TRICKS: [Trick; 22] = [
     ("a body longer than its length", &[(":path", SECRETS), ("content-length", "0")], "{hidden}"),
     ("a body shorter than its length", &[(":path", SECRETS), ("content-length", "400")], "{hidden}"),
 ];
-/// Longer than an answer takes.
-const SILENCE: Duration = Duration::from_secs(3);
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -76,7 +74,6 @@ enum Reply {
     Status(u16),
     /// The stream or the connection was ended.
     Reset,
-    Silence,
 }
 
 /// All tricks on the server and the gateways: nothing may come of them that does not come of them directly.
@@ -92,7 +89,7 @@ pub(super) async fn run(
     for through in through {
         for (((name, ..), direct), through) in TRICKS.iter().zip(direct).zip(through) {
             // A request that is none need not be answered.
-            let is_refused = matches!(through, Reply::Reset | Reply::Silence | Reply::Status(400));
+            let is_refused = matches!(through, Reply::Reset | Reply::Status(400));
             let details = || format!("{direct:?} from the server, {through:?} from the gateway");
             tally.holds(&format!("HTTP/2, {name}"), direct == through || is_refused, details);
         }
@@ -131,7 +128,9 @@ async fn reply(base: &str, tls: Arc<rustls::ClientConfig>, (name, fields, body):
         frame(&mut sent, DATA, END_STREAM, 1, body.as_bytes())?;
     }
     stream.write_all(&sent).await?;
-    timeout(SILENCE, read(&mut stream)).await.unwrap_or(Ok(Reply::Silence)).with_context(|| *name)
+    // See `raw::exchange`.
+    stream.flush().await?;
+    timeout(PATIENCE, read(&mut stream)).await.with_context(|| format!("{name}: no reply"))?.with_context(|| *name)
 }
 
 /// A field as it is, in no table.

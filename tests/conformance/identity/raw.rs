@@ -209,6 +209,8 @@ async fn exchange(base: &str, tls: Arc<rustls::ClientConfig>, text: &str) -> Res
     let name = ServerName::try_from("127.0.0.1")?;
     let mut stream = tokio_rustls::TlsConnector::from(tls).connect(name, stream).await?;
     stream.write_all(text.as_bytes()).await?;
+    // With so many exchanges in one task, its turn may be over in the midst of a write: the rest would stay here.
+    stream.flush().await?;
     let mut answers = Vec::new();
     // The other side may end this as it likes, and need not.
     while let Ok(Ok(1..)) = timeout(SILENCE, stream.read_buf(&mut answers)).await {}
