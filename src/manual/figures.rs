@@ -92,6 +92,19 @@
 //! One finding of the measuring itself: a list of *one* object with a field selector that matches nothing makes kube-apiserver 1.20
 //! read the whole collection from etcd, an object at a time. The gateway asks no such thing of it.
 //!
+//! # Delegated clients
+//!
+//! The same day and machine, alone on it, TLS, HTTP/1.1, eight connections with one bearer token, verdicts remembered; three rounds, one
+//! mode after the other:
+//!
+//! | Read from memory | `trusted` | `delegated` |
+//! |---|---|---|
+//! | get of a pod, CPU | 18.5, 18.0, 18.5 µs | 21.0, 23.5, 25.5 µs |
+//! | list of 1,000 pods, CPU | 3.5, 3.0, 3.4 ms | 3.6, 3.3, 3.3 ms |
+//!
+//! Some 5 µs each: an HMAC of the token, two look-ups in caches that keep the order of use, the attributes of the request and their
+//! hash. A quarter of the cheapest read there is (the aim was 15 %), and nothing to a list.
+//!
 //! # What was tried
 //!
 //! Before and after, in one hour on one machine, from the same bench:
