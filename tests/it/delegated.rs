@@ -228,6 +228,37 @@ async fn what_is_read_from_memory_is_in_the_audit_log() {
     assert!(events.iter().all(|event| event["user"]["username"] == "jane"), "{events:?}");
 }
 
+#[tokio::test]
+async fn nobody_takes_more_than_a_share() {
+    let scene = Scene::start_with(|config| {
+        config.limits.watches_per_client = 1;
+        config.limits.forwarded_per_client = 1;
+    })
+    .await;
+    // Events are never cached: such a watch is forwarded.
+    const FORWARDED: &str = "/api/v1/events?watch=1&timeoutSeconds=1800";
+    for user in ["jane", "john"] {
+        scene.upstream.grant(user, "watch", "events");
+    }
+    let jane = [("authorization", "Bearer jane-token")];
+    for (path, reason) in [(WATCH, "client_watches"), (FORWARDED, "client_share")] {
+        let first = scene.gateway.client.watch_with(path, &jane).await;
+        let second = scene.ask("GET", path, &jane).await;
+        assert_eq!((second.status.as_u16(), second.route), (429, Route::Rejected(reason.to_owned())));
+        assert_eq!(second.headers["retry-after"], "1");
+        let status: Value = serde_json::from_slice(&second.body).unwrap();
+        assert_eq!(
+            (&status["reason"], &status["details"]["retryAfterSeconds"]),
+            (&"TooManyRequests".into(), &1.into())
+        );
+        // Others go on, and so does who has given something back.
+        drop(scene.gateway.client.watch_with(FORWARDED, &[("authorization", "Bearer john-token")]).await);
+        drop(first);
+        let again = async || scene.gateway.client.open_with(path, &jane).await.ok();
+        drop(until("a place that was given back", again).await);
+    }
+}
+
 fn events(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

@@ -113,15 +113,16 @@ impl Client {
 
     /// Opens a watch with these headers.
     pub(crate) async fn watch_with(&self, path: &str, headers: &[(&str, &str)]) -> Watch {
-        self.open_as(path, headers).await.unwrap_or_else(|refusal| panic!("{path}: {refusal:?}"))
+        self.open_with(path, headers).await.unwrap_or_else(|refusal| panic!("{path}: {refusal:?}"))
     }
 
     /// Opens a watch, or gets the answer that is none.
     pub(crate) async fn open(&self, path: &str) -> Result<Watch, Answer> {
-        self.open_as(path, &[]).await
+        self.open_with(path, &[]).await
     }
 
-    async fn open_as(&self, path: &str, headers: &[(&str, &str)]) -> Result<Watch, Answer> {
+    /// The same with headers.
+    pub(crate) async fn open_with(&self, path: &str, headers: &[(&str, &str)]) -> Result<Watch, Answer> {
         let (user_agent, response) = self.send("GET", path, headers, Bytes::new()).await;
         if response.status() != StatusCode::OK {
             return Err(self.answer(&user_agent, response).await);
