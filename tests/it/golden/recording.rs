@@ -51,13 +51,8 @@ pub(super) async fn still(version: u64) -> Replay {
 /// The same in protobuf.
 fn still_protobuf(name: &str, path: &str, version: u64) -> ((String, Encoding), Collection) {
     let bytes = |suffix: &str| Bytes::from(recorded_bytes(&format!("upstream/{name}.{suffix}.pb")));
-    let watch_list = bytes("watchlist");
-    let mut frames = FrameReader::default();
-    frames.push(&watch_list);
-    let last = std::iter::from_fn(|| frames.next_frame().unwrap()).last().unwrap();
-    let recorded = BookmarkTemplate::record(&WatchEvent::parse(&last).unwrap()).unwrap();
-    let later = recorded.template.event(ResourceVersion::new(version).unwrap());
-    let watch_list = [&*watch_list, &*later].concat().into();
+    let later = end_bookmark(name).event(ResourceVersion::new(version).unwrap());
+    let watch_list = [&*bytes("watchlist"), &*later].concat().into();
     ((path.to_owned(), Encoding::Protobuf), Collection { head: bytes("list"), watch_list, ..Default::default() })
 }
 
@@ -69,7 +64,24 @@ pub(super) async fn changing(version: u64, live: impl Fn(&str) -> String) -> Rep
         let watch_list = bookmark(&watch_list, version, true).into();
         Collection { head: head.into(), watch_list, live: live(name).into() }
     });
-    start(collections).await
+    let in_protobuf = [("configmaps", "/api/v1/configmaps", "all.pb"), ("pods", "/api/v1/pods", "all-pods.pb")];
+    start(collections.chain(in_protobuf.map(|(name, path, live)| changing_protobuf(name, path, live, version)))).await
+}
+
+/// The same in protobuf.
+fn changing_protobuf(name: &str, path: &str, live: &str, version: u64) -> ((String, Encoding), Collection) {
+    let watch_list = end_bookmark(name).initial_events_end(ResourceVersion::new(version).unwrap());
+    let head = recorded_bytes(&format!("upstream/{name}.list.pb")).into();
+    let live = recorded_bytes(&format!("live/{live}")).into();
+    ((path.to_owned(), Encoding::Protobuf), Collection { head, watch_list, live })
+}
+
+/// The bookmark that a recorded watch-list ends with, under any version.
+fn end_bookmark(name: &str) -> BookmarkTemplate {
+    let mut frames = FrameReader::default();
+    frames.push(&recorded_bytes(&format!("upstream/{name}.watchlist.pb")));
+    let last = std::iter::from_fn(|| frames.next_frame().unwrap()).last().unwrap();
+    BookmarkTemplate::record(&WatchEvent::parse(&last).unwrap()).unwrap().template
 }
 
 fn in_json(collection: impl Fn(&str) -> Collection) -> impl Iterator<Item = ((String, Encoding), Collection)> {

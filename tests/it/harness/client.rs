@@ -174,6 +174,15 @@ impl Watch {
         }
     }
 
+    /// The next bytes, so many.
+    pub(crate) async fn bytes(&mut self, count: usize) -> Bytes {
+        while self.unread.len() < count {
+            let frame = within("the watch's next bytes", self.body.frame()).await.expect("more of the stream");
+            self.unread.extend_from_slice(&frame.unwrap().into_data().unwrap_or_default());
+        }
+        self.unread.split_to(count).freeze()
+    }
+
     /// All bytes from here to the stream's proper end.
     pub(crate) async fn rest(mut self) -> (String, Route) {
         let mut text = String::new();
