@@ -1,82 +1,35 @@
 //! One connection, from its first byte to its last.
 
-use std::{
-    error::Error,
-    future::Future,
-    io,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
-
-use hyper::{rt::Executor, service::service_fn};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::conn::auto,
-};
-use tokio::io::{AsyncRead, AsyncWrite};
+use std::{error::Error, io, pin::pin, time::Duration};
 
 use crate::lifecycle::Tasks;
+use crate::listener::io::Io;
+use crate::listener::protocol::{Protocol, open};
+use crate::listener::requests::Requests;
 use crate::listener::{Connection, Handler};
 use crate::telemetry::{self, ConnectionError};
 
-/// What is spoken on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// The first bytes tell: HTTP/2 with prior knowledge, or HTTP/1.1.
-    Any,
-    Http1,
-    Http2,
-}
-
 /// Time for the first request's head.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time for a further head on HTTP/1.1, the idle time before it included: longer than the 90 s after which clients in
-/// Go close idle connections themselves, so that none is closed while a request is on its way.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
-/// A head's size: room for a selector or a token of any sane length. Beyond it: 431.
-const REQUEST_HEADER_BYTES_MAX: u32 = 256 << 10;
-/// A head's lines on HTTP/1.1: front proxies send one line for each of a user's groups. Beyond it: 431.
-const REQUEST_HEADERS_MAX: usize = 512;
-/// A process with a watch on every resource of a large cluster fits on one connection.
-const STREAMS_MAX: u32 = 1000;
-/// Streams that a client opened and reset before the gateway saw them: each costs more than it costs the client. Somebody
-/// who cancels as a matter of course has a round trip between the two.
-const RESET_UNSEEN_MAX: usize = 20;
-/// Streams that the gateway had to reset because of what the client sent on them.
-const RESET_BROKEN_MAX: usize = 1024;
-/// What a stream keeps for a client that does not read; as much as a watch needs to write a burst at once.
-const STREAM_SEND_BUFFER: usize = 256 << 10;
-/// What a client may send of one body, and of all of a connection, before it is read: writes are small.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 1 << 20;
-/// A peer that is gone without a word is noticed after the sum of both.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Serves requests until the client closes, or the connection is drained.
 pub async fn serve_connection<H: Handler>(
-    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    io: Io,
     protocol: Protocol,
     connection: Connection,
     handler: H,
     tasks: &Tasks,
 ) {
     let draining = connection.draining.clone();
-    let requested = Arc::new(AtomicBool::new(false));
-    let connection = Arc::new(connection);
-    let service = service_fn(|request| {
-        requested.store(true, Ordering::Relaxed);
-        let (handler, connection) = (handler.clone(), connection.clone());
-        // In a box, which is gone when there is an answer: a watch's task would keep the room for it as long as it lasts.
-        Box::pin(async move { Ok::<_, std::convert::Infallible>(handler.handle(request, &connection).await) })
-    });
-    let builder = builder(protocol, tasks);
-    let mut http = pin!(builder.serve_connection_with_upgrades(TokioIo::new(io), service));
+    let requests = Requests::new(handler, connection);
     let mut first_request = pin!(tokio::time::sleep(FIRST_REQUEST_TIMEOUT));
+    let opened = tokio::select! {
+        biased;
+        () = draining.cancelled() => return,
+        opened = open(io, protocol, requests.clone(), tasks) => opened,
+        () = first_request.as_mut() => return telemetry::connection_failed(ConnectionError::HeaderTimeout),
+    };
+    let Ok(mut http) = opened else { return };
     let mut told = false;
     let mut waited = false;
     let ended = loop {
@@ -90,58 +43,28 @@ pub async fn serve_connection<H: Handler>(
             ended = http.as_mut() => break ended,
             () = first_request.as_mut(), if !waited => {
                 waited = true;
-                if !requested.load(Ordering::Relaxed) {
-                    telemetry::connection_failed(ConnectionError::HeaderTimeout);
-                    return;
+                if !requests.have_come() {
+                    return telemetry::connection_failed(ConnectionError::HeaderTimeout);
                 }
             }
         }
     };
     if let Err(error) = ended {
-        report(&*error, requested.load(Ordering::Relaxed));
-    }
-}
-
-fn builder(protocol: Protocol, tasks: &Tasks) -> auto::Builder<Spawn> {
-    let mut builder = auto::Builder::new(Spawn(tasks.clone()));
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_TIMEOUT)
-        .max_buf_size(REQUEST_HEADER_BYTES_MAX as usize)
-        .max_headers(REQUEST_HEADERS_MAX);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_pending_accept_reset_streams(RESET_UNSEEN_MAX)
-        .max_local_error_reset_streams(RESET_BROKEN_MAX)
-        .max_header_list_size(REQUEST_HEADER_BYTES_MAX)
-        .max_send_buf_size(STREAM_SEND_BUFFER)
-        .adaptive_window(false)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT);
-    match protocol {
-        Protocol::Any => builder,
-        Protocol::Http1 => builder.http1_only(),
-        Protocol::Http2 => builder.http2_only(),
+        report(&error, requests.have_come());
     }
 }
 
 /// Counts what was the client's fault; a client that merely went is nobody's.
-fn report(error: &(dyn Error + 'static), requested: bool) {
-    tracing::debug!(error, "connection ended");
-    let Some(http) = error.downcast_ref::<hyper::Error>() else { return };
-    if http.is_parse_too_large() {
+fn report(error: &hyper::Error, requested: bool) {
+    tracing::debug!(error = error as &dyn Error, "connection ended");
+    if error.is_parse_too_large() {
         telemetry::limit_reached("request_header_bytes");
-    } else if http.is_timeout() {
+    } else if error.is_timeout() {
         // After a request it was merely idle.
         if !requested {
             telemetry::connection_failed(ConnectionError::HeaderTimeout);
         }
-    } else if !(http.is_incomplete_message() || http.is_body_write_aborted() || caused_by_io(http)) {
+    } else if !(error.is_incomplete_message() || error.is_body_write_aborted() || caused_by_io(error)) {
         telemetry::connection_failed(ConnectionError::Protocol);
     }
 }
@@ -158,16 +81,6 @@ fn caused_by_io(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Starts the tasks of HTTP/2 streams.
-#[derive(Clone, Debug)]
-struct Spawn(Tasks);
-
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Spawn {
-    fn execute(&self, stream: F) {
-        self.0.spawn("stream", stream);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +92,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use crate::lifecycle::Drained;
+    use crate::listener::protocol::{IDLE_TIMEOUT, REQUEST_HEADER_BYTES_MAX, REQUEST_HEADERS_MAX};
 
     /// Answers when the drain begins.
     #[derive(Clone)]
@@ -203,7 +117,7 @@ mod tests {
         let (connection, spawner) =
             (Connection { peer: None, tls: false, client_certificate: None, draining }, tasks.clone());
         tasks.spawn("connection", async move {
-            serve_connection(server, protocol, connection, Answer { wait }, &spawner).await;
+            serve_connection(Box::new(server), protocol, connection, Answer { wait }, &spawner).await;
         });
         client
     }

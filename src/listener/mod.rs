@@ -9,6 +9,9 @@ mod bind;
 mod client_auth;
 mod connection;
 mod form;
+mod io;
+mod protocol;
+mod requests;
 mod silent;
 mod tls;
 
@@ -23,8 +26,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use accept::{Limits, serve};
 pub use bind::{BindError, Bound, bind};
-pub use connection::{Protocol, serve_connection};
+pub use connection::serve_connection;
 pub use form::{Malformed, check_form, hosts};
+pub use io::{Duplex, Io};
+pub use protocol::Protocol;
 pub use tls::TlsError;
 
 /// What answers requests.
@@ -38,6 +43,15 @@ pub trait Handler: Clone + Send + Sync + 'static {
         request: Request<Incoming>,
         connection: &Connection,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+/// Shared, it is a pointer to each connection.
+impl<H: Handler> Handler for Arc<H> {
+    type Body = H::Body;
+
+    async fn handle(&self, request: Request<Incoming>, connection: &Connection) -> Response<H::Body> {
+        (**self).handle(request, connection).await
+    }
 }
 
 /// What a handler may know of the connection that a request came on.

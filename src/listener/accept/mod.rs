@@ -19,7 +19,9 @@ use crate::fairness::{ClientKey, Share, Shares};
 use crate::lifecycle::Tasks;
 use crate::listener::bind::{Bound, Socket, Stream};
 use crate::listener::client_auth::client_certificate;
-use crate::listener::connection::{Protocol, serve_connection};
+use crate::listener::connection::serve_connection;
+use crate::listener::io::Io;
+use crate::listener::protocol::Protocol;
 use crate::listener::silent::{EndSilence, SilentConnections};
 use crate::listener::tls::{ALPN_HTTP2, Tls};
 use crate::listener::{Connection, Handler};
@@ -48,6 +50,7 @@ pub fn serve<H: Handler>(listeners: Vec<Bound>, limits: Limits, handler: &H, tas
             .then(|| Shares::new(limits.connections_per_address, "connections_per_address")),
         silent: SilentConnections::default(),
     };
+    let handler = Arc::new(handler.clone());
     for bound in listeners {
         let tls = bound.tls.as_ref().map(Tls::acceptor);
         if let Some(tls) = bound.tls {
@@ -126,8 +129,8 @@ impl<H: Handler> Accept<H> {
                 accepted = self.accept() => accepted,
             };
             match stream {
-                Stream::Tcp(stream, peer) => self.start(stream, Some(peer), open),
-                Stream::Unix(stream) => self.start(stream, None, open),
+                Stream::Tcp(stream, peer) => self.start(Box::new(Counted { stream, _open: open }), Some(peer)),
+                Stream::Unix(stream) => self.start(Box::new(Counted { stream, _open: open }), None),
             }
         }
     }
@@ -156,10 +159,7 @@ impl<H: Handler> Accept<H> {
         }
     }
 
-    fn start<I>(&self, stream: I, peer: Option<SocketAddr>, open: Open)
-    where
-        I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
+    fn start(&self, io: Io, peer: Option<SocketAddr>) {
         let connection = Connection {
             peer,
             tls: self.tls.is_some(),
@@ -170,16 +170,9 @@ impl<H: Handler> Accept<H> {
         let handler = EndSilence { handler: self.handler.clone(), silence: silence.clone() };
         let (tls, tasks) = (self.tls.clone(), self.tasks.clone());
         self.tasks.spawn("connection", async move {
-            let stream = Counted { stream, _open: open };
-            let served = async {
-                match tls {
-                    None => serve_connection(stream, Protocol::Any, connection, handler, &tasks).await,
-                    Some(tls) => serve_tls(stream, &tls, connection, handler, &tasks).await,
-                }
-            };
             tokio::select! {
                 () = silence.gives_way() => {}
-                () = served => {}
+                () = serve_socket(io, tls, connection, handler, &tasks) => {}
             }
         });
     }
@@ -230,30 +223,47 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Counted<I> {
     }
 }
 
-/// The handshake, then what ALPN chose.
-async fn serve_tls<H: Handler>(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    tls: &TlsAcceptor,
+/// The handshake if there is one, then HTTP.
+async fn serve_socket<H: Handler>(
+    io: Io,
+    tls: Option<TlsAcceptor>,
     mut connection: Connection,
     handler: H,
     tasks: &Tasks,
 ) {
-    let handshake = tokio::select! {
-        () = connection.draining.cancelled() => return,
-        handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => handshake,
+    let (io, protocol) = match tls {
+        None => (io, Protocol::Any),
+        // In a box, which is gone when HTTP begins: it has room for several sessions.
+        Some(tls) => match Box::pin(handshake(io, tls, &mut connection)).await {
+            Some(secured) => secured,
+            None => return,
+        },
     };
-    let stream = match handshake {
-        Ok(Ok(stream)) => stream,
+    serve_connection(io, protocol, connection, handler, tasks).await;
+}
+
+/// A session, and what ALPN chose. `None` if there is nobody to serve.
+async fn handshake(io: Io, tls: TlsAcceptor, connection: &mut Connection) -> Option<(Io, Protocol)> {
+    let handshake = tokio::select! {
+        () = connection.draining.cancelled() => return None,
+        handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(io)) => handshake,
+    };
+    let error = match handshake {
+        Ok(Ok(stream)) => {
+            let session = stream.get_ref().1;
+            connection.client_certificate = client_certificate(session.peer_certificates());
+            let is_http2 = session.alpn_protocol() == Some(ALPN_HTTP2);
+            let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
+            return Some((Box::new(stream), protocol));
+        }
         Ok(Err(error)) => {
             tracing::debug!(%error, peer = ?connection.peer, "handshake failed");
-            return telemetry::connection_failed(ConnectionError::Handshake);
+            ConnectionError::Handshake
         }
-        Err(_) => return telemetry::connection_failed(ConnectionError::HandshakeTimeout),
+        Err(_) => ConnectionError::HandshakeTimeout,
     };
-    let session = stream.get_ref().1;
-    connection.client_certificate = client_certificate(session.peer_certificates());
-    let protocol = if session.alpn_protocol() == Some(ALPN_HTTP2) { Protocol::Http2 } else { Protocol::Http1 };
-    serve_connection(stream, protocol, connection, handler, tasks).await;
+    telemetry::connection_failed(error);
+    None
 }
 
 #[cfg(test)]

@@ -280,5 +280,15 @@ async fn an_upgraded_connection_keeps_its_place() {
     assert_eq!(second.read_u8().await.unwrap(), b'H');
 }
 
+/// What HTTP and TLS keep stands in boxes of its own, and what the handshake kept is gone.
+#[test]
+fn a_connection_is_a_small_task() {
+    let tasks = Tasks::new();
+    let draining = tasks.token().child_token();
+    let connection = Connection { peer: None, tls: false, client_certificate: None, draining };
+    let served = serve_socket(Box::new(tokio::io::empty()), None, connection, Arc::new(Describe), &tasks);
+    assert!(size_of_val(&served) <= 1 << 10, "{} bytes", size_of_val(&served));
+}
+
 /// Longer than any test waits.
 const DRAIN: Duration = Duration::from_secs(20);

@@ -46,7 +46,7 @@ async fn read(protocol: Protocol, sent: &[u8]) -> (Vec<String>, Vec<u8>) {
         Connection { peer: None, tls: false, client_certificate: None, draining: tasks.token().child_token() };
     let (handler, spawner) = (reader.clone(), tasks.clone());
     tasks.spawn("connection", async move {
-        serve_connection(server, protocol, connection, handler, &spawner).await;
+        serve_connection(Box::new(server), protocol, connection, handler, &spawner).await;
     });
     client.write_all(sent).await.unwrap();
     // The time of an idle connection passes at once.

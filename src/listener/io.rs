@@ -1,0 +1,137 @@
+//! The bytes of a connection, whatever carries them.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+/// A socket, or TLS on one. In a box: every layer above it has a pointer and not the kilobyte of a TLS session, and what
+/// serves connections is compiled once.
+pub type Io = Box<dyn Duplex>;
+
+/// What can be read and written.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<I: AsyncRead + AsyncWrite + Send + Unpin> Duplex for I {}
+
+/// What every connection of HTTP/2 begins with, and none of HTTP/1.1 (RFC 9113, 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Whether the client speaks HTTP/2. Waits for no more than it takes to tell; what it has read, the stream that it
+/// returns reads again.
+///
+/// # Errors
+/// The socket broke.
+pub(super) async fn detect_http2(mut io: Io) -> io::Result<(bool, Io)> {
+    let mut first = [0; PREFACE.len()];
+    let mut filled = 0;
+    while filled < first.len() && PREFACE.starts_with(&first[..filled]) {
+        match io.read(&mut first[filled..]).await? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    let read = Bytes::copy_from_slice(&first[..filled]);
+    Ok((first == *PREFACE, Box::new(Rewind { read, io })))
+}
+
+/// A stream of which something has been read already.
+struct Rewind {
+    read: Bytes,
+    io: Io,
+}
+
+impl AsyncRead for Rewind {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.read.is_empty() {
+            return Pin::new(&mut self.io).poll_read(cx, buffer);
+        }
+        let length = self.read.len().min(buffer.remaining());
+        buffer.put_slice(&self.read[..length]);
+        self.read.advance(length);
+        if buffer.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        // What follows comes in the same read: hyper doubles its buffer for a head that comes in two.
+        match Pin::new(&mut self.io).poll_read(cx, buffer) {
+            Poll::Pending => Poll::Ready(Ok(())),
+            ready @ Poll::Ready(_) => ready,
+        }
+    }
+}
+
+impl AsyncWrite for Rewind {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncWriteExt, duplex};
+
+    #[tokio::test]
+    async fn the_first_bytes_tell_and_are_read_again() {
+        let get: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
+        for (sent, is_http2) in [
+            (&PREFACE[..], true),
+            (b"PRI * HTTP/2.0\r\n\r\nXY\r\n\r\n", false),
+            (get, false),
+            (b"PRI *", false),
+            (b"", false),
+        ] {
+            // At once, and a byte at a time.
+            for piece in [sent.len().max(1), 1] {
+                let (mut client, server) = duplex(piece);
+                let write = async {
+                    client.write_all(sent).await.unwrap();
+                    drop(client);
+                };
+                let read = async {
+                    let (detected, mut io) = detect_http2(Box::new(server)).await.unwrap();
+                    let mut read = Vec::new();
+                    io.read_to_end(&mut read).await.unwrap();
+                    (detected, read)
+                };
+                let ((), (detected, read)) = tokio::join!(write, read);
+                assert_eq!((detected, &read[..]), (is_http2, sent));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_follows_the_first_bytes_comes_in_the_same_read() {
+        let sent = b"GET /api/v1/pods?watch=1 HTTP/1.1\r\nhost: h\r\n\r\n";
+        let (mut client, server) = duplex(1 << 10);
+        client.write_all(sent).await.unwrap();
+        let (_, mut io) = detect_http2(Box::new(server)).await.unwrap();
+        let mut buffer = [0; 1 << 10];
+        let read = io.read(&mut buffer).await.unwrap();
+        assert_eq!(&buffer[..read], sent);
+    }
+}
