@@ -21,7 +21,8 @@ const PIECE: usize = 64 << 10;
 #[derive(Clone, Debug)]
 pub enum Form {
     Whole(Shape),
-    Partial(Representation, Partial),
+    /// Shared: every watch has its form for as long as it lasts, few have this one.
+    Partial(Representation, Arc<Partial>),
 }
 
 impl Form {
@@ -32,7 +33,7 @@ impl Form {
             View::Whole => None,
             View::Partial(version) => {
                 let partial = Partial::new(representation.encoding, version, shape, resource)?;
-                Some(Self::Partial(representation, partial))
+                Some(Self::Partial(representation, Arc::new(partial)))
             }
         }
     }
@@ -145,17 +146,17 @@ impl Form {
 
     /// What bookmarks look like, from the resource's own.
     pub fn bookmark(&self, template: &BookmarkTemplate) -> Result<BookmarkTemplate, NotPartial> {
-        match (self, template) {
-            (Self::Whole(_), template) => Ok(template.clone()),
-            (Self::Partial(_, Partial::Json(partial)), BookmarkTemplate::Json(template)) => {
+        let Self::Partial(_, partial) = self else { return Ok(template.clone()) };
+        match (&**partial, template) {
+            (Partial::Json(partial), BookmarkTemplate::Json(template)) => {
                 partial.bookmark(template).map(BookmarkTemplate::Json)
             }
-            (Self::Partial(_, Partial::Json(_)), BookmarkTemplate::Protobuf(_)) => Err(NotPartial),
-            (Self::Partial(_, Partial::Protobuf(partial)), BookmarkTemplate::Protobuf(template)) => {
+            (Partial::Json(_), BookmarkTemplate::Protobuf(_)) => Err(NotPartial),
+            (Partial::Protobuf(partial), BookmarkTemplate::Protobuf(template)) => {
                 Ok(BookmarkTemplate::Protobuf(partial.bookmark(Some(template))))
             }
             // A custom resource's: its metadata in protobuf is a zero value, too.
-            (Self::Partial(_, Partial::Protobuf(partial)), BookmarkTemplate::Json(_)) => {
+            (Partial::Protobuf(partial), BookmarkTemplate::Json(_)) => {
                 Ok(BookmarkTemplate::Protobuf(partial.bookmark(None)))
             }
         }

@@ -16,7 +16,7 @@ pub enum ListEnvelope {
     Json(JsonList),
     Protobuf(protobuf::ListEnvelope),
     /// Of a list of `PartialObjectMetadata`.
-    Partial(Partial),
+    Partial(Arc<Partial>),
 }
 
 impl ListEnvelope {

@@ -15,6 +15,8 @@ use crate::{
 
 /// Changes taken from history at a time.
 const BATCH: usize = 64;
+/// Places for frames that a watcher keeps while it waits: what a single change needs, not what a burst did.
+const READY_KEPT: usize = 4;
 /// How often a watch with bookmarks gets one (read-path 3.4).
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long before the deadline the last one comes.
@@ -56,7 +58,8 @@ pub struct Session {
     scope: Scope,
     predicate: Predicate,
     form: Form,
-    initial: Option<InitialEvents>,
+    /// In a box, which is gone when they have been sent: most watches spend their time without.
+    initial: Option<Box<InitialEvents>>,
     bookmarks: Option<Bookmarks>,
     /// Nothing at or below this version is ever delivered.
     floor: ResourceVersion,
@@ -82,7 +85,7 @@ impl Session {
         let (initial, floor) = match start {
             Start::State(snapshot) => {
                 let version = snapshot.version();
-                (Some(InitialEvents::new(snapshot, &scope)), version)
+                (Some(Box::new(InitialEvents::new(snapshot, &scope))), version)
             }
             Start::After(version) => (None, version),
         };
@@ -179,6 +182,9 @@ impl Session {
     fn idle(&mut self, now: Instant) -> Step {
         if let Some(cause) = self.subscription.closed() {
             return Step::End(cause);
+        }
+        if self.ready.capacity() > READY_KEPT {
+            self.ready = VecDeque::new();
         }
         let Some(bookmarks) = &self.bookmarks else { return Step::Wait(self.deadline) };
         if now < self.bookmark_at {
