@@ -97,22 +97,31 @@ async fn read_on(mut connection: Connection, rate: f64) -> Result<()> {
     }
 }
 
+/// KiB for each of so many things as `open` opens. They are opened in batches, and the one in the middle counts: single ones
+/// also show what memory the allocator gives back of other work, or takes ahead.
+async fn each<T>(world: &World, server: &Server, count: usize, open: impl AsyncFn() -> Result<T>) -> Result<f64> {
+    let (mut opened, mut grown) = (Vec::new(), Vec::new());
+    let mut before = process::resident(server.id()) as f64;
+    for _ in 0..world.sizes.batches {
+        opened.push(open().await?);
+        let after = process::resident(server.id()) as f64;
+        grown.push((after - before) / count as f64 / 1024.0);
+        before = after;
+    }
+    grown.sort_by(f64::total_cmp);
+    Ok(grown[grown.len() / 2])
+}
+
 /// A watch that sees nothing, on a connection of HTTP/2 that has others.
 pub(crate) async fn watcher(world: &World) -> Result<Vec<Line>> {
     let (gateway, floor) = (world.fresh_gateway().await?, world.fresh_floor().await?);
-    let mut each = Vec::new();
-    for server in [&gateway, &floor] {
-        // Its connections are there before.
-        let count = world.sizes.watchers;
-        let first = Watchers::open(&server.endpoint, &Load::new(count, true), &world.version().await?).await?;
-        let before = process::resident(server.id());
-        let many = Streams::open(&server.endpoint, count * 4, &world.version().await?).await?;
-        let after = process::resident(server.id());
-        each.push(after.saturating_sub(before) as f64 / (count * 4) as f64 / 1024.0);
-        drop((first, many));
-    }
-    let line = Line::new("memory of an idle watcher, HTTP/2", "KiB", each[0]).floor(each[1]);
-    Ok(vec![line.goal(each[0], 4.0, "KiB")])
+    let (count, version) = (world.sizes.watchers, world.version().await?);
+    let [gateway, floor] = [
+        each(world, &gateway, count, async || Streams::open(&gateway.endpoint, count, &version).await).await?,
+        each(world, &floor, count, async || Streams::open(&floor.endpoint, count, &version).await).await?,
+    ];
+    let line = Line::new("memory of an idle watcher, HTTP/2", "KiB", gateway).floor(floor);
+    Ok(vec![line.goal(gateway, 4.0, "KiB")])
 }
 
 /// Watches on few connections: what they cost hardly counts.
@@ -141,17 +150,11 @@ impl Streams {
 /// A TLS connection with one watch on it.
 pub(crate) async fn connection(world: &World) -> Result<Vec<Line>> {
     let (gateway, floor) = (world.fresh_gateway().await?, world.fresh_floor().await?);
-    let count = world.sizes.watchers;
-    let mut each = Vec::new();
-    for server in [&gateway, &floor] {
-        let version = world.version().await?;
-        // The first ones make what all share.
-        let _warm = Watchers::open(&server.endpoint, &Load::new(count / 10, false), &version).await?;
-        let before = process::resident(server.id());
-        let _watchers = Watchers::open(&server.endpoint, &Load::new(count, false), &version).await?;
-        let after = process::resident(server.id());
-        each.push(after.saturating_sub(before) as f64 / count as f64 / 1024.0);
-    }
-    let line = Line::new("memory of a TLS connection with an idle watch", "KiB", each[0]).floor(each[1]);
+    let (load, version) = (Load::new(world.sizes.watchers / 4, false), world.version().await?);
+    let [gateway, floor] = [
+        each(world, &gateway, load.watchers, async || Watchers::open(&gateway.endpoint, &load, &version).await).await?,
+        each(world, &floor, load.watchers, async || Watchers::open(&floor.endpoint, &load, &version).await).await?,
+    ];
+    let line = Line::new("memory of a TLS connection with an idle watch", "KiB", gateway).floor(floor);
     Ok(vec![line.times_floor(1.1)])
 }

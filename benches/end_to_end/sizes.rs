@@ -13,6 +13,8 @@ pub(crate) struct Sizes {
     /// Small requests for each server.
     pub(crate) requests: usize,
     pub(crate) watchers: usize,
+    /// How often as many idle watchers are opened, to see what they hold.
+    pub(crate) batches: usize,
     /// Watchers of one node each.
     pub(crate) node_watchers: usize,
     /// Changes while watchers watch.
@@ -45,6 +47,7 @@ impl Sizes {
             lists: if pods >= PODS { 32 } else { 8 },
             requests: share(3000, 50),
             watchers: share(1000, 20),
+            batches: share(9, 3),
             node_watchers: share(5000, 30),
             changes: share(300, 20),
             rate: 40.0,
