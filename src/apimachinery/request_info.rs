@@ -3,6 +3,8 @@
 //! A path is only interpreted if the API server must read it in the same way. Whatever two readers could see
 //! differently (an encoded slash, dots, empty segments, the old proxy prefix) is [`Target::Ambiguous`].
 
+use std::borrow::Cow;
+
 use http::Method;
 
 use crate::apimachinery::GroupVersionResource;
@@ -119,8 +121,8 @@ fn parse_path(path: &str) -> Option<Target> {
     // One trailing slash is taken as none (read-path 4.4).
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     let raw: Vec<&str> = inner.split('/').collect();
-    let segments: Vec<String> = raw.iter().map(|segment| decode_segment(segment)).collect::<Option<_>>()?;
-    let words: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let segments: Vec<Cow<'_, str>> = raw.iter().map(|segment| decode_segment(segment)).collect::<Option<_>>()?;
+    let words: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
     let (group, version, rest) = match *words.as_slice() {
         ["api", version, ref rest @ ..] if !rest.is_empty() => ("", version, rest),
         ["apis", group, version, ref rest @ ..] if !rest.is_empty() => (group, version, rest),
@@ -157,8 +159,12 @@ fn parse_resource(group: &str, version: &str, rest: &[&str]) -> Option<ResourceR
 }
 
 /// `None` for a segment that is empty, climbs, or holds more than the plain characters of names.
-fn decode_segment(segment: &str) -> Option<String> {
-    let decoded = String::from_utf8(percent_decode(segment)?).ok()?;
+fn decode_segment(segment: &str) -> Option<Cow<'_, str>> {
+    let decoded = if segment.contains('%') {
+        Cow::Owned(String::from_utf8(percent_decode(segment)?).ok()?)
+    } else {
+        Cow::Borrowed(segment)
+    };
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,=".contains(&byte);
     let fits = !decoded.is_empty() && decoded != "." && decoded != ".." && decoded.bytes().all(plain);
     fits.then_some(decoded)
