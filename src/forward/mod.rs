@@ -51,7 +51,7 @@ impl Forward {
     }
 
     /// Upstream's answer. `credentials` are the request's own, taken off its headers. `client` is the address of the client,
-    /// if it has one: it goes into X-Forwarded-For.
+    /// if it has one: it goes into X-Forwarded-For. `lasts` is true of an answer that goes on for as long as the client likes.
     ///
     /// X-Remote-* of the client are dropped, Impersonate-* pass.
     ///
@@ -62,6 +62,7 @@ impl Forward {
         mut request: Request<Incoming>,
         credentials: &Credentials,
         client: Option<IpAddr>,
+        lasts: bool,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         if request.method() == Method::CONNECT {
             return Err(ForwardError::Connect);
@@ -73,7 +74,7 @@ impl Forward {
             return self.upgrade(request, credentials, share).await;
         }
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
-        let mut answer = outbound.send().await.map_err(ForwardError::NoAnswer)?;
+        let mut answer = outbound.lasts(lasts).send().await.map_err(ForwardError::NoAnswer)?;
         answer.body_mut().hold(share);
         relayed(answer)
     }

@@ -17,7 +17,7 @@ use super::{
     route::{self, ReadVerb, Route},
 };
 use crate::{
-    apimachinery::{Encoding, GroupVersionResource, Representation, RequestInfo, View},
+    apimachinery::{Encoding, GroupVersionResource, Representation, RequestInfo, Verb, View},
     audit,
     authn::{Authenticator, Credentials},
     authz::{Attributes, Authorizer},
@@ -139,15 +139,18 @@ impl Handler for Gateway {
         match self.serve(&request, &info, &credentials, client).await {
             Ok(answer) => Body::answer(record, (Outcome::Served, None), answer),
             Err(Unserved::Refuse(refusal)) => refused(record, refusal),
-            Err(Unserved::Forward(why)) => match self.forward.send(request, &credentials, client).await {
-                Ok(answer) => {
-                    Body::answer(record, (Outcome::Forwarded, Some(why.as_str())), answer.map(Inner::Forwarded))
+            Err(Unserved::Forward(why)) => {
+                let lasts = info.verb == Verb::Watch;
+                match self.forward.send(request, &credentials, client, lasts).await {
+                    Ok(answer) => {
+                        Body::answer(record, (Outcome::Forwarded, Some(why.as_str())), answer.map(Inner::Forwarded))
+                    }
+                    Err(error) => {
+                        let answer = respond::error(&error).map(Inner::Rejected);
+                        Body::answer(record, (Outcome::Rejected, Some(error.as_str())), answer)
+                    }
                 }
-                Err(error) => {
-                    let answer = respond::error(&error).map(Inner::Rejected);
-                    Body::answer(record, (Outcome::Rejected, Some(error.as_str())), answer)
-                }
-            },
+            }
         }
     }
 }

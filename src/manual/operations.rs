@@ -139,7 +139,9 @@
 //! | small watch of a proof | 5 s, twice | forwarded | proofs `no_bookmark` |
 //! | wait for the store to follow a small watch | 3 s | the same | the same |
 //! | requests of the gateway itself on their way | 2,000 | fail, and are tried again | `upstream_own_requests` |
-//! | forwarded requests on their way | 4,000 | 429 | `upstream_forwarded_requests` |
+//! | brief forwarded requests, a connection for each (of each identity) | 1,000 | they share connections | `upstream_exclusive_requests` |
+//! | such connections that nobody uses | 64, 60 s | closed | |
+//! | forwarded requests that share connections: watches, and what the others leave | 4,000 | 429 | `upstream_forwarded_requests` |
 //! | verdicts on access that are kept | 8,192 | the least recently used go | `access_verdicts` |
 //! | bytes of attributes whose verdict is kept | 10,000 | asked for each time | |
 //! | reviews of access under way | 1,000 | forwarded (`no_verdict`) | `access_reviews` |

@@ -4,8 +4,6 @@
 use std::{fmt, sync::Arc};
 
 use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper_util::client::legacy::Client;
 use kube_client::{
     Config,
     client::{
@@ -16,7 +14,7 @@ use kube_client::{
 };
 use rustls::{ClientConfig, pki_types::ServerName};
 use tower::{
-    ServiceBuilder, ServiceExt,
+    Service, ServiceBuilder, ServiceExt,
     util::{BoxCloneSyncService, option_layer},
 };
 
@@ -24,13 +22,14 @@ use crate::lifecycle::Tasks;
 
 use super::{
     RequestBody,
+    body::Received,
     client_certificate::ClientCertificate,
     connector::{Connector, Dial, Protocols, dial},
     error::{BoxError, BuildError},
 };
 
 /// Makes one request, with the credentials of the access that it is made from.
-pub(super) type Transport = BoxCloneSyncService<Request<RequestBody>, Response<Incoming>, BoxError>;
+pub(super) type Transport = BoxCloneSyncService<Request<RequestBody>, Response<Received>, BoxError>;
 
 /// TLS, credentials, headers and proxy from kube-client's configuration, or what is left of them without credentials.
 pub(super) struct Access {
@@ -96,12 +95,17 @@ impl Access {
         Connector::new(self.dial.clone(), self.tls.clone(), self.server_name.clone(), protocols)
     }
 
-    /// The client below kube-client's layers for credentials and configured headers.
-    pub(super) fn transport(&self, client: Client<Connector, RequestBody>) -> Transport {
-        let stack = ServiceBuilder::new()
-            .layer(option_layer(self.credentials.as_ref()))
-            .layer(&self.headers)
-            .service(client.map_err(BoxError::from));
+    /// A client below kube-client's layers for credentials and configured headers.
+    pub(super) fn transport<C, B>(&self, client: C) -> Transport
+    where
+        C: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
+        C::Error: Into<BoxError>,
+        C::Future: Send + 'static,
+        B: Into<Received> + 'static,
+    {
+        let client = client.map_response(|answer| answer.map(Into::into)).map_err(Into::<BoxError>::into);
+        let stack =
+            ServiceBuilder::new().layer(option_layer(self.credentials.as_ref())).layer(&self.headers).service(client);
         BoxCloneSyncService::new(stack.map_err(BoxError::from))
     }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::lanes::Slot;
+use super::{exclusive::ExclusiveBody, lanes::Slot};
 use crate::fairness::Share;
 
 /// What is sent upstream.
@@ -28,8 +28,16 @@ pub enum RequestBody {
 /// Holds the request's place on its connection. Dropping it before the end cancels the request upstream.
 #[derive(Debug)]
 pub struct ResponseBody {
-    incoming: Incoming,
+    received: Received,
     slot: Option<Slot>,
+}
+
+/// The body of an answer as its connection has it.
+#[derive(Debug)]
+pub(super) enum Received {
+    /// Others have requests on the connection, too.
+    Shared(Incoming),
+    Exclusive(ExclusiveBody),
 }
 
 impl RequestBody {
@@ -40,8 +48,8 @@ impl RequestBody {
 }
 
 impl ResponseBody {
-    pub(super) fn new(incoming: Incoming, slot: Slot) -> Self {
-        Self { incoming, slot: Some(slot) }
+    pub(super) fn new(received: Received, slot: Slot) -> Self {
+        Self { received, slot: Some(slot) }
     }
 
     /// Keeps the client's share, if there is one, for as long as the request's place.
@@ -98,14 +106,35 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.incoming).poll_frame(context)
+        match &mut self.received {
+            Received::Shared(incoming) => Pin::new(incoming).poll_frame(context),
+            Received::Exclusive(body) => Pin::new(body).poll_frame(context),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        match &self.received {
+            Received::Shared(incoming) => incoming.is_end_stream(),
+            Received::Exclusive(body) => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        match &self.received {
+            Received::Shared(incoming) => incoming.size_hint(),
+            Received::Exclusive(body) => body.size_hint(),
+        }
+    }
+}
+
+impl From<Incoming> for Received {
+    fn from(incoming: Incoming) -> Self {
+        Self::Shared(incoming)
+    }
+}
+
+impl From<ExclusiveBody> for Received {
+    fn from(body: ExclusiveBody) -> Self {
+        Self::Exclusive(body)
     }
 }

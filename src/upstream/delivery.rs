@@ -6,17 +6,18 @@ use tower::ServiceExt;
 use super::{
     RequestBody, ResponseBody, Retry, SendError,
     access::Transport,
+    body::Received,
     connector::ConnectionUse,
     lanes::Lanes,
     target::{InvalidTarget, Target},
 };
 
-/// Sends a request on the first of `lanes` that has a place. Only path and query of its URI count.
+/// Sends a request on the first of `lanes` that has a place, the best first. Only path and query of its URI count.
 ///
 /// GET and HEAD without a body are asked a second time if a connection that had worked turns out to be dead.
 pub(super) async fn deliver(
     target: &Target,
-    lanes: &Lanes,
+    lanes: &[&Lanes],
     request: Request<RequestBody>,
 ) -> Result<Response<ResponseBody>, SendError> {
     let (mut head, body) = request.into_parts();
@@ -25,7 +26,7 @@ pub(super) async fn deliver(
     head.version = Version::HTTP_11;
     head.headers.remove(HOST);
     head.extensions = http::Extensions::new();
-    let (transport, slot) = lanes.admit().ok_or(SendError::Saturated)?;
+    let (transport, slot) = lanes.iter().find_map(|lanes| lanes.admit()).ok_or(SendError::Saturated)?;
 
     let again = is_repeatable(&head, &body).then(|| (head.clone(), transport.clone()));
     let answer = match (exchange(transport, Request::from_parts(head, body)).await, again) {
@@ -34,7 +35,7 @@ pub(super) async fn deliver(
         }
         (answer, _) => answer?,
     };
-    Ok(answer.map(|incoming| ResponseBody::new(incoming, slot)))
+    Ok(answer.map(|received| ResponseBody::new(received, slot)))
 }
 
 /// Whether a request may be sent twice without harm, and still can be.
@@ -42,10 +43,7 @@ fn is_repeatable(head: &request::Parts, body: &RequestBody) -> bool {
     matches!(head.method, Method::GET | Method::HEAD) && matches!(body, RequestBody::Empty)
 }
 
-async fn exchange(
-    transport: Transport,
-    request: Request<RequestBody>,
-) -> Result<Response<hyper::body::Incoming>, SendError> {
+async fn exchange(transport: Transport, request: Request<RequestBody>) -> Result<Response<Received>, SendError> {
     let mut answer = transport.oneshot(request).await.map_err(SendError::from_transport)?;
     if let Some(usage) = answer.extensions_mut().remove::<ConnectionUse>() {
         usage.answered();

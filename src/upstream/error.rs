@@ -5,6 +5,7 @@ use std::{error::Error as StdError, time::Duration};
 use super::{
     client_certificate::CertificateError,
     connector::{ConnectTimedOut, ConnectionUse},
+    exclusive::ExchangeError,
 };
 
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
@@ -117,26 +118,46 @@ impl SendError {
             Ok(error) => return Self::from_client(*error),
             Err(error) => error,
         };
+        let error = match error.downcast::<ExchangeError>() {
+            Ok(error) => return Self::from_exchange(*error),
+            Err(error) => error,
+        };
         // Only the layer that adds credentials fails before the client is asked.
         Self::Credentials(error)
     }
 
     fn from_client(error: hyper_util::client::legacy::Error) -> Self {
         if error.is_connect() {
-            return match caused_by::<ConnectTimedOut>(&error) {
-                Some(ConnectTimedOut(limit)) => Self::ConnectTimedOut(*limit),
-                None => Self::Unreachable(error.into()),
-            };
-        }
-        let cause = caused_by::<hyper::Error>(&error);
-        if cause.is_some_and(hyper::Error::is_user) {
-            return Self::RequestBody(error.into());
-        }
-        if cause.is_some_and(hyper::Error::is_parse) {
-            return Self::Malformed(error.into());
+            return Self::from_connect(error.into());
         }
         let reused = error.connect_info().is_some_and(ConnectionUse::has_answered);
-        Self::ConnectionLost { reused, source: error.into() }
+        Self::from_lost(error.into(), reused)
+    }
+
+    fn from_exchange(error: ExchangeError) -> Self {
+        match error {
+            ExchangeError::Connect(_) => Self::from_connect(error.into()),
+            ExchangeError::Exchange { reused, .. } => Self::from_lost(error.into(), reused),
+        }
+    }
+
+    fn from_connect(error: BoxError) -> Self {
+        match caused_by::<ConnectTimedOut>(&*error) {
+            Some(ConnectTimedOut(limit)) => Self::ConnectTimedOut(*limit),
+            None => Self::Unreachable(error),
+        }
+    }
+
+    /// There was a connection.
+    fn from_lost(error: BoxError, reused: bool) -> Self {
+        let cause = caused_by::<hyper::Error>(&*error);
+        if cause.is_some_and(hyper::Error::is_user) {
+            return Self::RequestBody(error);
+        }
+        if cause.is_some_and(hyper::Error::is_parse) {
+            return Self::Malformed(error);
+        }
+        Self::ConnectionLost { reused, source: error }
     }
 }
 

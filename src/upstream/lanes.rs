@@ -20,6 +20,8 @@ use super::{
     RequestBody,
     access::{Access, Transport},
     connector::{Connector, Protocols},
+    exclusive::Exclusive,
+    target::Target,
 };
 
 /// Requests at once on one connection: what an HTTP/2 server must be expected to allow (RFC 9113, 6.5.2).
@@ -41,6 +43,9 @@ pub(super) struct Windows {
     pub(super) connection: u32,
 }
 
+/// Requests at once on connections of their own: more than an API server has in flight by default. Those beyond them share
+/// connections.
+pub(super) const EXCLUSIVE_MAX: usize = 1000;
 /// Several connections' worth of requests of one kind.
 pub(super) struct Lanes {
     lanes: Box<[Lane]>,
@@ -92,6 +97,13 @@ impl Lanes {
             places: Arc::new(Semaphore::new(LANE_REQUESTS_MAX as usize)),
         });
         Self { lanes: lanes.collect(), limit: group.limit }
+    }
+
+    /// A connection for each request, over HTTP/1.1. `limit` is its name in the metrics.
+    pub(super) fn exclusive(access: &Access, target: &Target, limit: &'static str) -> Self {
+        let exclusive = Exclusive::new(access.connector(Protocols::Http1), target.host());
+        let places = Arc::new(Semaphore::new(EXCLUSIVE_MAX));
+        Self { lanes: [Lane { transport: access.transport(exclusive), places }].into(), limit }
     }
 
     /// A place on the first connection that has one; `None` when all are full.

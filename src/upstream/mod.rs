@@ -4,9 +4,10 @@
 //! can send anything else with it. A client's request goes as an [`Outbound`], which only those make that put an identity
 //! on it: [`AsClient`], [`AsFrontProxy`], [`AsImpersonator`], and [`AsGateway`] where clients are trusted. What the
 //! gateway itself asks for, what it forwards and what is upgraded go on connections of their own, so that none can starve
-//! another; so does each of the identities, so that none can be mistaken for another. TLS, credentials that rotate, exec
-//! plugins and proxies come from kube-client's configuration. There is no time limit on an answer: watches and logs
-//! last as long as they like; dead connections are found by pings and keep-alive.
+//! another; so does each of the identities, so that none can be mistaken for another. What is forwarded and brief has a
+//! connection to itself, which costs least (`exclusive`); what lasts shares connections (`lanes`). TLS, credentials that
+//! rotate, exec plugins and proxies come from kube-client's configuration. There is no time limit on an answer: watches and
+//! logs last as long as they like; dead connections are found by pings and keep-alive.
 
 mod access;
 mod body;
@@ -16,6 +17,7 @@ mod crd;
 mod delivery;
 mod discovery;
 mod error;
+mod exclusive;
 mod fetch;
 mod identity;
 mod lanes;
@@ -109,6 +111,6 @@ impl Upstream {
 
     /// A request of the gateway itself, whose answer is read without pause. Only path and query of the URI count.
     async fn send(&self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, SendError> {
-        delivery::deliver(&self.shared.target, &self.shared.own, request).await
+        delivery::deliver(&self.shared.target, &[&self.shared.own], request).await
     }
 }

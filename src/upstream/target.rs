@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 use http::{
-    Uri,
+    HeaderValue, Uri,
     uri::{Authority, PathAndQuery, Scheme},
 };
 
@@ -32,6 +32,15 @@ impl Target {
     fn new(cluster: &Uri) -> Option<Self> {
         let (scheme, authority) = (cluster.scheme()?.clone(), cluster.authority()?.clone());
         Some(Self { scheme, authority, prefix: cluster.path().trim_end_matches('/').into() })
+    }
+
+    /// What a request says in `Host`.
+    pub(super) fn host(&self) -> HeaderValue {
+        let default = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
+        let port = self.authority.port_u16().filter(|port| *port != default);
+        let host =
+            port.map_or_else(|| self.authority.host().to_owned(), |port| format!("{}:{port}", self.authority.host()));
+        HeaderValue::from_str(&host).expect("a host of a URI is a header value")
     }
 
     /// The address of what the request names, whatever host the request was made to.

@@ -31,7 +31,7 @@ async fn forwarding(forward: Forward, credentials: Credentials) -> TestServer {
     TestServer::start(move |request| {
         let (forward, credentials) = (forward.clone(), credentials.clone());
         async move {
-            match forward.send(request, &credentials, Some(IpAddr::from([192, 0, 2, 7]))).await {
+            match forward.send(request, &credentials, Some(IpAddr::from([192, 0, 2, 7])), false).await {
                 Ok(answer) => answer.map(BodyExt::boxed_unsync),
                 Err(error) => Response::builder().status(503).body(full(error.as_str())).unwrap(),
             }

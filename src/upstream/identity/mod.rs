@@ -72,13 +72,16 @@ pub struct Outbound {
     request: Request<RequestBody>,
     /// A token that the answer says something of.
     token: Option<(Proven, ClientKey)>,
+    lasts: bool,
 }
 
 /// Where the requests of one identity go.
 #[derive(Debug)]
 struct Connections {
     target: Target,
-    requests: Lanes,
+    exclusive: Lanes,
+    /// For what lasts, and for what finds no place on connections of its own. None: no request shares a connection.
+    shared: Option<Lanes>,
     upgrades: Lanes,
 }
 
@@ -90,12 +93,20 @@ struct Limits {
 
 /// Of those whom upstream may take for nobody, whatever identity that is.
 const UNKNOWN_LIMITS: Limits = Limits { requests: "upstream_unknown_requests", upgrades: "upstream_unknown_upgrades" };
-/// Lanes of forwarded requests: 4,000 at once.
-const REQUEST_LANES: usize = 40;
+/// Lanes of requests that share connections: 4,000 at once.
+const SHARED_LANES: usize = 40;
+/// Name of the limit on connections for one request each, where those beyond it share connections.
+const EXCLUSIVE_LIMIT: &str = "upstream_exclusive_requests";
 /// Lanes of upgrades, a connection for each: 1,000 at once.
 const UPGRADE_LANES: usize = 10;
 
 impl Outbound {
+    /// The same request, of which it is known whether its answer goes on for as long as the client likes: such requests share
+    /// connections, so that thousands of them need few.
+    pub fn lasts(self, lasts: bool) -> Self {
+        Self { lasts, ..self }
+    }
+
     /// Upstream's answer, which is read at the client's pace. Only path and query of the request's URI count.
     ///
     /// GET and HEAD without a body are asked a second time if a connection that had worked turns out to be dead.
@@ -103,7 +114,12 @@ impl Outbound {
     /// # Errors
     /// There is no answer.
     pub async fn send(self) -> Result<Response<ResponseBody>, SendError> {
-        let answer = deliver(&self.connections.target, &self.connections.requests, self.request).await?;
+        let Connections { target, exclusive, shared, .. } = &*self.connections;
+        let answer = match shared {
+            None => deliver(target, &[exclusive], self.request).await?,
+            Some(shared) if self.lasts => deliver(target, &[shared], self.request).await?,
+            Some(shared) => deliver(target, &[exclusive, shared], self.request).await?,
+        };
         if let Some((proven, token)) = self.token {
             proven.learn(token, answer.status());
         }
@@ -115,31 +131,41 @@ impl Outbound {
     /// # Errors
     /// There is no answer.
     pub async fn send_http1(self) -> Result<Response<ResponseBody>, SendError> {
-        deliver(&self.connections.target, &self.connections.upgrades, self.request).await
+        deliver(&self.connections.target, &[&self.connections.upgrades], self.request).await
     }
 }
 
 impl Connections {
     fn new(access: &Access, target: Target, limits: Limits) -> Arc<Self> {
-        let windows = Windows::PATIENT;
-        let requests = LaneGroup { protocols: Protocols::Any, windows, count: REQUEST_LANES, limit: limits.requests };
-        let upgrades = LaneGroup { protocols: Protocols::Http1, windows, count: UPGRADE_LANES, limit: limits.upgrades };
-        Arc::new(Self { target, requests: Lanes::new(access, requests), upgrades: Lanes::new(access, upgrades) })
+        let shared = LaneGroup {
+            protocols: Protocols::Any,
+            windows: Windows::PATIENT,
+            count: SHARED_LANES,
+            limit: limits.requests,
+        };
+        let exclusive = Lanes::exclusive(access, &target, EXCLUSIVE_LIMIT);
+        Arc::new(Self {
+            target,
+            exclusive,
+            shared: Some(Lanes::new(access, shared)),
+            upgrades: Lanes::new(access, upgrades(limits.upgrades)),
+        })
     }
 
     /// No request shares a connection with another one.
     fn one_at_a_time(access: &Access, target: Target, limits: Limits) -> Arc<Self> {
-        let lanes = |limit| {
-            let group =
-                LaneGroup { protocols: Protocols::Http1, windows: Windows::PATIENT, count: UPGRADE_LANES, limit };
-            Lanes::new(access, group)
-        };
-        Arc::new(Self { target, requests: lanes(limits.requests), upgrades: lanes(limits.upgrades) })
+        let exclusive = Lanes::exclusive(access, &target, limits.requests);
+        let upgrades = Lanes::new(access, upgrades(limits.upgrades));
+        Arc::new(Self { target, exclusive, shared: None, upgrades })
     }
 
     fn outbound(self: &Arc<Self>, request: Request<RequestBody>) -> Outbound {
-        Outbound { connections: self.clone(), request, token: None }
+        Outbound { connections: self.clone(), request, token: None, lasts: false }
     }
+}
+
+fn upgrades(limit: &'static str) -> LaneGroup {
+    LaneGroup { protocols: Protocols::Http1, windows: Windows::PATIENT, count: UPGRADE_LANES, limit }
 }
 
 impl UserPart {

@@ -165,9 +165,10 @@ async fn upgrades_are_asked_for_over_http1() {
         async |answer: Result<Response<ResponseBody>, SendError>| answer.unwrap().headers()["seen-version"].clone();
     let (token, first, second) =
         (HeaderValue::from_static("Bearer mine"), format!("{:?}", Version::HTTP_11), format!("{:?}", Version::HTTP_2));
-    // A token shares a connection once it has been good.
+    // What lasts shares a connection once its token has been good.
+    assert_eq!(version(as_client.outbound(plain(), token.clone()).lasts(true).send().await).await, first);
+    assert_eq!(version(as_client.outbound(plain(), token.clone()).lasts(true).send().await).await, second);
     assert_eq!(version(as_client.outbound(plain(), token.clone()).send().await).await, first);
-    assert_eq!(version(as_client.outbound(plain(), token.clone()).send().await).await, second);
     assert_eq!(version(as_client.outbound(plain(), token).send_http1().await).await, first);
     // So is everything of somebody unknown: upstream would end the connection that others use.
     assert_eq!(version(as_client.nobody(plain(), None).send().await).await, first);

@@ -1,0 +1,91 @@
+//! One connection, driven by whoever waits for what comes on it.
+
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame};
+use hyper::{
+    body::Incoming,
+    client::conn::{TrySendError, http1},
+};
+
+use super::gate::Gate;
+use crate::upstream::{RequestBody, connector::UpstreamStream};
+
+/// Open, as far as is known.
+pub(super) struct Connection {
+    sender: http1::SendRequest<RequestBody>,
+    /// None when it has ended. What is still waited for comes when it is dropped, with what has become of it.
+    driver: Option<http1::Connection<UpstreamStream, RequestBody>>,
+    gate: Gate,
+}
+
+/// An answer whose body is still to come, and its connection; or the request, if nothing of it was sent.
+type Sent = Result<(Response<Incoming>, Box<Connection>), TrySendError<Request<RequestBody>>>;
+
+impl Connection {
+    pub(super) fn new(
+        sender: http1::SendRequest<RequestBody>,
+        driver: http1::Connection<UpstreamStream, RequestBody>,
+    ) -> Self {
+        Self { sender, driver: Some(driver), gate: Gate::new() }
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    pub(super) async fn send(mut self: Box<Self>, request: Request<RequestBody>) -> Sent {
+        let mut answer = pin!(self.sender.try_send_request(request));
+        let answer = poll_fn(|context| self.poll_for(context, |nobody| answer.as_mut().poll(nobody))).await?;
+        Ok((answer, self))
+    }
+
+    /// The next frame of an answer that comes on this connection.
+    pub(super) fn poll_frame(
+        &mut self,
+        incoming: &mut Incoming,
+        context: &Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        self.poll_for(context, |nobody| Pin::new(&mut *incoming).poll_frame(nobody))
+    }
+
+    /// Drives the connection until there is something. Only the connection makes it come, so that it needs no waker of its own.
+    fn poll_for<T>(
+        &mut self,
+        context: &Context<'_>,
+        mut something: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let nobody = &mut Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(come) = something(nobody) {
+                return Poll::Ready(come);
+            }
+            self.drive();
+            if let Poll::Ready(come) = something(nobody) {
+                return Poll::Ready(come);
+            }
+            if self.gate.sleep(context) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Whether it can take another request.
+    pub(super) fn is_free(&mut self) -> bool {
+        self.drive();
+        self.driver.is_some() && self.sender.is_ready()
+    }
+
+    /// Reads and writes what can be.
+    fn drive(&mut self) {
+        let mut context = self.gate.open();
+        if let Some(driver) = &mut self.driver
+            && Pin::new(driver).poll(&mut context).is_ready()
+        {
+            self.driver = None;
+        }
+    }
+}

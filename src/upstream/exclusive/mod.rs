@@ -1,0 +1,112 @@
+//! Connections for one request at a time, without tasks of their own.
+//!
+//! HTTP/1.1. Whoever waits for an answer, or reads it, drives the connection that it comes on: a brief request goes from the
+//! client's connection to upstream's and back in one task, and nobody has to be woken in between (figures in
+//! [`crate::manual::figures`]).
+//!
+//! Invariants: a connection serves again only if its last answer was read to the end and nothing is left to be sent; one whose
+//! reader goes away before that is closed, which is how upstream learns of it.
+
+mod body;
+mod connection;
+mod gate;
+mod idle;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, Request, Response, Uri, header::HOST};
+use hyper::{body::Incoming, client::conn::http1};
+use tower::{Service, ServiceExt};
+
+pub(super) use body::ExclusiveBody;
+
+use super::{RequestBody, connector::Connector, error::BoxError};
+use connection::Connection;
+use idle::Idle;
+
+/// Connects, sends, and keeps what is free. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Exclusive {
+    connector: Connector,
+    /// What stands in `Host`.
+    host: HeaderValue,
+    idle: Arc<Idle>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExchangeError {
+    #[error("no connection")]
+    Connect(#[source] BoxError),
+    /// `reused`: an earlier request was answered on the same connection.
+    #[error("the exchange failed")]
+    Exchange { reused: bool, source: hyper::Error },
+}
+
+impl Exclusive {
+    pub(super) fn new(connector: Connector, host: HeaderValue) -> Self {
+        Self { connector, host, idle: Arc::default() }
+    }
+
+    async fn exchange(self, mut request: Request<RequestBody>) -> Result<Response<ExclusiveBody>, ExchangeError> {
+        let address = std::mem::take(request.uri_mut());
+        *request.uri_mut() = address.path_and_query().cloned().map(Uri::from).unwrap_or_default();
+        request.headers_mut().insert(HOST, self.host.clone());
+        while let Some(connection) = self.idle.take() {
+            match connection.send(request).await {
+                Ok(answer) => return Ok(self.received(answer)),
+                Err(mut error) => match error.take_message() {
+                    // It was closed while it rested, and nothing was sent: safe for writes too.
+                    Some(unsent) => request = unsent,
+                    None => {
+                        // Whatever ended it may have ended the others.
+                        self.idle.clear();
+                        return Err(ExchangeError::Exchange { reused: true, source: error.into_error() });
+                    }
+                },
+            }
+        }
+        let connection = self.connect(address).await.map_err(ExchangeError::Connect)?;
+        match connection.send(request).await {
+            Ok(answer) => Ok(self.received(answer)),
+            Err(error) => Err(ExchangeError::Exchange { reused: false, source: error.into_error() }),
+        }
+    }
+
+    async fn connect(&self, address: Uri) -> Result<Box<Connection>, BoxError> {
+        let stream = self.connector.clone().oneshot(address).await?;
+        let (sender, driver) = http1::handshake(stream).await?;
+        Ok(Box::new(Connection::new(sender, driver)))
+    }
+
+    fn received(self, (answer, connection): (Response<Incoming>, Box<Connection>)) -> Response<ExclusiveBody> {
+        answer.map(|incoming| ExclusiveBody::new(incoming, connection, self.idle))
+    }
+}
+
+impl Service<Request<RequestBody>> for Exclusive {
+    type Response = Response<ExclusiveBody>;
+    type Error = ExchangeError;
+    type Future = BoxFuture<'static, Result<Self::Response, ExchangeError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        Box::pin(self.clone().exchange(request))
+    }
+}
+
+impl fmt::Debug for Exclusive {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Exclusive").field("idle", &self.idle.len()).finish_non_exhaustive()
+    }
+}
