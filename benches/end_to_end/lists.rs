@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::{
     client::{Ask, Endpoint},
     process,
+    servers::Server,
     table::Line,
     world::{LIST, World},
 };
@@ -22,6 +23,9 @@ use crate::{
 const READERS: usize = 2;
 /// Servers take turns, so that what else the machine does hits all of them.
 const TURNS: usize = 4;
+
+const NAMESPACE: &str = "/api/v1/namespaces/load-0/pods?resourceVersion=0";
+const POD: &str = "/api/v1/namespaces/load-0/pods/pod-0?resourceVersion=0";
 
 /// What requests cost in all.
 #[derive(Clone, Copy, Debug, Default)]
@@ -150,8 +154,7 @@ pub(crate) async fn gzip(world: &World) -> Result<Vec<Line>> {
 
 /// A tenth of the collection.
 pub(crate) async fn namespace(world: &World) -> Result<Vec<Line>> {
-    let path = "/api/v1/namespaces/load-0/pods?resourceVersion=0";
-    small(world, "list of one namespace, a tenth of all", path, world.sizes.lists * 4, 0.1).await
+    small(world, "list of one namespace, a tenth of all", NAMESPACE, world.sizes.lists * 4, 0.1).await
 }
 
 /// A fifth of a namespace.
@@ -162,8 +165,32 @@ pub(crate) async fn label(world: &World) -> Result<Vec<Line>> {
 
 /// One pod.
 pub(crate) async fn get(world: &World) -> Result<Vec<Line>> {
-    let path = "/api/v1/namespaces/load-0/pods/pod-0?resourceVersion=0";
-    small(world, "get", path, world.sizes.requests, 0.25).await
+    small(world, "get", POD, world.sizes.requests, 0.25).await
+}
+
+/// The same reads by clients of whom upstream has said lately who they are and what they may.
+pub(crate) async fn delegated(world: &World) -> Result<Vec<Line>> {
+    if world.api_server().is_none() {
+        // Nobody else answers reviews.
+        return Ok(Vec::new());
+    }
+    let delegated = world.delegated_gateway().await?;
+    let mut lines = Vec::new();
+    for (name, ask, requests) in [
+        ("get by a delegated client", Ask::json(POD), world.sizes.requests * 4),
+        ("the same, HTTP/2", Ask::json(POD).http2(), world.sizes.requests * 4),
+        ("list of one namespace by a delegated client", Ask::json(NAMESPACE), world.sizes.lists * 8),
+    ] {
+        let server = |server: &Server| {
+            let (endpoint, id) = (server.endpoint.clone(), server.id());
+            Measured { endpoint, id, ask: ask.clone(), requests }
+        };
+        let costs = in_turns(&[server(&world.gateway), server(&delegated)]).await?;
+        let trusted = Line::new(format!("{name}: trusted"), "ms CPU", costs[0].each());
+        let reached = costs[1].each() / costs[0].each();
+        lines.extend([trusted, Line::new(name, "ms CPU", costs[1].each()).goal(reached, 1.15, "x trusted")]);
+    }
+    Ok(lines)
 }
 
 /// Something that the floor does not have.

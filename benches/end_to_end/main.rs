@@ -42,7 +42,7 @@ use crate::{sizes::Sizes, table::Line, world::World};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Rows in the order of the table; each is measured by itself.
-const ROWS: [&str; 17] = [
+const ROWS: [&str; 18] = [
     "list-json",
     "list-protobuf",
     "list-gzip",
@@ -50,6 +50,7 @@ const ROWS: [&str; 17] = [
     "list-namespace",
     "list-label",
     "get",
+    "delegated",
     "watchers-json",
     "watchers-protobuf",
     "watchers-by-node",
@@ -109,6 +110,7 @@ async fn measure(world: &World, row: &str) -> Result<Vec<Line>> {
         "list-namespace" => lists::namespace(world).await,
         "list-label" => lists::label(world).await,
         "get" => lists::get(world).await,
+        "delegated" => lists::delegated(world).await,
         "watchers-json" => watches::json(world).await,
         "watchers-protobuf" => watches::protobuf(world).await,
         "watchers-by-node" => watches::by_node(world).await,

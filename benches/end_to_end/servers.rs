@@ -133,21 +133,30 @@ impl Upstream {
     }
 }
 
+/// A gateway of this bench.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gateway {
+    /// What it has filled its caches of before it is measured.
+    pub(crate) prewarm: &'static str,
+    /// `trusted` or `delegated`.
+    pub(crate) clients: &'static str,
+}
+
 impl Server {
-    /// A gateway that has filled its caches of `prewarm` when this returns.
     pub(crate) async fn gateway(
-        prewarm: &str,
+        gateway: Gateway,
         upstream: &Upstream,
         certificates: &Certificates,
         folder: &Path,
     ) -> Result<Self> {
+        let Gateway { prewarm, clients } = gateway;
         let (port, admin) = (free_port()?, free_port()?);
         let config = folder.join(format!("gateway-{port}.yaml"));
         let (certificate, key) = (certificates.file("server.crt"), certificates.file("server.key"));
         let text = format!(
             "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n\
              listeners: [{{address: \"127.0.0.1:{port}\", tls: {{certFile: {certificate}, keyFile: {key}}}}}]\n\
-             upstream: {{kubeconfig: {}}}\ncache: {{prewarm: [{prewarm}]}}\n\
+             upstream: {{kubeconfig: {}}}\nclients: {{mode: {clients}}}\ncache: {{prewarm: [{prewarm}]}}\n\
              admin: {{address: \"127.0.0.1:{admin}\"}}\nlimits: {{connections: 20000}}\nlogging: {{level: warn}}\n",
             upstream.kubeconfig.display(),
         );

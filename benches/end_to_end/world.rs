@@ -9,7 +9,7 @@ use crate::{
     certificates::Certificates,
     client::{Ask, Endpoint},
     pods,
-    servers::{Server, Upstream},
+    servers::{Gateway, Server, Upstream},
     sizes::Sizes,
 };
 
@@ -26,6 +26,8 @@ pub(crate) struct World {
     folder: TempDir,
 }
 
+/// What nearly all rows are measured with.
+const PODS: Gateway = Gateway { prewarm: "pods", clients: "trusted" };
 /// All pods, from memory.
 pub(crate) const LIST: &str = "/api/v1/pods?resourceVersion=0";
 
@@ -36,7 +38,7 @@ impl World {
         let upstream = Upstream::start(sizes.real, &certificates, folder.path()).await?;
         pods::seed(&upstream.endpoint, &sizes).await?;
         let floor = Server::floor(&upstream, &certificates, folder.path()).await?;
-        let gateway = Server::gateway("pods", &upstream, &certificates, folder.path()).await?;
+        let gateway = Server::gateway(PODS, &upstream, &certificates, folder.path()).await?;
         let json_bytes = gateway.endpoint.get(&Ask::json(LIST)).await?.len() as u64;
         if upstream.real.is_some() {
             // The first request in protobuf starts its cache, and is forwarded until that is full.
@@ -49,7 +51,13 @@ impl World {
 
     /// Another gateway, for what can only be measured once in a process.
     pub(crate) async fn fresh_gateway(&self) -> Result<Server> {
-        Server::gateway("pods", &self.upstream, &self.certificates, self.folder()).await
+        Server::gateway(PODS, &self.upstream, &self.certificates, self.folder()).await
+    }
+
+    /// A gateway that asks the API server who its clients are and what they may.
+    pub(crate) async fn delegated_gateway(&self) -> Result<Server> {
+        let gateway = Gateway { clients: "delegated", ..PODS };
+        Server::gateway(gateway, &self.upstream, &self.certificates, self.folder()).await
     }
 
     pub(crate) async fn fresh_floor(&self) -> Result<Server> {

@@ -94,7 +94,7 @@ pub struct Request<'a> {
 
 impl Event {
     /// The event of a request that is about to be answered with `code`; it was received at `received`.
-    pub fn new(request: Request<'_>, user: &User, audit_id: String, code: u16, received: Timestamp) -> Self {
+    pub fn new(request: Request<'_>, user: User, audit_id: String, code: u16, received: Timestamp) -> Self {
         let Request { info, uri, headers, client } = request;
         let user_agent = headers.get(http::header::USER_AGENT).map(http::HeaderValue::as_bytes).unwrap_or_default();
         Self {
@@ -105,7 +105,7 @@ impl Event {
             stage: Stage::ResponseComplete,
             request_uri: uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
             verb: info.verb.as_str(),
-            user: user.clone(),
+            user,
             source_ips: client.into_iter().collect(),
             user_agent: String::from_utf8_lossy(user_agent).into_owned(),
             object_ref: match &info.target {
@@ -176,7 +176,7 @@ mod tests {
         let user = UserInfo { name: "jane".to_owned(), groups: vec!["dev".to_owned()], ..UserInfo::default() };
         let received: Timestamp = "2026-01-02T03:04:05.6Z".parse().unwrap();
         let request = Request { info: &info, uri: &uri, headers: &headers, client: Some("10.0.0.1".parse().unwrap()) };
-        let event = Event::new(request, &User::from(&user), "id-1".to_owned(), 200, received);
+        let event = Event::new(request, User::from(&user), "id-1".to_owned(), 200, received);
         let line = String::from_utf8(event.line()).unwrap();
         let expected = concat!(
             r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"id-1","stage":"ResponseComplete","#,
@@ -197,7 +197,7 @@ mod tests {
         let info = RequestInfo::parse(&Method::GET, uri.path(), uri.query());
         let received: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
         let request = Request { info: &info, uri: &uri, headers: &HeaderMap::new(), client: None };
-        let event = Event::new(request, &User::default(), String::new(), 200, received).at(Stage::ResponseStarted);
+        let event = Event::new(request, User::default(), String::new(), 200, received).at(Stage::ResponseStarted);
         let value: serde_json::Value = serde_json::from_slice(&event.line()).unwrap();
         assert_eq!(value["stage"], "ResponseStarted");
         assert!(event.stage_timestamp > received);

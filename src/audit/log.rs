@@ -145,7 +145,7 @@ mod tests {
         let uri: Uri = format!("/api/v1/nodes/{name}").parse().unwrap();
         let info = RequestInfo::parse(&Method::GET, uri.path(), None);
         let request = Request { info: &info, uri: &uri, headers: &HeaderMap::new(), client: None };
-        Event::new(request, &User::default(), name.to_owned(), 200, jiff::Timestamp::UNIX_EPOCH)
+        Event::new(request, User::default(), name.to_owned(), 200, jiff::Timestamp::UNIX_EPOCH)
     }
 
     fn names(path: &Path) -> Vec<String> {

@@ -26,7 +26,14 @@ pub struct Accounts {
 pub(super) struct Account {
     lasts: bool,
     share: Option<Share>,
-    audit: Option<(AuditLog, Place)>,
+    audit: Option<Audit>,
+}
+
+/// Room for the event, and when its request came.
+#[derive(Debug)]
+struct Audit {
+    log: AuditLog,
+    place: Place,
     received: Timestamp,
 }
 
@@ -43,28 +50,36 @@ impl Accounts {
         Self { watches, audit }
     }
 
-    /// For a read of `client`, if clients are told apart. Waits for room in the audit log.
-    pub(super) async fn open(&self, verb: ReadVerb, client: Option<ClientKey>) -> Result<Account, Unserved> {
-        let received = Timestamp::now();
+    /// For a read of `client`, who is only asked for where it counts: None if clients are not told apart. Waits for room in the
+    /// audit log.
+    pub(super) async fn open(
+        &self,
+        verb: ReadVerb,
+        client: impl FnOnce() -> Option<ClientKey>,
+    ) -> Result<Account, Unserved> {
         let lasts = verb == ReadVerb::Watch;
-        let share = match client.filter(|_| lasts) {
+        let share = match lasts.then(client).flatten() {
             Some(client) => Some(self.watches.take(client).ok_or(Refusal::TooManyWatches)?),
             None => None,
         };
         let audit = match &self.audit {
-            Some(log) => Some((log.clone(), log.place().await.ok_or(ForwardReason::Unaudited)?)),
+            Some(log) => {
+                let (log, received) = (log.clone(), Timestamp::now());
+                let place = log.place().await.ok_or(ForwardReason::Unaudited)?;
+                Some(Audit { log, place, received })
+            }
             None => None,
         };
-        Ok(Account { lasts, share, audit, received })
+        Ok(Account { lasts, share, audit })
     }
 }
 
 impl Account {
     /// The request is answered with `code`.
     pub(super) fn hold(self, request: Request<'_>, user: Option<&UserInfo>, audit_id: &str, code: u16) -> Held {
-        let audited = self.audit.map(|(log, place)| {
+        let audited = self.audit.map(|Audit { log, place, received }| {
             let user = user.map(User::from).unwrap_or_default();
-            let event = Event::new(request, &user, audit_id.to_owned(), code, self.received);
+            let event = Event::new(request, user, audit_id.to_owned(), code, received);
             if self.lasts { Audited::lasts(log, place, event) } else { Audited::ends_soon(log, place, event) }
         });
         Held { _share: self.share, _audited: audited }

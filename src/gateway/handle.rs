@@ -83,7 +83,7 @@ impl Gateway {
         let is_hopeless = || route::wants_most_recent(verb, uri.query());
         let Granted { permit, user } = self.permission.grant(credentials, attributes, is_hopeless).await?;
         let (instance, form) = self.find(&target.resource, &forms)?;
-        let account = self.accounts.open(verb, credentials.client(client)).await?;
+        let account = self.accounts.open(verb, || credentials.client(client)).await?;
         let read = Read { request: target, query: uri.query(), headers, instance, form, config: self.config };
         let answer = match verb {
             ReadVerb::Get => serve::get(&read, permit).await,
