@@ -76,6 +76,7 @@
 //! | [`store`] | one resource's objects in one encoding: one writer, many readers |
 //! | [`encode`] | bytes of lists, events, bookmarks |
 //! | [`reflector`] | keeping a store equal to upstream; says what it asks of it ([`reflector::ListWatch`]) |
+//! | [`remembered`] | what upstream has said: asked for once, kept for a short while |
 //! | [`audit`] | the log of what was read from memory, and by whom |
 //! | [`fairness`] | how much of something bounded one client may hold |
 //! | [`fanout`] | who watches, where each stands, whom a change wakes |
@@ -106,6 +107,7 @@ pub mod lifecycle;
 pub mod listener;
 pub mod manual;
 pub mod reflector;
+pub mod remembered;
 pub mod serve;
 pub mod sim;
 pub mod store;

@@ -22,7 +22,7 @@ use crate::{
     },
     config::PemFile,
     listener::ClientCertificate,
-    telemetry,
+    remembered::{Bound, Kept},
 };
 
 /// Who front proxies are.
@@ -71,21 +71,20 @@ pub(super) struct Certificates {
     front_proxies: Option<(Authorities, Vec<String>)>,
     /// Rises when authorities change.
     generation: AtomicU64,
-    found: moka::sync::Cache<[u8; 32], Found>,
+    found: Kept<[u8; 32], Found>,
 }
 
 #[derive(Clone, Debug)]
 struct Found {
     proof: Proof,
     generation: u64,
-    until: Instant,
     not_after: i64,
 }
 
 /// How long a proof is believed without looking again: intermediates may expire meanwhile.
 const BELIEVED_FOR: Duration = Duration::from_secs(60);
 /// As many as there are connections, by default. Who is not among them is verified for each request.
-const FOUND_MAX: u64 = 10_000;
+const FOUND: Bound = Bound { most: 10_000, limit: "verified_certificates" };
 /// How often the files are looked at: much more often than authorities are replaced.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -102,33 +101,21 @@ impl Certificates {
             Some(RequestHeader { ca, allowed_names }) => Some((Authorities::load(ca).await?, allowed_names)),
             None => None,
         };
-        let evicted = |_, _, cause| {
-            if cause == moka::notification::RemovalCause::Size {
-                telemetry::limit_reached("verified_certificates");
-            }
-        };
-        let found = moka::sync::Cache::builder()
-            .max_capacity(FOUND_MAX)
-            .time_to_live(BELIEVED_FOR)
-            .eviction_listener(evicted)
-            .build();
-        Ok(Self { clients, front_proxies, generation: AtomicU64::new(0), found })
+        Ok(Self { clients, front_proxies, generation: AtomicU64::new(0), found: Kept::new(FOUND) })
     }
 
     /// What a certificate proves now.
     pub(super) fn proof(&self, shown: &ClientCertificate) -> Proof {
         let generation = self.generation.load(Ordering::Acquire);
         let now = UnixTime::now();
-        if let Some(found) = self.found.get(&shown.fingerprint)
+        if let Some(found) = self.found.get(&shown.fingerprint, Instant::now())
             && found.generation == generation
-            && Instant::now() < found.until
             && seconds(now) <= found.not_after
         {
             return found.proof;
         }
         let (proof, not_after) = self.find(shown, now);
-        let until = Instant::now() + BELIEVED_FOR;
-        self.found.insert(shown.fingerprint, Found { proof: proof.clone(), generation, until, not_after });
+        self.found.keep(shown.fingerprint, Found { proof: proof.clone(), generation, not_after }, BELIEVED_FOR);
         proof
     }
 
@@ -170,7 +157,7 @@ impl Certificates {
         for authorities in self.clients.iter().chain(self.front_proxies.iter().map(|(authorities, _)| authorities)) {
             if authorities.reload().await {
                 self.generation.fetch_add(1, Ordering::Release);
-                self.found.invalidate_all();
+                self.found.forget_all();
             }
         }
     }

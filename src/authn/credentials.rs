@@ -2,7 +2,7 @@
 //!
 //! Invariant: a token is in no text that is made from these types.
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{fmt, net::IpAddr, ops::Range, str, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -54,11 +54,10 @@ impl Credentials {
 
     /// Sorts what stood in `Authorization`, as the API server does (read-path 8.1).
     pub(crate) fn of_authorization(authorization: Option<HeaderValue>, impersonates: bool) -> Self {
-        match authorization {
-            Some(authorization) if BearerToken::is_in(&authorization) => {
-                Self::Bearer { token: BearerToken { authorization }, impersonates }
-            }
-            authorization => Self::Passed { authorization, impersonates },
+        match authorization.map(BearerToken::of_authorization) {
+            Some(Ok(token)) => Self::Bearer { token, impersonates },
+            Some(Err(other)) => Self::Passed { authorization: Some(other), impersonates },
+            None => Self::Passed { authorization: None, impersonates },
         }
     }
 }
@@ -68,6 +67,8 @@ impl Credentials {
 pub struct BearerToken {
     /// Marked as sensitive.
     authorization: HeaderValue,
+    /// Where in it the token is. `None` if it has letters that a review cannot ask about.
+    token: Option<Range<usize>>,
 }
 
 impl BearerToken {
@@ -76,14 +77,24 @@ impl BearerToken {
         &self.authorization
     }
 
-    /// The token alone. None if it has letters that a review cannot ask about.
-    pub(super) fn token(&self) -> Option<&str> {
-        self.authorization.to_str().ok().and_then(token)
+    /// Finds the token in a header, or gives the header back. What is not plain text might be one to others.
+    fn of_authorization(authorization: HeaderValue) -> Result<Self, HeaderValue> {
+        let bytes = authorization.as_bytes();
+        match find_token(bytes) {
+            _ if !bytes.is_ascii() => Ok(Self { authorization, token: None }),
+            Some(token) => Ok(Self { authorization, token: Some(token) }),
+            None => Err(authorization),
+        }
     }
 
-    /// Whether there is one. What is not plain text might be one to others.
-    fn is_in(authorization: &HeaderValue) -> bool {
-        authorization.to_str().map_or(true, |text| token(text).is_some())
+    /// The token alone. None if it has letters that a review cannot ask about.
+    pub(super) fn token(&self) -> Option<&[u8]> {
+        self.authorization.as_bytes().get(self.token.clone()?)
+    }
+
+    /// The same, to ask about it.
+    pub(super) fn text(&self) -> Option<&str> {
+        str::from_utf8(self.token()?).ok()
     }
 }
 
@@ -93,12 +104,17 @@ impl fmt::Debug for BearerToken {
     }
 }
 
-/// The second of the words between single spaces, if the first is `Bearer`. It may not be empty.
-fn token(authorization: &str) -> Option<&str> {
-    let mut words = authorization.trim().split(' ');
-    let is_bearer = words.next()?.eq_ignore_ascii_case("bearer");
-    words.next().filter(|token| is_bearer && !token.is_empty())
+/// Where the second of the words between single spaces is, if the first is `Bearer`. It may not be empty.
+fn find_token(authorization: &[u8]) -> Option<Range<usize>> {
+    let before = authorization.len() - authorization.trim_ascii_start().len();
+    let words = authorization.trim_ascii();
+    let (scheme, words) = words.split_at_checked(SCHEME.len())?;
+    let length = memchr::memchr(b' ', words).unwrap_or(words.len());
+    let start = before + SCHEME.len();
+    (scheme.eq_ignore_ascii_case(SCHEME) && length > 0).then_some(start..start + length)
 }
+
+const SCHEME: &[u8] = b"bearer ";
 
 /// Takes the `Authorization` header off. Of several the first counts, as for the API server; upstream gets no other.
 pub(super) fn take_authorization(headers: &mut HeaderMap) -> Option<HeaderValue> {
@@ -133,12 +149,15 @@ mod tests {
             ("bearer abc", "abc"),
             ("BEARER abc def", "abc"),
             (" Bearer abc ", "abc"),
+            ("\t Bearer abc\t", "abc"),
+            ("Bearer abc  ", "abc"),
+            ("Bearer a\tb c", "a\tb"),
             ("Bearer Bearer", "Bearer"),
         ] {
             let Credentials::Bearer { token, .. } = sorted(authorization.as_bytes()) else {
                 panic!("{authorization:?}")
             };
-            assert_eq!(token.token(), Some(expected), "{authorization:?}");
+            assert_eq!(token.text(), Some(expected), "{authorization:?}");
             assert_eq!(token.authorization(), authorization);
         }
     }
@@ -149,6 +168,7 @@ mod tests {
             "",
             "Bearer",
             "Bearer ",
+            " Bearer  ",
             "Bearer  abc",
             "Bearer\tabc",
             "Basic dTpw",

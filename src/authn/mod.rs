@@ -5,9 +5,9 @@
 //!
 //! In `delegated` mode a request is from whom the API server would say that it is from (read-path 8.1). That is settled in two
 //! steps. [`Authenticator::credentials`] takes what a request shows off its headers and verifies certificates and front proxies
-//! here: that costs no IO, and decides how the request is forwarded. [`Authenticator::user`] asks upstream about a bearer
-//! token, and is for requests that memory could answer. Whoever is not authenticated is forwarded as he came, so that
-//! upstream says why.
+//! here: that costs no IO, and decides how the request is forwarded. [`Authenticator::known`] is the user if that is known,
+//! [`Authenticator::user`] asks upstream about a bearer token else; both are for requests that memory could answer. Whoever is not
+//! authenticated is forwarded as he came, so that upstream says why.
 //!
 //! Invariant: nothing behind this module sees `Authorization` or `X-Remote-*` in a client's headers.
 
@@ -27,8 +27,9 @@ mod x509;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use tokio::time::Instant;
 
-pub use crate::apimachinery::UserInfo;
+use crate::apimachinery::UserInfo;
 use crate::config::PemFile;
 use crate::lifecycle::Tasks;
 use crate::listener::ClientCertificate;
@@ -62,10 +63,10 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub struct Authenticator {
     /// None in `trusted` mode.
-    delegated: Option<Delegated>,
+    delegated: Option<Arc<Delegated>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Delegated {
     certificates: Arc<Certificates>,
     tokens: Tokens,
@@ -92,7 +93,7 @@ impl Authenticator {
         });
         let anonymous = config.anonymous.then(|| Arc::new(anonymous()));
         let tokens = Tokens::new(config.token_reviews, reviewer, tasks.clone());
-        Ok(Self { delegated: Some(Delegated { certificates, tokens, anonymous }) })
+        Ok(Self { delegated: Some(Arc::new(Delegated { certificates, tokens, anonymous })) })
     }
 
     /// Takes the client's credentials off a request: nothing behind this sees them, or may take them for its own. `certificate` is
@@ -118,23 +119,41 @@ impl Authenticator {
         }
     }
 
-    /// The user that somebody with these credentials is. Those of the gateway itself have none: see
-    /// [`crate::authz::Authorizer::authorize_gateway`].
+    /// The user that somebody with these credentials is, as far as that is known at `now`. `None` if upstream has to be asked:
+    /// [`Self::user`]. Those of the gateway itself have none: see [`crate::authz::Authorizer::authorize_gateway`].
     ///
     /// # Errors
     /// There is none that the gateway could answer for: upstream decides, and words it.
-    pub async fn user(&self, credentials: &Credentials) -> Result<Arc<UserInfo>, Unauthenticated> {
+    pub fn known(&self, credentials: &Credentials, now: Instant) -> Option<Result<Arc<UserInfo>, Unauthenticated>> {
         if credentials.impersonates() {
-            return Err(Unauthenticated::Impersonates);
+            return Some(Err(Unauthenticated::Impersonates));
         }
-        let delegated = self.delegated.as_ref().ok_or(Unauthenticated::Nobody)?;
+        let Some(delegated) = &self.delegated else { return Some(Err(Unauthenticated::Nobody)) };
         match credentials {
-            Credentials::Verified { user, .. } => Ok(user.clone()),
-            Credentials::Bearer { token, .. } => {
-                delegated.tokens.user(token.token().ok_or(Unauthenticated::Unavailable)?).await
+            Credentials::Verified { user, .. } => Some(Ok(user.clone())),
+            Credentials::Bearer { token, .. } => match token.token() {
+                Some(token) => delegated.tokens.known(token, now),
+                None => Some(Err(Unauthenticated::Unavailable)),
+            },
+            Credentials::Passed { .. } => Some(delegated.anonymous.clone().ok_or(Unauthenticated::Nobody)),
+            Credentials::Gateway { .. } | Credentials::Refused => Some(Err(Unauthenticated::Nobody)),
+        }
+    }
+
+    /// The same, with what upstream says where it is not known.
+    ///
+    /// # Errors
+    /// As [`Self::known`].
+    pub async fn user(&self, credentials: &Credentials) -> Result<Arc<UserInfo>, Unauthenticated> {
+        if let Some(known) = self.known(credentials, Instant::now()) {
+            return known;
+        }
+        match (credentials, &self.delegated) {
+            (Credentials::Bearer { token, .. }, Some(delegated)) => {
+                delegated.tokens.ask(token.text().ok_or(Unauthenticated::Unavailable)?).await
             }
-            Credentials::Passed { .. } => delegated.anonymous.clone().ok_or(Unauthenticated::Nobody),
-            Credentials::Gateway { .. } | Credentials::Refused => Err(Unauthenticated::Nobody),
+            // Of all others it is known whether they have a user.
+            _ => Err(Unauthenticated::Nobody),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Whose a bearer token is: asked of upstream by TokenReview, and remembered for a while (read-path 8.2).
 //!
-//! Invariants: a token is never kept, only its hash under a key that ends with the process. Requests that come with the same
-//! token at once make one review. What could not be asked is remembered by nobody: there is no verdict, and the request is
-//! forwarded.
+//! Invariants: a token is never kept, only its hash under a key that ends with the process. What could not be asked is remembered by
+//! nobody: there is no verdict, and the request is forwarded.
 
 use std::{
     fmt,
+    future::Future,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -15,12 +15,8 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
-use moka::{future::Cache, notification::RemovalCause};
 use ring::{hmac, rand::SystemRandom};
-use tokio::{
-    sync::{Semaphore, oneshot},
-    time::Instant,
-};
+use tokio::time::Instant;
 
 use super::{
     groups::{add_authenticated, is_anonymous},
@@ -29,7 +25,8 @@ use super::{
 use crate::{
     apimachinery::UserInfo,
     lifecycle::Tasks,
-    telemetry::{self, TokenVerdict},
+    remembered::{Answer, Answers, Bound},
+    telemetry::{self, TokenLookups, TokenVerdict},
     upstream::{ReviewError, Upstream},
 };
 
@@ -51,116 +48,80 @@ impl Default for TokenReviews {
     }
 }
 
-/// Knows tokens. Cheap to clone.
-#[derive(Clone)]
+/// Knows tokens.
 pub(super) struct Tokens {
-    shared: Arc<Shared>,
-    tasks: Tasks,
+    key: hmac::Key,
+    answers: Answers<TokenHash, Outcome>,
+    lookups: TokenLookups,
+    reviews: Arc<Reviews>,
 }
 
-struct Shared {
-    reviewer: Upstream,
+/// Asks whose a token is.
+struct Reviews {
+    upstream: Upstream,
     config: TokenReviews,
-    key: hmac::Key,
-    kept: Cache<Hash, Kept>,
-    under_way: Semaphore,
     /// Whether the last review had a verdict: a change of that is logged, not each failure.
     answers: AtomicBool,
 }
 
-type Hash = [u8; 32];
 type Outcome = Result<Arc<UserInfo>, Unauthenticated>;
 
-/// An outcome to remember.
-#[derive(Clone)]
-struct Kept {
-    outcome: Outcome,
-    until: Instant,
-}
-
-/// An outcome for those who wait now, and nobody else.
-struct ForNow(Outcome);
+/// What stands for a token.
+type TokenHash = [u8; 32];
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// Tokens known at once: so many service accounts, users and robots may be active within ten seconds.
-const TOKENS_MAX: u64 = 20_000;
+const KNOWN: Bound = Bound { most: 20_000, limit: "known_tokens" };
 /// Reviews under way at once. Whoever comes beyond them is forwarded, which asks upstream the same.
-const REVIEWS_MAX: usize = 500;
-/// Verdicts end by their own time; this frees the memory of those that nobody asks for again.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+const UNDER_WAY: Bound = Bound { most: 500, limit: "token_reviews" };
 
 impl Tokens {
-    /// Asks `reviewer`; `tasks` runs the reviews, so that none is given up because the first who asked goes away.
-    pub(super) fn new(config: TokenReviews, reviewer: Upstream, tasks: Tasks) -> Self {
+    /// Asks `upstream`; `tasks` runs the reviews, so that none is given up because the first who asked goes away.
+    pub(super) fn new(config: TokenReviews, upstream: Upstream, tasks: Tasks) -> Self {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).expect("the system has random numbers");
-        let evicted = |_: Arc<Hash>, _: Kept, cause: RemovalCause| {
-            if cause == RemovalCause::Size {
-                telemetry::limit_reached("known_tokens");
-            }
-        };
-        let forgotten_after = config.success_ttl.max(config.failure_ttl).max(FORGOTTEN_AFTER);
-        let kept =
-            Cache::builder().max_capacity(TOKENS_MAX).time_to_live(forgotten_after).eviction_listener(evicted).build();
-        let (under_way, answers) = (Semaphore::new(REVIEWS_MAX), AtomicBool::new(true));
-        Self { shared: Arc::new(Shared { reviewer, config, key, kept, under_way, answers }), tasks }
+        let reviews = Arc::new(Reviews { upstream, config, answers: AtomicBool::new(true) });
+        Self { key, answers: Answers::new(KNOWN, UNDER_WAY, tasks), lookups: TokenLookups::new(), reviews }
     }
 
-    /// Whose token it is.
-    pub(super) async fn user(&self, token: &str) -> Outcome {
-        let hash = self.shared.hash(token);
-        if let Some(kept) = self.shared.kept.get(&hash).await {
-            if Instant::now() < kept.until {
-                telemetry::token_looked_up(true);
-                return kept.outcome;
-            }
-            self.shared.kept.invalidate(&hash).await;
+    /// Whose token it is, if that is known at `now`.
+    pub(super) fn known(&self, token: &[u8], now: Instant) -> Option<Outcome> {
+        let outcome = self.answers.known(&self.hash(token), now);
+        if outcome.is_some() {
+            self.lookups.known();
         }
-        telemetry::token_looked_up(false);
-        let (sender, receiver) = oneshot::channel();
-        let (shared, token) = (self.shared.clone(), token.to_owned());
-        self.tasks.spawn("token review", async move {
-            // Nobody may be left to hear it: it is kept all the same.
-            let _heard = sender.send(shared.reviewed(hash, token).await);
-        });
-        receiver.await.unwrap_or(Err(Unauthenticated::Unavailable))
+        outcome
+    }
+
+    /// Whose token it is that nobody knew just now.
+    pub(super) fn ask(&self, token: &str) -> impl Future<Output = Outcome> + Send + use<> {
+        self.lookups.asked();
+        let (reviews, hash, token) = (self.reviews.clone(), self.hash(token.as_bytes()), token.to_owned());
+        let outcome = self.answers.ask("token review", hash, async move { reviews.answer(token).await });
+        async move { outcome.await.unwrap_or(Err(Unauthenticated::Unavailable)) }
+    }
+
+    fn hash(&self, token: &[u8]) -> TokenHash {
+        let tag = hmac::sign(&self.key, token);
+        tag.as_ref().try_into().expect("an HMAC of SHA-256 has 32 bytes")
     }
 }
 
-impl Shared {
-    fn hash(&self, token: &str) -> Hash {
-        let tag = hmac::sign(&self.key, token.as_bytes());
-        tag.as_ref().try_into().expect("an HMAC of SHA-256 has 32 bytes")
-    }
-
-    /// The outcome of one review for all who ask at once. Must not be dropped before its end: others wait for it.
-    async fn reviewed(&self, hash: Hash, token: String) -> Outcome {
-        let review = async {
-            let ends = expiry(&token);
-            let outcome = self.review(token).await;
-            let ttl = match outcome {
-                Ok(_) => ends.map_or(self.config.success_ttl, |ends| self.config.success_ttl.min(left(ends))),
-                Err(Unauthenticated::Rejected) => self.config.failure_ttl,
-                Err(_) => Duration::ZERO,
-            };
-            if ttl.is_zero() {
-                return Err(ForNow(outcome));
-            }
-            Ok(Kept { outcome, until: Instant::now() + ttl })
+impl Reviews {
+    async fn answer(&self, token: String) -> Answer<Outcome> {
+        let ends = expiry(&token);
+        let value = self.review(token).await;
+        let ttl = match value {
+            Ok(_) => ends.map_or(self.config.success_ttl, |ends| self.config.success_ttl.min(left(ends))),
+            Err(Unauthenticated::Rejected) => self.config.failure_ttl,
+            Err(_) => Duration::ZERO,
         };
-        match self.kept.try_get_with(hash, review).await {
-            Ok(kept) => kept.outcome,
-            Err(for_now) => for_now.0.clone(),
-        }
+        Answer { value, ttl }
     }
 
     async fn review(&self, token: String) -> Outcome {
-        let Ok(_permit) = self.under_way.try_acquire() else {
-            telemetry::limit_reached("token_reviews");
-            return Err(Unauthenticated::Unavailable);
-        };
         let audiences = Some(self.config.audiences.clone()).filter(|audiences| !audiences.is_empty());
         let spec = TokenReviewSpec { audiences, token: Some(token) };
-        let answer = self.reviewer.review(PATH, &TokenReview { spec, ..TokenReview::default() }).await;
+        let answer = self.upstream.review(PATH, &TokenReview { spec, ..TokenReview::default() }).await;
         let verdict = answer.map_err(NoVerdict::Review).and_then(|review| self.verdict(review.status));
         let outcome = match &verdict {
             Ok(Some(_)) => TokenVerdict::Accepted,
@@ -251,13 +212,12 @@ impl NoVerdict {
 }
 
 impl fmt::Debug for Tokens {
-    /// Neither key nor hashes.
+    /// Not the key.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept = self.shared.kept.entry_count();
         formatter
             .debug_struct("Tokens")
-            .field("config", &self.shared.config)
-            .field("kept", &kept)
+            .field("config", &self.reviews.config)
+            .field("answers", &self.answers)
             .finish_non_exhaustive()
     }
 }
@@ -271,7 +231,7 @@ mod tests {
     use http::{Response, StatusCode};
     use http_body_util::BodyExt;
     use k8s_openapi::api::authentication::v1;
-    use tokio::sync::Notify;
+    use tokio::sync::{Notify, Semaphore};
 
     use crate::upstream::test_server::{TestServer, full};
 
@@ -318,6 +278,16 @@ mod tests {
 
         fn reviews(&self) -> usize {
             self.reviews.load(Ordering::SeqCst)
+        }
+    }
+
+    impl Tokens {
+        /// Known or asked for.
+        async fn user(&self, token: &str) -> Outcome {
+            match self.known(token.as_bytes(), Instant::now()) {
+                Some(known) => known,
+                None => self.ask(token).await,
+            }
         }
     }
 
@@ -508,8 +478,7 @@ mod tests {
         let (reviewer, _gate) = Reviewer::start(by_name).await;
         let tokens = reviewer.tokens(TokenReviews::default());
         tokens.user("good-jane").await.unwrap();
-        let all = u32::try_from(REVIEWS_MAX).unwrap();
-        let _under_way = tokens.shared.under_way.acquire_many(all).await.unwrap();
+        let _under_way: Vec<_> = (0..UNDER_WAY.most).map(|number| tokens.ask(&number.to_string())).collect();
         assert_eq!(tokens.user("good-joe").await, Err(Unauthenticated::Unavailable));
         assert!(tokens.user("good-jane").await.is_ok());
     }
@@ -518,9 +487,9 @@ mod tests {
     async fn tokens_are_kept_as_hashes_of_a_key_of_their_own() {
         let (reviewer, _gate) = Reviewer::start(by_name).await;
         let (first, second) = (reviewer.tokens(TokenReviews::default()), reviewer.tokens(TokenReviews::default()));
-        assert_eq!(first.shared.hash("t"), first.shared.hash("t"));
-        assert_ne!(first.shared.hash("t"), first.shared.hash("u"));
-        assert_ne!(first.shared.hash("t"), second.shared.hash("t"));
+        assert_eq!(first.hash(b"t"), first.hash(b"t"));
+        assert_ne!(first.hash(b"t"), first.hash(b"u"));
+        assert_ne!(first.hash(b"t"), second.hash(b"t"));
         first.user("good-s3cret").await.unwrap();
         assert!(!format!("{first:?}").contains("s3cret"));
     }

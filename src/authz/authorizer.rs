@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::{
     attributes::Attributes,
     lease::Lease,
-    review::Question,
+    review::{Asked, Question},
     verdicts::{Config, NotPermitted, Verdicts},
 };
 use crate::{apimachinery::UserInfo, lifecycle::Tasks, upstream::Upstream};
@@ -51,14 +53,29 @@ impl Authorizer {
         if self.verdicts.is_some() { Err(NotPermitted::Denied) } else { Ok(Permit { granted: None }) }
     }
 
-    /// Leave for a user to do what the attributes say.
+    /// Leave for a user to do what the attributes say, as far as that is known at `now`. `None` if upstream has to be asked:
+    /// [`Self::authorize`].
+    ///
+    /// # Errors
+    /// Upstream refuses, or (in `trusted` mode) is not asked.
+    pub fn known(
+        &self,
+        user: &Arc<UserInfo>,
+        attributes: &Attributes,
+        now: Instant,
+    ) -> Option<Result<Permit, NotPermitted>> {
+        let Some(verdicts) = &self.verdicts else { return Some(Err(NotPermitted::NoVerdict)) };
+        let verdict = verdicts.known(&Asked { user, attributes }, now)?;
+        Some(verdict.map(|question| Permit { granted: Some((verdicts.clone(), question)) }))
+    }
+
+    /// The same, with what upstream says where it is not known.
     ///
     /// # Errors
     /// Upstream refuses, or has not said, or (in `trusted` mode) is not asked.
     pub async fn authorize(&self, user: Arc<UserInfo>, attributes: Attributes) -> Result<Permit, NotPermitted> {
         let verdicts = self.verdicts.as_ref().ok_or(NotPermitted::NoVerdict)?;
-        let question = Arc::new(Question { user, attributes });
-        verdicts.on(&question).await?;
+        let question = verdicts.on(Arc::new(Question { user, attributes })).await?;
         Ok(Permit { granted: Some((verdicts.clone(), question)) })
     }
 }

@@ -50,7 +50,7 @@ impl Lease {
         }
         let review = self.review.get_or_insert_with(|| {
             let (verdicts, question) = (self.verdicts.clone(), self.question.clone());
-            Box::pin(async move { verdicts.on(&question).await })
+            Box::pin(async move { verdicts.on(question).await.map(drop) })
         });
         let Poll::Ready(verdict) = review.poll_unpin(context) else { return Standing::UnderReview };
         self.review = None;

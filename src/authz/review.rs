@@ -8,6 +8,8 @@ use k8s_openapi::api::authorization::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldSelectorRequirement, LabelSelectorRequirement};
 
+use quick_cache::Equivalent;
+
 use super::attributes::Attributes;
 use crate::apimachinery::{FieldRequirement, LabelCondition, LabelRequirement, UserInfo, Verb};
 
@@ -19,6 +21,19 @@ pub(super) const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreview
 pub(super) struct Question {
     pub(super) user: Arc<UserInfo>,
     pub(super) attributes: Attributes,
+}
+
+/// A question that nobody has to keep: found among those that are kept by the same hash, and by what is in it.
+#[derive(Hash)]
+pub(super) struct Asked<'a> {
+    pub(super) user: &'a UserInfo,
+    pub(super) attributes: &'a Attributes,
+}
+
+impl Equivalent<Arc<Question>> for Asked<'_> {
+    fn equivalent(&self, question: &Arc<Question>) -> bool {
+        *self.user == *question.user && *self.attributes == question.attributes
+    }
 }
 
 impl Question {

@@ -8,8 +8,8 @@ use super::{
     route::ReadVerb,
 };
 use crate::{
+    apimachinery::UserInfo,
     audit::{AuditLog, Event, Place, Request, User},
-    authn::UserInfo,
     fairness::{ClientKey, Share, Shares},
     serve::ForwardReason,
 };

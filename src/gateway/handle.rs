@@ -4,6 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderValue, Request, Response, Version, header};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use super::{
     Body,
@@ -76,12 +77,13 @@ impl Gateway {
         info: &RequestInfo,
         credentials: &Credentials,
         client: Option<IpAddr>,
+        came: Instant,
     ) -> Result<Response<Inner>, Unserved> {
         let Route { verb, target, forms } = route::decide(request, info)?;
         let (uri, headers) = (request.uri(), request.headers());
         let attributes = || Attributes::of(info.verb, target, uri.query());
         let is_hopeless = || route::wants_most_recent(verb, uri.query());
-        let Granted { permit, user } = self.permission.grant(credentials, attributes, is_hopeless).await?;
+        let Granted { permit, user } = self.permission.grant(credentials, attributes, came, is_hopeless).await?;
         let (instance, form) = self.find(&target.resource, &forms)?;
         let account = self.accounts.open(verb, || credentials.client(client)).await?;
         let read = Read { request: target, query: uri.query(), headers, instance, form, config: self.config };
@@ -136,7 +138,7 @@ impl Handler for Gateway {
         let credentials = self.permission.authenticator.credentials(request.headers_mut(), certificate);
         let client = connection.peer.map(|peer| peer.ip());
 
-        match self.serve(&request, &info, &credentials, client).await {
+        match self.serve(&request, &info, &credentials, client, record.came()).await {
             Ok(answer) => Body::answer(record, (Outcome::Served, None), answer),
             Err(Unserved::Refuse(refusal)) => refused(record, refusal),
             Err(Unserved::Forward(why)) => {

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::{
-    authn::{Authenticator, Credentials, Unauthenticated, UserInfo},
+    apimachinery::UserInfo,
+    authn::{Authenticator, Credentials, Unauthenticated},
     authz::{Attributes, Authorizer, Permit},
     serve::ForwardReason,
 };
@@ -24,26 +27,30 @@ pub(super) struct Granted {
 }
 
 impl Permission {
-    /// Leave to answer from memory what the attributes say. `is_hopeless` is true of what memory will not answer anyway: upstream
-    /// is not asked twice about it.
+    /// Leave to answer from memory what the attributes say; the request came at `came`. `is_hopeless` is true of what memory will not
+    /// answer anyway: upstream is not asked twice about it.
     pub(super) async fn grant(
         &self,
         credentials: &Credentials,
         attributes: impl FnOnce() -> Attributes,
-        is_hopeless: impl FnOnce() -> bool,
+        came: Instant,
+        is_hopeless: impl Fn() -> bool,
     ) -> Result<Granted, ForwardReason> {
-        if credentials.impersonates() {
-            return Err(ForwardReason::Impersonated);
-        }
-        if matches!(credentials, Credentials::Gateway { .. }) {
+        if matches!(credentials, Credentials::Gateway { impersonates: false }) {
             return Ok(Granted { permit: self.authorizer.authorize_gateway()?, user: None });
         }
-        if is_hopeless() {
-            return Err(ForwardReason::MostRecent);
-        }
-        let user = self.authenticator.user(credentials).await.map_err(reason)?;
-        let permit = self.authorizer.authorize(user.clone(), attributes()).await?;
-        Ok(Granted { permit, user: Some(user) })
+        let (user, now) = match self.authenticator.known(credentials, came) {
+            Some(user) => (user, came),
+            None if is_hopeless() => return Err(ForwardReason::MostRecent),
+            None => (self.authenticator.user(credentials).await, Instant::now()),
+        };
+        let (user, attributes) = (user.map_err(reason)?, attributes());
+        let permit = match self.authorizer.known(&user, &attributes, now) {
+            Some(permit) => permit,
+            None if is_hopeless() => return Err(ForwardReason::MostRecent),
+            None => self.authorizer.authorize(user.clone(), attributes).await,
+        };
+        Ok(Granted { permit: permit?, user: Some(user) })
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Record {
     metrics: RequestMetrics,
-    started: Instant,
+    came: Instant,
     verb: &'static str,
     path: Box<str>,
     resource: Option<GroupResource>,
@@ -41,7 +41,7 @@ impl Record {
         };
         Self {
             metrics,
-            started: Instant::now(),
+            came: Instant::now(),
             verb: info.verb.as_str(),
             path: request.uri().path().into(),
             resource: target.map(|target| target.resource.group_resource()),
@@ -50,6 +50,11 @@ impl Record {
             answered: None,
             bytes: 0,
         }
+    }
+
+    /// When the request came.
+    pub(super) fn came(&self) -> Instant {
+        self.came
     }
 
     /// What is answered, and why not from memory.
@@ -79,7 +84,7 @@ impl Drop for Record {
             outcome,
             reason,
             status,
-            duration: self.started.elapsed(),
+            duration: self.came.elapsed(),
             bytes: self.bytes,
             user_agent: &self.user_agent,
         };

@@ -142,14 +142,14 @@
 //! | brief forwarded requests, a connection for each (of each identity) | 1,000 | they share connections | `upstream_exclusive_requests` |
 //! | such connections that nobody uses | 64, 60 s | closed | |
 //! | forwarded requests that share connections: watches, and what the others leave | 4,000 | 429 | `upstream_forwarded_requests` |
-//! | verdicts on access that are kept | 8,192 | the least recently used go | `access_verdicts` |
+//! | verdicts on access that are kept | 8,192 | some go that were not asked for lately | `access_verdicts` |
 //! | bytes of attributes whose verdict is kept | 10,000 | asked for each time | |
 //! | reviews of access under way | 1,000 | forwarded (`no_verdict`) | `access_reviews` |
 //! | upgraded connections | 1,000 | 429 | `upstream_upgrades` |
 //! | requests of clients with credentials of their own | 4,000 | 429 | `upstream_client_requests` |
 //! | connections that these have upgraded | 1,000 | 429 | `upstream_client_upgrades` |
 //! | requests of clients who show nothing that has been good before, a connection for each | 1,000 | 429 | `upstream_unknown_requests` |
-//! | tokens that are known to have been good, and so share connections | 20,000, 10 min | they prove themselves again | |
+//! | tokens that are known to have been good, and so share connections | 20,000, 10 min | some prove themselves again | `proven_tokens` |
 //! | connections that these have upgraded | 1,000 | 429 | `upstream_unknown_upgrades` |
 //! | requests of users asserted by a front proxy's certificate | 4,000 | 429 | `upstream_front_proxy_requests` |
 //! | connections that these have upgraded | 1,000 | 429 | `upstream_front_proxy_upgrades` |
@@ -161,8 +161,8 @@
 //! | page of a list from upstream | 4 GiB | not cached, forwarded | `upstream_list_bytes` |
 //! | one event of upstream's watch | 64 MiB | the cache is filled again | restarts `malformed` |
 //! | reviews of tokens under way | 500 | no verdict: forwarded | `token_reviews` |
-//! | tokens whose user is known | 20,000 | asked again | `known_tokens` |
-//! | client certificates that were verified, for a minute each | 10,000 | verified again | `verified_certificates` |
+//! | tokens whose user is known | 20,000 | some are asked for again | `known_tokens` |
+//! | client certificates that were verified, for a minute each | 10,000 | some are verified again | `verified_certificates` |
 //! | answer to a review | 4 MiB, 10 s | no verdict: forwarded | `upstream_review_bytes` |
 //! | document of discovery, or definition | 64 MiB, 30 s | forwarded (`undiscovered`) | `upstream_document_bytes` |
 //! | requests of one client on their way upstream (`limits.forwardedPerClient`) | 1,000 | 429 | `client_forwarded_requests` |

@@ -25,4 +25,4 @@ pub use logging::{LogFormat, LoggingAlreadySet, init_logging};
 pub use metrics::{ALL as METRICS, Kind, Metric, limit_reached};
 pub use request_metrics::RequestMetrics;
 pub use review_metrics::{AccessVerdict, access_reviewed};
-pub use token_metrics::{TokenVerdict, token_looked_up, token_reviewed};
+pub use token_metrics::{TokenLookups, TokenVerdict, token_reviewed};

@@ -1,6 +1,6 @@
 //! Metrics of bearer tokens: how often their users are known, and what reviews come to.
 
-use metrics::counter;
+use metrics::{Counter, counter};
 
 use crate::telemetry::metrics::{TOKEN_LOOKUPS, TOKEN_REVIEWS};
 
@@ -28,9 +28,33 @@ pub fn token_reviewed(verdict: TokenVerdict) {
     counter!(TOKEN_REVIEWS, "verdict" => verdict.as_str()).increment(1);
 }
 
-/// Counts a request with a token, whose user was known or had to be asked for.
-pub fn token_looked_up(known: bool) {
-    counter!(TOKEN_LOOKUPS, "outcome" => if known { "known" } else { "asked" }).increment(1);
+/// Counts requests with a token that memory could answer, by whether its user was known. Found once, since each request needs it.
+#[derive(Clone, Debug)]
+pub struct TokenLookups {
+    known: Counter,
+    asked: Counter,
+}
+
+impl TokenLookups {
+    /// Counts from now on; the metrics have to be installed.
+    pub fn new() -> Self {
+        let outcome = |outcome| counter!(TOKEN_LOOKUPS, "outcome" => outcome);
+        Self { known: outcome("known"), asked: outcome("asked") }
+    }
+
+    pub fn known(&self) {
+        self.known.increment(1);
+    }
+
+    pub fn asked(&self) {
+        self.asked.increment(1);
+    }
+}
+
+impl Default for TokenLookups {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 #[cfg(test)]
@@ -42,9 +66,10 @@ mod tests {
     fn lookups_and_reviews_are_counted_by_their_outcome() {
         let recorder = recorder();
         metrics::with_local_recorder(&recorder, || {
-            token_looked_up(false);
+            let lookups = TokenLookups::new();
+            lookups.asked();
             token_reviewed(TokenVerdict::Rejected);
-            token_looked_up(true);
+            lookups.known();
         });
         let text = recorder.handle().render();
         assert!(text.contains("kube_fanout_token_lookups_total{outcome=\"asked\"} 1"), "{text}");

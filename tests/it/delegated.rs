@@ -129,6 +129,10 @@ async fn reviews_are_asked_for_once_in_their_time() {
     let write =
         scene.ask("DELETE", "/api/v1/namespaces/default/pods/a", &[("authorization", "Bearer jane-token")]).await;
     assert_eq!((write.status.as_u16(), write.route), (403, forwarded("not_a_read")));
+    for token in ["jane-token", "john-token"] {
+        let most_recent = scene.get(token, "/api/v1/namespaces/default/pods/a").await;
+        assert_eq!(most_recent.route, forwarded("most_recent"), "{token}");
+    }
     assert_eq!(scene.upstream.reviews(), (before.0 + 1, before.1 + 1));
 }
 

@@ -24,12 +24,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("reflector",    &["apimachinery", "store", "encode"]),
     ("fanout",       &["apimachinery", "store", "encode", "telemetry"]),
     ("fairness",     &["telemetry"]),
+    // Does not know what is asked, nor of whom.
+    ("remembered",   &["telemetry", "lifecycle"]),
     // The one that dials. Implements what `reflector` asks for: dependencies point at the domain.
-    ("upstream",     &["apimachinery", "telemetry", "lifecycle", "config", "fairness", "reflector"]),
+    ("upstream",     &["apimachinery", "telemetry", "lifecycle", "config", "fairness", "remembered", "reflector"]),
     // Ask upstream who somebody is, and what they may. What a connection has shown is the listener's to say.
-    ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener", "fairness"]),
+    ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener", "fairness", "remembered"]),
     ("audit",        &["apimachinery", "telemetry", "lifecycle"]),
-    ("authz",        &["apimachinery", "telemetry", "lifecycle", "upstream"]),
+    ("authz",        &["apimachinery", "telemetry", "lifecycle", "upstream", "remembered"]),
     ("cacher",       &["apimachinery", "telemetry", "lifecycle", "store", "encode", "reflector", "fanout", "upstream"]),
     ("serve",        &["apimachinery", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
     ("forward",      &["apimachinery", "telemetry", "lifecycle", "fairness", "authn", "authz", "upstream"]),
