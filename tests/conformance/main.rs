@@ -128,6 +128,7 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
         scenario!("identity, matrix 1.20", identity::matrix(full, certificates));
         scenario!("identity, forgeries 1.20", identity::forgeries(full, certificates));
         scenario!("identity, reviews 1.20", identity::reviews(full, certificates));
+        scenario!("identity, rotation 1.20", identity::rotation(full, certificates));
         scenario!("reads 1.20", reads::builtin(full));
         scenario!("watches 1.20", watches::builtin(full));
         scenario!("paging 1.20", paging::run(full));

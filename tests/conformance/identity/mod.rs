@@ -1,4 +1,5 @@
-//! Nobody reads what they may not: a matrix of users and requests, forgeries, and reviews that are not to be had.
+//! Nobody reads what they may not: a matrix of users and requests, forgeries, reviews that are not to be had, and
+//! certificates that change.
 //!
 //! The same certificates and tokens are shown to a server with RBAC and to gateways in `delegated` mode before it. One of
 //! them tells the server of users whom it has verified as a front proxy does, and its clients speak HTTP/1.1; the other
@@ -14,6 +15,7 @@ mod relay;
 mod requests;
 mod reviews;
 mod roles;
+mod rotation;
 mod users;
 mod watches;
 
@@ -26,6 +28,7 @@ use crate::{Side, certificates::Certificates, client::Protocol, gateway::PATIENC
 pub(crate) use forgeries::run as forgeries;
 pub(crate) use reviews::run as reviews;
 pub(crate) use roles::grant;
+pub(crate) use rotation::rotation;
 
 use gateways::{Asserts, Delegated, TTL};
 use matrix::{Matrix, Through};
