@@ -29,9 +29,13 @@ use crate::{
     telemetry::{Outcome, RequestMetrics},
 };
 
-/// Answers every request, from memory or from upstream. Cheap to clone.
+/// Answers every request, from memory or from upstream. Cheap to clone: each request has one.
 #[derive(Clone, Debug)]
-pub struct Gateway {
+pub struct Gateway(Arc<Stages>);
+
+/// What a request goes through.
+#[derive(Debug)]
+struct Stages {
     hosts: AcceptedHosts,
     permission: Permission,
     accounts: Accounts,
@@ -61,9 +65,12 @@ impl Gateway {
     ) -> Self {
         let Clients { authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
-        Self { hosts, permission, accounts, cachers, forward, config, metrics: RequestMetrics::new() }
+        let metrics = RequestMetrics::new();
+        Self(Arc::new(Stages { hosts, permission, accounts, cachers, forward, config, metrics }))
     }
+}
 
+impl Stages {
     /// Before anything else looks at a request.
     fn admit<B>(&self, request: &Request<B>, connection: &Connection) -> Result<(), Refusal> {
         listener::check_form(request).map_err(Refusal::Malformed)?;
@@ -90,7 +97,8 @@ impl Gateway {
         let answer = match verb {
             ReadVerb::Get => serve::get(&read, permit).await,
             ReadVerb::List => serve::list(&read, permit).await,
-            ReadVerb::Watch => serve::watch(&read, permit).await,
+            // In a box: it needs five times the room of the others, which every request would carry around.
+            ReadVerb::Watch => Box::pin(serve::watch(&read, permit)).await,
         }?;
         let audited = audit::Request { info, uri, headers, client };
         let held = account.hold(audited, user.as_deref(), serve::audit_id(&answer), answer.status().as_u16());
@@ -123,10 +131,11 @@ impl Handler for Gateway {
 
     /// When the client goes, this future is dropped: reads end, forwarded requests are cancelled upstream.
     async fn handle(&self, mut request: Request<Incoming>, connection: &Connection) -> Response<Body> {
+        let Self(stages) = self;
         let uri = request.uri().clone();
         let info = RequestInfo::parse(request.method(), uri.path(), uri.query());
-        let record = Record::start(&request, &info, self.metrics.clone());
-        if let Err(refusal) = self.admit(&request, connection) {
+        let record = Record::start(&request, &info, stages.metrics.clone());
+        if let Err(refusal) = stages.admit(&request, connection) {
             let mut answer = refused(record, refusal);
             // Where the next request begins may be read in two ways, too.
             if request.version() < Version::HTTP_2 {
@@ -135,15 +144,16 @@ impl Handler for Gateway {
             return answer;
         }
         let certificate = connection.client_certificate.as_deref();
-        let credentials = self.permission.authenticator.credentials(request.headers_mut(), certificate);
+        let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);
         let client = connection.peer.map(|peer| peer.ip());
 
-        match self.serve(&request, &info, &credentials, client, record.came()).await {
+        match stages.serve(&request, &info, &credentials, client, record.came()).await {
             Ok(answer) => Body::answer(record, (Outcome::Served, None), answer),
             Err(Unserved::Refuse(refusal)) => refused(record, refusal),
             Err(Unserved::Forward(why)) => {
                 let lasts = info.verb == Verb::Watch;
-                match self.forward.send(request, &credentials, client, lasts).await {
+                // In a box: those that memory answers carry no room for it around.
+                match Box::pin(stages.forward.send(request, &credentials, client, lasts)).await {
                     Ok(answer) => {
                         Body::answer(record, (Outcome::Forwarded, Some(why.as_str())), answer.map(Inner::Forwarded))
                     }
