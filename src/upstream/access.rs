@@ -21,11 +21,10 @@ use tower::{
 use crate::lifecycle::Tasks;
 
 use super::{
-    RequestBody,
+    BoxError, BuildError, RequestBody,
     body::Received,
     client_certificate::ClientCertificate,
     connector::{Connector, Dial, Protocols, dial},
-    error::{BoxError, BuildError},
 };
 
 /// Makes one request, with the credentials of the access that it is made from.

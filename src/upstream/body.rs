@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::{exclusive::ExclusiveBody, lanes::Slot};
+use super::{exclusive::ExclusiveBody, slot::Slot};
 use crate::fairness::Share;
 
 /// What is sent upstream.

@@ -28,7 +28,7 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::net::TcpStream;
 use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
-use super::error::{BoxError, BuildError};
+use super::{BoxError, BuildError};
 
 /// TCP, proxy and TLS handshake together. Long enough for a slow proxy, short enough to be told as 503.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

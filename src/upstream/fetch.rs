@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode, header::ACCEPT};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use super::{RequestBody, SendError, Upstream, error::BoxError};
+use super::{BoxError, RequestBody, SendError, Upstream};
 
 /// The whole document must be there after this time.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);

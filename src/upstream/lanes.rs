@@ -11,9 +11,8 @@ use hyper_util::{
     client::legacy::Client,
     rt::{TokioExecutor, TokioTimer},
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
-use crate::fairness::Share;
 use crate::telemetry::limit_reached;
 
 use super::{
@@ -21,6 +20,7 @@ use super::{
     access::{Access, Transport},
     connector::{Connector, Protocols},
     exclusive::Exclusive,
+    slot::Slot,
     target::Target,
 };
 
@@ -68,20 +68,6 @@ struct Lane {
     places: Arc<Semaphore>,
 }
 
-/// A request's place on a connection, given back when it is dropped.
-#[derive(Debug)]
-pub struct Slot {
-    _permit: OwnedSemaphorePermit,
-    /// The client's share of all places, if they are shared out.
-    share: Option<Share>,
-}
-
-impl Slot {
-    pub(super) fn hold(&mut self, share: Option<Share>) {
-        self.share = share;
-    }
-}
-
 impl Windows {
     /// For what the gateway reads itself and always reads to the end: the list of a large collection at full speed.
     pub(super) const EAGER: Self = Self { stream: 8 << 20, connection: 64 << 20 };
@@ -110,7 +96,7 @@ impl Lanes {
     pub(super) fn admit(&self) -> Option<(Transport, Slot)> {
         let place = self.lanes.iter().find_map(|lane| {
             let permit = lane.places.clone().try_acquire_owned().ok()?;
-            Some((lane.transport.clone(), Slot { _permit: permit, share: None }))
+            Some((lane.transport.clone(), Slot::new(permit)))
         });
         if place.is_none() {
             limit_reached(self.limit);

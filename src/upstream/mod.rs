@@ -11,6 +11,7 @@
 
 mod access;
 mod body;
+mod build_error;
 mod client_certificate;
 mod connector;
 mod crd;
@@ -23,6 +24,7 @@ mod identity;
 mod lanes;
 mod list_watch;
 mod review;
+mod slot;
 mod target;
 #[cfg(test)]
 pub(crate) mod test_authority;
@@ -36,15 +38,16 @@ use std::sync::Arc;
 use http::{Request, Response};
 
 pub use body::{RequestBody, ResponseBody};
+pub use build_error::BuildError;
 pub use client_certificate::CertificateError;
 pub use crd::Crd;
 pub use discovery::{ApiResource, Discovery, DiscoveryError};
-pub use error::{BuildError, Fault, Retry, SendError};
+pub use error::{Fault, Retry, SendError};
 pub use fetch::FetchError;
 pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, Outbound};
-pub use lanes::Slot;
 pub use list_watch::ResourceListWatch;
 pub use review::ReviewError;
+pub use slot::Slot;
 
 use access::Access;
 use connector::Protocols;
@@ -52,6 +55,8 @@ use lanes::{LaneGroup, Lanes, Windows};
 use target::Target;
 
 use crate::lifecycle::Tasks;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The gateway's own requests, one watch for each cache, proofs, discovery: 2,000 at once.
 const OWN: LaneGroup =

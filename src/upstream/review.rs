@@ -7,7 +7,7 @@ use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{RequestBody, SendError, Upstream, error::BoxError};
+use super::{BoxError, RequestBody, SendError, Upstream};
 
 /// Somebody waits for each: webhooks behind a review have this long.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);

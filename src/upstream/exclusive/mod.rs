@@ -27,7 +27,7 @@ use tower::{Service, ServiceExt};
 
 pub(super) use body::ExclusiveBody;
 
-use super::{RequestBody, connector::Connector, error::BoxError};
+use super::{BoxError, RequestBody, connector::Connector};
 use connection::Connection;
 use idle::Idle;
 
