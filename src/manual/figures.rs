@@ -142,8 +142,8 @@
 //! * **A brief forwarded request drives a connection of its own**, over HTTP/1.1, in the task of its client (`upstream::exclusive`):
 //!   1.82 and 1.94 to 1.33 and 1.23 × nginx, CPU and latency. Over HTTP/2 it passed four tasks. First it was slower than hoped: what
 //!   is read from a connection wakes whoever fills it, here the task that reads, which tokio then queues behind others and wakes a
-//!   second thread for (a futex for each request, by strace). A gate that keeps such calls from a task that is awake took 1.45
-//!   to 1.38. 124,000 instructions now, of which TLS are 32,000 and hyper most of the rest; nginx needs 112,000 (callgrind, both).
+//!   second thread for (a futex for each request, by strace). A gate that keeps such calls from a task that is awake took
+//!   the CPU from 1.44 to 1.39. 124,000 instructions now, of which TLS are 32,000 and hyper most of the rest; nginx needs 112,000 (callgrind, both).
 //! * **What upstream has said is looked up without a future** (`remembered`): one lookup by reference each for user and verdict, the
 //!   token found once, counters held, the gateway one pointer. See above.
 //! * **aws-lc-rs against ring**, AES-GCM alone (128 bits): 16 KiB sealed in 1.35 against 2.28 µs, 7,000 bytes in 0.66 against 1.04,

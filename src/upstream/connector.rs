@@ -43,7 +43,7 @@ const TCP_UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(45);
 pub(super) enum Protocols {
     /// HTTP/2 if upstream speaks it over TLS, else HTTP/1.1.
     Any,
-    /// For upgrades, which HTTP/2 does not have.
+    /// For upgrades, which HTTP/2 does not have, and for connections that carry one request at a time.
     Http1,
 }
 

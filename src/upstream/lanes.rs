@@ -45,7 +45,8 @@ pub(super) struct Windows {
 
 /// Requests at once on connections of their own: more than an API server has in flight by default. Those beyond them share
 /// connections.
-pub(super) const EXCLUSIVE_MAX: usize = 1000;
+const EXCLUSIVE_MAX: usize = 1000;
+
 /// Several connections' worth of requests of one kind.
 pub(super) struct Lanes {
     lanes: Box<[Lane]>,

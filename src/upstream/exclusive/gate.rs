@@ -62,3 +62,38 @@ impl Wake for State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn only_a_task_that_sleeps_is_woken_and_none_sleeps_through_a_call() {
+        let (gate, woken) = (Gate::new(), Arc::new(Woken::default()));
+        let waker = Waker::from(woken.clone());
+        let task = Context::from_waker(&waker);
+        let times = || woken.0.load(Ordering::SeqCst);
+        let connection = gate.open().waker().clone();
+        connection.wake_by_ref();
+        assert_eq!((gate.sleep(&task), times()), (false, 0), "called while it is awake: it looks again");
+        let _looks = gate.open();
+        assert_eq!((gate.sleep(&task), times()), (true, 0));
+        connection.wake_by_ref();
+        connection.wake_by_ref();
+        assert_eq!(times(), 1, "once for each sleep");
+        let _looks = gate.open();
+        assert!(gate.sleep(&task));
+        connection.wake();
+        assert_eq!(times(), 2);
+    }
+}

@@ -31,9 +31,11 @@ use super::{BoxError, RequestBody, connector::Connector};
 use connection::Connection;
 use idle::Idle;
 
-/// Connects, sends, and keeps what is free. Cheap to clone.
+/// Connects, sends, and keeps what is free. Cheap to clone: each request does so, more than once.
 #[derive(Clone)]
-pub(super) struct Exclusive {
+pub(super) struct Exclusive(Arc<Shared>);
+
+struct Shared {
     connector: Connector,
     /// What stands in `Host`.
     host: HeaderValue,
@@ -52,10 +54,15 @@ pub(super) enum ExchangeError {
 
 impl Exclusive {
     pub(super) fn new(connector: Connector, host: HeaderValue) -> Self {
-        Self { connector, host, idle: Arc::default() }
+        Self(Arc::new(Shared { connector, host, idle: Arc::default() }))
     }
+}
 
-    async fn exchange(self, mut request: Request<RequestBody>) -> Result<Response<ExclusiveBody>, ExchangeError> {
+impl Shared {
+    async fn exchange(
+        self: Arc<Self>,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<ExclusiveBody>, ExchangeError> {
         let address = std::mem::take(request.uri_mut());
         *request.uri_mut() = address.path_and_query().cloned().map(Uri::from).unwrap_or_default();
         request.headers_mut().insert(HOST, self.host.clone());
@@ -86,8 +93,8 @@ impl Exclusive {
         Ok(Box::new(Connection::new(sender, driver)))
     }
 
-    fn received(self, (answer, connection): (Response<Incoming>, Box<Connection>)) -> Response<ExclusiveBody> {
-        answer.map(|incoming| ExclusiveBody::new(incoming, connection, self.idle))
+    fn received(&self, (answer, connection): (Response<Incoming>, Box<Connection>)) -> Response<ExclusiveBody> {
+        answer.map(|incoming| ExclusiveBody::new(incoming, connection, self.idle.clone()))
     }
 }
 
@@ -101,12 +108,12 @@ impl Service<Request<RequestBody>> for Exclusive {
     }
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        Box::pin(self.clone().exchange(request))
+        Box::pin(self.0.clone().exchange(request))
     }
 }
 
 impl fmt::Debug for Exclusive {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Exclusive").field("idle", &self.idle.len()).finish_non_exhaustive()
+        formatter.debug_struct("Exclusive").field("idle", &self.0.idle.len()).finish_non_exhaustive()
     }
 }

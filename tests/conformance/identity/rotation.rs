@@ -15,7 +15,7 @@ use crate::{
     Side,
     certificates::Certificates,
     client::{Ask, Endpoint, Protocol},
-    gateway::{PATIENCE, unique_agent},
+    gateway::{Gateway, PATIENCE, unique_agent},
     report::Tally,
     servers::POLL,
 };
@@ -29,7 +29,8 @@ const WATCH: &str =
 const ROTATED_WITHIN: std::time::Duration = PATIENCE;
 
 /// Clients that have connected before anything changes.
-struct Connected {
+struct Connected<'a> {
+    gateway: &'a Gateway,
     clients: Vec<(&'static str, Endpoint)>,
     requests: usize,
 }
@@ -46,6 +47,7 @@ pub(crate) async fn rotation(side: &Side, certificates: &Certificates) -> Result
     };
     // Before the files change: these are what the clients have read.
     let mut connected = Connected {
+        gateway: &delegated.gateway,
         clients: vec![
             ("HTTP/1.1", client(certificates, certificates, Protocol::Http1)?),
             ("HTTP/2", client(certificates, certificates, Protocol::Http2)?),
@@ -84,13 +86,18 @@ pub(crate) async fn rotation(side: &Side, certificates: &Certificates) -> Result
     Ok(tally)
 }
 
-impl Connected {
-    /// Each of them is answered with `status`, by memory and by upstream.
+impl Connected<'_> {
+    /// Each of them is answered with `status`: the list by memory, unless he is nobody any more, the get by upstream.
     async fn go_on(&mut self, when: &str, status: u16, tally: &mut Tally) -> Result<()> {
         for (how, client) in &self.clients {
-            for path in [LIST, GET] {
+            for (path, by) in [(LIST, if status == 200 { "served" } else { "forwarded" }), (GET, "forwarded")] {
                 self.requests += 1;
-                tally.equal(&format!("{how}, {path}, {when}"), &status, &client.get(path).await?.status);
+                let agent = unique_agent("rotation");
+                let answer = client.send(&Ask::get(path).header("user-agent", &agent)).await?;
+                let outcome = self.gateway.outcome(&agent).await?;
+                let what = format!("{how}, {path}, {when}");
+                tally.equal(&what, &(status, by), &(answer.status, outcome.by.as_str()));
+                tally.answered(&outcome);
             }
         }
         Ok(())
