@@ -38,7 +38,7 @@ impl Issued {
 
     /// What a connection shows whose client has it.
     pub(super) fn shown(&self) -> ClientCertificate {
-        let fingerprint = ring::digest::digest(&ring::digest::SHA256, &self.der());
+        let fingerprint = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &self.der());
         ClientCertificate { chain: vec![self.der()], fingerprint: fingerprint.as_ref().try_into().unwrap() }
     }
 }

@@ -13,9 +13,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use aws_lc_rs::{hmac, rand::SystemRandom};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
-use ring::{hmac, rand::SystemRandom};
 use tokio::time::Instant;
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use ring::digest::{SHA256, digest};
+use aws_lc_rs::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 use x509_parser::{
     oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME},

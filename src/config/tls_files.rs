@@ -7,7 +7,7 @@ use std::{
 
 use rustls::{
     RootCertStore,
-    crypto::ring,
+    crypto::aws_lc_rs,
     pki_types::{
         CertificateDer, PrivateKeyDer,
         pem::{self, PemObject},
@@ -98,7 +98,7 @@ impl TlsFiles {
         let chain = certificates(&self.cert_file, &pem.cert)?;
         let key = PrivateKeyDer::from_pem_slice(&pem.key)
             .map_err(|source| PemError::Key { file: self.key_file.clone(), source })?;
-        CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(PemError::Pair)
+        CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).map_err(PemError::Pair)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use ring::digest::{Context, SHA256};
+use aws_lc_rs::digest::{Context, SHA256};
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
     client::danger::HandshakeSignatureValid,
@@ -90,7 +90,7 @@ mod tests {
     use rustls::{
         ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion,
         client::{ResolvesClientCert, Resumption},
-        crypto::ring,
+        crypto::aws_lc_rs,
         pki_types::ServerName,
         sign::CertifiedKey,
         version::{TLS12, TLS13},
@@ -131,7 +131,7 @@ mod tests {
         }
 
         fn client(&self, version: &'static SupportedProtocolVersion, shows: Option<CertifiedKey>) -> Arc<ClientConfig> {
-            let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
                 .with_protocol_versions(&[version])
                 .unwrap()
                 .with_root_certificates(self.roots.clone())

@@ -9,7 +9,7 @@ use std::{
 
 use rustls::{
     ServerConfig,
-    crypto::ring,
+    crypto::aws_lc_rs,
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
@@ -47,7 +47,7 @@ impl Tls {
         let files = &config.files;
         let seen = files.read().await.map_err(TlsError::Read)?;
         let current = Arc::new(Current(RwLock::new(certified(files, &seen)?)));
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(aws_lc_rs::default_provider());
         let any_authority = Arc::new(AnyAuthority::new(&provider));
         let builder = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

@@ -158,7 +158,7 @@ pub(crate) fn tls_config(authority: Option<&Path>, certificate: Option<&Path>) -
     if let Some(authority) = authority {
         roots.add(CertificateDer::from_pem_file(authority)?)?;
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots);

@@ -7,7 +7,7 @@ use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::{body::Incoming, client::conn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName, sign::SingleCertAndKey};
+use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName, sign::SingleCertAndKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
@@ -123,7 +123,7 @@ async fn alpn_chooses_the_version_and_a_certificate_arrives() {
     let address = start(ListenerConfig { tls: Some(tls), ..plain() }, 10, &tasks).await;
     let mut roots = RootCertStore::empty();
     roots.add(certificate).unwrap();
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots);
