@@ -3,12 +3,11 @@
 
 use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use http::HeaderValue;
 
 use super::{
     EventStream, Failure, ListPage, ListRequest, ListWatch, UpstreamEvent, WatchFrom, WatchRequest,
-    event_stream::causes,
+    item_readers::ItemReaders,
     list_items::ListItems,
     page::{Form, Page},
 };
@@ -115,63 +114,50 @@ pub(super) async fn watch_list<L: ListWatch>(
     Err(Failure::Unavailable)
 }
 
-fn kept(item: Bytes, schema: &Schema) -> Result<Arc<Object>, Failure> {
-    let object = match schema.shape.encoding() {
-        Encoding::Json => Object::from_item(item, schema),
-        Encoding::Protobuf => Object::from_protobuf(item, schema),
-    };
-    object.map(Arc::new).map_err(|error| {
-        tracing::warn!(error = causes(&error), "an item of upstream's list cannot be kept");
-        Failure::Malformed
-    })
-}
-
-/// A page without its items: they go to `take` as they come.
+/// A page without its items: `readers` have them as soon as they have come.
 async fn json_page<L: ListWatch>(
     upstream: &L,
     mut stream: L::Stream,
-    take: &mut (impl FnMut(Bytes) -> Result<(), Failure> + Send),
+    readers: &mut ItemReaders,
 ) -> Result<Page, Failure> {
     let mut items = ListItems::default();
     while let Some(piece) = upstream.next(&mut stream).await {
-        items.push(&piece?, &mut *take)?;
+        items.push(&piece?, |item| readers.take(item))?;
     }
     Page::read(&items.end())
 }
 
-/// A page with its items.
-async fn protobuf_page<L: ListWatch>(upstream: &L, mut stream: L::Stream) -> Result<Page, Failure> {
+/// The same in protobuf, where `readers` have them when all of the page has come.
+async fn protobuf_page<L: ListWatch>(
+    upstream: &L,
+    mut stream: L::Stream,
+    readers: &mut ItemReaders,
+) -> Result<Page, Failure> {
     let mut pieces = Vec::new();
     while let Some(piece) = upstream.next(&mut stream).await {
         pieces.push(piece?);
     }
-    Page::read(&pieces.concat().into())
+    let mut page = Page::read(&pieces.concat().into())?;
+    mem::take(&mut page.items).into_iter().for_each(|item| readers.take(item));
+    Ok(page)
 }
 
 /// Reads the list page by page.
 pub(super) async fn list<L: ListWatch>(
     upstream: &L,
-    schema: &Schema,
+    schema: &Arc<Schema>,
     not_older_than: Option<ResourceVersion>,
 ) -> Result<State<L::Stream>, Failure> {
-    let mut objects = Vec::new();
+    let mut readers = ItemReaders::new(schema.clone());
     let mut continue_token = None;
     loop {
         let stream = upstream.list(ListRequest { not_older_than, continue_token }).await?;
-        let mut take = |item| {
-            objects.push(kept(item, schema)?);
-            Ok(())
-        };
         let page = match schema.shape.encoding() {
-            Encoding::Json => json_page(upstream, stream, &mut take).await?,
-            Encoding::Protobuf => {
-                let mut page = protobuf_page(upstream, stream).await?;
-                mem::take(&mut page.items).into_iter().try_for_each(take)?;
-                page
-            }
+            Encoding::Json => json_page(upstream, stream, &mut readers).await?,
+            Encoding::Protobuf => protobuf_page(upstream, stream, &mut readers).await?,
         };
         if page.continue_token.is_empty() {
-            return Ok(State { objects, version: page.version, bookmark: None, watch: None });
+            return Ok(State { objects: readers.objects().await?, version: page.version, bookmark: None, watch: None });
         }
         continue_token = Some(page.continue_token);
     }

@@ -44,11 +44,7 @@ struct Nesting {
 impl ListItems {
     /// Takes the next piece; each item that ends in it goes to `take`, in an allocation of its own: it may live long, the
     /// list must not live with it.
-    pub(super) fn push(
-        &mut self,
-        mut piece: &[u8],
-        mut take: impl FnMut(Bytes) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+    pub(super) fn push(&mut self, mut piece: &[u8], mut take: impl FnMut(Bytes)) -> Result<(), Failure> {
         while let Some(&next) = piece.first() {
             match self.place {
                 Place::Around => piece = self.walk_around(piece)?,
@@ -68,10 +64,10 @@ impl ListItems {
                     };
                     let (item, rest) = piece.split_at(end);
                     if self.begun.is_empty() {
-                        take(Bytes::copy_from_slice(item))?;
+                        take(Bytes::copy_from_slice(item));
                     } else {
                         self.begun.extend_from_slice(item);
-                        take(Bytes::copy_from_slice(&self.begun))?;
+                        take(Bytes::copy_from_slice(&self.begun));
                         self.begun.clear();
                     }
                     (piece, self.place) = (rest, Place::Between);
@@ -198,10 +194,7 @@ mod tests {
     fn taken(list: &str, at_a_time: usize) -> Result<(Vec<String>, String), Failure> {
         let (mut reader, mut items) = (ListItems::default(), Vec::new());
         for piece in list.as_bytes().chunks(at_a_time) {
-            reader.push(piece, |item| {
-                items.push(String::from_utf8(item.to_vec()).unwrap());
-                Ok(())
-            })?;
+            reader.push(piece, |item| items.push(String::from_utf8(item.to_vec()).unwrap()))?;
         }
         Ok((items, String::from_utf8(reader.end().to_vec()).unwrap()))
     }

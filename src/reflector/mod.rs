@@ -7,6 +7,7 @@ mod event;
 mod event_stream;
 mod failure;
 mod fill;
+mod item_readers;
 mod lines;
 mod list_items;
 mod list_watch;
