@@ -1,7 +1,7 @@
 //! One watch: initial events, their end bookmark, live events, bookmarks, the end. Pure: it is told
 //! the time, and says what to send or how long to wait.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, iter, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -15,6 +15,8 @@ use crate::{
 
 /// Changes taken from history at a time.
 const BATCH: usize = 64;
+/// What is sent at once, in bytes: with what frames it, it fits into one record of TLS.
+const PIECE: usize = 16_000;
 /// Places for frames that a watcher keeps while it waits: what a single change needs, not what a burst did.
 const READY_KEPT: usize = 4;
 /// How often a watch with bookmarks gets one (read-path 3.4).
@@ -126,8 +128,8 @@ impl Session {
             Err(NotPartial) => return Step::End(EndCause::Unencodable),
         }
         loop {
-            if let Some(frame) = self.ready.pop_front() {
-                return Step::Send(frame);
+            if let Some(piece) = self.ready_piece() {
+                return Step::Send(piece);
             }
             if !self.behind {
                 match self.subscription.take_pending() {
@@ -153,6 +155,21 @@ impl Session {
         self.initial = None;
         let bookmarks = self.bookmarks.as_ref().filter(|bookmarks| bookmarks.initial_events_end);
         Ok(bookmarks.map(|bookmarks| bookmarks.template.initial_events_end(version)))
+    }
+
+    /// The next of what is ready, and with it those that fit into one piece: a watcher that finds many needs few writes.
+    fn ready_piece(&mut self) -> Option<Bytes> {
+        let first = self.ready.pop_front()?;
+        let mut length = first.len();
+        let fit = |next: &&Bytes| {
+            length += next.len();
+            length <= PIECE
+        };
+        let more = self.ready.iter().take_while(fit).count();
+        if more == 0 {
+            return Some(first);
+        }
+        Some(iter::once(first).chain(self.ready.drain(..more)).collect::<Vec<_>>().concat().into())
     }
 
     fn take(&mut self, backlog: &Backlog) -> Result<(), NotPartial> {
@@ -210,4 +227,61 @@ impl Session {
 fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
     let last = deadline.checked_sub(BOOKMARK_BEFORE_END).filter(|last| *last > now);
     (now + BOOKMARK_EVERY).min(last.unwrap_or(deadline))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        apimachinery::{FieldSelector, LabelSelector},
+        fanout::{Hub, Interest},
+        store::{self, ChangeKind, HistoryLimits, Object, Schema, Shape},
+    };
+
+    /// The pieces that a watcher is given of changes that it finds together, whose objects have so many bytes of data.
+    fn pieces(data: &[usize]) -> Vec<String> {
+        let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
+        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
+        let version = |number| ResourceVersion::new(number).unwrap();
+        let (mut writer, reader) = store::store(schema.clone(), Vec::new(), version(1), limits);
+        let hub = Hub::new(0);
+        let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
+        let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0);
+        let view = (Scope::Everything, predicate, Form::Whole(schema.shape.clone()));
+        let now = Instant::now();
+        let start = (now, Duration::from_secs(60));
+        let mut session = Session::new(reader, subscription, view, Start::After(version(1)), None, start);
+        for (number, length) in (2..).zip(data) {
+            let object = format!(
+                r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"m-{number}","resourceVersion":"{number}"}},"data":{{"x":"{}"}}}}"#,
+                "x".repeat(*length)
+            );
+            let line = Bytes::from(format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n"));
+            let object = Object::from_event(object.into(), &schema).unwrap();
+            let change = writer.apply(ChangeKind::Added, object, line).unwrap();
+            hub.announce(&change, [None, None]);
+        }
+        let piece = |step| match step {
+            Step::Send(piece) => Some(String::from_utf8(piece.to_vec()).unwrap()),
+            Step::Wait(_) | Step::End(_) => None,
+        };
+        iter::from_fn(|| piece(session.step(now))).collect()
+    }
+
+    #[test]
+    fn what_a_watcher_finds_together_comes_in_few_pieces_and_in_order() {
+        for (data, expected) in [
+            (&[10][..], &[1][..]),
+            (&[10; 80], &[64, 16]),
+            (&[9_000, 9_000, 10, 10, 9_000, 20_000, 10], &[1, 3, 1, 1, 1]),
+        ] {
+            let pieces = pieces(data);
+            let events: Vec<_> = pieces.iter().map(|piece| piece.matches("\"type\":\"ADDED\"").count()).collect();
+            assert_eq!(events, expected, "{data:?}");
+            let all = pieces.concat();
+            let names = (2..data.len() + 2).map(|number| all.find(&format!("\"m-{number}\"")).unwrap());
+            assert!(names.is_sorted());
+            assert!(pieces.iter().all(|piece| piece.ends_with('\n')));
+        }
+    }
 }
