@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The middle of so many is taken.
-const TIMES: usize = 3;
+const TIMES: usize = 7;
 /// Says that the list is there.
 const DONE: &str = "downloaded";
 

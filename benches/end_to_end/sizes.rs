@@ -19,7 +19,7 @@ pub(crate) struct Sizes {
     pub(crate) node_watchers: usize,
     /// Changes while watchers watch.
     pub(crate) changes: usize,
-    /// Changes a second.
+    /// Changes a second: `BENCH_RATE`.
     pub(crate) rate: f64,
     /// Clients that read full lists at once.
     pub(crate) readers: usize,
@@ -50,7 +50,10 @@ impl Sizes {
             batches: share(9, 3),
             node_watchers: share(5000, 30),
             changes: share(300, 20),
-            rate: 40.0,
+            rate: match std::env::var_os("BENCH_RATE") {
+                Some(rate) => rate.to_string_lossy().parse()?,
+                None => 40.0,
+            },
             readers: share(64, 8),
             seconds: share(15, 1) as u64,
             real: is_bench,
