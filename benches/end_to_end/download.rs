@@ -16,8 +16,6 @@ use crate::{
     world::{LIST, World},
 };
 
-/// The middle of so many is taken.
-const TIMES: usize = 10;
 /// The API server has thrown away by then what it needed for the list before: that costs it both cores for some 100 ms.
 const REST: Duration = Duration::from_secs(2);
 /// Says that the list is there.
@@ -39,7 +37,7 @@ pub(crate) async fn download(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// From the start of the process until everything is there; the most memory until then.
+/// Time from the start of the process until everything is there, and the most memory until then.
 type Cost = (Duration, u64);
 
 async fn one_download(world: &World) -> Result<Cost> {
@@ -60,10 +58,11 @@ async fn one_sync(world: &World) -> Result<Cost> {
     Ok((gateway.ready_after, process::resident_peak(gateway.id())))
 }
 
+/// The middle of as many syncs as downloads.
 pub(crate) async fn first_sync(world: &World) -> Result<Vec<Line>> {
     let (mut downloads, mut syncs) = (Vec::new(), Vec::new());
     // The order turns each time: the API server collects its garbage every few lists, which must not always meet the same.
-    for _ in 0..TIMES / 2 {
+    for _ in 0..world.sizes.sync_turns {
         downloads.push(one_download(world).await?);
         syncs.push(one_sync(world).await?);
         syncs.push(one_sync(world).await?);

@@ -15,6 +15,8 @@ pub(crate) struct Sizes {
     pub(crate) watchers: usize,
     /// How often as many idle watchers are opened, to see what they hold.
     pub(crate) batches: usize,
+    /// Two downloads and two first syncs each.
+    pub(crate) sync_turns: usize,
     /// Watchers of one node each.
     pub(crate) node_watchers: usize,
     /// Changes while watchers watch.
@@ -48,6 +50,7 @@ impl Sizes {
             requests: share(3000, 50),
             watchers: share(1000, 20),
             batches: share(9, 3),
+            sync_turns: if is_bench { 5 } else { 1 },
             node_watchers: share(5000, 30),
             changes: share(300, 20),
             rate: match std::env::var_os("BENCH_RATE") {
