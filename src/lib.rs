@@ -70,6 +70,7 @@
 //! | Module | Owns |
 //! |---|---|
 //! | [`apimachinery`] | Kubernetes' words: parsing, comparing, writing. Pure |
+//! | [`json`] | where values stand in a text of JSON, found without reading them. Pure |
 //! | [`lifecycle`] | tasks, shutdown, drain, open files |
 //! | [`config`] | from YAML to a valid configuration, or every problem at once |
 //! | [`telemetry`] | every metric, the log, the access log |
@@ -103,6 +104,7 @@ pub mod fairness;
 pub mod fanout;
 pub mod forward;
 pub mod gateway;
+pub mod json;
 pub mod lifecycle;
 pub mod listener;
 pub mod manual;

@@ -1,7 +1,8 @@
 //! One event of upstream's watch.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
-use serde_json::value::RawValue;
 
 use super::Failure;
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
         BookmarkTemplate, InvalidBookmark, JsonBookmark,
         protobuf::{self, InvalidMessage, RecordedBookmark, WatchEvent},
     },
+    json::{InvalidJson, Members, text},
     store::{ChangeKind, Object, ReadError, Schema, Shape},
 };
 
@@ -33,7 +35,11 @@ pub enum UpstreamEvent {
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
     #[error("not the JSON of a watch event")]
-    Json(#[source] serde_json::Error),
+    Json(#[from] InvalidJson),
+    #[error("a watch event without {0}")]
+    Missing(&'static str),
+    #[error("not the JSON of a status")]
+    Status(#[source] serde_json::Error),
     #[error("not the message of a watch event")]
     Message(#[source] InvalidMessage),
     #[error("an object of another kind")]
@@ -48,13 +54,6 @@ pub enum EventError {
     Bookmark(#[source] InvalidBookmark),
     #[error("a bookmark's message")]
     BookmarkMessage(#[source] protobuf::InvalidBookmark),
-}
-
-#[derive(serde::Deserialize)]
-struct Line<'a> {
-    r#type: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
 }
 
 /// The members of a Status that a reflector looks at.
@@ -121,9 +120,9 @@ impl UpstreamEvent {
     }
 
     fn parse_json(line: &Bytes, schema: &Schema) -> Result<Self, EventError> {
-        let Line { r#type, object } = serde_json::from_slice(line).map_err(EventError::Json)?;
-        let object = line.slice_ref(object.get().as_bytes());
-        let kind = match (change_kind(r#type), r#type) {
+        let (r#type, object) = line_members(line)?;
+        let object = line.slice_ref(object);
+        let kind = match (change_kind(&r#type), &*r#type) {
             (Some(kind), _) => kind,
             (None, "BOOKMARK") => return Self::bookmark(&object),
             (None, "ERROR") => return Err(Self::error(&object)),
@@ -143,9 +142,22 @@ impl UpstreamEvent {
     fn error(object: &[u8]) -> EventError {
         match serde_json::from_slice::<StatusBody>(object) {
             Ok(status) => EventError::Told(Failure::from_code(status.code, status.is_too_large())),
-            Err(error) => EventError::Json(error),
+            Err(error) => EventError::Status(error),
         }
     }
+}
+
+/// The type of an event, and its object.
+fn line_members(line: &[u8]) -> Result<(Cow<'_, str>, &[u8]), EventError> {
+    let (mut kind, mut object) = (None, None);
+    for member in Members::of(line)? {
+        match member? {
+            (name, value) if name == "type" => kind = Some(text(value)?),
+            (name, value) if name == "object" => object = Some(value),
+            _ => {}
+        }
+    }
+    Ok((kind.ok_or(EventError::Missing("type"))?, object.ok_or(EventError::Missing("object"))?))
 }
 
 fn change_kind(word: &str) -> Option<ChangeKind> {

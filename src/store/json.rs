@@ -1,24 +1,26 @@
-//! Reads from an object's JSON, in one pass, the key, the version, the labels and the selectable
-//! fields. Everything else is skipped, never decoded.
+//! Reads from an object's JSON the key, the version, the labels and the selectable fields. Everything else is passed over,
+//! never decoded, and kept as upstream wrote it.
 
-use std::{borrow::Cow, fmt, ops::Range, sync::Arc};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
+use serde_json::Number;
 
 use super::{
     object::Object,
     schema::{PathTree, Schema, Shape},
     wire::InvalidWire,
 };
-use crate::apimachinery::{FieldSource, Labels, ObjectKey, ResourceVersion, SelectableField};
+use crate::{
+    apimachinery::{FieldSource, Labels, ObjectKey, ResourceVersion, SelectableField},
+    json::{InvalidJson, Members, text},
+};
 
 /// Why bytes from upstream cannot be kept. The store they were for is not filled; its requests are forwarded.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("not the JSON of an object")]
-    Json(#[source] serde_json::Error),
+    Json(#[from] InvalidJson),
     #[error("not the protobuf of an object")]
     Wire(#[source] InvalidWire),
     #[error("the object does not begin as upstream's other objects of this resource do")]
@@ -46,16 +48,14 @@ impl Object {
             return Err(ReadError::Shape);
         }
         let mut found = Found { values: vec![None; schema.fields().len()], ..Found::default() };
-        let mut deserializer = serde_json::Deserializer::from_slice(&json);
-        let top = Node { tree: Some(&schema.paths), place: Place::Object, found: &mut found };
-        top.deserialize(&mut deserializer).and_then(|()| deserializer.end()).map_err(ReadError::Json)?;
+        found.read_object(&json, &schema.paths)?;
 
         let name = found.name.ok_or(ReadError::Missing("metadata.name"))?;
         let digits = found.version.ok_or(ReadError::Missing("metadata.resourceVersion"))?;
         let version =
             ResourceVersion::parse(digits).map_err(|_| ReadError::Missing("numeric metadata.resourceVersion"))?;
-        let version_at = range_within(&json, digits, opening.len()).ok_or(ReadError::Shape)?;
-        let metadata_at = found.around_metadata.range(&json, opening.len())?;
+        let version_at = range_within(&json, digits.as_bytes(), opening.len()).ok_or(ReadError::Shape)?;
+        let metadata_at = range_within(&json, found.metadata, opening.len()).ok_or(ReadError::Shape)?;
         let key = ObjectKey::new(found.namespace.as_deref(), &name);
         let fields = fields_in_order(schema, &key, found.values);
         let labels =
@@ -66,7 +66,7 @@ impl Object {
 }
 
 /// Where `part`, borrowed from `whole`, stands in it when its first `skip` bytes are left out.
-fn range_within(whole: &[u8], part: &str, skip: usize) -> Option<Range<usize>> {
+fn range_within(whole: &[u8], part: &[u8], skip: usize) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?.checked_sub(skip)?;
     Some(start..start + part.len())
 }
@@ -81,195 +81,87 @@ pub(super) fn fields_in_order(schema: &Schema, key: &ObjectKey, values: Vec<Opti
     schema.fields().iter().zip(values).map(value).collect()
 }
 
-/// The names that show where the value of `metadata` begins and ends, without reading it twice.
-#[derive(Clone, Copy, Default)]
-struct AroundMetadata<'de> {
-    name: Option<&'de str>,
-    next: Option<&'de str>,
-}
-
-impl<'de> AroundMetadata<'de> {
-    /// `None` for a name with an escape in it, which stands nowhere to be pointed at.
-    fn see(&mut self, name: Option<&'de str>) {
-        match name {
-            None => *self = Self::default(),
-            Some("metadata") => *self = Self { name, next: None },
-            Some(_) if self.name.is_some() && self.next.is_none() => self.next = name,
-            Some(_) => {}
-        }
-    }
-
-    /// Where the value stands in `json` when its first `skip` bytes are left out.
-    fn range(&self, json: &'de [u8], skip: usize) -> Result<Range<usize>, ReadError> {
-        #[derive(serde::Deserialize)]
-        struct Whole<'a> {
-            #[serde(borrow)]
-            metadata: &'a RawValue,
-        }
-
-        if let Some(range) = self.range_in_compact(json, skip) {
-            return Ok(range);
-        }
-        let Whole { metadata } = serde_json::from_slice(json).map_err(ReadError::Json)?;
-        range_within(json, metadata.get(), skip).ok_or(ReadError::Shape)
-    }
-
-    /// As [`Self::range`], where there are no blanks around the value, as there are none in what Go writes.
-    fn range_in_compact(&self, json: &[u8], skip: usize) -> Option<Range<usize>> {
-        let name = range_within(json, self.name?, 0)?;
-        let (start, end) = match self.next {
-            Some(next) => (name.end + 2, range_within(json, next, 0)?.start.checked_sub(2)?),
-            None => (name.end + 2, json.len().checked_sub(1)?),
-        };
-        let is_value = json.get(start..end)?.starts_with(b"{") && json.get(start..end)?.ends_with(b"}");
-        let is_between = json[name.end..].starts_with(b"\":") && matches!(json.get(end)?, b',' | b'}');
-        (is_value && is_between && start >= skip).then(|| start - skip..end - skip)
-    }
-}
-
+/// What is read of one object, borrowed from its text. Of members that are there twice the last one counts.
 #[derive(Default)]
-struct Found<'de> {
-    around_metadata: AroundMetadata<'de>,
-    name: Option<Cow<'de, str>>,
-    namespace: Option<Cow<'de, str>>,
-    version: Option<&'de str>,
-    labels: Vec<(Cow<'de, str>, Cow<'de, str>)>,
+struct Found<'a> {
+    metadata: &'a [u8],
+    name: Option<Cow<'a, str>>,
+    namespace: Option<Cow<'a, str>>,
+    version: Option<&'a str>,
+    labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     values: Vec<Option<Arc<str>>>,
 }
 
-/// Which part of an object is being read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Object,
-    Metadata,
-    Labels,
-    Inside,
-}
-
-/// One value on the way down: the paths below it that matter, and where it stands.
-struct Node<'a, 'de> {
-    tree: Option<&'a PathTree>,
-    place: Place,
-    found: &'a mut Found<'de>,
-}
-
-impl<'de> DeserializeSeed<'de> for Node<'_, 'de> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        match (self.place, self.tree) {
-            (Place::Inside, None) => deserializer.deserialize_ignored_any(IgnoredAny).map(|_| ()),
-            _ => deserializer.deserialize_any(self),
-        }
-    }
-}
-
-impl<'de> Visitor<'de> for Node<'_, 'de> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(if self.place == Place::Inside { "any value" } else { "an object" })
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(Text(name)) = map.next_key()? {
-            if self.place == Place::Object {
-                self.found.around_metadata.see(match name {
-                    Cow::Borrowed(name) => Some(name),
-                    Cow::Owned(_) => None,
-                });
+impl<'a> Found<'a> {
+    fn read_object(&mut self, object: &'a [u8], tree: &PathTree) -> Result<(), InvalidJson> {
+        for member in Members::of(object)? {
+            let (name, value) = member?;
+            let tree = tree.child(&name);
+            if name == "metadata" {
+                self.metadata = value;
+                self.read_metadata(value, tree)?;
+            } else if let Some(tree) = tree {
+                self.read_fields(value, tree)?;
             }
-            match (self.place, &*name) {
-                (Place::Object, "metadata") => {
-                    let tree = self.tree.and_then(|tree| tree.child("metadata"));
-                    map.next_value_seed(Node { tree, place: Place::Metadata, found: &mut *self.found })?;
+        }
+        Ok(())
+    }
+
+    fn read_metadata(&mut self, metadata: &'a [u8], tree: Option<&PathTree>) -> Result<(), InvalidJson> {
+        for member in Members::of(metadata)? {
+            let (name, value) = member?;
+            match &*name {
+                "name" => self.name = Some(text(value)?),
+                "namespace" => self.namespace = Some(text(value)?),
+                "resourceVersion" => {
+                    // Digits; with an escape in it, it is none.
+                    self.version = match text(value)? {
+                        Cow::Borrowed(digits) => Some(digits),
+                        Cow::Owned(_) => None,
+                    };
                 }
-                (Place::Metadata, "name") => self.found.name = Some(map.next_value::<Text<'de>>()?.0),
-                (Place::Metadata, "namespace") => self.found.namespace = Some(map.next_value::<Text<'de>>()?.0),
-                (Place::Metadata, "resourceVersion") => self.found.version = Some(map.next_value()?),
-                (Place::Metadata, "labels") => {
-                    map.next_value_seed(Node { tree: None, place: Place::Labels, found: &mut *self.found })?;
+                "labels" if value != b"null" => {
+                    for label in Members::of(value)? {
+                        let (name, value) = label?;
+                        self.labels.push((name, text(value)?));
+                    }
                 }
-                (Place::Labels, _) => {
-                    let value = map.next_value::<Text<'de>>()?.0;
-                    self.found.labels.push((name, value));
-                }
-                (Place::Object | Place::Metadata | Place::Inside, name) => {
-                    let tree = self.tree.and_then(|tree| tree.child(name));
-                    map.next_value_seed(Node { tree, place: Place::Inside, found: &mut *self.found })?;
+                name => {
+                    if let Some(tree) = tree.and_then(|tree| tree.child(name)) {
+                        self.read_fields(value, tree)?;
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        if self.place != Place::Inside {
-            return Err(A::Error::custom("a list where an object is expected"));
+    /// Reads the selectable fields that stand in `value`, or that it is.
+    fn read_fields(&mut self, value: &[u8], tree: &PathTree) -> Result<(), InvalidJson> {
+        if tree.is_leaf() {
+            let Some(value) = selectable(value)? else { return Ok(()) };
+            tree.positions.iter().for_each(|position| self.values[*position] = Some(value.clone()));
+        } else if value.starts_with(b"{") {
+            for member in Members::of(value)? {
+                let (name, value) = member?;
+                if let Some(tree) = tree.child(&name) {
+                    self.read_fields(value, tree)?;
+                }
+            }
         }
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<(), E> {
-        self.scalar(value);
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
-        self.scalar(if value { "true" } else { "false" });
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.scalar(&value.to_string());
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.scalar(&value.to_string());
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
         Ok(())
     }
 }
 
-impl Node<'_, '_> {
-    fn scalar(self, value: &str) {
-        let Some(tree) = self.tree.filter(|tree| tree.is_leaf()) else { return };
-        for &position in &tree.positions {
-            self.found.values[position] = Some(value.into());
-        }
+/// A string, boolean or integer as selectors compare it (read-path 5.1, "Value rules").
+fn selectable(value: &[u8]) -> Result<Option<Arc<str>>, InvalidJson> {
+    if value.starts_with(b"\"") {
+        return Ok(Some(text(value)?.into()));
     }
-}
-
-/// A string, borrowed where it has no escapes.
-struct Text<'de>(Cow<'de, str>);
-
-impl<'de> serde::Deserialize<'de> for Text<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a string")
-            }
-
-            fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(value)))
-            }
-
-            fn visit_str<E>(self, value: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(value.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(TextVisitor)
-    }
+    let number = || serde_json::from_slice::<Number>(value).ok().filter(|number| !number.is_f64());
+    Ok(match value {
+        b"true" => Some("true".into()),
+        b"false" => Some("false".into()),
+        _ => number().map(|number| number.to_string().into()),
+    })
 }

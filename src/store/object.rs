@@ -9,8 +9,8 @@ use crate::apimachinery::{Encoding, Labels, ObjectKey, ResourceVersion};
 
 /// An object at one version. Immutable; shared by snapshots, history and answers.
 ///
-/// Invariant: `tail` is valid JSON once the opening of its [`super::Shape`] is put before it; in a protobuf
-/// store it is the object's own message.
+/// Invariant: once the opening of its [`super::Shape`] is put before it, `tail` is an object in JSON, as valid as upstream
+/// wrote it; in a protobuf store it is the object's own message.
 #[derive(Debug)]
 pub struct Object {
     pub key: ObjectKey,

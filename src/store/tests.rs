@@ -6,7 +6,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::apimachinery::{Encoding, GroupResource, Representation, ResourceVersion, View, selectable_fields};
+use crate::apimachinery::{
+    Encoding, GroupResource, Representation, ResourceVersion, SelectableField, View, selectable_fields,
+};
 
 fn version(value: u64) -> ResourceVersion {
     ResourceVersion::new(value).expect("not zero")
@@ -56,6 +58,19 @@ fn metadata_is_found_wherever_it_stands_and_whatever_blanks_are_around_it() {
         let object = Object::from_event(json.clone().into(), &schema).expect("an object");
         assert_eq!(object.metadata(), metadata, "{json}");
     }
+}
+
+#[test]
+fn fields_are_strings_booleans_and_integers_wherever_they_stand() {
+    let paths =
+        [".spec.size", ".spec.on", ".spec.share", ".spec.deep.name", ".spec.list.name", ".kind", ".metadata.uid"];
+    let schema = Schema::new(Shape::Custom, paths.iter().filter_map(|path| SelectableField::custom(path)).collect());
+    let json = r#"{"kind":"W","metadata":{"labels":null,"name":"a","resourceVersion":"1","uid":"u"},
+        "spec":{"size":-3,"on":false,"share":1.5,"deep":{"n":1,"name":"\u0041"},"list":[{"name":"x"}]}}"#;
+    let object = Object::from_event(json.into(), &schema).expect("an object");
+    let fields: Vec<_> = (0..paths.len()).map(|position| object.field(position)).collect();
+    assert_eq!(fields, ["-3", "false", "", "A", "", "W", "u"]);
+    assert_eq!(object.labels.iter().count(), 0);
 }
 
 #[test]

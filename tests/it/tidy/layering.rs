@@ -13,15 +13,16 @@ use super::{
 const MAY_USE: &[(&str, &[&str])] = &[
     // The nouns: no IO, no time.
     ("apimachinery", &[]),
+    ("json",         &[]),
     ("telemetry",    &["apimachinery"]),
     ("lifecycle",    &[]),
     ("config",       &["apimachinery"]),
     // Knows nothing of HTTP, tasks or watchers.
-    ("store",        &["apimachinery"]),
+    ("store",        &["apimachinery", "json"]),
     // Does not know who reads.
     ("encode",       &["apimachinery", "store"]),
     // Does not know that there are watchers: it tells a sink. A bookmark is recorded as it is sent.
-    ("reflector",    &["apimachinery", "store", "encode"]),
+    ("reflector",    &["apimachinery", "json", "store", "encode"]),
     ("fanout",       &["apimachinery", "store", "encode", "telemetry"]),
     ("fairness",     &["telemetry"]),
     // Does not know what is asked, nor of whom.

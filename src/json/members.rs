@@ -1,0 +1,168 @@
+//! The members of an object.
+
+use std::borrow::Cow;
+
+use memchr::memchr2;
+
+use super::{Brackets, Nesting};
+
+/// What a text lacks that should be the JSON of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is expected")]
+pub struct InvalidJson(&'static str);
+
+/// The members of an object, one after the other: their names, and the text of their values without blanks around it.
+#[derive(Debug)]
+pub struct Members<'a> {
+    /// What has not been read of the object's text: from a member on, or from what closes it.
+    rest: &'a [u8],
+}
+
+impl<'a> Members<'a> {
+    /// Those of the object that `text` is from its first byte to its last, but for blanks.
+    pub fn of(text: &'a [u8]) -> Result<Self, InvalidJson> {
+        let inside = text.trim_ascii().strip_prefix(b"{").and_then(|text| text.strip_suffix(b"}"));
+        Ok(Self { rest: inside.ok_or(InvalidJson("an object"))?.trim_ascii() })
+    }
+
+    fn read(&mut self) -> Result<(Cow<'a, str>, &'a [u8]), InvalidJson> {
+        let (name, rest) = self.rest.split_at(string_end(self.rest).ok_or(InvalidJson("a member's name"))?);
+        let rest = rest.trim_ascii_start().strip_prefix(b":").ok_or(InvalidJson("a colon"))?.trim_ascii_start();
+        let (value, rest) = rest.split_at(value_end(rest).ok_or(InvalidJson("a value"))?);
+        let rest = rest.trim_ascii_start();
+        self.rest = match rest.strip_prefix(b",").map(<[u8]>::trim_ascii_start) {
+            None if rest.is_empty() => rest,
+            Some(rest) if !rest.is_empty() => rest,
+            _ => return Err(InvalidJson("a comma between members")),
+        };
+        Ok((text(name)?, value))
+    }
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = Result<(Cow<'a, str>, &'a [u8]), InvalidJson>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        (!self.rest.is_empty()).then(|| self.read())
+    }
+}
+
+/// The string that `value` is.
+pub fn text(value: &[u8]) -> Result<Cow<'_, str>, InvalidJson> {
+    let invalid = InvalidJson("a string");
+    let plain = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).ok_or(invalid)?;
+    if memchr2(b'"', b'\\', plain).is_some() {
+        return serde_json::from_slice(value).map(Cow::Owned).map_err(|_| invalid);
+    }
+    std::str::from_utf8(plain).map(Cow::Borrowed).map_err(|_| invalid)
+}
+
+/// Behind the value that `text` begins with.
+fn value_end(text: &[u8]) -> Option<usize> {
+    match text.first()? {
+        b'{' => Nesting::default().end(text, Brackets::CURLY),
+        b'[' => Nesting::default().end(text, Brackets::SQUARE),
+        b'"' => string_end(text),
+        _ => {
+            let is_over = |byte: &u8| {
+                matches!(byte, b',' | b':' | b'"' | b'{' | b'}' | b'[' | b']') || byte.is_ascii_whitespace()
+            };
+            Some(text.iter().position(is_over).unwrap_or(text.len())).filter(|end| *end > 0)
+        }
+    }
+}
+
+/// Behind the string that `text` begins with.
+fn string_end(text: &[u8]) -> Option<usize> {
+    let mut at = text.starts_with(b"\"").then_some(1)?;
+    loop {
+        at += memchr2(b'"', b'\\', text.get(at..)?)?;
+        if text[at] == b'"' {
+            return Some(at + 1);
+        }
+        at += 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use serde_json::{Value, value::RawValue};
+
+    use super::*;
+
+    fn value() -> impl Strategy<Value = Value> {
+        let text = r#"[a{}\[\]",:\\\n\u{e4}\u{1f600}]{0,70}"#;
+        let scalar = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            text.prop_map(Value::from),
+        ];
+        scalar.prop_recursive(4, 60, 8, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..8).prop_map(Value::from),
+                prop::collection::hash_map(text, inner, 0..8).prop_map(|map| map.into_iter().collect()),
+            ]
+        })
+    }
+
+    fn read(text: &[u8]) -> Result<BTreeMap<String, String>, InvalidJson> {
+        let owned =
+            |(name, value): (Cow<'_, str>, &[u8])| (name.into_owned(), String::from_utf8(value.to_vec()).unwrap());
+        Members::of(text)?.map(|member| member.map(owned)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn members_are_those_that_serde_json_reads(
+            object in prop::collection::hash_map(".*", value(), 0..6),
+            is_pretty: bool,
+        ) {
+            let write = if is_pretty { serde_json::to_vec_pretty } else { serde_json::to_vec };
+            let text = write(&object).unwrap();
+            let expected: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(&text).unwrap();
+            let expected = expected.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect();
+            prop_assert_eq!(read(&text), Ok(expected));
+        }
+
+        #[test]
+        fn what_serde_json_reads_is_read_and_nothing_panics(text in r#"[ {}\[\]",:\\1a]{0,12}"#) {
+            let json = format!("{{{text}}}");
+            let expected = serde_json::from_str::<BTreeMap<String, &RawValue>>(&json);
+            let found = read(json.as_bytes());
+            if let Ok(expected) = expected {
+                prop_assert_eq!(found.map(|found| found.len()), Ok(expected.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for (json, lacks) in [
+            ("", "an object"),
+            ("[]", "an object"),
+            ("{", "an object"),
+            (r#"{"a":1}x"#, "an object"),
+            (r#"{"a":1}}"#, "a comma between members"),
+            (r#"{"a":{}"#, "a value"),
+            ("{a:1}", "a member's name"),
+            (r#"{"a}"#, "a member's name"),
+            (r#"{"a"1}"#, "a colon"),
+            (r#"{"a":}"#, "a value"),
+            (r#"{"a":,"b":1}"#, "a value"),
+            (r#"{"a":"\"}"#, "a value"),
+            (r#"{"a":1 "b":2}"#, "a comma between members"),
+            (r#"{"a":1,}"#, "a comma between members"),
+            (r#"{"\x":1}"#, "a string"),
+        ] {
+            assert_eq!(read(json.as_bytes()), Err(InvalidJson(lacks)), "{json}");
+        }
+        for value in ["", "\"", "1", "\"a", "\"\\\"", "\"a\"b\""] {
+            assert_eq!(text(value.as_bytes()), Err(InvalidJson("a string")), "{value}");
+        }
+    }
+}
