@@ -112,6 +112,9 @@ fn verb_of_resource(plain: Verb, request: &ResourceRequest, query: Option<&str>)
     }
 }
 
+/// What the path of most requests has at most: `apis`, group, version, `namespaces`, namespace, resource, name, subresource.
+const SEGMENTS: usize = 8;
+
 /// `None` for what must not be interpreted.
 fn parse_path(path: &str) -> Option<Target> {
     let inner = path.strip_prefix('/')?;
@@ -120,8 +123,10 @@ fn parse_path(path: &str) -> Option<Target> {
     }
     // One trailing slash is taken as none (read-path 4.4).
     let inner = inner.strip_suffix('/').unwrap_or(inner);
-    let raw: Vec<&str> = inner.split('/').collect();
-    let segments: Vec<Cow<'_, str>> = raw.iter().map(|segment| decode_segment(segment)).collect::<Option<_>>()?;
+    let mut segments = Vec::with_capacity(SEGMENTS);
+    for segment in inner.split('/') {
+        segments.push(decode_segment(segment)?);
+    }
     let words: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
     let (group, version, rest) = match *words.as_slice() {
         ["api", version, ref rest @ ..] if !rest.is_empty() => ("", version, rest),
@@ -129,7 +134,7 @@ fn parse_path(path: &str) -> Option<Target> {
         _ => return Some(Target::NonResource),
     };
     // Nobody encodes these words; who does may want two readers to disagree.
-    if raw.iter().take(words.len() - rest.len()).any(|segment| segment.contains('%')) {
+    if segments.iter().take(words.len() - rest.len()).any(|segment| matches!(segment, Cow::Owned(_))) {
         return None;
     }
     parse_resource(group, version, rest).map(Target::Resource)
@@ -158,7 +163,8 @@ fn parse_resource(group: &str, version: &str, rest: &[&str]) -> Option<ResourceR
     })
 }
 
-/// `None` for a segment that is empty, climbs, or holds more than the plain characters of names.
+/// Owned only if something was encoded. `None` for a segment that is empty, climbs, or holds more than the plain characters
+/// of names.
 fn decode_segment(segment: &str) -> Option<Cow<'_, str>> {
     let decoded = if segment.contains('%') {
         Cow::Owned(String::from_utf8(percent_decode(segment)?).ok()?)

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Version, header};
 use super::ForwardError;
 
 /// `Trailer` is not among them: it announces what passes too, and hyper sends no trailers over HTTP/1.1 without it.
-const HOP_BY_HOP: [HeaderName; 8] = [
+static HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -27,19 +27,19 @@ const IMPERSONATE: &str = "impersonate-";
 
 /// Whether a client asks to switch to another protocol than HTTP, which must go upstream over HTTP/1.1.
 pub fn is_upgrade<B>(request: &Request<B>) -> bool {
-    let asks = tokens(request.headers(), &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
-    let elsewhere = tokens(request.headers(), &header::UPGRADE).any(|token| !token.eq_ignore_ascii_case("h2c"));
-    request.version() == Version::HTTP_11 && asks && elsewhere
+    let elsewhere = || tokens(request.headers(), &header::UPGRADE).any(|token| !token.eq_ignore_ascii_case("h2c"));
+    let asks = || tokens(request.headers(), &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
+    request.version() == Version::HTTP_11 && elsewhere() && asks()
 }
 
 /// A client's headers become those of the request to upstream.
 pub(super) fn for_upstream(headers: &mut HeaderMap, client: Option<IpAddr>, upgrade: bool) -> Result<(), ForwardError> {
     let takes_trailers = tokens(headers, &header::TE).any(|token| token.eq_ignore_ascii_case("trailers"));
-    if let Some(identity) = named_in_connection(headers).into_iter().find(|name| name.as_str().starts_with(IMPERSONATE))
-    {
-        return Err(ForwardError::IdentityHeader(identity));
+    let named = named_in_connection(headers);
+    if let Some(identity) = named.iter().find(|name| name.as_str().starts_with(IMPERSONATE)) {
+        return Err(ForwardError::IdentityHeader(identity.clone()));
     }
-    end_hop(headers, upgrade);
+    end_hop(headers, &named, upgrade);
     headers.remove(HTTP2_SETTINGS);
     if takes_trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
@@ -52,13 +52,15 @@ pub(super) fn for_upstream(headers: &mut HeaderMap, client: Option<IpAddr>, upgr
 
 /// Upstream's headers become those of the answer to the client.
 pub(super) fn for_client(headers: &mut HeaderMap, upgraded: bool) {
-    end_hop(headers, upgraded);
+    end_hop(headers, &named_in_connection(headers), upgraded);
 }
 
-/// Removes what is for this connection only. An upgrade is asked for, or granted, anew.
-fn end_hop(headers: &mut HeaderMap, upgrade: bool) {
+/// Removes what is for this connection only: few requests have any of it. An upgrade is asked for, or granted, anew.
+fn end_hop(headers: &mut HeaderMap, named: &[HeaderName], upgrade: bool) {
     let protocols: Vec<_> = headers.get_all(header::UPGRADE).iter().cloned().collect();
-    for name in named_in_connection(headers).iter().chain(&HOP_BY_HOP) {
+    let is_of_hop = |name: &&HeaderName| HOP_BY_HOP.contains(name) || named.contains(name);
+    let of_hop: Vec<_> = headers.keys().filter(is_of_hop).cloned().collect();
+    for name in of_hop {
         headers.remove(name);
     }
     if upgrade {
