@@ -71,7 +71,8 @@ impl Forward {
         let upgrade = is_upgrade(&request);
         headers::for_upstream(request.headers_mut(), client, upgrade)?;
         if upgrade {
-            return self.upgrade(request, credentials, share).await;
+            // In a box: others carry no room for it around.
+            return Box::pin(self.upgrade(request, credentials, share)).await;
         }
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
         let mut answer = outbound.lasts(lasts).send().await.map_err(ForwardError::NoAnswer)?;

@@ -115,11 +115,12 @@ impl Outbound {
     /// There is no answer.
     pub async fn send(self) -> Result<Response<ResponseBody>, SendError> {
         let Connections { target, exclusive, shared, .. } = &*self.connections;
-        let answer = match shared {
-            None => deliver(target, &[exclusive], self.request).await?,
-            Some(shared) if self.lasts => deliver(target, &[shared], self.request).await?,
-            Some(shared) => deliver(target, &[exclusive, shared], self.request).await?,
+        let lanes: &[&Lanes] = match shared {
+            None => &[exclusive],
+            Some(shared) if self.lasts => &[shared],
+            Some(shared) => &[exclusive, shared],
         };
+        let answer = deliver(target, lanes, self.request).await?;
         if let Some((proven, token)) = self.token {
             proven.learn(token, answer.status());
         }
