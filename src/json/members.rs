@@ -11,10 +11,11 @@ use super::{Brackets, Nesting};
 #[error("{0} is expected")]
 pub struct InvalidJson(&'static str);
 
-/// The members of an object, one after the other: their names, and the text of their values without blanks around it.
+/// The members of an object, one after the other: their names, and the text of their values without blanks around it. After an
+/// error there is nothing more to be had.
 #[derive(Debug)]
 pub struct Members<'a> {
-    /// What has not been read of the object's text: from a member on, or from what closes it.
+    /// What has not been read yet: from a member's name on, without what closes the object.
     rest: &'a [u8],
 }
 
@@ -43,7 +44,11 @@ impl<'a> Iterator for Members<'a> {
     type Item = Result<(Cow<'a, str>, &'a [u8]), InvalidJson>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        (!self.rest.is_empty()).then(|| self.read())
+        let member = (!self.rest.is_empty()).then(|| self.read());
+        if let Some(Err(_)) = member {
+            self.rest = &[];
+        }
+        member
     }
 }
 

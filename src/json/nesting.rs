@@ -131,7 +131,7 @@ mod tests {
 
     /// Brackets, and strings with whatever strings may have.
     fn part() -> impl Strategy<Value = String> {
-        let in_string = prop::sample::select(vec!["x", "{", "]", r"\\", r#"\""#, "yyyyyyyyyyyyyyyyyyyyyyyy"]);
+        let in_string = prop::sample::select(vec!["x", "{", "}", "[", "]", r"\\", r#"\""#, "yyyyyyyyyyyyyyyyyyyyyyyy"]);
         let string = prop::collection::vec(in_string, 0..30).prop_map(|parts| format!("\"{}\"", parts.concat()));
         prop_oneof![prop::sample::select(vec!["{", "}", "[", "]", ","]).prop_map(str::to_owned), string]
     }
