@@ -194,12 +194,12 @@
 //!   needs 0.87 × as much (six system calls). It is not a matter of how many instructions: 127,000 by callgrind, which counts each
 //!   byte of a long copy, and nginx's 125,000. It is how many *different* ones: 32,800 against 18,600, on 3,370 lines of the
 //!   cache (211 KB) in 292 pages against 1,814 (113 KB) in 154, each request once through all of it; between two requests the API
-//!   server has the caches. The profile is flat, nothing in user space above 3 %. Of the lines 730 are hyper's, 310 of headers (`http`),
+//!   server has the caches. The profile is flat, nothing in user space above 4 %. Of the lines 730 are hyper's, 310 of headers (`http`),
 //!   280 tokio's, 460 TLS, 240 of the handshake that is in the count, 780 the gateway's own, the rest destructors, the allocator and
-//!   std. Half of its own might save a tenth; nginx's figure
-//!   would take half of everything, and is out of reach on hyper.
-//! * A forwarded get makes 53 allocations of 88 KB together, of which 18 KB are written in futures, 14 KB in rustls' buffer, 11 KB
-//!   where a record is encrypted; two of 16 KB are hyper's room for 512 headers, of which little is touched.
+//!   std. Half of its own might save a tenth; nginx's figure would take half of everything, and is out of reach on hyper.
+//! * A forwarded get makes some 50 allocations of 88 KB together, of which 18 KB are written in futures (before they had boxes),
+//!   14 KB in rustls' buffer, 11 KB where a record is encrypted; two of 16 KB are hyper's room for 512 headers, of which little
+//!   is touched.
 //! * A first sync needs three downloads' CPU, 210 against 70 ms: the start of the process and discovery, finding where items and
 //!   members end, memory that the kernel clears, copies of items, which must not live with the list. It shows where upstream has
 //!   the list at hand (above).
