@@ -50,16 +50,17 @@ impl Object {
         let mut found = Found { values: vec![None; schema.fields().len()], ..Found::default() };
         found.read_object(&json, &schema.paths)?;
 
-        let name = found.name.ok_or(ReadError::Missing("metadata.name"))?;
-        let digits = found.version.ok_or(ReadError::Missing("metadata.resourceVersion"))?;
+        let Found { metadata, values } = found;
+        let name = metadata.name.ok_or(ReadError::Missing("metadata.name"))?;
+        let digits = metadata.version.ok_or(ReadError::Missing("metadata.resourceVersion"))?;
         let version =
             ResourceVersion::parse(digits).map_err(|_| ReadError::Missing("numeric metadata.resourceVersion"))?;
         let version_at = range_within(&json, digits.as_bytes(), opening.len()).ok_or(ReadError::Shape)?;
-        let metadata_at = range_within(&json, found.metadata, opening.len()).ok_or(ReadError::Shape)?;
-        let key = ObjectKey::new(found.namespace.as_deref(), &name);
-        let fields = fields_in_order(schema, &key, found.values);
+        let metadata_at = range_within(&json, metadata.text, opening.len()).ok_or(ReadError::Shape)?;
+        let key = ObjectKey::new(metadata.namespace.as_deref(), &name);
+        let fields = fields_in_order(schema, &key, values);
         let labels =
-            found.labels.iter().map(|(name, value)| (Arc::from(&**name), Arc::from(&**value))).collect::<Labels>();
+            metadata.labels.iter().map(|(name, value)| (Arc::from(&**name), Arc::from(&**value))).collect::<Labels>();
         let tail = json.slice(opening.len()..);
         Ok(Self { key, version, labels, fields, tail, version_at, metadata_at, derived: Default::default() })
     }
@@ -81,15 +82,21 @@ pub(super) fn fields_in_order(schema: &Schema, key: &ObjectKey, values: Vec<Opti
     schema.fields().iter().zip(values).map(value).collect()
 }
 
-/// What is read of one object, borrowed from its text. Of members that are there twice the last one counts.
+/// What is read of one object, borrowed from its text.
 #[derive(Default)]
 struct Found<'a> {
-    metadata: &'a [u8],
+    metadata: Metadata<'a>,
+    values: Vec<Option<Arc<str>>>,
+}
+
+/// Of one that is there twice the last one counts, whole: everything here stands within `text`.
+#[derive(Default)]
+struct Metadata<'a> {
+    text: &'a [u8],
     name: Option<Cow<'a, str>>,
     namespace: Option<Cow<'a, str>>,
     version: Option<&'a str>,
     labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    values: Vec<Option<Arc<str>>>,
 }
 
 impl<'a> Found<'a> {
@@ -98,8 +105,7 @@ impl<'a> Found<'a> {
             let (name, value) = member?;
             let tree = tree.child(&name);
             if name == "metadata" {
-                self.metadata = value;
-                self.read_metadata(value, tree)?;
+                self.metadata = self.read_metadata(value, tree)?;
             } else if let Some(tree) = tree {
                 self.read_fields(value, tree)?;
             }
@@ -107,15 +113,16 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    fn read_metadata(&mut self, metadata: &'a [u8], tree: Option<&PathTree>) -> Result<(), InvalidJson> {
-        for member in Members::of(metadata)? {
+    fn read_metadata(&mut self, json: &'a [u8], tree: Option<&PathTree>) -> Result<Metadata<'a>, InvalidJson> {
+        let mut metadata = Metadata { text: json, ..Metadata::default() };
+        for member in Members::of(json)? {
             let (name, value) = member?;
             match &*name {
-                "name" => self.name = Some(text(value)?),
-                "namespace" => self.namespace = Some(text(value)?),
+                "name" => metadata.name = Some(text(value)?),
+                "namespace" => metadata.namespace = Some(text(value)?),
                 "resourceVersion" => {
                     // Digits; with an escape in it, it is none.
-                    self.version = match text(value)? {
+                    metadata.version = match text(value)? {
                         Cow::Borrowed(digits) => Some(digits),
                         Cow::Owned(_) => None,
                     };
@@ -123,7 +130,7 @@ impl<'a> Found<'a> {
                 "labels" if value != b"null" => {
                     for label in Members::of(value)? {
                         let (name, value) = label?;
-                        self.labels.push((name, text(value)?));
+                        metadata.labels.push((name, text(value)?));
                     }
                 }
                 name => {
@@ -133,7 +140,7 @@ impl<'a> Found<'a> {
                 }
             }
         }
-        Ok(())
+        Ok(metadata)
     }
 
     /// Reads the selectable fields that stand in `value`, or that it is.

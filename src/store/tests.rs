@@ -84,6 +84,7 @@ fn objects_of_another_shape_are_refused() {
         r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"x"}}"#,
         r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"1"}"#,
         r#"{"kind":"Pod","apiVersion":"v1","metadata":[]}"#,
+        r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"1"},"metadata":{"name":"a"}}"#,
     ] {
         assert!(Object::from_event(Bytes::from_static(json.as_bytes()), &schema).is_err(), "{json}");
     }

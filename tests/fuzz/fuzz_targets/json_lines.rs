@@ -52,6 +52,11 @@ fn lines(data: &[u8], size: usize) -> Vec<Bytes> {
 
 fn object(json: &[u8], schema: &Schema, resource: &GroupResource) {
     let Ok(object) = Object::from_event(Bytes::copy_from_slice(json), schema) else { return };
+    for encoding in [Encoding::Json, Encoding::Protobuf] {
+        let partial = Partial::new(encoding, MetaVersion::V1, &schema.shape, resource);
+        // Whatever it says: bytes, or that there are none.
+        drop(partial.map(|partial| partial.added(&object)));
+    }
     // What is passed over may be no JSON: then there is nothing to compare with.
     let Ok(value) = serde_json::from_slice::<Value>(json) else { return };
     // Of members that are there twice, decoders keep what they like.
@@ -83,11 +88,6 @@ fn object(json: &[u8], schema: &Schema, resource: &GroupResource) {
             Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_) => absent.to_owned(),
         };
         assert_eq!(object.field(schema.position(label).expect("selectable")), scalar, "{label}");
-    }
-    for encoding in [Encoding::Json, Encoding::Protobuf] {
-        let partial = Partial::new(encoding, MetaVersion::V1, &schema.shape, resource);
-        // Whatever it says: bytes, or that there are none.
-        drop(partial.map(|partial| partial.added(&object)));
     }
 }
 
