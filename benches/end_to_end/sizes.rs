@@ -1,6 +1,8 @@
 //! How much of everything there is.
 
-use anyhow::Result;
+use std::str::FromStr;
+
+use anyhow::{Context, Result};
 
 /// Sizes of a run.
 #[derive(Clone, Debug)]
@@ -37,11 +39,7 @@ const PODS: usize = 10_000;
 impl Sizes {
     /// As the goals have it, or as the environment does; tiny in a test.
     pub(crate) fn of(is_bench: bool) -> Result<Self> {
-        let pods = match std::env::var_os("BENCH_PODS").map(|pods| pods.to_string_lossy().parse()) {
-            Some(pods) => pods?,
-            None if is_bench => PODS,
-            None => 60,
-        };
+        let pods = from_environment("BENCH_PODS")?.unwrap_or(if is_bench { PODS } else { 60 });
         let share = |full: usize, least: usize| (full * pods / PODS).clamp(least, full);
         Ok(Self {
             pods,
@@ -53,10 +51,7 @@ impl Sizes {
             sync_turns: if is_bench { 5 } else { 1 },
             node_watchers: share(5000, 30),
             changes: share(300, 20),
-            rate: match std::env::var_os("BENCH_RATE") {
-                Some(rate) => rate.to_string_lossy().parse()?,
-                None => 40.0,
-            },
+            rate: from_environment("BENCH_RATE")?.unwrap_or(40.0),
             readers: share(64, 8),
             seconds: share(15, 1) as u64,
             real: is_bench,
@@ -67,4 +62,11 @@ impl Sizes {
     pub(crate) fn nodes(&self) -> usize {
         (self.pods / 2).max(1)
     }
+}
+
+/// What a variable says, if it is set.
+fn from_environment<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(name: &str) -> Result<Option<T>> {
+    let Some(text) = std::env::var_os(name) else { return Ok(None) };
+    let text = text.to_string_lossy();
+    text.parse().map(Some).with_context(|| format!("{name} is a number, not {text:?}"))
 }

@@ -112,9 +112,6 @@ fn verb_of_resource(plain: Verb, request: &ResourceRequest, query: Option<&str>)
     }
 }
 
-/// What the path of most requests has at most: `apis`, group, version, `namespaces`, namespace, resource, name, subresource.
-const SEGMENTS: usize = 8;
-
 /// `None` for what must not be interpreted.
 fn parse_path(path: &str) -> Option<Target> {
     let inner = path.strip_prefix('/')?;
@@ -123,10 +120,7 @@ fn parse_path(path: &str) -> Option<Target> {
     }
     // One trailing slash is taken as none (read-path 4.4).
     let inner = inner.strip_suffix('/').unwrap_or(inner);
-    let mut segments = Vec::with_capacity(SEGMENTS);
-    for segment in inner.split('/') {
-        segments.push(decode_segment(segment)?);
-    }
+    let segments: Vec<Cow<'_, str>> = inner.split('/').map(decode_segment).collect::<Option<_>>()?;
     let words: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
     let (group, version, rest) = match *words.as_slice() {
         ["api", version, ref rest @ ..] if !rest.is_empty() => ("", version, rest),

@@ -31,7 +31,7 @@ pub(super) async fn deliver(
     let again = is_repeatable(&head, &body).then(|| (head.clone(), transport.clone()));
     let answer = match (exchange(transport, Request::from_parts(head, body)).await, again) {
         (Err(error), Some((head, transport))) if error.retry() == Retry::AtOnce => {
-            Box::pin(exchange(transport, Request::from_parts(head, RequestBody::Empty))).await?
+            exchange(transport, Request::from_parts(head, RequestBody::Empty)).await?
         }
         (answer, _) => answer?,
     };
