@@ -10,8 +10,10 @@ use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use kube_fanout::apimachinery::{FieldSelector, GroupResource, LabelSelector, ResourceVersion, selectable_fields};
 use kube_fanout::encode::Form;
-use kube_fanout::fanout::{Hub, Interest, Scope, Session, Start, Step};
-use kube_fanout::store::{self, ChangeKind, HistoryLimits, Object, Predicate, Reader, Schema, Shape, Writer};
+use kube_fanout::fanout::{Hub, Interest, Session, Start, Step};
+use kube_fanout::store::{
+    self, ChangeKind, HistoryLimits, Object, Predicate, Reader, Schema, Scope, Shape, View, Writer,
+};
 use tokio::time::Instant;
 
 /// The same as the gateway's.
@@ -86,9 +88,9 @@ impl Collection {
         let (start, now) = (Start::After(snapshot.version()), Instant::now());
         let timeout = Duration::from_secs(3600);
         let mut session = Session::new(
-            self.reader.clone(),
+            View::new(self.reader.clone(), Scope::Everything),
             subscription,
-            (Scope::Everything, predicate, form),
+            (predicate, form),
             start,
             None,
             (now, timeout),

@@ -1,8 +1,9 @@
 //! What a read is authorized as: the attributes that the API server would derive from the same request
 //! (read-path 8.3). Pure.
 //!
-//! Derived from what [`crate::serve`] reads by, so that nothing is authorized as one thing and served as another. Requests
-//! that are about no resource, or ambiguous, have no attributes here: they are never answered from memory.
+//! The only reading of a request's target: [`Permit::scope`](super::Permit::scope) makes from the same attributes what
+//! [`crate::serve`] may look at, so that nothing is authorized as one thing and served as another. Requests that are about no
+//! resource, or ambiguous, have no attributes: they are never answered from memory.
 
 use crate::apimachinery::{FieldSelector, GroupVersionResource, LabelCondition, LabelSelector};
 use crate::apimachinery::{Query, ResourceRequest, Verb};
@@ -13,12 +14,22 @@ pub struct Attributes {
     pub(super) verb: Verb,
     pub(super) resource: GroupVersionResource,
     pub(super) subresource: Option<Box<str>>,
+    /// The namespace of the path; see [`Self::review_namespace`].
     pub(super) namespace: Option<Box<str>>,
-    pub(super) name: Option<Box<str>>,
+    pub(super) name: Option<Name>,
     /// As the client wrote them, whatever other names the resource has for its fields. Empty if it wrote none, or none
     /// that can be read.
     pub(super) fields: FieldSelector,
     pub(super) labels: LabelSelector,
+}
+
+/// The name of the one object, or of those in all namespaces, that a request is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Name {
+    /// The path has it.
+    Path(Box<str>),
+    /// The field selector requires it as `metadata.name`.
+    Selector(Box<str>),
 }
 
 impl Attributes {
@@ -28,8 +39,8 @@ impl Attributes {
             verb,
             resource: request.resource.clone(),
             subresource: request.subresource.as_deref().map(Into::into),
-            namespace: namespace(request).map(Into::into),
-            name: request.name.as_deref().map(Into::into),
+            namespace: request.namespace.as_deref().map(Into::into),
+            name: request.name.as_deref().map(|name| Name::Path(name.into())),
             fields: FieldSelector::default(),
             labels: LabelSelector::default(),
         };
@@ -53,14 +64,31 @@ impl Attributes {
         self.labels = labels.unwrap_or_default();
         if decodes && matches!(self.verb, Verb::List | Verb::Watch) {
             let name = self.fields.exact("metadata.name").filter(|name| is_path_segment(name));
-            self.name = name.map(Into::into);
+            self.name = name.map(|name| Name::Selector(name.into()));
+        }
+    }
+
+    /// The namespace that authorizers are told: a namespace itself is read within itself, since a role there may allow it.
+    /// Not so one that a selector names.
+    pub(super) fn review_namespace(&self) -> Option<&str> {
+        let itself = || match &self.name {
+            Some(Name::Path(name)) if &*self.resource.resource == "namespaces" => Some(&**name),
+            Some(Name::Path(_) | Name::Selector(_)) | None => None,
+        };
+        self.namespace.as_deref().or_else(itself)
+    }
+
+    /// The name that authorizers are told, wherever it stands.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self.name.as_ref()? {
+            Name::Path(name) | Name::Selector(name) => Some(name),
         }
     }
 
     /// Bytes that the client chose.
     pub(super) fn size(&self) -> usize {
-        let words = [&self.subresource, &self.namespace, &self.name];
-        let words = words.into_iter().flatten().map(|word| word.len()).sum::<usize>();
+        let words = [self.subresource.as_deref(), self.review_namespace(), self.name()];
+        let words = words.into_iter().flatten().map(str::len).sum::<usize>();
         let resource = [&self.resource.group, &self.resource.version, &self.resource.resource];
         let resource = resource.map(|word| word.len()).into_iter().sum::<usize>();
         let fields = self.fields.requirements().iter().map(|term| term.field.len() + term.value.len()).sum::<usize>();
@@ -76,12 +104,6 @@ impl Attributes {
         });
         words + resource + fields + labels.sum::<usize>()
     }
-}
-
-/// A namespace itself is read within itself: a role there may allow it. Not so one that a selector names.
-fn namespace(request: &ResourceRequest) -> Option<&str> {
-    let itself = || request.name.as_deref().filter(|_| &*request.resource.resource == "namespaces");
-    request.namespace.as_deref().or_else(itself)
 }
 
 /// Whether the text can stand for a name in a path.
@@ -105,10 +127,10 @@ mod tests {
 
     /// `verb group/version/resource[/subresource] namespace name`, `-` for what is not there.
     fn words(attributes: &Attributes) -> String {
-        let Attributes { verb, resource, subresource, namespace, name, .. } = attributes;
-        let part = |part: &Option<Box<str>>| part.as_deref().unwrap_or("-").to_owned();
+        let Attributes { verb, resource, subresource, .. } = attributes;
+        let (namespace, name) = (attributes.review_namespace().unwrap_or("-"), attributes.name().unwrap_or("-"));
         let sub = subresource.as_ref().map(|word| format!("/{word}")).unwrap_or_default();
-        format!("{} {resource}{sub} {} {}", verb.as_str(), part(namespace), part(name))
+        format!("{} {resource}{sub} {namespace} {name}", verb.as_str())
     }
 
     #[test]

@@ -14,6 +14,6 @@ mod tests;
 mod verdicts;
 
 pub use attributes::Attributes;
-pub use authorizer::{Authorizer, Permit};
+pub use authorizer::{Authorizer, NotCovered, Permit};
 pub use lease::{Lease, Standing};
 pub use verdicts::{Config, NotPermitted};

@@ -70,8 +70,8 @@ fn resource_attributes(attributes: &Attributes) -> ResourceAttributes {
         version: given(&attributes.resource.version),
         resource: given(&attributes.resource.resource),
         subresource: attributes.subresource.as_deref().map(str::to_owned),
-        namespace: attributes.namespace.as_deref().map(str::to_owned),
-        name: attributes.name.as_deref().map(str::to_owned),
+        namespace: attributes.review_namespace().map(str::to_owned),
+        name: attributes.name().map(str::to_owned),
         field_selector: (!fields.is_empty())
             .then_some(FieldSelectorAttributes { requirements: Some(fields), raw_selector: None }),
         label_selector: (!labels.is_empty())

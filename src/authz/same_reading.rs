@@ -1,13 +1,19 @@
-//! No request is authorized as one thing and served as another, and both are what the API server takes it for.
+//! What a permit lets a read look at lies within what was authorized, and that is what the API server takes the request for.
 //!
 //! The API server's reading is written down here a second time, as plainly as possible and from its rules alone
 //! (read-path 4.4, 5.3, 8.3): it shares no parsing with the gateway but that of label selectors.
 
+use std::{sync::Arc, time::Duration};
+
 use http::Method;
 use proptest::{collection::vec, prelude::*, sample::select};
+use serde_json::json;
 
-use super::Attributes;
-use crate::apimachinery::{GetOptions, LabelSelector, ListOptions, RequestInfo, Target, Verb, WatchOptions};
+use super::{Attributes, Authorizer, NotCovered};
+use crate::{
+    apimachinery::{FieldSelector, LabelSelector, ObjectKey, RequestInfo, ResourceVersion, Target, Verb},
+    store::{HistoryLimits, Object, Predicate, Reader, Schema, Scope, Shape, View, store},
+};
 
 /// What a request is, in words.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -145,47 +151,73 @@ fn unescape(text: &str, plus: bool) -> Option<String> {
 
 /// What is authorized.
 fn authorized(attributes: &Attributes) -> Reading {
-    let word = |word: &Option<Box<str>>| word.as_deref().unwrap_or_default().to_owned();
+    let word = |word: Option<&str>| word.unwrap_or_default().to_owned();
     Reading {
         verb: attributes.verb.as_str().to_owned(),
         group: attributes.resource.group.to_string(),
         version: attributes.resource.version.to_string(),
         resource: attributes.resource.resource.to_string(),
-        subresource: word(&attributes.subresource),
-        namespace: word(&attributes.namespace),
-        name: word(&attributes.name),
+        subresource: word(attributes.subresource.as_deref()),
+        namespace: word(attributes.review_namespace()),
+        name: word(attributes.name()),
     }
 }
 
-/// What is read from memory: the namespace, and the name, if only one object is.
-fn served(info: &RequestInfo, query: &str) -> Option<(Option<String>, Option<String>)> {
-    let Target::Resource(request) = &info.target else { return None };
-    let query = Some(query);
-    let selected = match info.verb {
-        Verb::Get => GetOptions::parse(query).ok().map(|_| None),
-        Verb::List => ListOptions::parse(query).ok().map(|options| Some(options.fields)),
-        Verb::Watch => WatchOptions::parse(query, request.watch_path).ok().map(|options| Some(options.fields)),
-        Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection | Verb::Other => None,
-    }?;
-    let selected = selected.and_then(|fields| fields.exact("metadata.name").map(str::to_owned));
-    Some((request.namespace.clone(), request.name.clone().or(selected)))
+/// A store of objects whose namespaces and names are words of the paths and selectors below.
+fn reader(namespaced: bool) -> Reader {
+    let shape = Shape::Custom;
+    let schema = Arc::new(Schema::new(shape, Vec::new()));
+    let words = ["a", "a.b", "b", "c", "q", "pods", "status", "namespaces", "a,b"];
+    let namespaces =
+        words.iter().map(|word| namespaced.then_some(*word)).take(if namespaced { words.len() } else { 1 });
+    let keys = namespaces.flat_map(|namespace| words.map(|name| (namespace, name)));
+    let objects = keys.zip(2..).map(|((namespace, name), version)| {
+        let mut metadata = json!({"name": name, "resourceVersion": version.to_string()});
+        if let Some(namespace) = namespace {
+            metadata["namespace"] = namespace.into();
+        }
+        let object = json!({"apiVersion": "x.io/v1", "kind": "Thing", "metadata": metadata});
+        Arc::new(Object::from_item(object.to_string().into(), &schema).unwrap())
+    });
+    let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
+    store(schema.clone(), objects.collect(), ResourceVersion::new(1000).unwrap(), limits).1
 }
 
-fn check(method: &Method, path: &str, query: &str) {
+/// Everything that an answer may take its objects from.
+fn readable(view: &View) -> Vec<ObjectKey> {
+    let state = view.newest();
+    let everything = Predicate::new(LabelSelector::default(), &FieldSelector::default(), view.schema()).unwrap();
+    let in_leaves = state.leaves().into_iter().flatten();
+    let mut keys: Vec<_> =
+        in_leaves.flat_map(|leaf| leaf.objects().to_vec()).map(|object| object.key.clone()).collect();
+    let prefix = state.prefix();
+    let singly = state.objects().chain(state.object()).chain(state.objects_from(&prefix, &prefix));
+    keys.extend(singly.chain(state.page("", usize::MAX, &everything).objects).map(|object| object.key.clone()));
+    keys
+}
+
+/// Of this and of the verb, what is read lies within what is authorized, and that is what upstream takes the request for.
+/// Gives back what may be read.
+fn check(method: &Method, path: &str, query: &str, reader: &Reader, namespaced: bool) -> Vec<ObjectKey> {
     let info = RequestInfo::parse(method, path, Some(query));
-    let Target::Resource(request) = &info.target else { return };
-    let Some((namespace, name)) = served(&info, query) else { return };
-    let attributes = authorized(&Attributes::of(info.verb, request, Some(query)));
-    assert_eq!(Some(&attributes), upstream_reading(method, path, query).as_ref(), "{method} {path}?{query}");
+    let Target::Resource(request) = &info.target else { return Vec::new() };
+    let attributes = Attributes::of(info.verb, request, Some(query));
+    let permit = Authorizer::trusted().authorize_gateway(attributes.clone()).unwrap();
+    let Ok(scope) = permit.scope(info.verb, &request.resource, namespaced) else { return Vec::new() };
+    let reading = upstream_reading(method, path, query).expect("upstream reads what is served");
+    assert_eq!(authorized(&attributes), reading, "{method} {path}?{query}");
 
-    // Whoever may do what is authorized may read all that is served.
-    let itself = attributes.resource == "namespaces" && namespace.is_none() && request.name.is_some();
-    let within = if itself { name.clone() } else { namespace };
-    assert_eq!(attributes.namespace, within.unwrap_or_default(), "{method} {path}?{query}");
-    if !attributes.name.is_empty() {
-        assert_eq!(Some(&attributes.name), name.as_ref(), "{method} {path}?{query}");
+    let keys = readable(&View::new(reader.clone(), scope));
+    for key in &keys {
+        // A namespace itself is read within itself.
+        let itself = !namespaced && reading.resource == "namespaces" && !reading.namespace.is_empty();
+        let namespace = if itself { key.name() } else { key.namespace().unwrap_or_default() };
+        let allows = |granted: &str, read: &str| granted.is_empty() || granted == read;
+        assert!(allows(&reading.namespace, namespace), "{key} by {method} {path}?{query}");
+        assert!(allows(&reading.name, key.name()), "{key} by {method} {path}?{query}");
     }
-    assert_eq!(attributes.subresource, request.subresource.clone().unwrap_or_default());
+    assert_eq!(reading.subresource, "", "{method} {path}?{query}");
+    keys
 }
 
 fn any_method() -> impl Strategy<Value = Method> {
@@ -274,12 +306,20 @@ fn any_query() -> impl Strategy<Value = String> {
     pairs.prop_map(|pairs| pairs.join("&"))
 }
 
+thread_local! {
+    /// Of a cluster-scoped resource, and of one with namespaces.
+    static READERS: [Reader; 2] = [reader(false), reader(true)];
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
     fn what_is_authorized_is_what_is_served(method in any_method(), path in any_path(), query in any_query()) {
-        check(&method, &path, &query);
+        for namespaced in [true, false] {
+            let reader = READERS.with(|readers| readers[usize::from(namespaced)].clone());
+            check(&method, &path, &query, &reader, namespaced);
+        }
     }
 
     #[test]
@@ -298,18 +338,65 @@ proptest! {
 
 #[test]
 fn the_cases_reach_what_they_are_about() {
-    for (path, query, name) in [
-        ("/api/v1/namespaces/a/pods/", "watch=1&fieldSelector=a=b,metadata.name%3Dx&limit=5", "x"),
-        ("/api/v1/namespaces/a/pods", "fieldSelector=metadata.name=a%5C,b", "a,b"),
-        ("/api/v1/namespaces/a", "", "a"),
+    let (cluster, namespaced) = (reader(false), reader(true));
+    for (path, query, in_namespaces, expected) in [
+        ("/api/v1/namespaces/a/pods/", "watch=1&fieldSelector=a=b,metadata.name%3Db&limit=5", true, &["a/b"][..]),
+        ("/api/v1/namespaces/a/pods", "fieldSelector=metadata.name=a%5C,b", true, &["a/a,b"]),
+        ("/api/v1/namespaces/a/pods/c", "", true, &["a/c"]),
+        ("/api/v1/namespaces/a", "", false, &["a"]),
+        ("/api/v1/watch/namespaces/a", "", false, &["a"]),
+        ("/api/v1/nodes", "fieldSelector=metadata.name=b", false, &["b"]),
+        ("/api/v1/watch/nodes/b", "", false, &["b"]),
+        // Without a namespace, the name of a selector is that of an object in each.
+        (
+            "/api/v1/secrets",
+            "watch=1&fieldSelector=metadata.name=q",
+            true,
+            &["a,b/q", "a.b/q", "a/q", "b/q", "c/q", "namespaces/q", "pods/q", "q/q", "status/q"],
+        ),
+        // And that of a path is that of no object at all: the API server has no such path.
+        ("/api/v1/watch/secrets/a", "", true, &[]),
+        ("/api/v1/secrets/a", "", true, &[]),
+        ("/api/v1/watch/secrets/a", "fieldSelector=metadata.name=a", true, &[]),
+        ("/api/v1/namespaces/a/nodes/b", "", false, &[]),
+        ("/api/v1/namespaces/a/nodes", "", false, &[]),
+        ("/api/v1/watch/namespaces/a/nodes/b", "", false, &[]),
+        ("/api/v1/namespaces/a/namespaces/a", "", false, &[]),
+        ("/api/v1/namespaces/a/pods/c/status", "", true, &[]),
     ] {
-        check(&Method::GET, path, query);
-        let reading = upstream_reading(&Method::GET, path, query).unwrap();
-        assert_eq!((reading.namespace.as_str(), reading.name.as_str()), ("a", name), "{path}?{query}");
+        let reader = if in_namespaces { &namespaced } else { &cluster };
+        let mut keys = check(&Method::GET, path, query, reader, in_namespaces);
+        keys.sort();
+        keys.dedup();
+        let keys: Vec<_> = keys.iter().map(ObjectKey::as_str).collect();
+        assert_eq!(keys, expected, "{path}?{query}");
     }
-    assert!(served(&RequestInfo::parse(&Method::GET, "/api/v1/pods", None), "watch=0").is_some());
+    let in_all = 81;
+    for path in ["/api/v1/secrets", "/api/v1/watch/secrets"] {
+        assert!(check(&Method::GET, path, "watch=0", &namespaced, true).len() >= in_all, "{path}");
+    }
     // Another case is another word, to everybody.
     let info = RequestInfo::parse(&Method::GET, "/api/v1/Pods", None);
     let Target::Resource(request) = &info.target else { panic!("{info:?}") };
     assert_eq!(&*Attributes::of(info.verb, request, None).resource.resource, "Pods");
+}
+
+#[test]
+fn a_permit_opens_nothing_but_what_it_was_given_for() {
+    let attributes = |url| {
+        let info = RequestInfo::parse(&Method::GET, url, None);
+        let Target::Resource(request) = &info.target else { panic!("{info:?}") };
+        (Attributes::of(info.verb, request, None), request.resource.clone())
+    };
+    let (pod, pods) = attributes("/api/v1/namespaces/a/pods/x");
+    let (_, secrets) = attributes("/api/v1/namespaces/a/secrets/x");
+    let permit = Authorizer::trusted().authorize_gateway(pod).unwrap();
+    assert_eq!(permit.scope(Verb::Get, &pods, true), Ok(Scope::Object(ObjectKey::new(Some("a"), "x"))));
+    for (verb, resource) in [(Verb::List, &pods), (Verb::Watch, &pods), (Verb::Get, &secrets)] {
+        assert_eq!(permit.scope(verb, resource, true), Err(NotCovered));
+    }
+    assert_eq!(permit.scope(Verb::Get, &pods, false), Err(NotCovered));
+    let (status, pods) = attributes("/api/v1/namespaces/a/pods/x/status");
+    let permit = Authorizer::trusted().authorize_gateway(status).unwrap();
+    assert_eq!(permit.scope(Verb::Get, &pods, true), Err(NotCovered));
 }

@@ -189,9 +189,9 @@ async fn there_are_only_so_many_questions_at_a_time() {
 #[tokio::test]
 async fn only_in_trusted_mode_somebody_acts_as_the_gateway() {
     let reviewer = Reviewer::start(|_, _| Some(true)).await;
-    assert_eq!(reviewer.authorizer().authorize_gateway().unwrap_err(), NotPermitted::Denied);
+    assert_eq!(reviewer.authorizer().authorize_gateway(attributes(PODS)).unwrap_err(), NotPermitted::Denied);
     let trusted = Authorizer::trusted();
-    assert!(trusted.authorize_gateway().unwrap().into_lease().is_none());
+    assert!(trusted.authorize_gateway(attributes(PODS)).unwrap().into_lease().is_none());
     assert_eq!(ask(&trusted, "jane", PODS).await, Err(NotPermitted::NoVerdict));
     assert_eq!(reviewer.asked(), 0);
 }

@@ -10,11 +10,12 @@ use tokio::time::Instant;
 
 use super::{Unproven, freshness::Freshness};
 use crate::{
-    apimachinery::GroupVersionResource,
+    apimachinery::{GroupVersionResource, Verb},
+    authz::{NotCovered, Permit},
     encode::{BookmarkTemplate, ListEnvelope},
     fanout::Hub,
     reflector::Filled,
-    store::{Advance, Reader},
+    store::{Advance, Reader, Schema, View},
     telemetry::CacheMetrics,
     upstream::ResourceListWatch,
 };
@@ -24,7 +25,7 @@ pub struct Instance {
     pub resource: GroupVersionResource,
     /// Whether its objects live in namespaces.
     pub namespaced: bool,
-    pub reader: Reader,
+    pub(super) reader: Reader,
     pub hub: Arc<Hub>,
     pub envelope: ListEnvelope,
     /// `Warning` headers that upstream puts on every answer.
@@ -69,6 +70,15 @@ impl Instance {
             freshness,
             upstream,
         }
+    }
+
+    /// The objects, as far as the permit for that verb reaches. There is no other way to them from outside of this module.
+    pub fn view(&self, permit: &Permit, verb: Verb) -> Result<View, NotCovered> {
+        Ok(View::new(self.reader.clone(), permit.scope(verb, &self.resource, self.namespaced)?))
+    }
+
+    pub fn schema(&self) -> &Arc<Schema> {
+        self.reader.schema()
     }
 
     /// Returns when the store holds everything that upstream had acknowledged when this was called.

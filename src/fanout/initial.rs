@@ -2,44 +2,39 @@
 
 use bytes::Bytes;
 
-use super::Scope;
 use crate::{
+    apimachinery::ResourceVersion,
     encode::{Form, partial::NotPartial},
-    store::{Predicate, Snapshot},
+    store::{Extract, Predicate},
 };
 
 /// Objects that are looked at, and bytes that are framed at a time: what a slow reader holds beside its socket.
 const BATCH: usize = 256;
 const PIECE: usize = 64 << 10;
 
-/// A place in a snapshot: what lies behind it is still to be sent.
+/// A place in a state: what lies behind it is still to be sent.
 #[derive(Debug)]
 pub(super) struct InitialEvents {
-    snapshot: Snapshot,
+    state: Extract,
     prefix: String,
     /// The first key that has not been looked at.
     from: String,
 }
 
 impl InitialEvents {
-    pub(super) fn new(snapshot: Snapshot, scope: &Scope) -> Self {
-        let prefix = scope.prefix();
-        Self { snapshot, from: prefix.clone(), prefix }
+    pub(super) fn new(state: Extract) -> Self {
+        let prefix = state.prefix();
+        Self { state, from: prefix.clone(), prefix }
     }
 
     /// The next events in one piece; `None` when all have been given.
-    pub(super) fn next(
-        &mut self,
-        scope: &Scope,
-        predicate: &Predicate,
-        form: &Form,
-    ) -> Result<Option<Bytes>, NotPartial> {
+    pub(super) fn next(&mut self, predicate: &Predicate, form: &Form) -> Result<Option<Bytes>, NotPartial> {
         let mut events = Vec::new();
         loop {
             let mut last = None;
-            for object in self.snapshot.objects_from(&self.prefix, &self.from).take(BATCH) {
+            for object in self.state.objects_from(&self.prefix, &self.from).take(BATCH) {
                 last = Some(&object.key);
-                if scope.contains(object) && predicate.matches(object) {
+                if predicate.matches(object) {
                     if events.is_empty() {
                         events.reserve(PIECE);
                     }
@@ -60,7 +55,7 @@ impl InitialEvents {
         }
     }
 
-    pub(super) fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
+    pub(super) fn version(&self) -> ResourceVersion {
+        self.state.version()
     }
 }

@@ -11,5 +11,5 @@ mod session;
 
 pub use end::EndCause;
 pub use hub::{Hub, Subscription};
-pub use interest::{Interest, Scope};
+pub use interest::Interest;
 pub use session::{Bookmarks, Session, Start, Step};

@@ -6,11 +6,11 @@ use std::{collections::VecDeque, iter, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{EndCause, Scope, Subscription, initial::InitialEvents};
+use super::{EndCause, Subscription, initial::InitialEvents};
 use crate::{
     apimachinery::ResourceVersion,
     encode::{BookmarkTemplate, Form, partial::NotPartial},
-    store::{Backlog, Change, FrameKind, Predicate, Reader, Snapshot},
+    store::{Backlog, Change, Extract, FrameKind, Predicate, View},
 };
 
 /// Changes taken from history at a time.
@@ -30,7 +30,7 @@ const BOOKMARK_RETRY: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub enum Start {
     /// With the objects of this state.
-    State(Snapshot),
+    State(Extract),
     /// Behind this version, which may lie ahead.
     After(ResourceVersion),
 }
@@ -55,9 +55,8 @@ pub enum Step {
 /// A watcher's state machine.
 #[derive(Debug)]
 pub struct Session {
-    reader: Reader,
+    view: View,
     subscription: Subscription,
-    scope: Scope,
     predicate: Predicate,
     form: Form,
     /// In a box, which is gone when they have been sent: most watches spend their time without.
@@ -77,17 +76,17 @@ pub struct Session {
 impl Session {
     /// `subscription` must have been taken before `start` was read, or changes are missed.
     pub fn new(
-        reader: Reader,
+        view: View,
         subscription: Subscription,
-        (scope, predicate, form): (Scope, Predicate, Form),
+        (predicate, form): (Predicate, Form),
         start: Start,
         bookmarks: Option<Bookmarks>,
         (now, timeout): (Instant, Duration),
     ) -> Self {
         let (initial, floor) = match start {
-            Start::State(snapshot) => {
-                let version = snapshot.version();
-                (Some(Box::new(InitialEvents::new(snapshot, &scope))), version)
+            Start::State(state) => {
+                let version = state.version();
+                (Some(Box::new(InitialEvents::new(state))), version)
             }
             Start::After(version) => (None, version),
         };
@@ -96,9 +95,8 @@ impl Session {
         let ready = VecDeque::new();
         let (next, behind) = (0, false);
         Self {
-            reader,
+            view,
             subscription,
-            scope,
             predicate,
             form,
             initial,
@@ -137,7 +135,7 @@ impl Session {
                     None => return self.idle(now),
                 }
             }
-            let Some(backlog) = self.reader.backlog(self.next, BATCH) else {
+            let Some(backlog) = self.view.backlog(self.next, BATCH) else {
                 return Step::End(EndCause::Lagged);
             };
             if let Err(NotPartial) = self.take(&backlog) {
@@ -148,10 +146,10 @@ impl Session {
 
     fn initial_events(&mut self) -> Result<Option<Bytes>, NotPartial> {
         let Some(initial) = &mut self.initial else { return Ok(None) };
-        if let Some(events) = initial.next(&self.scope, &self.predicate, &self.form)? {
+        if let Some(events) = initial.next(&self.predicate, &self.form)? {
             return Ok(Some(events));
         }
-        let version = initial.snapshot().version();
+        let version = initial.version();
         self.initial = None;
         let bookmarks = self.bookmarks.as_ref().filter(|bookmarks| bookmarks.initial_events_end);
         Ok(bookmarks.map(|bookmarks| bookmarks.template.initial_events_end(version)))
@@ -186,9 +184,6 @@ impl Session {
     }
 
     fn frame_kind(&self, change: &Change) -> Option<FrameKind> {
-        if !self.scope.contains(&change.object) {
-            return None;
-        }
         if self.predicate.is_everything() {
             return Some(change.kind.into());
         }
@@ -207,7 +202,7 @@ impl Session {
         if now < self.bookmark_at {
             return Step::Wait(self.bookmark_at.min(self.deadline));
         }
-        let (snapshot, next) = self.reader.snapshot_and_next();
+        let (version, next) = self.view.progress_and_next();
         // A change may be in history and not yet announced: then this version would overtake it.
         if !self.subscription.is_announced(next) || self.subscription.is_pending() {
             self.bookmark_at = now + BOOKMARK_RETRY;
@@ -216,8 +211,8 @@ impl Session {
         self.next = self.next.max(next);
         self.bookmark_at = next_bookmark(now, self.deadline);
         // One that says nothing new is not sent (read-path 3.4).
-        if snapshot.version() > self.floor {
-            return Step::Send(bookmarks.template.event(snapshot.version()));
+        if version > self.floor {
+            return Step::Send(bookmarks.template.event(version));
         }
         Step::Wait(self.bookmark_at.min(self.deadline))
     }
@@ -235,7 +230,7 @@ mod tests {
     use crate::{
         apimachinery::{FieldSelector, LabelSelector},
         fanout::{Hub, Interest},
-        store::{self, ChangeKind, HistoryLimits, Object, Schema, Shape},
+        store::{self, ChangeKind, HistoryLimits, Object, Schema, Scope, Shape},
     };
 
     /// The pieces that a watcher is given of changes that it finds together, whose objects have so many bytes of data.
@@ -247,10 +242,11 @@ mod tests {
         let hub = Hub::new(0);
         let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
         let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0);
-        let view = (Scope::Everything, predicate, Form::Whole(schema.shape.clone()));
+        let wanted = (predicate, Form::Whole(schema.shape.clone()));
+        let view = View::new(reader, Scope::Everything);
         let now = Instant::now();
         let start = (now, Duration::from_secs(60));
-        let mut session = Session::new(reader, subscription, view, Start::After(version(1)), None, start);
+        let mut session = Session::new(view, subscription, wanted, Start::After(version(1)), None, start);
         for (number, length) in (2..).zip(data) {
             let object = format!(
                 r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"m-{number}","resourceVersion":"{number}"}},"data":{{"x":"{}"}}}}"#,

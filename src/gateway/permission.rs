@@ -37,7 +37,7 @@ impl Permission {
         is_hopeless: impl Fn() -> bool,
     ) -> Result<Granted, ForwardReason> {
         if matches!(credentials, Credentials::Gateway { impersonates: false }) {
-            return Ok(Granted { permit: self.authorizer.authorize_gateway()?, user: None });
+            return Ok(Granted { permit: self.authorizer.authorize_gateway(attributes())?, user: None });
         }
         let (user, now) = match self.authenticator.known(credentials, came) {
             Some(user) => (user, came),

@@ -2,24 +2,24 @@
 
 use tokio::time::timeout;
 
-use super::{ForwardReason, Read};
-use crate::{apimachinery::Freshness, store::Snapshot};
+use super::{Config, ForwardReason};
+use crate::{
+    apimachinery::Freshness,
+    store::{Extract, View},
+};
 
-impl Read<'_> {
-    /// A state that is as fresh as asked for; waits a little for a version that has not been reached.
-    pub(super) async fn snapshot(&self, freshness: Freshness) -> Result<Snapshot, ForwardReason> {
-        let reader = &self.instance.reader;
-        match freshness {
-            Freshness::MostRecent => Err(ForwardReason::MostRecent),
-            Freshness::Any => Ok(reader.snapshot()),
-            Freshness::NotOlderThan(version) => {
-                if reader.progress() < version {
-                    let reached = timeout(self.config.freshness_wait, reader.reached(version)).await;
-                    reached.map_err(|_| ForwardReason::NotReached)?;
-                }
-                Ok(reader.snapshot())
+/// A state that is as fresh as asked for; waits a little for a version that has not been reached.
+pub(super) async fn state(view: &View, freshness: Freshness, config: Config) -> Result<Extract, ForwardReason> {
+    match freshness {
+        Freshness::MostRecent => Err(ForwardReason::MostRecent),
+        Freshness::Any => Ok(view.newest()),
+        Freshness::NotOlderThan(version) => {
+            if view.progress() < version {
+                let reached = timeout(config.freshness_wait, view.reached(version)).await;
+                reached.map_err(|_| ForwardReason::NotReached)?;
             }
-            Freshness::Exact(version) => reader.exact(version).ok_or(ForwardReason::OutsideHistory),
+            Ok(view.newest())
         }
+        Freshness::Exact(version) => view.exact(version).ok_or(ForwardReason::OutsideHistory),
     }
 }

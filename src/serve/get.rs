@@ -2,33 +2,30 @@
 
 use http::{Response, StatusCode, header};
 
-use super::{Body, ForwardReason, Read};
+use super::{Body, ForwardReason, Read, freshness::state};
 use crate::{
-    apimachinery::{Answer, GetOptions, ObjectKey, Status, View, negotiate},
+    apimachinery::{Answer, GetOptions, Status, Verb, View, negotiate},
     authz::Permit,
     encode,
+    store::Scope,
 };
 
 /// Answers a get: the object, or that there is none.
-pub async fn get(read: &Read<'_>, _permit: Permit) -> Result<Response<Body>, ForwardReason> {
+pub async fn get(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, ForwardReason> {
     let options = GetOptions::parse(read.query).map_err(|_| ForwardReason::InvalidOptions)?;
-    let request = read.request;
-    let name = request.name.as_deref().ok_or(ForwardReason::UnknownResource)?;
-    if read.instance.namespaced != request.namespace.is_some() {
-        return Err(ForwardReason::UnknownResource);
-    }
+    let view = read.instance.view(&permit, Verb::Get)?;
+    let Scope::Object(key) = view.scope() else { return Err(ForwardReason::UnknownResource) };
     let is_pretty = read.is_pretty(options.pretty)?;
     let form = read.writer()?;
-    let key = ObjectKey::new(request.namespace.as_deref(), name);
-    let snapshot = read.snapshot(options.freshness).await?;
-    let (status, json) = match snapshot.get(key.as_str()) {
+    let state = state(&view, options.freshness, read.config).await?;
+    let (status, json) = match state.object() {
         Some(object) => (StatusCode::OK, form.object(object).map_err(|_| ForwardReason::Representation)?),
         // A Status for those who take metadata only has a form of its own (read-path 2).
         None if read.form.view != View::Whole => return Err(ForwardReason::Representation),
         // A custom resource has no protobuf, a Status has: who would rather have that gets it.
         None if !is_first_choice(read) => return Err(ForwardReason::Representation),
         None => {
-            let status = Status::not_found(&request.resource.group_resource(), name);
+            let status = Status::not_found(&read.instance.resource.group_resource(), key.name());
             (status.code(), encode::status(status.to_json(), read.form.encoding))
         }
     };

@@ -40,7 +40,7 @@ impl Read<'_> {
 
     /// What writes the instance's objects in the form that was asked for.
     pub(super) fn writer(&self) -> Result<Form, ForwardReason> {
-        let shape = &self.instance.reader.schema().shape;
+        let shape = &self.instance.schema().shape;
         // Servers before watch-list had other fields in ObjectMeta: what is made here is what today's servers write.
         if self.form.encoding != shape.encoding() && !self.instance.watch_list {
             return Err(ForwardReason::Representation);

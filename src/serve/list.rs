@@ -5,13 +5,12 @@ use std::{borrow::Cow, sync::Arc};
 use http::{Response, StatusCode};
 use tokio::task::yield_now;
 
-use super::{Body, ForwardReason, Read};
+use super::{Body, ForwardReason, Read, freshness::state};
 use crate::{
-    apimachinery::{ContinueAt, ContinueToken, Freshness, ListOptions, ObjectKey},
+    apimachinery::{ContinueAt, ContinueToken, FieldSelector, Freshness, ListOptions, Verb},
     authz::Permit,
     encode::{Form, ListEnvelope, ListPosition},
-    fanout::Scope,
-    store::{Object, Predicate, Snapshot},
+    store::{Extract, Leaf, NextPage, Object, Page, Predicate, Scope},
 };
 
 /// What all objects of one namespace are selected by, whatever the path says.
@@ -19,86 +18,70 @@ const NAME_FIELD: &str = "metadata.name";
 const NAMESPACE_FIELD: &str = "metadata.namespace";
 
 /// Answers a list.
-pub async fn list(read: &Read<'_>, _permit: Permit) -> Result<Response<Body>, ForwardReason> {
+pub async fn list(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, ForwardReason> {
     let options = ListOptions::parse(read.query).map_err(|_| ForwardReason::InvalidOptions)?;
-    let scope = scope(read, options.fields.exact(NAME_FIELD))?;
-    let is_page = options.limit.is_some() || options.continue_token.is_some();
-    // Pages of a collection that a field pins to a namespace count from that namespace.
-    if is_page && matches!(scope, Scope::Everything) && options.fields.exact(NAMESPACE_FIELD).is_some() {
-        return Err(ForwardReason::OutsideHistory);
-    }
+    let view = read.instance.view(&permit, Verb::List)?;
+    let is_object = matches!(view.scope(), Scope::Object(_));
+    let is_page = (options.limit.is_some() || options.continue_token.is_some()) && !is_object;
     let freshness = match &options.continue_token {
         None => options.freshness,
         Some(ContinueToken { version: ContinueAt::At(version), .. }) => Freshness::Exact(*version),
         Some(ContinueToken { version: ContinueAt::Latest, .. }) => Freshness::MostRecent,
     };
-    if matches!((freshness, &scope), (Freshness::Exact(_), Scope::Object(_))) {
-        return Err(ForwardReason::ExactSingleName);
-    }
-    let schema = read.instance.reader.schema();
+    special_rules(&options.fields, view.scope(), is_page, freshness)?;
+    let schema = view.schema();
     let predicate =
         Predicate::new(options.labels.clone(), &options.fields, schema).map_err(|_| ForwardReason::UnsupportedField)?;
     let pretty = read.is_pretty(options.pretty)?;
     let form = read.writer()?;
-    let snapshot = read.snapshot(freshness).await?;
+    let state = state(&view, freshness, read.config).await?;
 
-    let body = if is_page && !matches!(scope, Scope::Object(_)) {
-        let (objects, position) = page(&snapshot, &scope, &predicate, &options);
-        selected(read, form, &objects, &position, pretty)?
-    } else if predicate.is_everything() {
-        everything(read, form, &snapshot, &scope, pretty).await?
+    let body = if is_page {
+        page(read, form, &state, &predicate, &options, pretty)?
+    } else if let (true, Some(leaves)) = (predicate.is_everything(), state.leaves()) {
+        everything(read, form, leaves, &position_of(&state), pretty).await?
     } else {
-        let matching: Vec<_> = in_scope(&snapshot, &scope).filter(|object| predicate.matches(object)).collect();
-        selected(read, form, &matching, &position_of(&snapshot), pretty)?
+        let matching: Vec<_> = state.objects().filter(|object| predicate.matches(object)).collect();
+        selected(read, form, &matching, &position_of(&state), pretty)?
     };
     Ok(read.respond(StatusCode::OK, body))
 }
 
-/// The part of the collection that path and name selector leave.
-pub(super) fn scope(read: &Read<'_>, name: Option<&str>) -> Result<Scope, ForwardReason> {
-    let namespace = read.request.namespace.as_deref();
-    let name = match (read.request.name.as_deref(), name) {
-        // Upstream refuses a selector that names another object than the path does.
-        (Some(path), Some(selector)) if path != selector => return Err(ForwardReason::InvalidOptions),
-        (path, selector) => path.or(selector),
-    };
-    match (read.instance.namespaced, namespace, name) {
-        (true, Some(namespace), Some(name)) => Ok(Scope::Object(ObjectKey::new(Some(namespace), name))),
-        (true, Some(namespace), None) => Ok(Scope::Namespace(namespace.into())),
-        (false, None, Some(name)) => Ok(Scope::Object(ObjectKey::new(None, name))),
-        (_, None, _) => Ok(Scope::Everything),
-        (false, Some(_), _) => Err(ForwardReason::UnknownResource),
+/// The API server has rules of its own for lists of one name or one namespace that a selector requires (read-path 1.2).
+fn special_rules(
+    fields: &FieldSelector,
+    scope: &Scope,
+    is_page: bool,
+    freshness: Freshness,
+) -> Result<(), ForwardReason> {
+    let is_named = matches!(scope, Scope::Object(_) | Scope::Named(_));
+    // A name that no path could have: the API server looks for one key, the permit is for all.
+    if fields.exact(NAME_FIELD).is_some() && !is_named {
+        return Err(ForwardReason::UnsupportedField);
     }
+    // Pages of a collection that a field pins to a namespace count from that namespace.
+    let of_all_namespaces = matches!(scope, Scope::Everything | Scope::Named(_));
+    if is_page && of_all_namespaces && fields.exact(NAMESPACE_FIELD).is_some() {
+        return Err(ForwardReason::OutsideHistory);
+    }
+    if matches!((freshness, scope), (Freshness::Exact(_), Scope::Object(_))) {
+        return Err(ForwardReason::ExactSingleName);
+    }
+    Ok(())
 }
 
-fn position_of(snapshot: &Snapshot) -> ListPosition {
-    ListPosition { version: snapshot.version(), continue_token: None, remaining_item_count: None }
-}
-
-fn in_scope<'a>(snapshot: &'a Snapshot, scope: &'a Scope) -> Box<dyn Iterator<Item = &'a Arc<Object>> + 'a> {
-    match scope {
-        Scope::Everything => Box::new(snapshot.leaves().flat_map(|leaf| leaf.objects())),
-        Scope::Namespace(namespace) => Box::new(snapshot.leaves_in(namespace).flat_map(|leaf| leaf.objects())),
-        Scope::Object(key) => Box::new(snapshot.get(key.as_str()).into_iter()),
-    }
+fn position_of(state: &Extract) -> ListPosition {
+    ListPosition { version: state.version(), continue_token: None, remaining_item_count: None }
 }
 
 /// Everything in scope: the leaves' joined bytes, shared by all lists.
 async fn everything(
     read: &Read<'_>,
     form: Form,
-    snapshot: &Snapshot,
-    scope: &Scope,
+    leaves: Vec<Arc<Leaf>>,
+    position: &ListPosition,
     pretty: bool,
 ) -> Result<Body, ForwardReason> {
-    let leaves: Vec<_> = match scope {
-        Scope::Everything => snapshot.leaves().cloned().collect(),
-        Scope::Namespace(namespace) => snapshot.leaves_in(namespace).cloned().collect(),
-        Scope::Object(_) => {
-            let objects: Vec<_> = in_scope(snapshot, scope).collect();
-            return selected(read, form, &objects, &position_of(snapshot), pretty);
-        }
-    };
     let mut items_len = 0;
     for leaf in &leaves {
         items_len += match form.leaf_items_len(leaf) {
@@ -111,8 +94,8 @@ async fn everything(
             }
         };
     }
-    let (position, envelope) = (position_of(snapshot), read.envelope(&form));
-    let around = (envelope.head(&position, items_len), envelope.tail(&position, items_len));
+    let envelope = read.envelope(&form);
+    let around = (envelope.head(position, items_len), envelope.tail(position, items_len));
     Ok(Body::list(around, leaves, items_len, form, pretty))
 }
 
@@ -139,36 +122,21 @@ impl Read<'_> {
     }
 }
 
-/// The objects of a page, and where the next one begins. A page is full when enough objects match;
-/// whatever follows, matching or not, makes a next page (read-path 1.3).
-fn page<'a>(
-    snapshot: &'a Snapshot,
-    scope: &Scope,
+fn page(
+    read: &Read<'_>,
+    form: Form,
+    state: &Extract,
     predicate: &Predicate,
     options: &ListOptions,
-) -> (Vec<&'a Arc<Object>>, ListPosition) {
-    let prefix = scope.prefix();
-    let start = options.continue_token.as_ref().map_or(prefix.clone(), |token| format!("{prefix}{}", token.start));
+    pretty: bool,
+) -> Result<Body, ForwardReason> {
+    let start = options.continue_token.as_ref().map_or("", |token| &token.start);
     let limit = options.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
-    let (mut matching, mut last, mut more) = (Vec::new(), None, false);
-    for object in snapshot.objects_from(prefix.as_str(), start.as_str()) {
-        if matching.len() == limit {
-            more = true;
-            break;
-        }
-        last = Some(object);
-        if predicate.matches(object) {
-            matching.push(object.key.clone());
-        }
+    let Page { objects, next } = state.page(start, limit, predicate);
+    let mut position = position_of(state);
+    if let Some(NextPage { start, remaining }) = next {
+        position.remaining_item_count = remaining.map(|remaining| remaining as u64);
+        position.continue_token = Some(ContinueToken { version: ContinueAt::At(state.version()), start }.encode());
     }
-    let mut position = position_of(snapshot);
-    if let (true, Some(last)) = (more, last) {
-        let next = format!("{}\0", last.key.as_str());
-        if predicate.is_everything() {
-            position.remaining_item_count = Some(snapshot.count_from(&prefix, &next) as u64);
-        }
-        let start = next[prefix.len()..].to_owned();
-        position.continue_token = Some(ContinueToken { version: ContinueAt::At(snapshot.version()), start }.encode());
-    }
-    (matching.iter().filter_map(|key| snapshot.get(key.as_str())).collect(), position)
+    selected(read, form, &objects, &position, pretty)
 }

@@ -1,6 +1,9 @@
 //! Why a request was not answered from memory.
 
-use crate::{authz::NotPermitted, cacher::NotCached};
+use crate::{
+    authz::{NotCovered, NotPermitted},
+    cacher::NotCached,
+};
 
 /// Each is a field of the log, a label of a metric and what tests assert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +96,12 @@ impl From<NotPermitted> for ForwardReason {
             NotPermitted::Denied => Self::Denied,
             NotPermitted::NoVerdict => Self::NoVerdict,
         }
+    }
+}
+
+impl From<NotCovered> for ForwardReason {
+    fn from(_: NotCovered) -> Self {
+        Self::UnknownResource
     }
 }
 

@@ -12,14 +12,14 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{Body, ForwardReason, Read, list};
+use super::{Body, Config, ForwardReason, Read, freshness::state};
 use crate::{
-    apimachinery::{Answer, Freshness, ResourceVersion, Status, WatchOptions, WatchStart},
+    apimachinery::{Answer, Freshness, ResourceVersion, Status, Verb, WatchOptions, WatchStart},
     authz::{Lease, Permit, Standing},
     cacher::Instance,
     encode::{self, Form},
     fanout::{Bookmarks, EndCause, Interest, Session, Start, Step},
-    store::Predicate,
+    store::{Predicate, View},
 };
 
 /// How long a watch lasts that does not say (`--min-request-timeout` and twice that, read-path 3.5).
@@ -35,33 +35,31 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
     }
     let named = options.fields.exact("metadata.name");
     // Upstream refuses a selector beside a name in the path that does not say that name as well.
-    if read.request.name.is_some() && !options.fields.is_empty() && named.is_none() {
+    if read.request.name.is_some() && !options.fields.is_empty() && named != read.request.name.as_deref() {
         return Err(ForwardReason::InvalidOptions);
     }
-    let scope = list::scope(read, named)?;
-    let predicate = Predicate::new(options.labels.clone(), &options.fields, instance.reader.schema())
+    let view = instance.view(&permit, Verb::Watch)?;
+    let predicate = Predicate::new(options.labels.clone(), &options.fields, view.schema())
         .map_err(|_| ForwardReason::UnsupportedField)?;
     let form = read.writer()?;
     let bookmarks = bookmarks(instance, &options, &form)?;
-    let start = start(read, options.start).await?;
+    let start = start(&view, instance, options.start, read.config).await?;
     let first = match &start {
-        Start::State(_) => instance.reader.snapshot_and_next().1,
-        Start::After(version) => match instance.reader.after(*version) {
+        Start::State(_) => view.progress_and_next().1,
+        Start::After(version) => match view.after(*version) {
             Ok(first) => first,
             Err(expired) => return Ok(expired_stream(read, *version, expired.oldest)),
         },
     };
-    let interest = Interest::of(&scope, &predicate, instance.reader.schema());
+    let interest = Interest::of(view.scope(), &predicate, view.schema());
     let subscription = instance.hub.subscribe(interest, first);
     // Behind the subscription: a change between the two is in the state, or announced, or both.
     let start = match start {
-        Start::State(_) => Start::State(instance.reader.snapshot()),
+        Start::State(_) => Start::State(view.newest()),
         after @ Start::After(_) => after,
     };
     let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(fastrand::u64(DEFAULT_TIMEOUT_SECONDS)));
-    let reader = instance.reader.clone();
-    let session =
-        Session::new(reader, subscription, (scope, predicate, form), start, bookmarks, (Instant::now(), timeout));
+    let session = Session::new(view, subscription, (predicate, form), start, bookmarks, (Instant::now(), timeout));
     let body = Body::Watch(Box::new(WatchBody::new(session, instance.clone(), permit.into_lease())));
     Ok(read.answer(StatusCode::OK, Answer::Watch).body(body).expect("headers are valid"))
 }
@@ -79,17 +77,17 @@ fn bookmarks(instance: &Instance, options: &WatchOptions, form: &Form) -> Result
     }
 }
 
-async fn start(read: &Read<'_>, start: WatchStart) -> Result<Start, ForwardReason> {
+async fn start(view: &View, instance: &Instance, start: WatchStart, config: Config) -> Result<Start, ForwardReason> {
     match start {
         WatchStart::State(Freshness::MostRecent) => {
-            if !read.config.prove_most_recent {
+            if !config.prove_most_recent {
                 return Err(ForwardReason::MostRecent);
             }
-            read.instance.prove_most_recent().await.map_err(|_| ForwardReason::Unproven)?;
-            Ok(Start::State(read.instance.reader.snapshot()))
+            instance.prove_most_recent().await.map_err(|_| ForwardReason::Unproven)?;
+            Ok(Start::State(view.newest()))
         }
-        WatchStart::State(freshness) => Ok(Start::State(read.snapshot(freshness).await?)),
-        WatchStart::Now(Freshness::Any) => Ok(Start::After(read.instance.reader.progress())),
+        WatchStart::State(freshness) => Ok(Start::State(state(view, freshness, config).await?)),
+        WatchStart::Now(Freshness::Any) => Ok(Start::After(view.progress())),
         WatchStart::Now(_) => Err(ForwardReason::MostRecent),
         WatchStart::After(version) => Ok(Start::After(version)),
     }

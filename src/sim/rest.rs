@@ -115,6 +115,11 @@ impl<'a> Call<'a> {
         let Some(version) = definition.version(&target.version) else {
             return Self::unknown(simulation, target);
         };
+        // Built-in types have no such paths; those of custom resources are watches of a name in all namespaces.
+        let lacks_namespace = definition.namespaced && target.namespace.is_none() && target.name.is_some();
+        if lacks_namespace && (!definition.custom || verb != "watch") {
+            return Err(Failure::unknown_resource());
+        }
         let part = match target.subresource.as_deref() {
             None => Part::Main,
             Some("status") if version.status => Part::Status,

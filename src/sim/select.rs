@@ -11,6 +11,8 @@ pub(crate) struct Selection {
     pub(crate) prefix: String,
     /// The only key that can match, where a selector or a path says so.
     pub(crate) key: Option<String>,
+    /// The name that the path has.
+    name: Option<String>,
     labels: LabelSelector,
     fields: FieldSelector,
 }
@@ -48,11 +50,12 @@ impl Selection {
         let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
         let name = target.name.as_deref().or(selected_name);
         let key = name.filter(|_| namespace.is_some() || !definition.namespaced);
-        Ok(Self { key: key.map(|name| format!("{prefix}{name}")), prefix, labels, fields })
+        Ok(Self { key: key.map(|name| format!("{prefix}{name}")), name: target.name.clone(), prefix, labels, fields })
     }
 
     pub(crate) fn matches(&self, object: &Stored) -> bool {
         object.key.starts_with(&self.prefix)
+            && self.name.as_deref().is_none_or(|name| object.key.rsplit('/').next() == Some(name))
             && self.key.as_ref().is_none_or(|key| *key == object.key)
             && self.labels.matches(&object.labels)
             && self.fields.matches(|label| object.field(label))

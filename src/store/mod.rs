@@ -12,10 +12,12 @@ mod object;
 mod predicate;
 mod protobuf;
 mod schema;
+mod scope;
 mod snapshot;
 mod state;
 #[cfg(test)]
 mod tests;
+mod view;
 pub mod wire;
 
 pub use change::{Change, ChangeKind, FrameKind};
@@ -25,5 +27,7 @@ pub use leaf::{Deflated, Leaf};
 pub use object::{Metadata, Object};
 pub use predicate::{Predicate, UnsupportedField};
 pub use schema::{PROTOBUF_MAGIC, Schema, Shape};
+pub use scope::Scope;
 pub use snapshot::Snapshot;
 pub use state::{Advance, Backlog, OutOfOrder, Reader, StoreSize, Writer, store};
+pub use view::{Extract, NextPage, Page, View};

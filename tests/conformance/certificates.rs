@@ -14,10 +14,11 @@ use rcgen::{
 pub(crate) const ADMIN_TOKEN: &str = "conformance-admin";
 
 /// Whoever shows one of these is the user behind it: token, name, groups.
-pub(crate) const TOKENS: [(&str, &str, &str); 7] = [
+pub(crate) const TOKENS: [(&str, &str, &str); 8] = [
     (ADMIN_TOKEN, "admin", "system:masters"),
     ("conformance-reader", "reader", "readers"),
     ("conformance-named", "named", ""),
+    ("conformance-wide", "wide", ""),
     ("conformance-keeper", "keeper", "keepers"),
     ("conformance-nobody", "nobody", ""),
     ("conformance-impersonator", "impersonator", ""),

@@ -114,6 +114,62 @@ async fn only_who_may_read_is_answered_from_memory() {
     }
 }
 
+/// `resourceNames` of a role that is bound in the whole cluster: one name in each namespace, and nothing else, in whatever
+/// way it is asked for.
+#[tokio::test]
+async fn who_may_read_one_name_reads_no_other() {
+    let scene = Scene::start().await;
+    for (namespace, name) in
+        [("default", "allowed"), ("kube-system", "allowed"), ("default", "hidden"), ("kube-system", "hidden")]
+    {
+        scene.sim.create(pod(namespace, name, "x")).unwrap();
+    }
+    for verb in ["get", "list", "watch"] {
+        scene.upstream.grant_named("john", verb, "pods", "allowed");
+    }
+    let seen = async || {
+        let all = scene.get("jane-token", PODS).await;
+        (all.text().matches(r#""name":"#).count() >= 5).then_some(())
+    };
+    until("the cache has seen them", seen).await;
+
+    let (served, denied) = (Route::Served, forwarded("denied"));
+    for (path, expected, objects) in [
+        ("/api/v1/watch/pods/allowed?resourceVersion=0&timeoutSeconds=1", forwarded("unknown_resource"), 0),
+        ("/api/v1/watch/pods/allowed?resourceVersion=1&timeoutSeconds=1", forwarded("unknown_resource"), 0),
+        ("/api/v1/pods/allowed?resourceVersion=0", forwarded("unknown_resource"), 0),
+        ("/api/v1/watch/namespaces/kube-system/pods/allowed?resourceVersion=0&timeoutSeconds=1", served.clone(), 1),
+        ("/api/v1/namespaces/default/pods/allowed?resourceVersion=0", served.clone(), 1),
+        (
+            "/api/v1/namespaces/kube-system/pods?resourceVersion=0&fieldSelector=metadata.name%3Dallowed",
+            served.clone(),
+            1,
+        ),
+        ("/api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dallowed", served.clone(), 2),
+        (
+            "/api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dallowed,metadata.name%3Dhidden",
+            served.clone(),
+            0,
+        ),
+        ("/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name%3Dallowed", served, 2),
+        ("/api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dhidden", denied.clone(), 0),
+        ("/api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dallowed&limit=x", denied.clone(), 0),
+        ("/api/v1/pods?resourceVersion=0&fieldSelector=metadata.name!%3Dallowed", denied.clone(), 0),
+        ("/api/v1/watch/pods?resourceVersion=0&fieldSelector=metadata.name%3Dallowed", denied.clone(), 0),
+        ("/api/v1/watch/namespaces/kube-system/pods/hidden?resourceVersion=0", denied.clone(), 0),
+        ("/api/v1/namespaces/default/pods/hidden?resourceVersion=0", denied, 0),
+    ] {
+        let answer = scene.get("john-token", path).await;
+        assert_eq!(answer.route, expected, "{path}");
+        let text = answer.text();
+        assert_eq!(
+            (text.matches(r#""uid":"#).count(), text.matches("hidden\"").count()),
+            (objects, 0),
+            "{path}: {text}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn reviews_are_asked_for_once_in_their_time() {
     let scene = Scene::start().await;

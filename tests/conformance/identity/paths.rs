@@ -1,9 +1,10 @@
 //! Paths and parameters that different parsers could read as different things.
 
-/// Who asks: the readers of pods and of one pod in `conf`, and who reads all of them.
-const WHO: [&str; 3] = [
+/// Who asks: the readers of pods and of one pod in `conf`, of the pods of one name, and of none.
+const WHO: [&str; 4] = [
     "reader | | authorization: Bearer conformance-reader",
     "named | | authorization: Bearer conformance-named",
+    "wide | | authorization: Bearer conformance-wide",
     "certificate, nobody | cert-nobody |",
 ];
 
@@ -34,6 +35,18 @@ const PATHS: &str = "
     /api/v1/namespaces/CONF/pods?resourceVersion=0
     /api/v1/namespaces/conf/pods/POD-00?resourceVersion=0
     /api/v1/watch/pods?resourceVersion=0&timeoutSeconds=1
+    /api/v1/watch/pods/pod-00?resourceVersion=0&timeoutSeconds=1
+    /api/v1/watch/pods/pod-00?resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name%3Dpod-00
+    /api/v1/watch/pods?resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name%3Dpod-00
+    /api/v1/watch/secrets/pod-00?resourceVersion=0&timeoutSeconds=1
+    /api/v1/watch/namespaces/conf/pods/pod-00?resourceVersion=0&timeoutSeconds=1
+    /api/v1/watch/namespaces/conf/pods/pod-00?resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name%3Dpod-03
+    /api/v1/watch/namespaces/conf?resourceVersion=0&timeoutSeconds=1
+    /api/v1/pods/pod-00?resourceVersion=0
+    /api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dpod-00
+    /api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dpod-00,metadata.namespace%3Dconf
+    /api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dpod-00&limit=1
+    /api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dpod-00&labelSelector=!!
     /api/v1/watch/namespaces/conf/secrets?resourceVersion=0&timeoutSeconds=1
     /api/v1/watch/watch/namespaces/conf/pods?resourceVersion=0&timeoutSeconds=1
     /api/v1/proxy/namespaces/conf/pods?resourceVersion=0

@@ -49,6 +49,7 @@ pub(crate) async fn grant(api: &Endpoint) -> Result<()> {
         "verbs": READ,
     }]);
     role(api, Some("conf"), "one-pod", &one, &[user("named")]).await?;
+    role(api, None, "one-name", &one, &[user("wide")]).await?;
     let maps = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
     role(api, Some("conf"), "staff", &maps, &[group("staff")]).await
 }

@@ -45,6 +45,7 @@ const USERS: &str = "
     anonymous                | anonymous guest |                   | system:anonymous [system:unauthenticated]
     token                    | reader nobody   |                   | authorization: Bearer conformance-reader | reader [readers, system:authenticated]
     token, one pod           | named named     |                   | authorization: Bearer conformance-named | named [system:authenticated]
+    token, one name          | wide wide       |                   | authorization: Bearer conformance-wide | wide [system:authenticated]
     token, keeper            | keeper keeper   |                   | authorization: Bearer conformance-keeper | keeper [keepers, system:authenticated]
     token, nobody            | nobody reader   |                   | authorization: Bearer conformance-nobody | nobody [system:authenticated]
     token, odd words         | reader nobody   |                   | authorization: bEARER conformance-reader more | reader [readers, system:authenticated]

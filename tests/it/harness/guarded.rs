@@ -41,13 +41,22 @@ struct Guard(Mutex<Rules>);
 struct Rules {
     /// Users by token.
     users: HashMap<&'static str, &'static str>,
-    /// User, verb, resource.
-    grants: HashSet<(&'static str, &'static str, &'static str)>,
+    grants: HashSet<Grant>,
     no_reviews: bool,
     token_reviews: usize,
     access_reviews: usize,
     /// `Authorization` of what was asked by others than the gateway, by user agent.
     asked: HashMap<String, Option<String>>,
+}
+
+/// In the whole cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Grant {
+    user: &'static str,
+    verb: &'static str,
+    resource: &'static str,
+    /// `None` for any.
+    name: Option<&'static str>,
 }
 
 type Body = Either<Full<Bytes>, sim::Body>;
@@ -67,11 +76,22 @@ impl Guarded {
     }
 
     pub(crate) fn grant(&self, user: &'static str, verb: &'static str, resource: &'static str) {
-        self.rules().grants.insert((user, verb, resource));
+        self.rules().grants.insert(Grant { user, verb, resource, name: None });
+    }
+
+    /// The same for objects of that name alone, as `resourceNames` of a role do.
+    pub(crate) fn grant_named(
+        &self,
+        user: &'static str,
+        verb: &'static str,
+        resource: &'static str,
+        name: &'static str,
+    ) {
+        self.rules().grants.insert(Grant { user, verb, resource, name: Some(name) });
     }
 
     pub(crate) fn revoke(&self, user: &'static str, verb: &'static str, resource: &'static str) {
-        assert!(self.rules().grants.remove(&(user, verb, resource)), "{user} had no such right");
+        assert!(self.rules().grants.remove(&Grant { user, verb, resource, name: None }), "{user} had no such right");
     }
 
     /// Reviews fail from now on.
@@ -136,11 +156,11 @@ async fn answer(sim: &Sim, guard: &Guard, request: Request<Incoming>) -> Respons
         },
     };
     let info = RequestInfo::parse(request.method(), request.uri().path(), request.uri().query());
-    let resource = match &info.target {
-        Target::Resource(target) => target.resource.resource.to_string(),
-        Target::NonResource | Target::Ambiguous => String::new(),
+    let (resource, name) = match &info.target {
+        Target::Resource(target) => (target.resource.resource.to_string(), target.name.clone()),
+        Target::NonResource | Target::Ambiguous => (String::new(), None),
     };
-    if !guard.0.lock().unwrap().may(user, info.verb.as_str(), &resource) {
+    if !guard.0.lock().unwrap().may(user, info.verb.as_str(), &resource, name.as_deref()) {
         return status(StatusCode::FORBIDDEN, &format!("{user} may not {} {resource}", info.verb.as_str()));
     }
     sim.handle(request).await.map(Either::Right)
@@ -164,7 +184,8 @@ impl Guard {
             rules.access_reviews += 1;
             let attributes = &review["spec"]["resourceAttributes"];
             let word = |field: &str| attributes[field].as_str().unwrap_or_default();
-            json!({"allowed": rules.may(review["spec"]["user"].as_str().unwrap(), word("verb"), word("resource"))})
+            let user = review["spec"]["user"].as_str().unwrap();
+            json!({"allowed": rules.may(user, word("verb"), word("resource"), attributes["name"].as_str())})
         };
         let mut response = Response::new(Either::Left(review.to_string().into()));
         *response.status_mut() = StatusCode::CREATED;
@@ -173,8 +194,12 @@ impl Guard {
 }
 
 impl Rules {
-    fn may(&self, user: &str, verb: &str, resource: &str) -> bool {
-        self.grants.iter().any(|grant| *grant == (user, verb, resource))
+    fn may(&self, user: &str, verb: &str, resource: &str, name: Option<&str>) -> bool {
+        let allows = |grant: &Grant| {
+            (grant.user, grant.verb, grant.resource) == (user, verb, resource)
+                && grant.name.is_none_or(|granted| name == Some(granted))
+        };
+        self.grants.iter().any(allows)
     }
 }
 

@@ -32,8 +32,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Ask upstream who somebody is, and what they may. What a connection has shown is the listener's to say.
     ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener", "fairness", "remembered"]),
     ("audit",        &["apimachinery", "telemetry", "lifecycle"]),
-    ("authz",        &["apimachinery", "telemetry", "lifecycle", "upstream", "remembered"]),
-    ("cacher",       &["apimachinery", "telemetry", "lifecycle", "store", "encode", "reflector", "fanout", "upstream"]),
+    // What was authorized is the scope of what is read.
+    ("authz",        &["apimachinery", "telemetry", "lifecycle", "store", "upstream", "remembered"]),
+    ("cacher",       &["apimachinery", "telemetry", "lifecycle", "store", "encode", "reflector", "fanout", "authz", "upstream"]),
     ("serve",        &["apimachinery", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
     ("forward",      &["apimachinery", "telemetry", "lifecycle", "fairness", "authn", "authz", "upstream"]),
     // Is handed a handler: it never names `gateway`.

@@ -1,0 +1,165 @@
+//! A store as one read sees it: nothing outside of its scope comes out.
+
+use std::sync::Arc;
+
+use super::{Backlog, Expired, Leaf, Object, Predicate, Reader, Schema, Scope, Snapshot};
+use crate::apimachinery::ResourceVersion;
+
+/// A reader and the scope that it is limited to. Every object, leaf and change that it gives lies in the scope.
+#[derive(Clone, Debug)]
+pub struct View {
+    reader: Reader,
+    scope: Scope,
+}
+
+/// A state as one read sees it. Immutable; cheap to clone but for its scope.
+#[derive(Clone, Debug)]
+pub struct Extract {
+    snapshot: Snapshot,
+    scope: Scope,
+}
+
+/// A page of a list.
+#[derive(Debug)]
+pub struct Page<'a> {
+    pub objects: Vec<&'a Arc<Object>>,
+    /// Where the next page begins, if anything follows.
+    pub next: Option<NextPage>,
+}
+
+/// Where a page begins.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NextPage {
+    /// The first key of it, behind the scope's prefix.
+    pub start: String,
+    /// How many objects it and those behind it hold; only known where the predicate matches everything.
+    pub remaining: Option<usize>,
+}
+
+impl View {
+    pub fn new(reader: Reader, scope: Scope) -> Self {
+        Self { reader, scope }
+    }
+
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    pub fn schema(&self) -> &Arc<Schema> {
+        self.reader.schema()
+    }
+
+    /// The version up to which the store is known to be complete.
+    pub fn progress(&self) -> ResourceVersion {
+        self.reader.progress()
+    }
+
+    /// Resolves when the store is complete up to `version`: see [`Reader::reached`].
+    pub async fn reached(&self, version: ResourceVersion) {
+        self.reader.reached(version).await;
+    }
+
+    /// The newest state.
+    pub fn newest(&self) -> Extract {
+        self.extract(self.reader.snapshot())
+    }
+
+    /// The state at exactly that version, if history covers it.
+    pub fn exact(&self, version: ResourceVersion) -> Option<Extract> {
+        Some(self.extract(self.reader.exact(version)?))
+    }
+
+    /// The number of the first change after `version`: see [`Reader::after`].
+    pub fn after(&self, version: ResourceVersion) -> Result<u64, Expired> {
+        self.reader.after(version)
+    }
+
+    /// The version reached, and the number of the change that will follow it.
+    pub fn progress_and_next(&self) -> (ResourceVersion, u64) {
+        let (snapshot, next) = self.reader.snapshot_and_next();
+        (snapshot.version(), next)
+    }
+
+    /// At most `limit` changes from that number on, of which those in scope are given: see [`Reader::backlog`].
+    pub fn backlog(&self, next: u64, limit: usize) -> Option<Backlog> {
+        let mut backlog = self.reader.backlog(next, limit)?;
+        backlog.changes.retain(|change| self.scope.contains(&change.object.key));
+        Some(backlog)
+    }
+
+    fn extract(&self, snapshot: Snapshot) -> Extract {
+        Extract { snapshot, scope: self.scope.clone() }
+    }
+}
+
+impl Extract {
+    /// The version up to which this state is known to be complete.
+    pub fn version(&self) -> ResourceVersion {
+        self.snapshot.version()
+    }
+
+    /// The beginning that all keys in scope share.
+    pub fn prefix(&self) -> String {
+        self.scope.prefix()
+    }
+
+    /// The leaves that make up the scope, in key order; `None` if it is not made up of whole ones.
+    pub fn leaves(&self) -> Option<Vec<Arc<Leaf>>> {
+        match &self.scope {
+            Scope::Everything => Some(self.snapshot.leaves().cloned().collect()),
+            Scope::Namespace(namespace) => Some(self.snapshot.leaves_in(namespace).cloned().collect()),
+            Scope::Named(_) | Scope::Object(_) => None,
+        }
+    }
+
+    /// The objects in scope, in key order.
+    pub fn objects(&self) -> Box<dyn Iterator<Item = &Arc<Object>> + '_> {
+        match &self.scope {
+            Scope::Everything => Box::new(self.snapshot.leaves().flat_map(|leaf| leaf.objects())),
+            Scope::Namespace(namespace) => Box::new(self.snapshot.leaves_in(namespace).flat_map(|leaf| leaf.objects())),
+            Scope::Named(_) => {
+                let all = self.snapshot.leaves().flat_map(|leaf| leaf.objects());
+                Box::new(all.filter(|object| self.scope.contains(&object.key)))
+            }
+            Scope::Object(key) => Box::new(self.snapshot.get(key.as_str()).into_iter()),
+        }
+    }
+
+    /// The only object of a scope that is a single one.
+    pub fn object(&self) -> Option<&Arc<Object>> {
+        match &self.scope {
+            Scope::Object(key) => self.snapshot.get(key.as_str()),
+            Scope::Everything | Scope::Namespace(_) | Scope::Named(_) => None,
+        }
+    }
+
+    /// The objects in scope whose key is `start` or behind it, in key order.
+    pub fn objects_from<'a>(&'a self, prefix: &'a str, start: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
+        let objects = self.snapshot.objects_from(prefix, start);
+        objects.filter(|object| self.scope.contains(&object.key))
+    }
+
+    /// The objects that match, from `start` (behind the scope's prefix) on, at most `limit`. A page is full when enough
+    /// objects match; whatever key follows, matching or not, makes a next page (read-path 1.3).
+    pub fn page(&self, start: &str, limit: usize, predicate: &Predicate) -> Page<'_> {
+        let prefix = self.scope.prefix();
+        let start = format!("{prefix}{start}");
+        let (mut objects, mut last, mut more) = (Vec::new(), None, false);
+        for object in self.snapshot.objects_from(&prefix, &start) {
+            if objects.len() == limit {
+                more = true;
+                break;
+            }
+            last = Some(&object.key);
+            if self.scope.contains(&object.key) && predicate.matches(object) {
+                objects.push(object.key.clone());
+            }
+        }
+        let next = last.filter(|_| more).map(|last| {
+            let next = format!("{}\0", last.as_str());
+            let remaining = predicate.is_everything().then(|| self.snapshot.count_from(&prefix, &next));
+            NextPage { start: next[prefix.len()..].to_owned(), remaining }
+        });
+        Page { objects: objects.iter().filter_map(|key| self.snapshot.get(key.as_str())).collect(), next }
+    }
+}
