@@ -29,6 +29,7 @@ pub struct Shares {
 pub struct Share {
     held: Arc<DashMap<ClientKey, usize>>,
     client: ClientKey,
+    amount: usize,
 }
 
 impl ClientKey {
@@ -47,22 +48,31 @@ impl Shares {
 
     /// A further place for `client`; `None` if it holds all that it may.
     pub fn take(&self, client: ClientKey) -> Option<Share> {
+        self.take_many(client, 1)
+    }
+
+    /// `amount` places at once; `None` if that is more than `client` may still have.
+    pub fn take_many(&self, client: ClientKey, amount: usize) -> Option<Share> {
         let mut held = self.held.entry(client).or_insert(0);
-        if *held >= self.each {
+        if amount > self.each.saturating_sub(*held) {
+            let is_new = *held == 0;
             drop(held);
+            if is_new {
+                self.held.remove_if(&client, |_, held| *held == 0);
+            }
             limit_reached(self.limit);
             return None;
         }
-        *held += 1;
+        *held += amount;
         drop(held);
-        Some(Share { held: self.held.clone(), client })
+        Some(Share { held: self.held.clone(), client, amount })
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
         if let Entry::Occupied(mut held) = self.held.entry(self.client) {
-            *held.get_mut() -= 1;
+            *held.get_mut() -= self.amount;
             if *held.get() == 0 {
                 held.remove();
             }
@@ -86,6 +96,10 @@ mod tests {
         let third = shares.take(jane).expect("one was given back");
         assert!(shares.take(jane).is_none());
         drop((second, third));
+        assert!(shares.take_many(jane, 3).is_none());
+        let both = shares.take_many(jane, 2).expect("all of two");
+        assert!(shares.take(jane).is_none());
+        drop(both);
         assert!(shares.held.is_empty());
     }
 }

@@ -3,7 +3,7 @@
 //! Invariant: it shows what the gateway is, and changes nothing. Health is worded as Kubernetes words it, so that
 //! people and tools find what they know.
 
-use std::{fmt, fmt::Write, sync::Arc};
+use std::{fmt, fmt::Write, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use crate::lifecycle::Tasks;
-use crate::listener::{self, Bound, Connection, Handler};
+use crate::listener::{self, Bound, Connection, GivesWay, Handler};
 use crate::telemetry::Exposition;
 
 /// One line of readyz: a cache, or whatever else has to be ready.
@@ -33,8 +33,14 @@ pub struct Admin {
     draining: CancellationToken,
 }
 
-/// Scrapers and probes of one machine or cluster: a few of each.
-const LIMITS: listener::Limits = listener::Limits { connections: 100, connections_per_address: 100 };
+/// Scrapers and probes of one machine or cluster: a few of each. A new connection always gets in: probes do not wait for
+/// those who hold theirs.
+const LIMITS: listener::Limits = listener::Limits {
+    connections: 100,
+    connections_per_address: 100,
+    gives_way: GivesWay::Oldest,
+    answer_timeout: Duration::from_secs(10),
+};
 
 impl Admin {
     /// `checks` is asked at each request for readyz, and must not block; from `draining` on, the gateway is not ready.

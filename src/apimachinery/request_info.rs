@@ -85,7 +85,22 @@ impl RequestInfo {
             None => Self { verb: plain, target: Target::Ambiguous },
         }
     }
+
+    /// Whether the answer may last as long as the client likes (read-path 9). What is ambiguous may be the path of a
+    /// proxied server.
+    pub fn is_long_running(&self) -> bool {
+        match &self.target {
+            Target::Resource(request) => {
+                self.verb == Verb::Watch
+                    || request.subresource.as_deref().is_some_and(|part| LONG_RUNNING_SUBRESOURCES.contains(&part))
+            }
+            Target::NonResource => false,
+            Target::Ambiguous => true,
+        }
+    }
 }
+
+const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 fn verb_of_method(method: &Method) -> Verb {
     match *method {
@@ -303,6 +318,25 @@ mod tests {
         ];
         for (url, expected) in cases {
             assert_eq!(parse(Method::GET, url).verb.as_str(), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn watches_logs_and_streams_are_long_running() {
+        for (url, expected) in [
+            ("/api/v1/pods", false),
+            ("/api/v1/pods?watch=1", true),
+            ("/api/v1/watch/pods", true),
+            ("/api/v1/namespaces/a/pods/x", false),
+            ("/api/v1/namespaces/a/pods/x?watch=1", false),
+            ("/api/v1/namespaces/a/pods/x/log", true),
+            ("/api/v1/namespaces/a/pods/x/exec?command=sh", true),
+            ("/api/v1/namespaces/a/services/x/proxy/some/path", true),
+            ("/api/v1/namespaces/a/services/x/proxy/some%2Fpath", true),
+            ("/api/v1/namespaces/a/pods/x/status", false),
+            ("/version", false),
+        ] {
+            assert_eq!(parse(Method::GET, url).is_long_running(), expected, "{url}");
         }
     }
 

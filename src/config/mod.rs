@@ -61,6 +61,10 @@ pub const DEFAULT_CONNECTIONS_PER_ADDRESS: usize = 1_000;
 pub const DEFAULT_FORWARDED_PER_CLIENT: usize = 1_000;
 /// As many as connections: a load test of one user is not stopped, a client that leaks watches is.
 pub const DEFAULT_WATCHES_PER_CLIENT: usize = 10_000;
+/// As long as an API server gives a request by default (`--request-timeout`).
+pub const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Room for thousands of lists at once, each with a piece of 64 KiB on its way; one client may have a quarter of it.
+pub const DEFAULT_ANSWER_BYTES: u64 = 1 << 30;
 /// Below the 30 s that Kubernetes gives a pod to end.
 pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -166,6 +170,12 @@ pub struct LimitsConfig {
     pub forwarded_per_client: usize,
     /// Watches of one client that are served from memory at once; further ones are answered with 429.
     pub watches_per_client: usize,
+    /// How long a client may take to read an answer that ends by itself; then its stream or connection is ended.
+    pub answer_timeout: Duration,
+    /// Bytes that answers from memory hold for themselves while they are sent; further ones are answered with 429.
+    pub answer_bytes: u64,
+    /// The same of one client, `answer_bytes` at most. In delegated mode, where clients are told apart.
+    pub answer_bytes_per_client: u64,
 }
 
 /// What is kept of reads that memory answered.

@@ -178,6 +178,9 @@ pub(super) struct Limits {
     pub(super) connections_per_address: Option<Scalar>,
     pub(super) forwarded_per_client: Option<Scalar>,
     pub(super) watches_per_client: Option<Scalar>,
+    pub(super) answer_timeout: Option<Scalar>,
+    pub(super) answer_bytes: Option<Scalar>,
+    pub(super) answer_bytes_per_client: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

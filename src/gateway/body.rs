@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Frame, SizeHint};
 
-use super::{account::Held, record::Record};
+use super::{account::Held, record::Record, room::Room};
 use crate::{serve, telemetry::Outcome, upstream::ResponseBody};
 
 /// What is sent to the client.
@@ -24,7 +24,7 @@ pub struct Body {
 /// Where it comes from.
 #[derive(Debug)]
 pub(super) enum Inner {
-    Served { body: serve::Body, _held: Held },
+    Served { body: serve::Body, _held: Held, _room: Room },
     Forwarded(ResponseBody),
     Rejected(Bytes),
 }

@@ -15,6 +15,7 @@ use super::{
     record::Record,
     refusal::{Refusal, Unserved},
     respond,
+    room::AnswerRoom,
     route::{self, ReadVerb, Route},
 };
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
     authz::{Attributes, Authorizer},
     cacher::{Cachers, Instance, NotCached},
     forward::Forward,
-    listener::{self, Connection, Handler},
+    listener::{self, Connection, Handler, LongRunning},
     serve::{self, ForwardReason, Read},
     telemetry::{Outcome, RequestMetrics},
 };
@@ -39,6 +40,7 @@ struct Stages {
     hosts: AcceptedHosts,
     permission: Permission,
     accounts: Accounts,
+    room: AnswerRoom,
     cachers: Cachers,
     forward: Forward,
     config: serve::Config,
@@ -59,14 +61,14 @@ impl Gateway {
     pub fn new(
         hosts: AcceptedHosts,
         clients: Clients,
-        accounts: Accounts,
+        (accounts, room): (Accounts, AnswerRoom),
         cachers: Cachers,
         config: serve::Config,
     ) -> Self {
         let Clients { authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
         let metrics = RequestMetrics::new();
-        Self(Arc::new(Stages { hosts, permission, accounts, cachers, forward, config, metrics }))
+        Self(Arc::new(Stages { hosts, permission, accounts, room, cachers, forward, config, metrics }))
     }
 }
 
@@ -100,9 +102,11 @@ impl Stages {
             // In a box: it needs five times the room of the others, which every request would carry around.
             ReadVerb::Watch => Box::pin(serve::watch(&read, permit)).await,
         }?;
+        let room =
+            self.room.take(credentials.client(client), answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
         let audited = audit::Request { info, uri, headers, client };
         let held = account.hold(audited, user.as_deref(), serve::audit_id(&answer), answer.status().as_u16());
-        Ok(answer.map(|body| Inner::Served { body, _held: held }))
+        Ok(answer.map(|body| Inner::Served { body, _held: held, _room: room }))
     }
 
     /// The store that has the first of `forms` that the resource has.
@@ -147,7 +151,8 @@ impl Handler for Gateway {
         let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);
         let client = connection.peer.map(|peer| peer.ip());
 
-        match stages.serve(&request, &info, &credentials, client, record.came()).await {
+        let long_running = info.is_long_running();
+        let mut answer = match stages.serve(&request, &info, &credentials, client, record.came()).await {
             Ok(answer) => Body::answer(record, (Outcome::Served, None), answer),
             Err(Unserved::Refuse(refusal)) => refused(record, refusal),
             Err(Unserved::Forward(why)) => {
@@ -163,7 +168,11 @@ impl Handler for Gateway {
                     }
                 }
             }
+        };
+        if long_running {
+            answer.extensions_mut().insert(LongRunning);
         }
+        answer
     }
 }
 

@@ -9,9 +9,11 @@ mod permission;
 mod record;
 mod refusal;
 mod respond;
+mod room;
 mod route;
 
 pub use account::Accounts;
 pub use admission::AcceptedHosts;
 pub use body::Body;
 pub use handle::{Clients, Gateway};
+pub use room::AnswerRoom;

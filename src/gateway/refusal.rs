@@ -19,6 +19,11 @@ pub(super) enum Refusal {
     /// What it may hold at once; others go on.
     #[error("this client has too many watches")]
     TooManyWatches,
+    /// They are being sent and not read.
+    #[error(
+        "answers that are still being sent hold too much memory; limits.answerBytes and limits.answerBytesPerClient bound it"
+    )]
+    TooManyBytes,
 }
 
 impl Refusal {
@@ -28,6 +33,7 @@ impl Refusal {
             Self::Malformed(why) => why.as_str(),
             Self::ForeignHost => "foreign_host",
             Self::TooManyWatches => "client_watches",
+            Self::TooManyBytes => "answer_bytes",
         }
     }
 }

@@ -1,37 +1,67 @@
 //! One connection, from its first byte to its last.
 
-use std::{error::Error, io, pin::pin, time::Duration};
+use std::{
+    error::Error,
+    future::poll_fn,
+    io,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use crate::lifecycle::Tasks;
+use crate::listener::activity::Activity;
+use crate::listener::answer::Overdue;
 use crate::listener::io::Io;
-use crate::listener::protocol::{Protocol, open};
+use crate::listener::protocol::{Protocol, Served, open};
 use crate::listener::requests::Requests;
 use crate::listener::{Connection, Handler};
 use crate::telemetry::{self, ConnectionError};
 
 /// Time for the first request's head.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time that an idle connection has to close in order when it gives way: for a request that was on its way.
+const GIVE_WAY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Serves requests until the client closes, or the connection is drained.
+/// What ties a connection to the others and to their limits.
+#[derive(Clone, Debug)]
+pub struct Tie {
+    pub(super) activity: Arc<Activity>,
+    /// How long an answer that ends by itself may stay unread.
+    pub(super) answer_timeout: Duration,
+}
+
+impl Tie {
+    /// Of a connection that shares nothing with others.
+    pub fn alone(answer_timeout: Duration) -> Self {
+        Self { activity: Arc::new(Activity::new(tokio::time::Instant::now())), answer_timeout }
+    }
+}
+
+/// Serves requests until the client closes, the connection gives way to another one, or it is drained.
 pub async fn serve_connection<H: Handler>(
     io: Io,
     protocol: Protocol,
     connection: Connection,
     handler: H,
+    tie: Tie,
     tasks: &Tasks,
 ) {
     let draining = connection.draining.clone();
-    let requests = Requests::new(handler, connection);
-    let mut first_request = pin!(tokio::time::sleep(FIRST_REQUEST_TIMEOUT));
+    let Tie { activity, answer_timeout } = tie;
+    let requests = Requests::new(handler, connection, activity.clone(), answer_timeout);
+    let mut timer = pin!(tokio::time::sleep(FIRST_REQUEST_TIMEOUT));
     let opened = tokio::select! {
         biased;
         () = draining.cancelled() => return,
+        () = activity.gives_way() => return,
         opened = open(io, protocol, requests.clone(), tasks) => opened,
-        () = first_request.as_mut() => return telemetry::connection_failed(ConnectionError::HeaderTimeout),
+        () = timer.as_mut() => return telemetry::connection_failed(ConnectionError::HeaderTimeout),
     };
     let Ok(mut http) = opened else { return };
-    let mut told = false;
-    let mut waited = false;
+    let (mut told, mut waited, mut gives_way) = (false, false, false);
+    let mut overdue = Overdue::default();
     let ended = loop {
         tokio::select! {
             // The drain first: a response that the drain ends is the connection's last one.
@@ -40,9 +70,23 @@ pub async fn serve_connection<H: Handler>(
                 told = true;
                 http.as_mut().graceful_shutdown();
             }
-            ended = http.as_mut() => break ended,
-            () = first_request.as_mut(), if !waited => {
+            () = activity.gives_way(), if !gives_way => {
+                if !requests.have_come() {
+                    return;
+                }
+                (told, gives_way, waited) = (true, true, false);
+                http.as_mut().graceful_shutdown();
+                timer.as_mut().reset(tokio::time::Instant::now() + GIVE_WAY_TIMEOUT);
+            }
+            ended = poll_fn(|context| poll_served(http.as_mut(), &requests, &mut overdue, context)) => match ended {
+                Some(ended) => break ended,
+                None => return,
+            },
+            () = timer.as_mut(), if !waited => {
                 waited = true;
+                if gives_way {
+                    return;
+                }
                 if !requests.have_come() {
                     return telemetry::connection_failed(ConnectionError::HeaderTimeout);
                 }
@@ -51,6 +95,22 @@ pub async fn serve_connection<H: Handler>(
     };
     if let Err(error) = ended {
         report(&error, requests.have_come());
+    }
+}
+
+/// How the connection ended; `None` if an answer on HTTP/1.1 has not been read in its time. (On HTTP/2, each stream's own
+/// task sees to that.)
+fn poll_served<H>(
+    http: Pin<&mut (dyn Served + 'static)>,
+    requests: &Requests<H>,
+    overdue: &mut Overdue,
+    context: &mut Context<'_>,
+) -> Poll<Option<hyper::Result<()>>> {
+    let is_http1 = http.is_http1();
+    match http.poll(context) {
+        Poll::Ready(ended) => Poll::Ready(Some(ended)),
+        Poll::Pending if is_http1 => overdue.poll(requests.latest().get().as_deref(), context).map(|()| None),
+        Poll::Pending => Poll::Pending,
     }
 }
 
@@ -94,6 +154,8 @@ mod tests {
     use crate::lifecycle::Drained;
     use crate::listener::protocol::{IDLE_TIMEOUT, REQUEST_HEADER_BYTES_MAX, REQUEST_HEADERS_MAX};
 
+    const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
     /// Answers when the drain begins.
     #[derive(Clone)]
     struct Answer {
@@ -117,7 +179,8 @@ mod tests {
         let (connection, spawner) =
             (Connection { peer: None, tls: false, client_certificate: None, draining }, tasks.clone());
         tasks.spawn("connection", async move {
-            serve_connection(Box::new(server), protocol, connection, Answer { wait }, &spawner).await;
+            let tie = Tie::alone(ANSWER_TIMEOUT);
+            serve_connection(Box::new(server), protocol, connection, Answer { wait }, tie, &spawner).await;
         });
         client
     }
@@ -204,6 +267,87 @@ mod tests {
             let mut client = start(false, protocol, &tasks);
             client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
             assert_eq!(dribble(client).await, IDLE_TIMEOUT.as_secs());
+        }
+    }
+
+    /// As many bytes as the client takes; at `/watch` for as long as it likes.
+    #[derive(Clone)]
+    struct Endless;
+
+    impl Handler for Endless {
+        type Body = http_body_util::StreamBody<EndlessFrames>;
+
+        async fn handle(&self, request: Request<Incoming>, _: &Connection) -> Response<Self::Body> {
+            let piece = || Ok::<_, std::convert::Infallible>(http_body::Frame::data(Bytes::from(vec![b'x'; 1 << 16])));
+            let mut response = Response::new(http_body_util::StreamBody::new(futures_util::stream::iter(
+                std::iter::repeat_with(piece as fn() -> _),
+            )));
+            if request.uri().path() == "/watch" {
+                response.extensions_mut().insert(crate::listener::LongRunning);
+            }
+            response
+        }
+    }
+
+    type EndlessFrames = futures_util::stream::Iter<
+        std::iter::RepeatWith<fn() -> Result<http_body::Frame<Bytes>, std::convert::Infallible>>,
+    >;
+
+    fn start_endless(protocol: Protocol, tasks: &Tasks) -> DuplexStream {
+        let (client, server) = duplex(1 << 10);
+        let draining = tasks.token().child_token();
+        let connection = Connection { peer: None, tls: false, client_certificate: None, draining };
+        let spawner = tasks.clone();
+        tasks.spawn("connection", async move {
+            let tie = Tie::alone(ANSWER_TIMEOUT);
+            serve_connection(Box::new(server), protocol, connection, Endless, tie, &spawner).await;
+        });
+        client
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_not_read_in_time_ends_its_connection() {
+        let tasks = Tasks::new();
+        let mut client = start_endless(Protocol::Http1, &tasks);
+        client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+        client.read_u8().await.unwrap();
+        tokio::time::sleep(ANSWER_TIMEOUT * 2).await;
+        let mut left = Vec::new();
+        client.read_to_end(&mut left).await.unwrap();
+        assert!(left.len() <= 1 << 10, "{} bytes came after it", left.len());
+
+        let mut client = start_endless(Protocol::Http1, &tasks);
+        client.write_all(b"GET /watch HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+        tokio::time::sleep(ANSWER_TIMEOUT * 20).await;
+        client.read_exact(&mut [0; 1 << 16]).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_is_not_read_in_time_is_reset_and_others_go_on() {
+        use http_body_util::BodyExt;
+        use hyper_util::rt::{TokioExecutor, TokioIo};
+
+        let tasks = Tasks::new();
+        let client = start_endless(Protocol::Http2, &tasks);
+        let (mut sender, driver) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(client)).await.unwrap();
+        tasks.spawn("client", async move { driver.await.unwrap_or_default() });
+        let request = |path: &str| Request::get(format!("http://h{path}")).body(Full::<Bytes>::default()).unwrap();
+        let mut answer = sender.send_request(request("/")).await.unwrap().into_body();
+        let mut watch = sender.send_request(request("/watch")).await.unwrap().into_body();
+        tokio::time::sleep(ANSWER_TIMEOUT * 2).await;
+        let ended = async {
+            loop {
+                if let Err(error) = answer.frame().await.unwrap() {
+                    return error;
+                }
+            }
+        };
+        let error = ended.await;
+        assert!(format!("{error:?}").contains("CANCEL") || error.is_canceled(), "{error:?}");
+        let mut read = 0;
+        while read < 1 << 24 {
+            read += watch.frame().await.unwrap().unwrap().into_data().unwrap().len();
         }
     }
 

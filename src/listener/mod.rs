@@ -1,10 +1,12 @@
 //! Sockets, TLS, connection limits, draining. Hands requests to a handler it is given.
 //!
 //! Invariants: a connection is counted and limited from its acceptance to its end; nothing that a client leaves undone
-//! (a handshake, a head) holds a connection for ever, nor keeps others from being served; when the drain begins, no connection is accepted any more, and
+//! (a handshake, a head, an answer that is not read) holds a connection for ever, nor keeps others from being served; when the drain begins, no connection is accepted any more, and
 //! those that are open are told so (`GOAWAY`, `Connection: close`) and end with their last response.
 
 mod accept;
+mod activity;
+mod answer;
 mod bind;
 mod client_auth;
 mod connection;
@@ -12,7 +14,6 @@ mod form;
 mod io;
 mod protocol;
 mod requests;
-mod silent;
 mod tls;
 
 use std::{error::Error, future::Future, net::SocketAddr, sync::Arc};
@@ -25,8 +26,10 @@ use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 
 pub use accept::{Limits, serve};
+pub use activity::GivesWay;
+pub use answer::{AnswerBody, LongRunning};
 pub use bind::{BindError, Bound, bind};
-pub use connection::serve_connection;
+pub use connection::{Tie, serve_connection};
 pub use form::{Malformed, check_form, hosts};
 pub use io::{Duplex, Io};
 pub use protocol::Protocol;
@@ -35,7 +38,7 @@ pub use tls::TlsError;
 /// What answers requests.
 pub trait Handler: Clone + Send + Sync + 'static {
     /// Bodies of responses. An error in it ends an HTTP/1.1 connection, or resets the HTTP/2 stream.
-    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static;
 
     /// Dropped when the client goes before there is a response.
     fn handle(

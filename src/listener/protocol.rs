@@ -10,6 +10,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 
 use crate::lifecycle::Tasks;
 use crate::listener::Handler;
+use crate::listener::answer::{Latest, in_time};
 use crate::listener::io::{Io, detect_http2};
 use crate::listener::requests::Requests;
 
@@ -49,6 +50,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) trait Served: Future<Output = hyper::Result<()>> + Send {
     /// The answers that are under way are its last ones.
     fn graceful_shutdown(self: Pin<&mut Self>);
+
+    /// Whether there is one answer at a time, and this future sends it.
+    fn is_http1(&self) -> bool;
 }
 
 /// Serves what the client speaks. In a box that is as large as its version needs.
@@ -68,7 +72,8 @@ pub(super) async fn open<H: Handler>(
     };
     let io = TokioIo::new(io);
     Ok(if is_http2 {
-        Box::pin(http2_builder(tasks).serve_connection(io, requests))
+        let spawn = Spawn { tasks: tasks.clone(), latest: requests.latest().clone() };
+        Box::pin(http2_builder(spawn).serve_connection(io, requests))
     } else {
         Box::pin(http1_builder().serve_connection(io, requests).with_upgrades())
     })
@@ -78,11 +83,19 @@ impl<H: Handler> Served for http1::UpgradeableConnection<TokioIo<Io>, Requests<H
     fn graceful_shutdown(self: Pin<&mut Self>) {
         self.graceful_shutdown();
     }
+
+    fn is_http1(&self) -> bool {
+        true
+    }
 }
 
 impl<H: Handler> Served for http2::Connection<TokioIo<Io>, Requests<H>, Spawn> {
     fn graceful_shutdown(self: Pin<&mut Self>) {
         self.graceful_shutdown();
+    }
+
+    fn is_http1(&self) -> bool {
+        false
     }
 }
 
@@ -96,8 +109,8 @@ fn http1_builder() -> http1::Builder {
     builder
 }
 
-fn http2_builder(tasks: &Tasks) -> http2::Builder<Spawn> {
-    let mut builder = http2::Builder::new(Spawn(tasks.clone()));
+fn http2_builder(spawn: Spawn) -> http2::Builder<Spawn> {
+    let mut builder = http2::Builder::new(spawn);
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
@@ -115,10 +128,14 @@ fn http2_builder(tasks: &Tasks) -> http2::Builder<Spawn> {
 
 /// Starts the tasks of HTTP/2 streams.
 #[derive(Clone, Debug)]
-pub(super) struct Spawn(Tasks);
+pub(super) struct Spawn {
+    tasks: Tasks,
+    /// The answer that the next task sends: hyper starts a stream's task as soon as it has handed its request over.
+    latest: Latest,
+}
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Spawn {
     fn execute(&self, stream: F) {
-        self.0.spawn("stream", stream);
+        self.tasks.spawn("stream", in_time(stream, self.latest.get()));
     }
 }

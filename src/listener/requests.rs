@@ -1,17 +1,15 @@
 //! From a connection's requests to its handler.
 
-use std::{
-    convert::Infallible,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use hyper::{body::Incoming, service::Service};
 
+use super::{
+    activity::Activity,
+    answer::{Answer, AnswerBody, Latest},
+};
 use crate::listener::{Connection, Handler};
 
 /// What answers the requests of one connection. Cheap to clone.
@@ -22,8 +20,10 @@ pub(super) struct Requests<H>(Arc<Shared<H>>);
 struct Shared<H> {
     handler: H,
     connection: Connection,
-    /// There was one.
-    requested: AtomicBool,
+    activity: Arc<Activity>,
+    /// How long an answer may stay unread.
+    answer_timeout: Duration,
+    latest: Latest,
 }
 
 impl<H> Clone for Requests<H> {
@@ -33,25 +33,34 @@ impl<H> Clone for Requests<H> {
 }
 
 impl<H> Requests<H> {
-    pub(super) fn new(handler: H, connection: Connection) -> Self {
-        Self(Arc::new(Shared { handler, connection, requested: AtomicBool::new(false) }))
+    pub(super) fn new(handler: H, connection: Connection, activity: Arc<Activity>, answer_timeout: Duration) -> Self {
+        Self(Arc::new(Shared { handler, connection, activity, answer_timeout, latest: Latest::default() }))
     }
 
     /// Whether there was one already.
     pub(super) fn have_come(&self) -> bool {
-        self.0.requested.load(Ordering::Relaxed)
+        self.0.activity.has_asked()
+    }
+
+    /// The answer to the last one.
+    pub(super) fn latest(&self) -> &Latest {
+        &self.0.latest
     }
 }
 
 impl<H: Handler> Service<Request<Incoming>> for Requests<H> {
-    type Response = Response<H::Body>;
+    type Response = Response<AnswerBody<H::Body>>;
     type Error = Infallible;
     /// In a box, which is gone when there is an answer: a watch's task would keep the room for it as long as it lasts.
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let shared = self.0.clone();
-        shared.requested.store(true, Ordering::Relaxed);
-        Box::pin(async move { Ok(shared.handler.handle(request, &shared.connection).await) })
+        let answer = Answer::begin(shared.activity.clone());
+        shared.latest.set(&answer);
+        Box::pin(async move {
+            let response = shared.handler.handle(request, &shared.connection).await;
+            Ok(answer.respond(response, shared.answer_timeout))
+        })
     }
 }

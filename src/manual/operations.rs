@@ -34,6 +34,9 @@
 //! | `limits.connectionsPerAddress` | `1000` in `delegated` mode, else all | 1 to `limits.connections` |
 //! | `limits.forwardedPerClient` | `1000` | 1 to 4,000; in delegated mode |
 //! | `limits.watchesPerClient` | `10000` | 1 to 10,000,000; in delegated mode |
+//! | `limits.answerTimeout` | `60s` | 1 s to 1 h |
+//! | `limits.answerBytes` | `1Gi` | from `16Mi` |
+//! | `limits.answerBytesPerClient` | a quarter of all | `16Mi` to `limits.answerBytes`; in delegated mode |
 //! | `audit.path` | none: no audit log | a file, or `-` for standard output |
 //! | `logging.format`, `.level` | `text`, `info` | `text`, `json`; `off`, `error`, `warn`, `info`, `debug`, `trace` |
 //! | `drain.timeout` | `20s` | 0 to 1 h |
@@ -116,11 +119,15 @@
 //! |---|---|---|---|
 //! | open connections of clients (`limits.connections`) | 10,000 | wait in the kernel's queue | `connections` |
 //! | open connections from one IP address, or IPv6 network of 64 bits (`limits.connectionsPerAddress`) | 1,000 in `delegated` mode | closed | `connections_per_address` |
-//! | connections without a request, while others wait | none | the one that is silent for the longest is closed | `silent_connections` |
+//! | connections without a request under way, while others wait | none | one is closed: first those that never asked, then the one that has been idle for longest | `idle_connections` |
+//! | time in which a client reads an answer that ends by itself, from its head on (`limits.answerTimeout`) | 60 s | the stream is reset, the HTTP/1.1 connection closed | `answer_seconds` |
+//! | bytes that answers from memory hold for themselves while they are sent (`limits.answerBytes`) | 1 GiB | 429 | `answer_bytes` |
+//! | the same of one client (`limits.answerBytesPerClient`) | a quarter of it in `delegated` mode | 429 | `client_answer_bytes` |
 //! | time in which a client's machine takes no byte that is sent to it | 2 min | closed | |
 //! | streams that an HTTP/2 client resets before they are looked at | 20 | closed | connection error `protocol` |
 //! | streams of an HTTP/2 connection that are reset because the client broke the protocol | 1,024 | closed | the same |
-//! | open connections of the admin port | 100 | the same | `connections` |
+//! | open connections of the admin port | 100 | the oldest is closed | `connections`, `idle_connections` |
+//! | time in which an answer of the admin port is read | 10 s | closed | `answer_seconds` |
 //! | TLS handshake of a client | 10 s | closed | connection error `handshake_timeout` |
 //! | first request's head | 30 s | closed | connection error `header_timeout` |
 //! | idle HTTP/1.1 connection | 100 s | closed | |

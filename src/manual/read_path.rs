@@ -244,6 +244,11 @@
 //! stand in a path. Lists, watches and deletions of collections have their selectors, as requirements; those that compare
 //! numbers, those that cannot be parsed, and all of the `/watch/` paths are left out.
 //!
+//! # 9 Long-running requests
+//!
+//! The verbs `watch` and `proxy`, and the subresources `attach`, `exec`, `log`, `portforward` and `proxy`. All other requests have
+//! `--request-timeout` (60 s) for their whole answer; a client that has not read it by then loses its stream or connection.
+//!
 //! # Appendix A: objects of bookmarks
 //!
 //! Zero values print what Go does not leave out: a pod's is

@@ -9,9 +9,9 @@ use crate::{
     cacher::{self, Cachers},
     config::{Config, LimitsConfig, MostRecentWatch, Problems, UpstreamConfigError},
     fairness::Shares,
-    gateway::{Accounts, Gateway},
+    gateway::{Accounts, AnswerRoom, Gateway},
     lifecycle::{Drained, Tasks},
-    listener::{self, BindError, Bound},
+    listener::{self, BindError, Bound, GivesWay},
     serve,
     store::HistoryLimits,
     telemetry::{self, Exposition, InstallError},
@@ -83,10 +83,11 @@ pub async fn run(
     upstream.follow_files(&tasks);
     let clients = clients::clients(config, access, &upstream, &tasks).await?;
     let accounts = accounts(config, &tasks).await?;
+    let room = AnswerRoom::new(config.limits.answer_bytes, config.limits.answer_bytes_per_client);
     let discovery = Discovery::new(upstream.clone());
     let cachers = Cachers::new(upstream, discovery, cacher_config(config), tasks.clone());
     let gateway =
-        Gateway::new(clients::accepted_hosts(config), clients, accounts, cachers.clone(), serve_config(config));
+        Gateway::new(clients::accepted_hosts(config), clients, (accounts, room), cachers.clone(), serve_config(config));
     cachers.prewarm();
 
     if let Some((bound, exposition)) = sockets.admin {
@@ -132,8 +133,8 @@ async fn accounts(config: &Config, tasks: &Tasks) -> Result<Accounts, RunError> 
 }
 
 fn connection_limits(config: &Config) -> listener::Limits {
-    let LimitsConfig { connections, connections_per_address, .. } = config.limits;
-    listener::Limits { connections, connections_per_address }
+    let LimitsConfig { connections, connections_per_address, answer_timeout, .. } = config.limits;
+    listener::Limits { connections, connections_per_address, gives_way: GivesWay::Idle, answer_timeout }
 }
 
 fn serve_config(config: &Config) -> serve::Config {

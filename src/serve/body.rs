@@ -24,7 +24,7 @@ use crate::{
 /// What is sent. One concrete type, so that nothing is boxed per piece.
 #[derive(Debug)]
 pub enum Body {
-    /// In one piece, with its length.
+    /// In as few pieces as it has to be sent in, with its length.
     Json(Bytes),
     List(Box<ListBody>),
     /// One of the two above, compressed.
@@ -46,6 +46,16 @@ pub struct ListBody {
     length: usize,
     pretty: Option<Pretty>,
 }
+
+/// What is handed to a connection at a time: a connection that is not read keeps one such piece.
+const PIECE: usize = 64 << 10;
+/// The end of a body of several pieces is a small one: it is handed over when the client has read what comes before, so that an
+/// answer ends only when nearly all of it has been read.
+const LAST_PIECE: usize = 1 << 10;
+/// An answer of no more bytes than this is one piece.
+const ONE_PIECE: usize = 16 << 10;
+/// What an answer holds beside its bytes while it is compressed for it alone (a deflate window and its tables).
+const COMPRESSOR: usize = 300 << 10;
 
 /// A list asks for a leaf's items only after its own length has been found.
 pub(super) const CAN_BE_MADE: &str = "items whose length is known can be made";
@@ -69,6 +79,17 @@ impl Body {
         Self::List(Box::new(ListBody { head, leaves, begun: None, form, is_first: true, tail, length, pretty }))
     }
 
+    /// Bytes that the answer holds for itself while it is sent, those that are made on the way included.
+    pub fn own_bytes(&self) -> usize {
+        match self {
+            Self::Json(json) => json.len(),
+            Self::List(list) => list.own_bytes(),
+            Self::Gzip(gzip) => gzip.own_bytes() + COMPRESSOR,
+            // Frames are shared, and the first state is framed a piece at a time.
+            Self::Watch(_) => 0,
+        }
+    }
+
     /// Whether it is large enough to be compressed for who accepts that.
     pub(super) fn is_worth_gzip(&self) -> bool {
         match self {
@@ -89,6 +110,11 @@ impl Body {
 }
 
 impl ListBody {
+    pub(super) fn own_bytes(&self) -> usize {
+        let pointers = self.leaves.len() * size_of::<Arc<Leaf>>();
+        self.head.len() + self.tail.len() + pointers + 2 * PIECE
+    }
+
     pub(super) fn is_pretty(&self) -> bool {
         self.pretty.is_some()
     }
@@ -159,13 +185,22 @@ impl ListBody {
     }
 }
 
+fn next_piece(json: &mut Bytes) -> Option<Bytes> {
+    let length = match json.len() {
+        0 => return None,
+        length @ ..=ONE_PIECE => length,
+        length => (length - LAST_PIECE).min(PIECE),
+    };
+    Some(json.split_to(length))
+}
+
 impl http_body::Body for Body {
     type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let piece = match self.get_mut() {
-            Self::Json(json) => Some(mem::take(json)).filter(|json| !json.is_empty()),
+            Self::Json(json) => next_piece(json),
             Self::List(list) => list.next(),
             Self::Gzip(gzip) => ready!(gzip.poll_next(context)),
             Self::Watch(watch) => ready!(watch.poll_next(context)),

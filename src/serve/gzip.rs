@@ -77,6 +77,14 @@ impl GzipBody {
         Self::Flow(Box::new(GzipFlow { source, piece: Bytes::new(), stream: Some(GzipStream::new()) }))
     }
 
+    /// What the plain answer holds for itself.
+    pub(super) fn own_bytes(&self) -> usize {
+        match self {
+            Self::Leaves(leaves) => leaves.list.own_bytes(),
+            Self::Flow(flow) => flow.piece.len() + flow.source.own_bytes(),
+        }
+    }
+
     /// The next bytes; `None` at the end. After work, other tasks get their turn.
     pub(super) fn poll_next(&mut self, context: &Context<'_>) -> Poll<Option<Bytes>> {
         let next = match self {
@@ -128,6 +136,13 @@ impl GzipFlow {
 }
 
 impl Source {
+    fn own_bytes(&self) -> usize {
+        match self {
+            Self::Json(json) => json.len(),
+            Self::List(list) => list.own_bytes(),
+        }
+    }
+
     fn next(&mut self) -> Option<Bytes> {
         match self {
             Self::Json(json) => Some(mem::take(json)).filter(|json| !json.is_empty()),

@@ -17,6 +17,9 @@ use crate::{
 const NAME_FIELD: &str = "metadata.name";
 const NAMESPACE_FIELD: &str = "metadata.namespace";
 
+/// Bytes of objects up to which a selected list is one piece.
+const JOINED_AT_ONCE: usize = 64 << 10;
+
 /// Answers a list.
 pub async fn list(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, ForwardReason> {
     let options = ListOptions::parse(read.query).map_err(|_| ForwardReason::InvalidOptions)?;
@@ -37,12 +40,12 @@ pub async fn list(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, For
     let state = state(&view, freshness, read.config).await?;
 
     let body = if is_page {
-        page(read, form, &state, &predicate, &options, pretty)?
+        page(read, form, &state, &predicate, &options, pretty).await?
     } else if let (true, Some(leaves)) = (predicate.is_everything(), state.leaves()) {
-        everything(read, form, leaves, &position_of(&state), pretty).await?
+        in_pieces(read, form, leaves, &position_of(&state), pretty).await?
     } else {
         let matching: Vec<_> = state.objects().filter(|object| predicate.matches(object)).collect();
-        selected(read, form, &matching, &position_of(&state), pretty)?
+        selected(read, form, matching, &position_of(&state), pretty).await?
     };
     Ok(read.respond(StatusCode::OK, body))
 }
@@ -74,8 +77,8 @@ fn position_of(state: &Extract) -> ListPosition {
     ListPosition { version: state.version(), continue_token: None, remaining_item_count: None }
 }
 
-/// Everything in scope: the leaves' joined bytes, shared by all lists.
-async fn everything(
+/// The objects of leaves: joined bytes that all lists share, or made a piece at a time.
+async fn in_pieces(
     read: &Read<'_>,
     form: Form,
     leaves: Vec<Arc<Leaf>>,
@@ -99,13 +102,20 @@ async fn everything(
     Ok(Body::list(around, leaves, items_len, form, pretty))
 }
 
-fn selected(
+/// Objects that are no whole leaves of the store. Few are joined in one piece; many in pieces, as they are sent: a list that is
+/// not read holds no copy of its objects.
+async fn selected(
     read: &Read<'_>,
     form: Form,
-    objects: &[&Arc<Object>],
+    objects: Vec<&Arc<Object>>,
     position: &ListPosition,
     pretty: bool,
 ) -> Result<Body, ForwardReason> {
+    if objects.iter().map(|object| object.tail().len()).sum::<usize>() > JOINED_AT_ONCE {
+        let leaves =
+            objects.chunks(Leaf::LEN_MAX).map(|run| Arc::new(Leaf::of(run.iter().copied().cloned().collect())));
+        return in_pieces(read, form, leaves.collect(), position, pretty).await;
+    }
     let items = form.items(objects.iter().copied()).map_err(|_| ForwardReason::Representation)?;
     let envelope = read.envelope(&form);
     let list = [envelope.head(position, items.len()), items.clone(), envelope.tail(position, items.len())].concat();
@@ -122,7 +132,7 @@ impl Read<'_> {
     }
 }
 
-fn page(
+async fn page(
     read: &Read<'_>,
     form: Form,
     state: &Extract,
@@ -138,5 +148,5 @@ fn page(
         position.remaining_item_count = remaining.map(|remaining| remaining as u64);
         position.continue_token = Some(ContinueToken { version: ContinueAt::At(state.version()), start }.encode());
     }
-    selected(read, form, &objects, &position, pretty)
+    selected(read, form, objects, &position, pretty).await
 }

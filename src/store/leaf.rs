@@ -42,6 +42,11 @@ impl Leaf {
         Self { objects, bytes, joined: Derived::default(), deflated: Derived::default() }
     }
 
+    /// Objects that a selector has left, for one list alone: of whatever namespaces, and part of no snapshot.
+    pub fn of(objects: Vec<Arc<Object>>) -> Self {
+        Self::new(objects)
+    }
+
     pub fn objects(&self) -> &[Arc<Object>] {
         &self.objects
     }

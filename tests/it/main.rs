@@ -29,5 +29,7 @@ mod reads;
 mod simulation;
 // The source itself.
 mod tidy;
+// Clients that do not read what they asked for.
+mod unread;
 // Watches from memory.
 mod watches;

@@ -1,5 +1,6 @@
 //! From the raw document to a [`Config`]: every rule, and every problem at once.
 
+mod answers;
 mod cache;
 mod check;
 mod clients;
@@ -100,8 +101,17 @@ impl Check {
     fn limits(&mut self, raw: Option<&raw::Limits>, clients: &ClientsConfig) -> LimitsConfig {
         let absent = raw::Limits::default();
         let raw = raw.unwrap_or(&absent);
-        let fields = ["connections", "connectionsPerAddress", "forwardedPerClient", "watchesPerClient"];
+        let fields = [
+            "connections",
+            "connectionsPerAddress",
+            "forwardedPerClient",
+            "watchesPerClient",
+            "answerTimeout",
+            "answerBytes",
+            "answerBytesPerClient",
+        ];
         self.unknown("limits", &raw.unknown, &fields);
+        let answers = self.answers(raw);
         let mut number = |field, raw: &Option<_>, default, range: &RangeInclusive<usize>| {
             self.number(&format!("limits.{field}"), raw.as_ref(), default, range)
         };
@@ -122,6 +132,9 @@ impl Check {
                 &FORWARDED_PER_CLIENT,
             ),
             watches_per_client: number("watchesPerClient", watches, DEFAULT_WATCHES_PER_CLIENT, &WATCHES_PER_CLIENT),
+            answer_timeout: answers.timeout,
+            answer_bytes: answers.bytes,
+            answer_bytes_per_client: answers.bytes_per_client,
         }
     }
 

@@ -17,12 +17,12 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::fairness::{ClientKey, Share, Shares};
 use crate::lifecycle::Tasks;
+use crate::listener::activity::{Connections, Entry, GivesWay};
 use crate::listener::bind::{Bound, Socket, Stream};
 use crate::listener::client_auth::client_certificate;
-use crate::listener::connection::serve_connection;
+use crate::listener::connection::{Tie, serve_connection};
 use crate::listener::io::Io;
 use crate::listener::protocol::Protocol;
-use crate::listener::silent::{EndSilence, SilentConnections};
 use crate::listener::tls::{ALPN_HTTP2, Tls};
 use crate::listener::{Connection, Handler};
 use crate::telemetry::{self, ConnectionError, ConnectionGuard};
@@ -35,11 +35,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Of all listeners together. The rest wait in the kernel's queue, for connections that have asked for something.
+    /// Of all listeners together. The rest wait in the kernel's queue until one ends or gives way.
     pub connections: usize,
     /// From one IP address (of IPv6: one network of 64 bits, which is what a client has to itself). The rest are
     /// closed, unless an address may have all connections. Unix sockets have no address.
     pub connections_per_address: usize,
+    /// Which connection is closed for one that waits.
+    pub gives_way: GivesWay,
+    /// How long an answer that ends by itself may stay unread; then its stream or connection is ended.
+    pub answer_timeout: Duration,
 }
 
 /// Starts to serve every listener. Ends with the drain of `tasks`.
@@ -48,7 +52,8 @@ pub fn serve<H: Handler>(listeners: Vec<Bound>, limits: Limits, handler: &H, tas
         all: Arc::new(Semaphore::new(limits.connections)),
         by_address: (limits.connections_per_address < limits.connections)
             .then(|| Shares::new(limits.connections_per_address, "connections_per_address")),
-        silent: SilentConnections::default(),
+        connections: Connections::default(),
+        gives_way: limits.gives_way,
     };
     let handler = Arc::new(handler.clone());
     for bound in listeners {
@@ -67,6 +72,7 @@ pub fn serve<H: Handler>(listeners: Vec<Bound>, limits: Limits, handler: &H, tas
             tls,
             places: places.clone(),
             handler: handler.clone(),
+            answer_timeout: limits.answer_timeout,
             tasks: tasks.clone(),
         };
         tasks.spawn("accept", accept.run());
@@ -78,7 +84,8 @@ pub fn serve<H: Handler>(listeners: Vec<Bound>, limits: Limits, handler: &H, tas
 struct Places {
     all: Arc<Semaphore>,
     by_address: Option<Shares>,
-    silent: SilentConnections,
+    connections: Connections,
+    gives_way: GivesWay,
 }
 
 impl Places {
@@ -90,14 +97,14 @@ impl Places {
         }
     }
 
-    /// One of all places. Whoever has been silent longest makes room if there is none.
+    /// One of all places. If there is none, another connection makes room where one may.
     async fn place(&self) -> OwnedSemaphorePermit {
         if let Ok(permit) = self.all.clone().try_acquire_owned() {
             return permit;
         }
         telemetry::limit_reached("connections");
-        if self.silent.oldest_gives_way() {
-            telemetry::limit_reached("silent_connections");
+        if self.connections.one_gives_way(self.gives_way) {
+            telemetry::limit_reached("idle_connections");
         }
         self.all.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
@@ -117,6 +124,7 @@ struct Accept<H> {
     tls: Option<TlsAcceptor>,
     places: Places,
     handler: H,
+    answer_timeout: Duration,
     tasks: Tasks,
 }
 
@@ -166,14 +174,11 @@ impl<H: Handler> Accept<H> {
             client_certificate: None,
             draining: self.tasks.token().child_token(),
         };
-        let silence = Arc::new(self.places.silent.enter());
-        let handler = EndSilence { handler: self.handler.clone(), silence: silence.clone() };
-        let (tls, tasks) = (self.tls.clone(), self.tasks.clone());
+        let entry = self.places.connections.enter();
+        let (tls, tasks, handler) = (self.tls.clone(), self.tasks.clone(), self.handler.clone());
+        let answer_timeout = self.answer_timeout;
         self.tasks.spawn("connection", async move {
-            tokio::select! {
-                () = silence.gives_way() => {}
-                () = serve_socket(io, tls, connection, handler, &tasks) => {}
-            }
+            serve_socket(io, tls, connection, handler, (&entry, answer_timeout), &tasks).await;
         });
     }
 }
@@ -229,17 +234,23 @@ async fn serve_socket<H: Handler>(
     tls: Option<TlsAcceptor>,
     mut connection: Connection,
     handler: H,
+    (entry, answer_timeout): (&Entry, Duration),
     tasks: &Tasks,
 ) {
+    let activity = entry.activity.clone();
     let (io, protocol) = match tls {
         None => (io, Protocol::Any),
-        // In a box, which is gone when HTTP begins: it has room for several sessions.
-        Some(tls) => match Box::pin(handshake(io, tls, &mut connection)).await {
-            Some(secured) => secured,
-            None => return,
-        },
+        Some(tls) => {
+            let secured = tokio::select! {
+                () = activity.gives_way() => None,
+                // In a box, which is gone when HTTP begins: it has room for several sessions.
+                secured = Box::pin(handshake(io, tls, &mut connection)) => secured,
+            };
+            let Some(secured) = secured else { return };
+            secured
+        }
     };
-    serve_connection(io, protocol, connection, handler, tasks).await;
+    serve_connection(io, protocol, connection, handler, Tie { activity, answer_timeout }, tasks).await;
 }
 
 /// A session, and what ALPN chose. `None` if there is nobody to serve.

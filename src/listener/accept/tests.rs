@@ -3,6 +3,7 @@
 use super::*;
 
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::{body::Incoming, client::conn};
@@ -30,8 +31,12 @@ impl Handler for Describe {
     }
 }
 
+fn limits(connections: usize, connections_per_address: usize) -> Limits {
+    Limits { connections, connections_per_address, gives_way: GivesWay::Idle, answer_timeout: DRAIN }
+}
+
 async fn start(config: ListenerConfig, connections: usize, tasks: &Tasks) -> Address {
-    start_with(config, Limits { connections, connections_per_address: connections }, tasks).await
+    start_with(config, limits(connections, connections), tasks).await
 }
 
 async fn start_with(config: ListenerConfig, limits: Limits, tasks: &Tasks) -> Address {
@@ -148,8 +153,7 @@ async fn alpn_chooses_the_version_and_a_certificate_arrives() {
 #[tokio::test]
 async fn an_address_has_its_share_and_takes_nothing_from_others() {
     let tasks = Tasks::new();
-    let limits = Limits { connections: 2, connections_per_address: 1 };
-    let address = start_with(plain(), limits, &tasks).await;
+    let address = start_with(plain(), limits(2, 1), &tasks).await;
     let mut first = connect(&address).await;
     ask(&mut first).await;
     // More of them than there are places.
@@ -170,31 +174,90 @@ async fn an_address_has_its_share_and_takes_nothing_from_others() {
     }
 }
 
+/// Answers `/`, and begins an answer to `/busy` that does not end.
+#[derive(Clone)]
+struct Busy;
+
+impl Handler for Busy {
+    type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, io::Error>;
+
+    async fn handle(&self, request: Request<Incoming>, _: &Connection) -> Response<Self::Body> {
+        let begin = Ok(http_body::Frame::data(Bytes::from_static(b"tcp=true")));
+        let rest = async move {
+            if request.uri().path() == "/busy" {
+                std::future::pending::<()>().await;
+            }
+            Ok(http_body::Frame::data(Bytes::new()))
+        };
+        let frames = stream::once(std::future::ready(begin)).chain(stream::once(rest));
+        let mut response = Response::new(BodyExt::boxed_unsync(http_body_util::StreamBody::new(frames)));
+        response.extensions_mut().insert(crate::listener::LongRunning);
+        response
+    }
+}
+
+async fn ask_for(stream: &mut TcpStream, path: &str) {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"tcp=true\r\n") {
+        answer.push(stream.read_u8().await.unwrap());
+    }
+}
+
+async fn start_busy(limits: Limits, tasks: &Tasks) -> Address {
+    let bound = bind(&plain()).await.unwrap();
+    let address = bound.address().clone();
+    serve(vec![bound], limits, &Busy, tasks);
+    address
+}
+
 #[tokio::test]
-async fn silent_connections_give_way_and_those_that_have_asked_do_not() {
+async fn silent_and_idle_connections_give_way_and_busy_ones_do_not() {
     let tasks = Tasks::new();
-    let address = start(plain(), 3, &tasks).await;
-    let mut asked = connect(&address).await;
-    ask(&mut asked).await;
+    let address = start_busy(limits(3, 3), &tasks).await;
+    let mut busy = connect(&address).await;
+    ask_for(&mut busy, "/busy").await;
+    let mut idle = connect(&address).await;
+    ask_for(&mut idle, "/").await;
     let mut silent = Vec::new();
     for _ in 0..10 {
         silent.push(connect(&address).await);
     }
     let mut newest = connect(&address).await;
-    ask(&mut newest).await;
-    ask(&mut asked).await;
-    // Two have asked, so one place is left for the youngest of the others at most.
-    let (youngest, older) = silent.split_last_mut().unwrap();
-    for connection in older {
+    ask_for(&mut newest, "/busy").await;
+    for connection in &mut silent {
         assert!(is_closed(connection).await);
     }
-    ask(youngest).await;
+    // Not even a request on its way would have kept those that never asked; one that asked has a second for it.
+    let mut next = connect(&address).await;
+    ask_for(&mut next, "/busy").await;
+    loop {
+        if idle.read(&mut [0; 64]).await.unwrap_or(0) == 0 {
+            break;
+        }
+    }
     let mut waits = connect(&address).await;
     waits.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
-    ask(&mut asked).await;
+    for connection in [&mut busy, &mut newest, &mut next] {
+        assert_eq!(connection.try_read(&mut [0; 64]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
     assert_eq!(waits.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-    drop(asked);
+    drop(busy);
     assert_eq!(waits.read_u8().await.unwrap(), b'H');
+}
+
+#[tokio::test]
+async fn where_the_oldest_gives_way_a_new_connection_always_gets_in() {
+    let tasks = Tasks::new();
+    let address = start_busy(Limits { gives_way: GivesWay::Oldest, ..limits(3, 3) }, &tasks).await;
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        let mut connection = connect(&address).await;
+        ask_for(&mut connection, "/busy").await;
+        held.push(connection);
+    }
+    let mut probe = connect(&address).await;
+    ask_for(&mut probe, "/").await;
 }
 
 #[tokio::test]
@@ -220,28 +283,6 @@ fn a_client_has_a_network_of_ipv6_to_itself() {
 }
 
 #[tokio::test]
-async fn a_connection_beyond_the_limit_waits_for_a_place() {
-    let (tasks, clients) = (Tasks::new(), Tasks::new());
-    let address = start(plain(), 1, &tasks).await;
-    let (mut sender, connection) = conn::http1::handshake(TokioIo::new(connect(&address).await)).await.unwrap();
-    let first = tokio_util::sync::CancellationToken::new();
-    let closed = first.clone();
-    clients.spawn("first", async move {
-        tokio::select! {
-            ended = connection => ended.unwrap(),
-            () = closed.cancelled() => {}
-        }
-    });
-    text(sender.send_request(request(Version::HTTP_11)).await.unwrap()).await;
-    let mut second = Box::pin(get_http1(connect(&address).await, &clients));
-    assert!(futures_util::poll!(&mut second).is_pending());
-    text(sender.send_request(request(Version::HTTP_11)).await.unwrap()).await;
-    assert!(futures_util::poll!(&mut second).is_pending());
-    first.cancel();
-    assert_eq!(second.await, "HTTP/1.1 tls=false tcp=true");
-}
-
-#[tokio::test]
 async fn an_upgraded_connection_keeps_its_place() {
     #[derive(Clone)]
     struct Upgrade(Tasks);
@@ -260,7 +301,7 @@ async fn an_upgraded_connection_keeps_its_place() {
     let tasks = Tasks::new();
     let bound = bind(&plain()).await.unwrap();
     let address = bound.address().clone();
-    serve(vec![bound], Limits { connections: 1, connections_per_address: 2 }, &Upgrade(tasks.clone()), &tasks);
+    serve(vec![bound], limits(1, 2), &Upgrade(tasks.clone()), &tasks);
     let mut tunnel = connect(&address).await;
     let head = b"GET / HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
     tunnel.write_all(head).await.unwrap();
@@ -286,7 +327,9 @@ fn a_connection_is_a_small_task() {
     let tasks = Tasks::new();
     let draining = tasks.token().child_token();
     let connection = Connection { peer: None, tls: false, client_certificate: None, draining };
-    let served = serve_socket(Box::new(tokio::io::empty()), None, connection, Arc::new(Describe), &tasks);
+    let entry = Connections::default().enter();
+    let served =
+        serve_socket(Box::new(tokio::io::empty()), None, connection, Arc::new(Describe), (&entry, DRAIN), &tasks);
     assert!(size_of_val(&served) <= 1 << 10, "{} bytes", size_of_val(&served));
 }
 

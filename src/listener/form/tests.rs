@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::*;
 use crate::lifecycle::Tasks;
-use crate::listener::{Connection, Handler, Protocol, serve_connection};
+use crate::listener::{Connection, Handler, Protocol, Tie, serve_connection};
 
 /// Notes how each request was read, and why if it was refused.
 #[derive(Clone, Default)]
@@ -46,7 +46,15 @@ async fn read(protocol: Protocol, sent: &[u8]) -> (Vec<String>, Vec<u8>) {
         Connection { peer: None, tls: false, client_certificate: None, draining: tasks.token().child_token() };
     let (handler, spawner) = (reader.clone(), tasks.clone());
     tasks.spawn("connection", async move {
-        serve_connection(Box::new(server), protocol, connection, handler, &spawner).await;
+        serve_connection(
+            Box::new(server),
+            protocol,
+            connection,
+            handler,
+            Tie::alone(std::time::Duration::from_secs(60)),
+            &spawner,
+        )
+        .await;
     });
     client.write_all(sent).await.unwrap();
     // The time of an idle connection passes at once.

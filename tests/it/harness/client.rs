@@ -65,6 +65,13 @@ impl Client {
         Self { http, ..self.clone() }
     }
 
+    /// The same over HTTP/2, by a client that takes a byte of each answer and waits to be read before it takes more.
+    pub(crate) fn taking_a_byte(&self) -> Self {
+        let mut builder = legacy::Client::builder(TokioExecutor::new());
+        let http = builder.http2_only(true).http2_initial_stream_window_size(1).build_http();
+        Self { http, ..self.clone() }
+    }
+
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
@@ -181,6 +188,17 @@ impl Watch {
             self.unread.extend_from_slice(&frame.unwrap().into_data().unwrap_or_default());
         }
         self.unread.split_to(count).freeze()
+    }
+
+    /// Whether the stream ends before its proper end.
+    pub(crate) async fn is_broken(mut self) -> bool {
+        loop {
+            match within("the stream's end", self.body.frame()).await {
+                Some(Ok(_)) => {}
+                Some(Err(_)) => return true,
+                None => return false,
+            }
+        }
     }
 
     /// All bytes from here to the stream's proper end.

@@ -1,0 +1,39 @@
+//! What answers may take: `limits.answerTimeout`, `limits.answerBytes`, `limits.answerBytesPerClient`.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use crate::config::raw;
+use crate::config::validate::check::Check;
+use crate::config::{DEFAULT_ANSWER_BYTES, DEFAULT_ANSWER_TIMEOUT, quantity};
+
+/// A second is enough for what fits into a socket's buffers; API servers are rarely given more than some minutes.
+const ANSWER_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+/// Room for a few of the largest objects (about 1.5 MiB each) and for what compresses them.
+const ANSWER_BYTES_MIN: u64 = 16 << 20;
+
+/// What answers may take.
+pub(super) struct Answers {
+    pub(super) timeout: Duration,
+    pub(super) bytes: u64,
+    pub(super) bytes_per_client: u64,
+}
+
+impl Check {
+    pub(super) fn answers(&mut self, raw: &raw::Limits) -> Answers {
+        let timeout = raw.answer_timeout.as_ref();
+        let bytes = self.size("limits.answerBytes", raw.answer_bytes.as_ref(), DEFAULT_ANSWER_BYTES, u64::MAX);
+        let (each, quarter) = (raw.answer_bytes_per_client.as_ref(), (bytes / 4).max(ANSWER_BYTES_MIN));
+        Answers {
+            timeout: self.duration("limits.answerTimeout", timeout, DEFAULT_ANSWER_TIMEOUT, &ANSWER_TIMEOUT),
+            bytes,
+            bytes_per_client: self.size("limits.answerBytesPerClient", each, quarter, bytes),
+        }
+    }
+
+    fn size(&mut self, field: &str, raw: Option<&raw::Scalar>, default: u64, most: u64) -> u64 {
+        let up_to = if most == u64::MAX { String::new() } else { format!(", {most} bytes at most") };
+        let allowed = format!("{}, {}Mi at least{up_to}", quantity::SIZE, ANSWER_BYTES_MIN >> 20);
+        let fits = |text: &str| quantity::size(text).filter(|bytes| (ANSWER_BYTES_MIN..=most).contains(bytes));
+        self.parsed(field, raw, default, &allowed, fits)
+    }
+}

@@ -1,0 +1,84 @@
+//! How much memory answers that are being sent may hold, in all and of one client.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use crate::{
+    fairness::{ClientKey, Share, Shares},
+    telemetry::limit_reached,
+};
+
+/// Bytes that answers from memory hold for themselves: copies, pieces on their way, compressors. What they share with the
+/// caches does not count. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct AnswerRoom {
+    all: Arc<All>,
+    each: Shares,
+}
+
+/// What all answers hold together.
+#[derive(Debug)]
+struct All {
+    held: AtomicU64,
+    most: u64,
+}
+
+/// What one answer holds, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Room {
+    all: Arc<All>,
+    bytes: u64,
+    _each: Option<Share>,
+}
+
+impl AnswerRoom {
+    /// Bytes in all, and of each client.
+    pub fn new(all: u64, each: u64) -> Self {
+        let each = Shares::new(usize::try_from(each).unwrap_or(usize::MAX), "client_answer_bytes");
+        Self { all: Arc::new(All { held: AtomicU64::new(0), most: all }), each }
+    }
+
+    /// Room for `bytes` of an answer to `client` (`None` if clients are not told apart); `None` if there is none left.
+    pub(super) fn take(&self, client: Option<ClientKey>, bytes: usize) -> Option<Room> {
+        let each = match client {
+            Some(client) if bytes > 0 => Some(self.each.take_many(client, bytes)?),
+            Some(_) | None => None,
+        };
+        let bytes = bytes as u64;
+        let held = self.all.held.fetch_add(bytes, Relaxed).saturating_add(bytes);
+        // From here on dropping it gives the bytes back.
+        let room = Room { all: self.all.clone(), bytes, _each: each };
+        if held > self.all.most {
+            limit_reached("answer_bytes");
+            return None;
+        }
+        Some(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.all.held.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_leaves_room_for_others() {
+        let room = AnswerRoom::new(100, 60);
+        let [jane, john] = ["jane", "john"].map(|name| Some(ClientKey::of(&name)));
+        let first = room.take(jane, 60).expect("all that one client may have");
+        assert!(room.take(jane, 1).is_none());
+        assert!(room.take(jane, 0).is_some(), "what holds nothing needs no room");
+        let second = room.take(john, 40).expect("the rest");
+        assert!(room.take(john, 1).is_none(), "there is no more of it in all");
+        drop((first, second));
+        drop(room.take(None, 100).expect("everything was given back"));
+        assert_eq!(room.all.held.load(Relaxed), 0);
+    }
+}

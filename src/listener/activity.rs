@@ -1,0 +1,176 @@
+//! What connections are busy with, and which of them gives way when there is no room for another one.
+//!
+//! Invariant: what a connection does costs the others nothing: a request touches the counters of its own connection, and the
+//! lock over all of them is taken when one is accepted or closed.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Which connection is closed for one that waits for its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivesWay {
+    /// One without a request under way: first those that never had one, the oldest first, then the one that has been idle
+    /// for longest. If all are busy, none.
+    Idle,
+    /// The one that was accepted first, busy or not: where all requests are short, as probes are.
+    Oldest,
+}
+
+/// All open connections, in the order of their acceptance. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Connections {
+    open: Arc<Mutex<Open>>,
+    began: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    accepted: u64,
+    activities: BTreeMap<u64, Arc<Activity>>,
+}
+
+/// What one connection does.
+#[derive(Debug)]
+pub(super) struct Activity {
+    began: Instant,
+    /// Requests whose answers have not ended.
+    under_way: AtomicUsize,
+    /// Milliseconds since `began` when the last request came or its answer ended; 0 if there was none.
+    last: AtomicU64,
+    gives_way: CancellationToken,
+}
+
+/// A connection's place among the open ones, until it is closed.
+#[derive(Debug)]
+pub(super) struct Entry {
+    number: u64,
+    all: Connections,
+    pub(super) activity: Arc<Activity>,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self { open: Arc::default(), began: Instant::now() }
+    }
+}
+
+impl Connections {
+    pub(super) fn enter(&self) -> Entry {
+        let activity = Arc::new(Activity::new(self.began));
+        let mut open = self.lock();
+        open.accepted += 1;
+        let number = open.accepted;
+        open.activities.insert(number, activity.clone());
+        drop(open);
+        Entry { number, all: self.clone(), activity }
+    }
+
+    /// Tells one connection to close. `false` if none gives way.
+    pub(super) fn one_gives_way(&self, which: GivesWay) -> bool {
+        let mut open = self.lock();
+        let number = match which {
+            GivesWay::Oldest => open.activities.keys().next().copied(),
+            GivesWay::Idle => {
+                let idle = open.activities.iter().filter(|(_, activity)| activity.is_idle());
+                // Of those that never asked, `last` is 0, and the first of equals is the oldest.
+                idle.min_by_key(|(_, activity)| activity.last.load(Relaxed)).map(|(number, _)| *number)
+            }
+        };
+        // It is told once.
+        let activity = number.and_then(|number| open.activities.remove(&number));
+        drop(open);
+        activity.inspect(|activity| activity.gives_way.cancel()).is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Activity {
+    pub(super) fn new(began: Instant) -> Self {
+        let (under_way, last) = Default::default();
+        Self { began, under_way, last, gives_way: CancellationToken::new() }
+    }
+
+    /// Whether a request has come.
+    pub(super) fn has_asked(&self) -> bool {
+        self.last.load(Relaxed) != 0
+    }
+
+    pub(super) fn request_came(&self) {
+        self.under_way.fetch_add(1, Relaxed);
+        self.touch();
+    }
+
+    pub(super) fn answer_ended(&self) {
+        self.touch();
+        self.under_way.fetch_sub(1, Relaxed);
+    }
+
+    /// Resolves when the connection has to be closed for another one.
+    pub(super) async fn gives_way(&self) {
+        self.gives_way.cancelled().await;
+    }
+
+    fn is_idle(&self) -> bool {
+        self.under_way.load(Relaxed) == 0
+    }
+
+    fn touch(&self) {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(now.max(1), Relaxed);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.all.lock().activities.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn told<const N: usize>(entries: [&Entry; N]) -> [bool; N] {
+        entries.map(|entry| entry.activity.gives_way.is_cancelled())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_connections_give_way_first_then_idle_ones_and_busy_ones_never() {
+        let all = Connections::default();
+        let [closed, busy, idle, idle_longer, silent, younger] = [(); 6].map(|()| all.enter());
+        drop(closed);
+        for entry in [&idle_longer, &idle, &busy] {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            entry.activity.request_came();
+        }
+        for entry in [&idle_longer, &idle] {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            entry.activity.answer_ended();
+        }
+        for expected in [
+            [false, false, false, true, false],
+            [false, false, false, true, true],
+            [false, false, true, true, true],
+            [false, true, true, true, true],
+        ] {
+            assert!(all.one_gives_way(GivesWay::Idle));
+            assert_eq!(told([&busy, &idle, &idle_longer, &silent, &younger]), expected);
+        }
+        assert!(!all.one_gives_way(GivesWay::Idle));
+        assert!(all.one_gives_way(GivesWay::Oldest));
+        assert_eq!(told([&busy]), [true]);
+        assert!(!all.one_gives_way(GivesWay::Oldest));
+    }
+}

@@ -1,0 +1,90 @@
+//! Clients that ask, and do not read the answers: what they hold is bounded, and they hold it for a bounded time.
+
+use std::time::Duration;
+
+use kube_fanout::sim::Sim;
+use serde_json::json;
+
+use crate::harness::{Client, Route, World, passing, skip, until};
+
+/// The least that may be configured.
+const ROOM: u64 = 16 << 20;
+const OBJECT: usize = 1 << 20;
+const ALL: &str = "/api/v1/configmaps?resourceVersion=0";
+const SELECTED: &str = "/api/v1/configmaps?resourceVersion=0&labelSelector=!no-such-label";
+const ONE: &str = "/api/v1/namespaces/default/configmaps/large-0?resourceVersion=0";
+
+/// Ten objects of a megabyte, and room for sixteen.
+async fn world() -> World {
+    let sim = Sim::new();
+    for number in 0..10 {
+        let metadata = json!({"name": format!("large-{number}"), "namespace": "default"});
+        let data = json!({"text": "x".repeat(OBJECT)});
+        sim.create(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data})).unwrap();
+    }
+    let world = World::start_with(sim, |config| {
+        config.limits.answer_bytes = ROOM;
+        config.limits.answer_bytes_per_client = ROOM;
+        config.limits.answer_timeout = Duration::from_secs(60);
+    })
+    .await;
+    world.gateway.warm("/api/v1/configmaps").await;
+    world
+}
+
+#[tokio::test]
+async fn lists_that_are_not_read_hold_no_copies_of_their_objects() {
+    let world = world().await;
+    let client = world.client().taking_a_byte();
+    let mut unread = Vec::new();
+    for path in [ALL, SELECTED] {
+        for _ in 0..20 {
+            unread.push(client.watch(path).await);
+        }
+    }
+    let (_, expected) = world.directly(SELECTED).await;
+    let answer = world.client().get(SELECTED).await;
+    assert_eq!((answer.route.clone(), answer.text() == expected), (Route::Served, true));
+    drop(unread);
+}
+
+async fn gets_until_refused(client: &Client) -> Vec<crate::harness::Watch> {
+    let mut unread = Vec::new();
+    loop {
+        match client.open(ONE).await {
+            Ok(answer) => unread.push(answer),
+            Err(refused) => {
+                assert_eq!(refused.status.as_u16(), 429);
+                assert_eq!(refused.route, Route::Rejected("answer_bytes".to_owned()));
+                assert!(refused.text().contains("limits.answerBytes"), "{}", refused.text());
+                return unread;
+            }
+        }
+        assert!(unread.len() < 17, "there is room for sixteen");
+    }
+}
+
+#[tokio::test]
+async fn copies_that_are_not_read_are_bounded_and_given_back() {
+    let world = world().await;
+    let client = world.client().taking_a_byte();
+    let mut unread = gets_until_refused(&client).await;
+    assert!(unread.len() > 10, "{}", unread.len());
+    // Who gives something back goes on.
+    unread.pop();
+    let again = async || client.open(ONE).await.ok();
+    drop(until("room that was given back", again).await);
+}
+
+#[tokio::test]
+async fn what_is_not_read_is_given_back_after_its_time() {
+    let world = world().await;
+    let client = world.client().taking_a_byte();
+    let unread = gets_until_refused(&client).await;
+    skip(Duration::from_secs(61)).await;
+    let again = async || world.client().open(ONE).await.ok();
+    drop(passing(Duration::from_secs(1), until("room that was taken away", again)).await);
+    for answer in unread {
+        assert!(passing(Duration::from_secs(1), answer.is_broken()).await);
+    }
+}
