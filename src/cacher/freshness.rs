@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::single_flight::{Join, SingleFlight};
 use crate::{
     apimachinery::ResourceVersion,
-    reflector::{EventStream, Failure, ListWatch, UpstreamEvent, WatchFrom, WatchRequest, head_version},
+    reflector::{EventStream, Evidence, Failure, ListWatch, UpstreamEvent, WatchFrom, WatchRequest, head_version},
     store::{Advance, Reader},
 };
 
@@ -28,6 +28,20 @@ pub enum Unproven {
     NoHead,
     #[error("upstream sent no bookmark that reaches its head version")]
     NoBookmark,
+    #[error("upstream's versions have gone back behind the store")]
+    Backwards,
+}
+
+/// A store that is to be proven.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate<'a> {
+    pub(super) reader: &'a Reader,
+    pub(super) advance: &'a Advance,
+    /// When upstream was first asked for what the store holds.
+    pub(super) filled_since: Instant,
+    /// An upstream without it is too old to tell its watches of progress when it is asked to, so that small watches
+    /// would cost seconds and show nothing (seen on 1.20).
+    pub(super) has_watch_list: bool,
 }
 
 /// Nothing happened behind `last_change` up to `complete_to`: a store that has the one is complete up to the other.
@@ -35,6 +49,7 @@ pub enum Unproven {
 struct Proof {
     last_change: ResourceVersion,
     complete_to: ResourceVersion,
+    asked_at: Instant,
 }
 
 /// Proofs for one resource, shared by its stores in all encodings.
@@ -44,39 +59,69 @@ pub(super) struct Freshness {
     head: SingleFlight<Result<ResourceVersion, Failure>>,
     /// One small watch at a time; its bookmark serves everybody.
     bookmark: SingleFlight<Option<Proof>>,
+    /// What is found out on the side.
+    evidence: Evidence,
 }
 
 impl Default for Freshness {
     fn default() -> Self {
-        Self { head: SingleFlight::new(Join::BeforeItIsSent), bookmark: SingleFlight::new(Join::AnyTime) }
+        let (head, bookmark) = (SingleFlight::new(Join::BeforeItIsSent), SingleFlight::new(Join::AnyTime));
+        Self { head, bookmark, evidence: Evidence::default() }
     }
 }
 
 impl Freshness {
+    /// For the reflectors of the resource's stores.
+    pub(super) fn evidence(&self) -> &Evidence {
+        &self.evidence
+    }
+
     /// Returns when the store holds everything that upstream had acknowledged when this was called.
-    ///
-    /// `has_watch_list`: an upstream without it is too old to tell its watches of progress when it is asked to, so that
-    /// small watches would cost seconds and show nothing (seen on 1.20).
-    pub(super) async fn prove(
-        &self,
-        upstream: &impl ListWatch,
-        has_watch_list: bool,
-        reader: &Reader,
-        advance: &Advance,
-    ) -> Result<(), Unproven> {
+    pub(super) async fn prove(&self, upstream: &impl ListWatch, store: &Candidate<'_>) -> Result<(), Unproven> {
+        let head = self.head(upstream, store).await?;
+        let small_watches = if store.has_watch_list { SMALL_WATCHES_MAX } else { 0 };
+        for _ in 0..small_watches {
+            if store.reader.progress() >= head {
+                break;
+            }
+            self.catch_up(upstream, store).await;
+        }
+        // Whatever was shown in the meantime, a store that was filled before a rollback proves nothing.
+        if self.evidence.has_rolled_back_since(store.filled_since) {
+            return Err(Unproven::Backwards);
+        }
+        if store.reader.progress() >= head { Ok(()) } else { Err(Unproven::NoBookmark) }
+    }
+
+    /// Upstream's head version, which cannot be behind what the store had before it was asked for: the store has only what
+    /// upstream had acknowledged, and the head is read where it acknowledges.
+    async fn head(&self, upstream: &impl ListWatch, store: &Candidate<'_>) -> Result<ResourceVersion, Unproven> {
+        if self.evidence.has_rolled_back_since(store.filled_since) {
+            return Err(Unproven::Backwards);
+        }
+        let held = store.reader.progress();
         let asked = self.head.ask(|| async { head_version(&upstream.head().await?) });
         let head = asked.await.map_err(|_| Unproven::NoHead)?;
-        let small_watches = if has_watch_list { SMALL_WATCHES_MAX } else { 0 };
-        for _ in 0..small_watches {
-            if reader.progress() >= head {
-                return Ok(());
+        if head < held {
+            // Once is enough: what was filled in the meantime is not wrong because somebody else was told late.
+            if !self.evidence.has_rolled_back_since(store.filled_since) {
+                self.evidence.rolled_back();
             }
-            let Some(proof) = self.bookmark.ask(|| small_watch(upstream, reader)).await else { continue };
-            if timeout(CATCH_UP_MAX, reader.reached(proof.last_change)).await.is_ok() {
-                advance.to(proof.complete_to);
-            }
+            return Err(Unproven::Backwards);
         }
-        if reader.progress() >= head { Ok(()) } else { Err(Unproven::NoBookmark) }
+        Ok(head)
+    }
+
+    /// Notes what a small watch shows about the store.
+    async fn catch_up(&self, upstream: &impl ListWatch, store: &Candidate<'_>) {
+        let Some(proof) = self.bookmark.ask(|| small_watch(upstream, store.reader)).await else { return };
+        // A watch from before a rollback tells nothing about a store from after it.
+        if self.evidence.has_rolled_back_since(proof.asked_at) {
+            return;
+        }
+        if timeout(CATCH_UP_MAX, store.reader.reached(proof.last_change)).await.is_ok() {
+            store.advance.to(proof.complete_to);
+        }
     }
 }
 
@@ -87,13 +132,16 @@ async fn small_watch(upstream: &impl ListWatch, reader: &Reader) -> Option<Proof
 }
 
 async fn first_bookmark(upstream: &impl ListWatch, reader: &Reader) -> Result<Option<Proof>, Failure> {
+    let asked_at = Instant::now();
     let (mut last_change, start) = reader.last_change_and_progress();
     let request = WatchRequest { from: WatchFrom::After(start), seconds: SMALL_WATCH_SECONDS };
     let mut events = EventStream::new(upstream.watch(request).await?, reader.schema().shape.encoding());
     while let Some(event) = events.next(upstream, reader.schema(), SMALL_WATCH_MAX).await? {
         match event {
             UpstreamEvent::Change { object, .. } => last_change = object.version,
-            UpstreamEvent::Bookmark { version, .. } => return Ok(Some(Proof { last_change, complete_to: version })),
+            UpstreamEvent::Bookmark { version: complete_to, .. } => {
+                return Ok(Some(Proof { last_change, complete_to, asked_at }));
+            }
         }
     }
     Ok(None)

@@ -8,7 +8,10 @@ use std::{
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use super::{Unproven, freshness::Freshness};
+use super::{
+    Unproven,
+    freshness::{Candidate, Freshness},
+};
 use crate::{
     apimachinery::{GroupVersionResource, Verb},
     authz::{NotCovered, Permit},
@@ -35,6 +38,8 @@ pub struct Instance {
     pub metrics: Arc<CacheMetrics>,
     bookmark: RwLock<Option<Arc<BookmarkTemplate>>>,
     advance: Advance,
+    /// When upstream was first asked for what the store holds.
+    filled_since: Instant,
     freshness: Arc<Freshness>,
     upstream: ResourceListWatch,
     used: Mutex<Instant>,
@@ -53,7 +58,7 @@ pub(super) struct Resource {
 impl Instance {
     pub(super) fn new(resource: Resource, filled: Filled) -> Self {
         let Resource { resource, namespaced, upstream, metrics, freshness } = resource;
-        let Filled { reader, advance, list_kind, warnings, bookmark, watch_list } = filled;
+        let Filled { reader, began, advance, list_kind, warnings, bookmark, watch_list } = filled;
         let (_, next) = reader.snapshot_and_next();
         Self {
             envelope: ListEnvelope::new(list_kind, &resource, &reader.schema().shape),
@@ -67,6 +72,7 @@ impl Instance {
             watch_list,
             metrics,
             advance,
+            filled_since: began,
             freshness,
             upstream,
         }
@@ -83,13 +89,23 @@ impl Instance {
 
     /// Returns when the store holds everything that upstream had acknowledged when this was called.
     pub async fn prove_most_recent(&self) -> Result<(), Unproven> {
-        let proven = self.freshness.prove(&self.upstream, self.watch_list, &self.reader, &self.advance).await;
+        let proven = self.freshness.prove(&self.upstream, &self.candidate()).await;
         self.metrics.freshness_proof(match proven {
             Ok(()) => "proven",
             Err(Unproven::NoHead) => "no_head",
             Err(Unproven::NoBookmark) => "no_bookmark",
+            Err(Unproven::Backwards) => "backwards",
         });
         proven
+    }
+
+    fn candidate(&self) -> Candidate<'_> {
+        Candidate {
+            reader: &self.reader,
+            advance: &self.advance,
+            filled_since: self.filled_since,
+            has_watch_list: self.watch_list,
+        }
     }
 
     /// What bookmarks look like, once upstream has sent one.

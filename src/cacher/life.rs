@@ -101,10 +101,11 @@ impl Shared {
             metrics: Arc::new(CacheMetrics::new(resource, *encoding)),
             freshness: self.freshness.entry(resource.clone()).or_default().clone(),
         };
+        let evidence = kept.freshness.evidence().clone();
         let sink = CacherSink::new(entry.clone(), kept);
         let collection =
             Collection { resource: resource.group_resource(), kind: api.kind.into(), fields, encoding: *encoding };
-        Reflector::new(upstream, sink, collection, self.config.history)
+        Reflector::new(upstream, sink, collection, self.config.history, evidence)
     }
 
     async fn until_idle(&self, resource: &GroupVersionResource, entry: &Entry) {

@@ -5,10 +5,11 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Action, EventStream, Failure, FillMode, Filled, Input, ListWatch, Loss, Machine, UpstreamEvent, WatchFrom,
-    WatchRequest,
+    Action, EventStream, Evidence, Failure, FillMode, Filled, Input, ListWatch, Loss, Machine, UpstreamEvent,
+    WatchFrom, WatchRequest,
     fill::{self, Head, State, head_version},
     list_watch::WATCH_SECONDS_MAX,
+    machine::Next,
 };
 use crate::{
     apimachinery::{Encoding, GroupResource, ResourceVersion, SelectableField},
@@ -58,16 +59,21 @@ pub struct Reflector<L: ListWatch, S> {
     sink: S,
     collection: Collection,
     limits: HistoryLimits,
+    evidence: Evidence,
     machine: Machine,
     writer: Option<Writer>,
+    /// When the fill of the store that there is began.
+    filled_since: Instant,
     /// A watch-list that goes on as a watch.
     going_on: Option<EventStream<L::Stream>>,
 }
 
 impl<L: ListWatch, S: Sink> Reflector<L, S> {
-    pub fn new(upstream: L, sink: S, collection: Collection, limits: HistoryLimits) -> Self {
+    /// `evidence` is what others find out about the resource.
+    pub fn new(upstream: L, sink: S, collection: Collection, limits: HistoryLimits, evidence: Evidence) -> Self {
         let (machine, writer, going_on) = (Machine::default(), None, None);
-        Self { upstream, sink, collection, limits, machine, writer, going_on }
+        let filled_since = Instant::now();
+        Self { upstream, sink, collection, limits, evidence, machine, writer, filled_since, going_on }
     }
 
     /// Runs until the resource is gone or another.
@@ -76,22 +82,38 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         loop {
             let next = self.machine.on(input);
             if let Some(loss) = next.loss {
-                self.writer = None;
+                (self.writer, self.going_on) = (None, None);
                 self.sink.lost(loss);
             }
-            if !next.delay.is_zero() {
-                sleep(next.delay.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+            if next.action == Action::Stop {
+                return;
             }
-            input = match next.action {
-                Action::Fill { mode, not_older_than } => self.fill(mode, not_older_than).await,
-                Action::GoOn => match self.going_on.take() {
-                    Some(events) => self.read(events).await,
-                    None => self.ended(None),
+            let evidence = self.evidence.clone();
+            // Whatever is under way, a wait above all: a store that is known to be wrong is not kept.
+            input = match self.writer.is_some().then_some(self.filled_since) {
+                Some(since) => tokio::select! {
+                    biased;
+                    () = evidence.until_rolled_back_since(since) => Input::RolledBack,
+                    input = self.act(next) => input,
                 },
-                Action::Watch { after } => self.watch(after).await,
-                Action::Verify => self.verify().await,
-                Action::Stop => return,
+                None => self.act(next).await,
             };
+        }
+    }
+
+    /// Does what the machine says. May be dropped at any point: what it has read by then is applied.
+    async fn act(&mut self, next: Next) -> Input {
+        if !next.delay.is_zero() {
+            sleep(next.delay.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+        }
+        match next.action {
+            Action::Fill { mode, not_older_than } => self.fill(mode, not_older_than).await,
+            Action::GoOn => match self.going_on.take() {
+                Some(events) => self.read(events).await,
+                None => self.ended(None),
+            },
+            Action::Watch { after } => self.watch(after).await,
+            Action::Verify | Action::Stop => self.verify().await,
         }
     }
 
@@ -110,6 +132,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         mode: FillMode,
         not_older_than: Option<ResourceVersion>,
     ) -> Result<(ResourceVersion, bool), Failure> {
+        let began = Instant::now();
         let Collection { resource, kind, fields, encoding } = &self.collection;
         let head = Head::read(self.upstream.head().await?, kind)?;
         let fields = fill::known_fields(&self.upstream, fields).await?;
@@ -125,9 +148,10 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         let (version, watching) = (state.version, state.watch.is_some());
         let (writer, reader) = store::store(schema, state.objects, version, self.limits);
         let advance = writer.advance_handle();
-        (self.writer, self.going_on) = (Some(writer), state.watch);
+        (self.writer, self.filled_since, self.going_on) = (Some(writer), began, state.watch);
         self.sink.filled(Filled {
             reader,
+            began,
             advance,
             list_kind: head.list_kind,
             warnings: head.warnings,

@@ -4,6 +4,7 @@
 use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
 use http::HeaderValue;
+use tokio::time::Instant;
 
 use super::{
     EventStream, Failure, ListPage, ListRequest, ListWatch, UpstreamEvent, WatchFrom, WatchRequest,
@@ -24,6 +25,8 @@ const FILL_SILENCE_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Filled {
     pub reader: Reader,
+    /// When upstream was first asked for what the store holds.
+    pub began: Instant,
     pub advance: crate::store::Advance,
     /// `PodList`
     pub list_kind: String,

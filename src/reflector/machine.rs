@@ -48,6 +48,8 @@ pub enum Input {
         same_resource: bool,
     },
     VerifyFailed(Failure),
+    /// Somebody else was told a head version below what the store held before: upstream's versions went back.
+    RolledBack,
 }
 
 /// What to do.
@@ -110,6 +112,7 @@ impl Machine {
             Input::Verified { head, same_resource } => self.verified(head, same_resource),
             Input::VerifyFailed(Failure::NotFound) => Next::stop(),
             Input::VerifyFailed(_) => self.later(Action::Verify),
+            Input::RolledBack => self.lose(Loss::Backwards),
         }
     }
 

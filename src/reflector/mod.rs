@@ -5,6 +5,7 @@
 mod driver;
 mod event;
 mod event_stream;
+mod evidence;
 mod failure;
 mod fill;
 mod item_readers;
@@ -19,6 +20,7 @@ mod tests;
 pub use driver::{Collection, Reflector, Sink};
 pub use event::{EventError, StatusBody, UpstreamEvent};
 pub use event_stream::EventStream;
+pub use evidence::Evidence;
 pub use failure::Failure;
 pub use fill::{Filled, head_version};
 pub use lines::{LineTooLong, Lines};

@@ -129,7 +129,7 @@ async fn run(script: Script) -> (Seen, Vec<String>) {
     let limits = HistoryLimits { age: Duration::from_secs(60), bytes: 1 << 20 };
     let fields = selectable_fields(&pods, true);
     let collection = Collection { resource: pods, kind: "Pod".to_owned(), fields, encoding: Encoding::Json };
-    let reflector = Reflector::new(script, seen.clone(), collection, limits);
+    let reflector = Reflector::new(script, seen.clone(), collection, limits, Evidence::default());
     assert!(tokio::time::timeout(Duration::from_secs(120), reflector.run()).await.is_err(), "it goes on for ever");
     let asked = asked.lock().unwrap().clone();
     (seen, asked)

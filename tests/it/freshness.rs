@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use kube_fanout::sim::Features;
+use kube_fanout::sim::{Features, Refusal};
 
-use crate::harness::{Answer, Route, World, passing};
+use crate::harness::{Answer, Route, World, passing, skip, until};
 
 /// A watch-list as client-go begins one; over after its state.
 const WATCH_LIST: &str = "/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
@@ -66,6 +66,45 @@ async fn bookmarks_that_prove_nothing_are_not_enough() {
         world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
         assert_eq!(watched(&world).await.route, Route::Served, "{features:?}");
     }
+}
+
+/// Lets the reflector find upstream out of order until it waits half a minute between two looks.
+async fn put_to_sleep(world: &World) {
+    for verb in ["list", "watch"] {
+        let refusal = Refusal { verb: Some(verb), resource: Some("pods".to_owned()), times: None, status: 503 };
+        world.sim.refuse(refusal);
+    }
+    world.sim.cut_watches(Some("pods"));
+    let lists = || world.sim.counts().requests("list", "pods");
+    for _ in 0..8 {
+        let asked = lists();
+        until("the next look", async || {
+            if lists() > asked {
+                return Some(());
+            }
+            skip(Duration::from_secs(40)).await;
+            None
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn memory_is_not_proven_by_a_head_behind_it() {
+    let world = with_a_pod(Features::default()).await;
+    let backup = world.sim.revision();
+    world.create_pod("default", "ghost", "x");
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    put_to_sleep(&world).await;
+    world.sim.rewind(backup).unwrap();
+    world.sim.accept_all();
+    let answer = watched(&world).await;
+    assert!(!answer.text().contains("ghost"), "{}", answer.text());
+    assert_eq!(answer.route, unproven());
+    // The reflector does not sleep on, and what memory held is not read any more.
+    world.gateway.until_forwarded("/api/v1/pods?resourceVersion=0", "cache_filling").await;
+    world.gateway.warm("/api/v1/pods").await;
+    world.assert_same("/api/v1/pods?resourceVersion=0", &Route::Served).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,40 @@
+//! What proofs find out about a resource on the side, told to the reflectors of its stores.
+
+use std::sync::Arc;
+
+use tokio::{sync::watch, time::Instant};
+
+/// Shared by all who ask upstream about one resource and by the reflectors of its stores. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence(Arc<watch::Sender<Found>>);
+
+/// Each with the time at which it was found: what a store was filled with later does not suffer from it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    rolled_back: Option<Instant>,
+}
+
+impl Evidence {
+    /// A head version was below a progress that had been read before it was asked for: upstream's storage was restored.
+    pub fn rolled_back(&self) {
+        self.0.send_modify(|found| found.rolled_back = Some(Instant::now()));
+    }
+
+    /// Whether upstream's versions have gone back since then, as far as is known.
+    pub fn has_rolled_back_since(&self, time: Instant) -> bool {
+        self.0.borrow().has_rolled_back_since(time)
+    }
+
+    /// Resolves when upstream's versions have gone back since then.
+    pub(super) async fn until_rolled_back_since(&self, time: Instant) {
+        let mut found = self.0.subscribe();
+        // The sender lives as long as `self` does, so waiting cannot fail.
+        drop(found.wait_for(|found| found.has_rolled_back_since(time)).await);
+    }
+}
+
+impl Found {
+    fn has_rolled_back_since(&self, time: Instant) -> bool {
+        self.rolled_back.is_some_and(|at| at >= time)
+    }
+}
