@@ -123,9 +123,14 @@ impl Instance {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Since when nobody has watched or asked.
+    /// Since when it has not been watched or asked, as far as looks like this one tell: a watch counts as use for as long
+    /// as it lasts, up to the last look that saw it.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        (self.hub.watchers() == 0).then(|| *self.used.lock().unwrap_or_else(PoisonError::into_inner))
+        if self.hub.watchers() > 0 {
+            self.touch();
+            return None;
+        }
+        Some(*self.used.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Brings the gauges up to date.

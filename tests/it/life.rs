@@ -62,6 +62,23 @@ async fn what_nobody_uses_is_not_kept() {
 }
 
 #[tokio::test]
+async fn idleness_begins_when_the_last_watch_ends() {
+    let idle = Duration::from_secs(60);
+    let world = World::start_with(Sim::new(), |config| config.cache.idle_timeout = idle).await;
+    world.create_pod("default", "a", "x");
+    world.gateway.warm(PODS).await;
+    let watch = world.client().watch("/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=140").await;
+    for _ in 0..5 {
+        skip(idle / 2).await;
+        world.client().get("/api/v1/configmaps?resourceVersion=0").await;
+    }
+    assert_eq!(watch.rest().await.1, Route::Served);
+    // Asked for long ago, watched until just now.
+    skip(idle / 2).await;
+    assert_eq!(world.client().get("/api/v1/pods?resourceVersion=0").await.route, Route::Served);
+}
+
+#[tokio::test]
 async fn what_is_to_be_warm_is_there_before_anybody_asks_and_stays() {
     let world = World::start_with(Sim::new(), |config| {
         config.cache.prewarm = vec![pods()];
