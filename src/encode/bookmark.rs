@@ -6,7 +6,10 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::protobuf;
-use crate::apimachinery::ResourceVersion;
+use crate::{
+    apimachinery::ResourceVersion,
+    json::{InvalidJson, Members},
+};
 
 /// The annotation of the bookmark that ends the initial events (read-path 3.4).
 pub(super) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -56,8 +59,12 @@ struct AroundVersion {
 pub enum InvalidBookmark {
     #[error("not the JSON of a bookmark")]
     Json(#[source] serde_json::Error),
+    #[error("the metadata of a bookmark")]
+    Metadata(#[source] InvalidJson),
     #[error("the bookmark's resourceVersion is not a number above zero")]
     Version,
+    #[error("it has a name, which only objects have")]
+    Named,
 }
 
 #[derive(serde::Deserialize)]
@@ -66,21 +73,16 @@ struct BookmarkObject<'a> {
     metadata: &'a RawValue,
 }
 
-/// Only what a bookmark's metadata has been seen to hold: with anything else it is not recorded.
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+/// The members of a bookmark's metadata in their order. What is not known here, as a newer server may have it, stays as it is.
 struct BookmarkMetadata<'a> {
-    resource_version: &'a str,
-    #[serde(borrow, default)]
+    members: Vec<(Cow<'a, str>, &'a str)>,
+    version: ResourceVersion,
+    /// All but the one that ends the initial events.
     annotations: BTreeMap<Cow<'a, str>, &'a RawValue>,
-    /// Servers before 1.36 print it, as null.
-    #[serde(borrow, default, deserialize_with = "even_null")]
-    creation_timestamp: Option<&'a RawValue>,
 }
 
-fn even_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    serde::Deserialize::deserialize(deserializer).map(Some)
-}
+/// The members that the Go struct has before `annotations` and that a bookmark may have.
+const BEFORE_ANNOTATIONS: [&str; 4] = ["resourceVersion", "generation", "creationTimestamp", "labels"];
 
 impl JsonBookmark {
     /// Records the object of a bookmark of upstream; gives the version it had, too.
@@ -88,13 +90,12 @@ impl JsonBookmark {
         let object = object.trim_ascii();
         let parsed: BookmarkObject<'_> = serde_json::from_slice(object).map_err(InvalidBookmark::Json)?;
         let metadata = parsed.metadata.get();
-        let fields: BookmarkMetadata<'_> = serde_json::from_str(metadata).map_err(InvalidBookmark::Json)?;
-        let version = ResourceVersion::parse(fields.resource_version).map_err(|_| InvalidBookmark::Version)?;
+        let fields = BookmarkMetadata::read(metadata)?;
         let start = metadata.as_ptr() as usize - object.as_ptr() as usize;
         let around = (&object[..start], &object[start + metadata.len()..]);
         let alphabetical = object.starts_with(b"{\"apiVersion\"");
         let cut = |end: bool| AroundVersion::new(around, &fields, alphabetical, end);
-        Ok((Self { plain: cut(false), initial_events_end: cut(true) }, version))
+        Ok((Self { plain: cut(false), initial_events_end: cut(true) }, fields.version))
     }
 
     /// A bookmark at `version`, as an event.
@@ -108,33 +109,70 @@ impl JsonBookmark {
     }
 }
 
+impl<'a> BookmarkMetadata<'a> {
+    /// `text` is valid JSON.
+    fn read(text: &'a str) -> Result<Self, InvalidBookmark> {
+        let (mut members, mut version, mut annotations) = (Vec::new(), None, BTreeMap::new());
+        for member in Members::of(text.as_bytes()).map_err(InvalidBookmark::Metadata)? {
+            let (name, value) = member.map_err(InvalidBookmark::Metadata)?;
+            // Values are cut where their JSON begins and ends, which is never within a character.
+            let value = std::str::from_utf8(value).map_err(|_| InvalidBookmark::Version)?;
+            match &*name {
+                "name" => return Err(InvalidBookmark::Named),
+                "resourceVersion" => {
+                    let digits: &str = serde_json::from_str(value).map_err(InvalidBookmark::Json)?;
+                    version = Some(ResourceVersion::parse(digits).map_err(|_| InvalidBookmark::Version)?);
+                }
+                "annotations" => {
+                    let all: Option<BTreeMap<_, _>> = serde_json::from_str(value).map_err(InvalidBookmark::Json)?;
+                    annotations = all.unwrap_or_default();
+                }
+                _ => {}
+            }
+            members.push((name, value));
+        }
+        annotations.remove(INITIAL_EVENTS_END);
+        Ok(Self { members, version: version.ok_or(InvalidBookmark::Version)?, annotations })
+    }
+
+    /// Where annotations belong when there have been none.
+    fn place_of_annotations(&self, alphabetical: bool) -> usize {
+        let is_before = |name: &str| {
+            if alphabetical { name < "annotations" } else { BEFORE_ANNOTATIONS.contains(&name) }
+        };
+        self.members.iter().rposition(|(name, _)| is_before(name)).map_or(0, |last| last + 1)
+    }
+}
+
 impl AroundVersion {
     fn new(around: (&[u8], &[u8]), fields: &BookmarkMetadata<'_>, alphabetical: bool, end: bool) -> Self {
-        let mut annotations: BTreeMap<&str, &str> = fields
-            .annotations
-            .iter()
-            .filter(|(name, _)| *name != INITIAL_EVENTS_END)
-            .map(|(name, value)| (&**name, value.get()))
-            .collect();
+        let mut annotations: BTreeMap<&str, &str> =
+            fields.annotations.iter().map(|(name, value)| (&**name, value.get())).collect();
         if end {
             annotations.insert(INITIAL_EVENTS_END, "\"true\"");
         }
         let annotations: Vec<_> = annotations.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
-        let annotations = match annotations.as_slice() {
-            [] => String::new(),
-            some => format!("\"annotations\":{{{}}}", some.join(",")),
-        };
-        let created = fields.creation_timestamp.map_or(String::new(), |value| format!("\"creationTimestamp\":{value}"));
-        let version = "\"resourceVersion\":\"".to_owned();
-        // Custom resources are written in alphabetical order, built-in types in that of the Go struct.
-        let (before, behind) =
-            if alphabetical { (vec![annotations, created], vec![]) } else { (vec![], vec![created, annotations]) };
-        let present = |members: Vec<String>| members.into_iter().filter(|member| !member.is_empty());
-        let before: String = present(before).map(|member| member + ",").collect();
-        let behind: String = present(behind).map(|member| ",".to_owned() + &member).collect();
-        let head =
-            [b"{\"type\":\"BOOKMARK\",\"object\":", around.0, b"{", before.as_bytes(), version.as_bytes()].concat();
-        let tail = [b"\"", behind.as_bytes(), b"}", around.1, b"}\n"].concat();
+        let annotations = format!("{{{}}}", annotations.join(","));
+        let mut members: Vec<(&str, &str)> = fields.members.iter().map(|(name, value)| (&**name, *value)).collect();
+        if !members.iter().any(|(name, _)| *name == "annotations") {
+            members.insert(fields.place_of_annotations(alphabetical), ("annotations", ""));
+        }
+        let (mut head, mut tail) = (String::new(), None);
+        for (name, value) in members {
+            let text = tail.as_mut().unwrap_or(&mut head);
+            let comma = if text.is_empty() { "" } else { "," };
+            match name {
+                "resourceVersion" => {
+                    *text += &format!("{comma}\"resourceVersion\":\"");
+                    tail = Some("\"".to_owned());
+                }
+                "annotations" if annotations == "{}" => {}
+                "annotations" => *text += &format!("{comma}\"annotations\":{annotations}"),
+                _ => *text += &format!("{comma}\"{name}\":{value}"),
+            }
+        }
+        let head = [b"{\"type\":\"BOOKMARK\",\"object\":", around.0, b"{", head.as_bytes()].concat();
+        let tail = [tail.unwrap_or_default().as_bytes(), b"}", around.1, b"}\n"].concat();
         Self { head: head.into(), tail: tail.into() }
     }
 
@@ -193,6 +231,31 @@ mod tests {
             text(&daemon_set.initial_events_end(version))
                 .contains(r#"{"deprecated.daemonset.template.generation":"0","k8s.io/initial-events-end":"true"}"#)
         );
+    }
+
+    #[test]
+    fn fields_that_only_newer_servers_have_stay_where_they_are() {
+        let version = ResourceVersion::new(6).expect("not zero");
+        for (object, plain, end) in [
+            (
+                r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"5","generation":1,"shard":{"a":[1,"}"]}}}"#,
+                r#""metadata":{"resourceVersion":"6","generation":1,"shard":{"a":[1,"}"]}}"#,
+                r#"{"resourceVersion":"6","generation":1,"annotations":{"k8s.io/initial-events-end":"true"},"shard":{"a":[1,"}"]}}"#,
+            ),
+            (
+                r#"{"apiVersion":"x.io/v1","kind":"W","metadata":{"actor":null,"resourceVersion":"5","shard":"b"}}"#,
+                r#""metadata":{"actor":null,"resourceVersion":"6","shard":"b"}"#,
+                r#"{"actor":null,"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"6","shard":"b"}"#,
+            ),
+        ] {
+            let template = recorded(object);
+            assert!(text(&template.event(version)).contains(plain), "{}", text(&template.event(version)));
+            let ended = template.initial_events_end(version);
+            assert!(text(&ended).contains(end), "{}", text(&ended));
+            for event in [&template.event(version), &ended] {
+                serde_json::from_str::<serde_json::Value>(text(event)).expect("JSON");
+            }
+        }
     }
 
     #[test]

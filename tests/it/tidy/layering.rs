@@ -19,8 +19,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("config",       &["apimachinery"]),
     // Knows nothing of HTTP, tasks or watchers.
     ("store",        &["apimachinery", "json"]),
-    // Does not know who reads.
-    ("encode",       &["apimachinery", "store"]),
+    // Does not know who reads. A bookmark is kept member by member.
+    ("encode",       &["apimachinery", "json", "store"]),
     // Does not know that there are watchers: it tells a sink. A bookmark is recorded as it is sent.
     ("reflector",    &["apimachinery", "json", "store", "encode"]),
     ("fanout",       &["apimachinery", "store", "encode", "telemetry"]),
