@@ -110,7 +110,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
             Action::Fill { mode, not_older_than } => self.fill(mode, not_older_than).await,
             Action::GoOn => match self.going_on.take() {
                 Some(events) => self.read(events).await,
-                None => self.ended(None),
+                None => self.ended(None, Duration::ZERO),
             },
             Action::Watch { after } => self.watch(after).await,
             Action::Verify | Action::Stop => self.verify().await,
@@ -164,7 +164,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     async fn watch(&mut self, after: ResourceVersion) -> Input {
         match self.upstream.watch(WatchRequest::new(WatchFrom::After(after))).await {
             Ok(stream) => self.read(EventStream::new(stream, self.collection.encoding)).await,
-            Err(failure) => self.ended(Some(failure)),
+            Err(failure) => self.ended(Some(failure), Duration::ZERO),
         }
     }
 
@@ -184,7 +184,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
                 Err(failure) => break Some(failure),
             }
         };
-        self.ended(failure)
+        self.ended(failure, opened.elapsed())
     }
 
     fn apply(&mut self, event: UpstreamEvent) -> Result<(), Failure> {
@@ -206,10 +206,10 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         }
     }
 
-    fn ended(&mut self, failure: Option<Failure>) -> Input {
+    fn ended(&mut self, failure: Option<Failure>, lasted: Duration) -> Input {
         self.sink.restarting(failure);
         match &self.writer {
-            Some(writer) => Input::WatchEnded { failure, progress: writer.progress() },
+            Some(writer) => Input::WatchEnded { failure, progress: writer.progress(), lasted },
             None => Input::FillFailed(Failure::Unavailable),
         }
     }

@@ -32,6 +32,9 @@ pub enum Failure {
     /// Nothing came for longer than the watch should have lasted.
     #[error("upstream has been silent for too long")]
     Silent,
+    /// The same in the middle of the initial events of a watch-list.
+    #[error("upstream has stopped in the middle of the initial events")]
+    Stalled,
 }
 
 impl Failure {
@@ -46,6 +49,7 @@ impl Failure {
             Self::Unavailable => "unavailable",
             Self::Malformed => "malformed",
             Self::Silent => "silent",
+            Self::Stalled => "stalled",
         }
     }
 

@@ -18,7 +18,7 @@ use crate::{
     store::{ChangeKind, Object, Reader, Schema, Shape},
 };
 
-/// A watch-list that brings neither objects nor its end bookmark for so long will not do so later.
+/// A watch-list that brings neither objects nor its end bookmark for so long is given up.
 const FILL_SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// A store that holds the whole state, and what upstream's answers taught on the way.
@@ -102,7 +102,15 @@ pub(super) async fn watch_list<L: ListWatch>(
     let from = WatchFrom::State { not_older_than };
     let stream = upstream.watch(WatchRequest::new(from)).await?;
     let (mut events, mut objects) = (EventStream::new(stream, schema.shape.encoding()), HashMap::new());
-    while let Some(event) = events.next(upstream, schema, FILL_SILENCE_MAX).await? {
+    let mut started = false;
+    loop {
+        let event = match events.next(upstream, schema, FILL_SILENCE_MAX).await {
+            Ok(Some(event)) => event,
+            Ok(None) => return Err(Failure::Unavailable),
+            Err(Failure::Silent) if started => return Err(Failure::Stalled),
+            Err(failure) => return Err(failure),
+        };
+        started = true;
         match event {
             // Changes may come before the end of the initial events, to objects that were sent already.
             UpstreamEvent::Change { kind: ChangeKind::Deleted, object, .. } => drop(objects.remove(&object.key)),
@@ -114,7 +122,6 @@ pub(super) async fn watch_list<L: ListWatch>(
             UpstreamEvent::Bookmark { .. } => {}
         }
     }
-    Err(Failure::Unavailable)
 }
 
 /// A page without its items: `readers` have them as soon as they have come.

@@ -9,6 +9,9 @@ use crate::apimachinery::ResourceVersion;
 const BACKOFF_MIN: Duration = Duration::from_millis(800);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
+/// A watch that lasted so long shows that all is well again (client-go's reflector resets its waits after as long).
+const WELL_AFTER: Duration = Duration::from_secs(120);
+
 /// How the whole state is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillMode {
@@ -37,10 +40,11 @@ pub enum Input {
         watching: bool,
     },
     FillFailed(Failure),
-    /// The watch ended, cleanly or not; the store is complete up to `progress`.
+    /// The watch ended, cleanly or not, after it had lasted so long; the store is complete up to `progress`.
     WatchEnded {
         failure: Option<Failure>,
         progress: ResourceVersion,
+        lasted: Duration,
     },
     /// The head version of upstream and whether the resource is still the same.
     Verified {
@@ -82,15 +86,20 @@ pub struct Next {
 #[derive(Debug)]
 pub struct Machine {
     mode: FillMode,
+    /// The last watch-list stopped in the middle of the initial events.
+    stalled: bool,
     /// Up to where the store is complete; `None` while it holds nothing.
     progress: Option<ResourceVersion>,
-    /// Failures since the last success.
+    /// Failures since the last fill, or since the last watch that was well.
     failures: u32,
+    /// Fills since the last watch that was well whose state could not be followed: a fill that is followed by what cannot
+    /// be read is no success, and is not repeated at once for ever.
+    wasted: u32,
 }
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { mode: FillMode::WatchList, progress: None, failures: 0 }
+        Self { mode: FillMode::WatchList, stalled: false, progress: None, failures: 0, wasted: 0 }
     }
 }
 
@@ -102,11 +111,15 @@ impl Machine {
             Input::Filled { version, watching } => {
                 self.progress = Some(version);
                 self.failures = 0;
+                self.stalled = false;
                 if watching { Next::now(Action::GoOn) } else { Next::now(Action::Watch { after: version }) }
             }
             Input::FillFailed(failure) => self.fill_failed(failure),
-            Input::WatchEnded { failure, progress } => {
+            Input::WatchEnded { failure, progress, lasted } => {
                 self.progress = Some(progress);
+                if lasted >= WELL_AFTER {
+                    (self.failures, self.wasted) = (0, 0);
+                }
                 self.watch_ended(failure)
             }
             Input::Verified { head, same_resource } => self.verified(head, same_resource),
@@ -116,17 +129,30 @@ impl Machine {
         }
     }
 
-    fn fill(&self) -> Next {
+    /// Tries watch-list each time: what kept it from working may have been one slow server, or an old one.
+    fn fill(&mut self) -> Next {
+        self.mode = FillMode::WatchList;
+        self.fill_again()
+    }
+
+    fn list(&mut self) -> Next {
+        self.mode = FillMode::List;
+        self.fill_again()
+    }
+
+    fn fill_again(&self) -> Next {
         Next::now(Action::Fill { mode: self.mode, not_older_than: self.progress })
     }
 
     fn fill_failed(&mut self, failure: Failure) -> Next {
         match failure {
             Failure::NotFound => Next::stop(),
-            // Silent: a server that ignores what it does not know never sends the end bookmark.
-            Failure::Refused | Failure::Silent if self.mode == FillMode::WatchList => {
-                self.mode = FillMode::List;
-                self.fill()
+            Failure::Refused | Failure::Silent if self.mode == FillMode::WatchList => self.list(),
+            // Once is unavailability. A storage that tells nothing of its progress never ends the initial events.
+            Failure::Stalled if self.stalled => self.list(),
+            Failure::Stalled => {
+                self.stalled = true;
+                self.refill_later()
             }
             // Either upstream is behind another that was asked before, or its versions went back.
             Failure::TooLarge if self.progress.is_some() => self.later(Action::Verify),
@@ -136,22 +162,26 @@ impl Machine {
             | Failure::Denied
             | Failure::Unavailable
             | Failure::Malformed
-            | Failure::Silent => self.later(self.fill().action),
+            | Failure::Silent => self.refill_later(),
         }
     }
 
     fn watch_ended(&mut self, failure: Option<Failure>) -> Next {
         match failure {
-            None => {
-                self.failures = 0;
-                Next::now(Action::Verify)
-            }
+            None => Next::now(Action::Verify),
             Some(Failure::NotFound) => Next::stop(),
-            Some(Failure::Expired) => self.fill(),
+            // A version that expires is nothing unusual, one that has expired right after a fill is.
+            Some(Failure::Expired) if self.wasted == 0 => Next { delay: Duration::ZERO, ..self.waste() },
+            Some(Failure::Expired) => self.waste(),
             Some(Failure::Malformed) => self.lose(Loss::Inconsistent),
-            Some(Failure::TooLarge | Failure::Refused | Failure::Denied | Failure::Unavailable | Failure::Silent) => {
-                self.later(Action::Verify)
-            }
+            Some(
+                Failure::TooLarge
+                | Failure::Refused
+                | Failure::Denied
+                | Failure::Unavailable
+                | Failure::Silent
+                | Failure::Stalled,
+            ) => self.later(Action::Verify),
         }
     }
 
@@ -166,15 +196,30 @@ impl Machine {
 
     fn lose(&mut self, loss: Loss) -> Next {
         self.progress = None;
-        let next = self.later(self.fill().action);
-        Next { loss: Some(loss), ..next }
+        Next { loss: Some(loss), ..self.waste() }
+    }
+
+    /// Fills anew what could not be followed.
+    fn waste(&mut self) -> Next {
+        let delay = backoff(self.wasted);
+        self.wasted += 1;
+        Next { delay, ..self.fill() }
+    }
+
+    fn refill_later(&mut self) -> Next {
+        let action = self.fill().action;
+        self.later(action)
     }
 
     fn later(&mut self, action: Action) -> Next {
-        let delay = BACKOFF_MIN.saturating_mul(1 << self.failures.min(6)).min(BACKOFF_MAX);
+        let delay = backoff(self.failures);
         self.failures += 1;
         Next { loss: None, delay, action }
     }
+}
+
+fn backoff(failures: u32) -> Duration {
+    BACKOFF_MIN.saturating_mul(1 << failures.min(6)).min(BACKOFF_MAX)
 }
 
 impl Next {
@@ -202,6 +247,10 @@ mod tests {
         machine
     }
 
+    fn ended(failure: impl Into<Option<Failure>>, progress: u64, lasted: Duration) -> Input {
+        Input::WatchEnded { failure: failure.into(), progress: version(progress), lasted }
+    }
+
     #[test]
     fn an_upstream_without_watch_list_is_listed_then_watched() {
         let mut machine = Machine::default();
@@ -215,8 +264,7 @@ mod tests {
     #[test]
     fn a_clean_end_resumes_after_a_check_of_the_head() {
         let mut machine = filled_at(5);
-        let ended = Input::WatchEnded { failure: None, progress: version(9) };
-        assert_eq!(machine.on(ended), Next::now(Action::Verify));
+        assert_eq!(machine.on(ended(None, 9, WELL_AFTER)), Next::now(Action::Verify));
         let verified = Input::Verified { head: version(12), same_resource: true };
         assert_eq!(machine.on(verified), Next::now(Action::Watch { after: version(9) }));
     }
@@ -224,15 +272,14 @@ mod tests {
     #[test]
     fn an_expired_version_lists_again_and_never_goes_back() {
         let mut machine = filled_at(5);
-        let ended = Input::WatchEnded { failure: Some(Failure::Expired), progress: version(9) };
         let fill = Action::Fill { mode: FillMode::WatchList, not_older_than: Some(version(9)) };
-        assert_eq!(machine.on(ended), Next::now(fill));
+        assert_eq!(machine.on(ended(Failure::Expired, 9, Duration::ZERO)), Next::now(fill));
     }
 
     #[test]
     fn a_restored_upstream_loses_the_store() {
         let mut machine = filled_at(50);
-        machine.on(Input::WatchEnded { failure: Some(Failure::Unavailable), progress: version(50) });
+        machine.on(ended(Failure::Unavailable, 50, Duration::ZERO));
         let next = machine.on(Input::Verified { head: version(20), same_resource: true });
         assert_eq!(next.loss, Some(Loss::Backwards));
         assert_eq!(next.action, Action::Fill { mode: FillMode::WatchList, not_older_than: None });
@@ -256,7 +303,58 @@ mod tests {
             (0..8).map(|_| machine.on(Input::FillFailed(Failure::Unavailable)).delay.as_millis()).collect();
         assert_eq!(waits, [800, 1600, 3200, 6400, 12800, 25600, 30000, 30000]);
         machine.on(Input::Filled { version: version(1), watching: true });
-        let ended = Input::WatchEnded { failure: Some(Failure::Unavailable), progress: version(1) };
-        assert_eq!(machine.on(ended).delay, BACKOFF_MIN);
+        assert_eq!(machine.on(ended(Failure::Unavailable, 1, Duration::ZERO)).delay, BACKOFF_MIN);
+    }
+
+    #[test]
+    fn a_watch_that_was_well_clears_the_waits() {
+        let mut machine = filled_at(5);
+        let mut fails_after = |lasted| machine.on(ended(Failure::Unavailable, 5, lasted)).delay.as_millis();
+        assert_eq!([(); 4].map(|()| fails_after(Duration::from_secs(119))), [800, 1600, 3200, 6400]);
+        assert_eq!([(); 2].map(|()| fails_after(WELL_AFTER)), [800, 800]);
+    }
+
+    #[test]
+    fn fills_that_are_followed_by_what_cannot_be_read_come_ever_more_seldom() {
+        for (failure, waits) in
+            [(Failure::Malformed, [800, 1600, 3200, 6400]), (Failure::Expired, [0, 1600, 3200, 6400])]
+        {
+            let mut machine = filled_at(5);
+            let mut poisoned = |lasted| {
+                let next = machine.on(ended(failure, 6, lasted));
+                assert!(matches!(next.action, Action::Fill { mode: FillMode::WatchList, .. }), "{failure:?}");
+                machine.on(Input::Filled { version: version(7), watching: true });
+                next.delay.as_millis()
+            };
+            assert_eq!([(); 4].map(|()| poisoned(Duration::from_secs(1))), waits, "{failure:?}");
+            assert_eq!(poisoned(WELL_AFTER), waits[0], "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn watch_list_is_tried_again_at_each_fill() {
+        for failure in [Failure::Refused, Failure::Silent] {
+            let mut machine = Machine::default();
+            machine.on(Input::Start);
+            let mode = |next: Next| match next.action {
+                Action::Fill { mode, .. } => mode,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(mode(machine.on(Input::FillFailed(failure))), FillMode::List);
+            assert_eq!(mode(machine.on(Input::FillFailed(Failure::Unavailable))), FillMode::WatchList);
+            assert_eq!(mode(machine.on(Input::FillFailed(failure))), FillMode::List);
+            machine.on(Input::Filled { version: version(5), watching: false });
+            assert_eq!(mode(machine.on(ended(Failure::Expired, 5, WELL_AFTER))), FillMode::WatchList);
+        }
+    }
+
+    #[test]
+    fn a_watch_list_that_stops_in_the_middle_is_tried_again_before_a_list_is() {
+        let mut machine = Machine::default();
+        machine.on(Input::Start);
+        let fill = |mode| Action::Fill { mode, not_older_than: None };
+        let next = machine.on(Input::FillFailed(Failure::Stalled));
+        assert_eq!((next.action, next.delay), (fill(FillMode::WatchList), BACKOFF_MIN));
+        assert_eq!(machine.on(Input::FillFailed(Failure::Stalled)), Next::now(fill(FillMode::List)));
     }
 }
