@@ -16,6 +16,8 @@ use crate::{
 const SMALL_WATCH_SECONDS: u64 = 3;
 /// Longer than the small watch can take.
 const SMALL_WATCH_MAX: Duration = Duration::from_secs(5);
+/// How long upstream may take to tell its head version: more than it needs, less than a client waits.
+const HEAD_MAX: Duration = Duration::from_secs(5);
 /// How long the store may take to apply what the small watch showed.
 const CATCH_UP_MAX: Duration = Duration::from_secs(3);
 /// A watch under way may have been opened too early to reach the version; the second is ours.
@@ -100,7 +102,10 @@ impl Freshness {
             return Err(Unproven::Backwards);
         }
         let held = store.reader.progress();
-        let asked = self.head.ask(|| async { head_version(&upstream.head().await?) });
+        let asked = self.head.ask(|| async {
+            let page = timeout(HEAD_MAX, upstream.head()).await.unwrap_or(Err(Failure::Silent))?;
+            head_version(&page)
+        });
         let head = asked.await.map_err(|_| Unproven::NoHead)?;
         if head < held {
             // Once is enough: what was filled in the meantime is not wrong because somebody else was told late.
@@ -119,8 +124,9 @@ impl Freshness {
         if self.evidence.has_rolled_back_since(proof.asked_at) {
             return;
         }
-        if timeout(CATCH_UP_MAX, store.reader.reached(proof.last_change)).await.is_ok() {
-            store.advance.to(proof.complete_to);
+        match timeout(CATCH_UP_MAX, store.reader.reached(proof.last_change)).await {
+            Ok(()) => store.advance.to(proof.complete_to),
+            Err(_) => self.evidence.lacks(proof.last_change, proof.asked_at),
         }
     }
 }

@@ -89,8 +89,8 @@
 //! | `kube_fanout_watchers` | resource, version, encoding | watches served now |
 //! | `kube_fanout_watch_events_sent_total` | resource, version, encoding | pieces of events given to watches |
 //! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `stopped`, `drained`, `unencodable` (metadata that upstream would not write so), `revoked` (its user may no longer), `client_gone` |
-//! | `kube_fanout_reflector_restarts_total` | resource, version, encoding, cause | `ended` (in time), `expired`, `too_large`, `refused`, `not_found`, `denied`, `unavailable`, `malformed`, `silent`, `stalled` (in the middle of the initial events) |
-//! | `kube_fanout_freshness_proofs_total` | resource, version, encoding, outcome | `proven`, `no_head`, `no_bookmark` |
+//! | `kube_fanout_reflector_restarts_total` | resource, version, encoding, cause | `ended` (in time), `expired`, `too_large`, `refused`, `not_found`, `denied`, `unavailable`, `malformed`, `silent`, `stalled` (in the middle of the initial events), `stuck` (another watch shows what it does not) |
+//! | `kube_fanout_freshness_proofs_total` | resource, version, encoding, outcome | `proven`, `no_head`, `no_bookmark`, `backwards` (the head is behind the cache) |
 //! | `kube_fanout_limits_reached_total` | limit | see below |
 //! | `kube_fanout_connections` | | open connections of clients |
 //! | `kube_fanout_connections_accepted_total` | | |
@@ -143,8 +143,12 @@
 //! | unused cache (`cache.idleTimeout`) | 10 min | stopped | watches ended `stopped` |
 //! | metadata joined, items compressed for lists, metadata made from objects (`cache.listBytesTimeout`) | 1 min without being asked for | given back, made again when asked for | `kube_fanout_cache_joined_bytes`, `_deflated_bytes`, `_derived_bytes` |
 //! | wait for a version (`reads.freshnessWait`) | 100 ms | forwarded | requests with reason `not_reached` |
+//! | head version of a proof | 5 s | forwarded | proofs `no_head` |
 //! | small watch of a proof | 5 s, twice | forwarded | proofs `no_bookmark` |
-//! | wait for the store to follow a small watch | 3 s | the same | the same |
+//! | wait for the store to follow a small watch | 3 s | the same; the main watch is opened anew | the same; restarts `stuck` |
+//! | headers of an answer to the reflector: lists, all else | 65 s, 30 s | tried again | restarts `unavailable` |
+//! | silence of upstream in a list, or between initial events | 30 s | tried again | restarts `unavailable`, `silent`, `stalled` |
+//! | silence of a watch whose upstream sends bookmarks; of any | 4 min; 11 min | opened anew | restarts `silent` |
 //! | requests of the gateway itself on their way | 2,000 | fail, and are tried again | `upstream_own_requests` |
 //! | brief forwarded requests, a connection for each (of each identity) | 1,000 | they share connections | `upstream_exclusive_requests` |
 //! | such connections that nobody uses | 64, 60 s | closed | |

@@ -20,6 +20,8 @@ use crate::{
 /// Longer than a watch may be silent: it asks for bookmarks, which come once a minute, and for an
 /// end after at most ten minutes.
 const SILENCE_MAX: Duration = Duration::from_secs(WATCH_SECONDS_MAX + 60);
+/// The same where upstream is known to send bookmarks: four of them are missing.
+const BOOKMARKS_MISSING_MAX: Duration = Duration::from_secs(4 * 60);
 /// A watch that ends sooner than this is taken for a failure, or it would be opened in a tight loop.
 const WATCH_MIN: Duration = Duration::from_secs(1);
 
@@ -64,6 +66,8 @@ pub struct Reflector<L: ListWatch, S> {
     writer: Option<Writer>,
     /// When the fill of the store that there is began.
     filled_since: Instant,
+    /// Upstream has sent bookmarks from time to time.
+    has_bookmarks: bool,
     /// A watch-list that goes on as a watch.
     going_on: Option<EventStream<L::Stream>>,
 }
@@ -73,7 +77,18 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     pub fn new(upstream: L, sink: S, collection: Collection, limits: HistoryLimits, evidence: Evidence) -> Self {
         let (machine, writer, going_on) = (Machine::default(), None, None);
         let filled_since = Instant::now();
-        Self { upstream, sink, collection, limits, evidence, machine, writer, filled_since, going_on }
+        Self {
+            upstream,
+            sink,
+            collection,
+            limits,
+            evidence,
+            machine,
+            writer,
+            filled_since,
+            has_bookmarks: false,
+            going_on,
+        }
     }
 
     /// Runs until the resource is gone or another.
@@ -171,10 +186,19 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     /// Applies a watch until it ends.
     async fn read(&mut self, mut events: EventStream<L::Stream>) -> Input {
         let opened = Instant::now();
+        // A watch that tells something, however late, is not stuck.
+        let mut told = opened;
+        let evidence = self.evidence.clone();
         let failure = loop {
             let Some(writer) = &self.writer else { break Some(Failure::Malformed) };
-            match events.next(&self.upstream, writer.schema(), SILENCE_MAX).await {
+            let silence = if self.has_bookmarks { BOOKMARKS_MISSING_MAX } else { SILENCE_MAX };
+            let event = tokio::select! {
+                event = events.next(&self.upstream, writer.schema(), silence) => event,
+                () = evidence.until_lacking_since(told, writer.progress()) => Err(Failure::Stuck),
+            };
+            match event {
                 Ok(Some(event)) => {
+                    told = Instant::now();
                     if let Err(failure) = self.apply(event) {
                         break Some(failure);
                     }
@@ -200,6 +224,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
             }
             UpstreamEvent::Bookmark { version, template, .. } => {
                 writer.advance(version);
+                self.has_bookmarks = true;
                 self.sink.bookmark(template);
                 Ok(())
             }

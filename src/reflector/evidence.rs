@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tokio::{sync::watch, time::Instant};
 
+use crate::apimachinery::ResourceVersion;
+
 /// Shared by all who ask upstream about one resource and by the reflectors of its stores. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence(Arc<watch::Sender<Found>>);
@@ -12,12 +14,19 @@ pub struct Evidence(Arc<watch::Sender<Found>>);
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     rolled_back: Option<Instant>,
+    /// The version of a change that another watch of upstream has shown, and when that was opened.
+    lacking: Option<(Instant, ResourceVersion)>,
 }
 
 impl Evidence {
     /// A head version was below a progress that had been read before it was asked for: upstream's storage was restored.
     pub fn rolled_back(&self) {
         self.0.send_modify(|found| found.rolled_back = Some(Instant::now()));
+    }
+
+    /// Another watch of upstream, opened then, has shown a change of this version long ago, and a store still lacks it.
+    pub fn lacks(&self, version: ResourceVersion, opened: Instant) {
+        self.0.send_modify(|found| found.lacking = Some((opened, version)));
     }
 
     /// Whether upstream's versions have gone back since then, as far as is known.
@@ -30,6 +39,13 @@ impl Evidence {
         let mut found = self.0.subscribe();
         // The sender lives as long as `self` does, so waiting cannot fail.
         drop(found.wait_for(|found| found.has_rolled_back_since(time)).await);
+    }
+
+    /// Resolves when a watch that was opened after `time` has shown what lies behind `progress`, and long ago.
+    pub(super) async fn until_lacking_since(&self, time: Instant, progress: ResourceVersion) {
+        let mut found = self.0.subscribe();
+        let lacks = |found: &Found| found.lacking.is_some_and(|(opened, version)| opened > time && version > progress);
+        drop(found.wait_for(lacks).await);
     }
 }
 

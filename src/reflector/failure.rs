@@ -35,6 +35,9 @@ pub enum Failure {
     /// The same in the middle of the initial events of a watch-list.
     #[error("upstream has stopped in the middle of the initial events")]
     Stalled,
+    /// Another watch has told long ago what this one still has not.
+    #[error("upstream's watch does not tell what happens")]
+    Stuck,
 }
 
 impl Failure {
@@ -50,6 +53,7 @@ impl Failure {
             Self::Malformed => "malformed",
             Self::Silent => "silent",
             Self::Stalled => "stalled",
+            Self::Stuck => "stuck",
         }
     }
 

@@ -162,7 +162,8 @@ impl Machine {
             | Failure::Denied
             | Failure::Unavailable
             | Failure::Malformed
-            | Failure::Silent => self.refill_later(),
+            | Failure::Silent
+            | Failure::Stuck => self.refill_later(),
         }
     }
 
@@ -173,6 +174,8 @@ impl Machine {
             // A version that expires is nothing unusual, one that has expired right after a fill is.
             Some(Failure::Expired) if self.wasted == 0 => Next { delay: Duration::ZERO, ..self.waste() },
             Some(Failure::Expired) => self.waste(),
+            // Seconds have passed that show it, and upstream answers: waiting only makes the store older.
+            Some(Failure::Stuck) => Next::now(Action::Verify),
             Some(Failure::Malformed) => self.lose(Loss::Inconsistent),
             Some(
                 Failure::TooLarge

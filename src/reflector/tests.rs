@@ -20,6 +20,8 @@ struct Script {
     lists: Arc<Mutex<VecDeque<String>>>,
     heads: Arc<Mutex<VecDeque<u64>>>,
     asked: Arc<Mutex<Vec<String>>>,
+    /// What has been sent is followed by silence, not by the end.
+    falls_silent: bool,
 }
 
 impl Script {
@@ -61,7 +63,11 @@ impl ListWatch for Script {
     }
 
     async fn next(&self, stream: &mut Option<Bytes>) -> Option<Result<Bytes, Failure>> {
-        stream.take().map(Ok)
+        match stream.take() {
+            Some(bytes) => Some(Ok(bytes)),
+            None if self.falls_silent => std::future::pending().await,
+            None => None,
+        }
     }
 
     async fn head(&self) -> Result<ListPage, Failure> {
@@ -124,13 +130,17 @@ impl Sink for Seen {
 
 /// Runs until upstream has nothing more to say. Time is paused: it jumps over every wait.
 async fn run(script: Script) -> (Seen, Vec<String>) {
+    run_for(script, Duration::from_secs(120)).await
+}
+
+async fn run_for(script: Script, time: Duration) -> (Seen, Vec<String>) {
     let (seen, asked) = (Seen::default(), script.asked.clone());
     let pods = GroupResource { group: "".into(), resource: "pods".into() };
     let limits = HistoryLimits { age: Duration::from_secs(60), bytes: 1 << 20 };
     let fields = selectable_fields(&pods, true);
     let collection = Collection { resource: pods, kind: "Pod".to_owned(), fields, encoding: Encoding::Json };
     let reflector = Reflector::new(script, seen.clone(), collection, limits, Evidence::default());
-    assert!(tokio::time::timeout(Duration::from_secs(120), reflector.run()).await.is_err(), "it goes on for ever");
+    assert!(tokio::time::timeout(time, reflector.run()).await.is_err(), "it goes on for ever");
     let asked = asked.lock().unwrap().clone();
     (seen, asked)
 }
@@ -148,6 +158,33 @@ fn end(version: u64) -> String {
     let annotations = r#""annotations":{"k8s.io/initial-events-end":"true"}"#;
     let metadata = format!(r#""metadata":{{"resourceVersion":"{version}",{annotations}}}"#);
     format!(r#"{{"type":"BOOKMARK","object":{{"kind":"Pod","apiVersion":"v1",{metadata}}}}}"#) + "\n"
+}
+
+fn bookmark(version: u64) -> String {
+    let metadata = format!(r#""metadata":{{"resourceVersion":"{version}"}}"#);
+    format!(r#"{{"type":"BOOKMARK","object":{{"kind":"Pod","apiVersion":"v1",{metadata}}}}}"#) + "\n"
+}
+
+/// What is asked when watches fall silent after that, without what opens them.
+async fn asked_after_silence(watch: String) -> Vec<String> {
+    let falls_silent = Script { falls_silent: true, ..Script::new(&[9], [Ok(watch)]) };
+    run_for(falls_silent, Duration::from_secs(5 * 60)).await.1.split_off(1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_whose_bookmarks_stay_away_is_opened_anew() {
+    assert_eq!(asked_after_silence([end(9), bookmark(10)].concat()).await, ["after 10"]);
+    assert!(asked_after_silence(end(9)).await.is_empty(), "this upstream may have none");
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_after_the_first_initial_events_is_no_refusal_of_watch_list() {
+    let script = Script::new(&[9, 9, 9], [Ok(event("ADDED", "a", 3)), Ok([event("ADDED", "a", 3), end(9)].concat())]);
+    let (seen, asked) = run(Script { falls_silent: true, ..script }).await;
+    assert_eq!(
+        (&asked[..], &*seen.events()[0]),
+        (&["state None".to_owned(), "state None".to_owned()][..], "filled at 9")
+    );
 }
 
 #[tokio::test(start_paused = true)]

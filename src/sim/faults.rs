@@ -58,6 +58,8 @@ pub(crate) struct Faults(Mutex<State>);
 struct State {
     features: Features,
     refusals: Vec<Refusal>,
+    /// Requests that are accepted and never answered.
+    swallowed: Vec<Refusal>,
     event_delay: Duration,
 }
 
@@ -83,28 +85,43 @@ impl Faults {
     }
 
     pub(crate) fn accept_all(&self) {
-        self.state().refusals.clear();
+        let mut state = self.state();
+        state.refusals.clear();
+        state.swallowed.clear();
+    }
+
+    pub(crate) fn swallow(&self, swallowed: Refusal) {
+        self.state().swallowed.push(swallowed);
+    }
+
+    /// Whether this request is never answered.
+    pub(crate) fn is_swallowed(&self, verb: &str, resource: &str) -> bool {
+        take(&mut self.state().swallowed, verb, resource).is_some()
     }
 
     /// The error for this request, if it is to be refused. `verb` and `resource` are empty for other paths.
     pub(crate) fn refused(&self, verb: &str, resource: &str) -> Option<Failure> {
-        let mut state = self.state();
-        let at = state.refusals.iter().position(|refusal| {
-            refusal.verb.is_none_or(|refused| refused == verb)
-                && refusal.resource.as_ref().is_none_or(|refused| refused == resource)
-        })?;
-        let status = state.refusals[at].status;
-        let left = state.refusals[at].times.map(|times| times.saturating_sub(1));
-        state.refusals[at].times = left;
-        if left == Some(0) {
-            state.refusals.remove(at);
-        }
-        Some(refusal(status))
+        take(&mut self.state().refusals, verb, resource).map(refusal)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Counts the request against the first of `refusals` that it falls under, and gives its status.
+fn take(refusals: &mut Vec<Refusal>, verb: &str, resource: &str) -> Option<u16> {
+    let at = refusals.iter().position(|refusal| {
+        refusal.verb.is_none_or(|refused| refused == verb)
+            && refusal.resource.as_ref().is_none_or(|refused| refused == resource)
+    })?;
+    let status = refusals[at].status;
+    let left = refusals[at].times.map(|times| times.saturating_sub(1));
+    refusals[at].times = left;
+    if left == Some(0) {
+        refusals.remove(at);
+    }
+    Some(status)
 }
 
 fn refusal(status: u16) -> Failure {

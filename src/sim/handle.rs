@@ -178,7 +178,12 @@ impl Sim {
         self.0.faults.refuse(refusal);
     }
 
-    /// Ends all refusals.
+    /// Accepts some requests and never answers them, not even with headers. Their status does not matter.
+    pub fn swallow(&self, requests: Refusal) {
+        self.0.faults.swallow(requests);
+    }
+
+    /// Ends all refusals. What was swallowed stays without an answer.
     pub fn accept_all(&self) {
         self.0.faults.accept_all();
     }

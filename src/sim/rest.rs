@@ -1,7 +1,7 @@
 //! From request to answer: path, representation, options, then the verb, in the API server's order of errors
 //! (read-path 1.0).
 
-use std::sync::Arc;
+use std::{future::pending, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header, request::Parts};
@@ -109,6 +109,9 @@ impl<'a> Call<'a> {
         };
         let resource = definition.group_resource().to_string();
         simulation.census.count(verb, &resource);
+        if simulation.faults.is_swallowed(verb, &resource) {
+            pending::<()>().await;
+        }
         if let Some(failure) = simulation.faults.refused(verb, &resource) {
             return Err(failure);
         }

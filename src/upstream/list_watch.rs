@@ -1,8 +1,12 @@
 //! Lists and watches of one resource for its reflector.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http_body::Frame;
 use http_body_util::{BodyExt, Limited};
+use tokio::time::timeout;
 
 use super::{Crd, RequestBody, ResponseBody, Upstream};
 use crate::{
@@ -19,6 +23,14 @@ const LIST_BYTES_MAX: usize = 4 << 30;
 const NOBODY: &str = "kube-fanout.";
 /// The largest error body that is read.
 const STATUS_BYTES_MAX: usize = 64 << 10;
+
+/// The headers of a list must be there after this time: an API server gives one up after 60 s (`--request-timeout`), and has
+/// written all of it into memory before its headers in the worst case.
+const LIST_HEADERS_MAX: Duration = Duration::from_secs(65);
+/// The same for all else: a watch waits 3 s for its version, and a quarter of a minute in a queue of priority and fairness.
+const HEADERS_MAX: Duration = Duration::from_secs(30);
+/// The longest pause within a list. A watch is silent for as long as it likes: its reader decides.
+const LIST_SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// One resource of upstream, as it was found by discovery.
 #[derive(Clone, Debug)]
@@ -42,11 +54,25 @@ impl ResourceListWatch {
     }
 
     /// The whole collection, asked with that query.
-    async fn get(&self, query: &str) -> Result<http::Response<ResponseBody>, Failure> {
-        self.get_at(&self.resource.collection_path(), query).await
+    async fn get(&self, query: &str, headers_max: Duration) -> Result<http::Response<ResponseBody>, Failure> {
+        self.get_at(&self.resource.collection_path(), query, headers_max).await
     }
 
-    async fn get_at(&self, path: &str, query: &str) -> Result<http::Response<ResponseBody>, Failure> {
+    /// Fails when there is no answer, or an error without its end, after `headers_max`.
+    async fn get_at(
+        &self,
+        path: &str,
+        query: &str,
+        headers_max: Duration,
+    ) -> Result<http::Response<ResponseBody>, Failure> {
+        let answer = timeout(headers_max, self.get_untimed(path, query)).await;
+        answer.unwrap_or_else(|_| {
+            tracing::debug!(resource = %self.resource, ?headers_max, "upstream accepts a request and does not answer it");
+            Err(Failure::Unavailable)
+        })
+    }
+
+    async fn get_untimed(&self, path: &str, query: &str) -> Result<http::Response<ResponseBody>, Failure> {
         let request = Request::get(format!("{path}?{query}"))
             .header(header::ACCEPT, accept(self.encoding))
             .body(RequestBody::Empty)
@@ -68,9 +94,20 @@ pub struct ListWatchStream {
 }
 
 impl ListWatchStream {
+    async fn frame(&mut self) -> Option<Result<Frame<Bytes>, Failure>> {
+        let frame = match self.left {
+            None => self.body.frame().await,
+            Some(_) => match timeout(LIST_SILENCE_MAX, self.body.frame()).await {
+                Ok(frame) => frame,
+                Err(_) => return Some(Err(Failure::Unavailable)),
+            },
+        };
+        Some(frame?.map_err(|_| Failure::Unavailable))
+    }
+
     async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
         loop {
-            let Ok(frame) = self.body.frame().await? else { return Some(Err(Failure::Unavailable)) };
+            let Ok(frame) = self.frame().await? else { return Some(Err(Failure::Unavailable)) };
             let Ok(bytes) = frame.into_data() else { continue };
             if let Some(left) = &mut self.left {
                 let Some(rest) = left.checked_sub(bytes.len()) else {
@@ -96,7 +133,7 @@ impl ListWatch for ResourceListWatch {
             }
             (None, None) => query.push_str("&resourceVersion=0"),
         }
-        Ok(ListWatchStream { body: self.get(&query).await?.into_body(), left: Some(LIST_BYTES_MAX) })
+        Ok(ListWatchStream { body: self.get(&query, LIST_HEADERS_MAX).await?.into_body(), left: Some(LIST_BYTES_MAX) })
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<ListWatchStream, Failure> {
@@ -109,7 +146,7 @@ impl ListWatch for ResourceListWatch {
         };
         let seconds = request.seconds;
         let query = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&{from}");
-        Ok(ListWatchStream { body: self.get(&query).await?.into_body(), left: None })
+        Ok(ListWatchStream { body: self.get(&query, HEADERS_MAX).await?.into_body(), left: None })
     }
 
     async fn next(&self, stream: &mut ListWatchStream) -> Option<Result<Bytes, Failure>> {
@@ -117,7 +154,7 @@ impl ListWatch for ResourceListWatch {
     }
 
     async fn head(&self) -> Result<ListPage, Failure> {
-        let (head, body) = self.get("limit=1").await?.into_parts();
+        let (head, body) = self.get("limit=1", HEADERS_MAX).await?.into_parts();
         let mut stream = ListWatchStream { body, left: Some(LIST_BYTES_MAX) };
         let mut body = Vec::new();
         while let Some(bytes) = stream.next().await {
@@ -136,7 +173,7 @@ impl ListWatch for ResourceListWatch {
         };
         let labels: String = labels.iter().map(|label| format!(",{label}%3D")).collect();
         let query = format!("resourceVersion=0&fieldSelector=metadata.name%3D{NOBODY}{labels}");
-        match self.get_at(&path, &query).await {
+        match self.get_at(&path, &query, HEADERS_MAX).await {
             Ok(_) => Ok(true),
             Err(Failure::Refused) => Ok(false),
             Err(failure) => Err(failure),

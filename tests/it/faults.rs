@@ -147,6 +147,23 @@ async fn refused_lists_and_watches_are_repeated() {
 }
 
 #[tokio::test]
+async fn requests_that_are_never_answered_are_repeated() {
+    for verb in ["list", "watch"] {
+        let world = World::start().await;
+        world.create_pod("default", "a", "x");
+        world.sim.swallow(Refusal { verb: Some(verb), resource: Some("pods".to_owned()), times: Some(1), status: 0 });
+        // Starts the cache, and is neither a list nor a watch itself.
+        world.client().get("/api/v1/namespaces/default/pods/a?resourceVersion=0").await;
+        until("a cache", async || {
+            skip(BACKOFF * 10).await;
+            (world.sim.counts().open_watches("pods") == 1).then_some(())
+        })
+        .await;
+        world.gateway.warm("/api/v1/pods").await;
+    }
+}
+
+#[tokio::test]
 async fn versions_that_jump_back_end_watches_and_start_over() {
     let world = World::start().await;
     let mut informers = settled(&world).await;

@@ -44,13 +44,34 @@ async fn memory_that_upstream_confirms_answers() {
 #[tokio::test]
 async fn memory_that_lags_is_not_asked() {
     let world = with_a_pod(Features::default()).await;
-    world.sim.hold_watches(Some("pods"));
+    world.sim.delay_events(Duration::from_secs(3600));
     world.create_pod("default", "b", "x");
     let answer = watched(&world).await;
     assert_eq!(answer.route, unproven());
     assert!(answer.text().contains(r#""name":"b""#), "{}", answer.text());
-    world.sim.release_watches(Some("pods"));
+    world.sim.delay_events(Duration::ZERO);
+    // Upstream has to look again.
+    world.create_pod("default", "c", "x");
     assert_eq!(watched(&world).await.route, Route::Served);
+}
+
+#[tokio::test]
+async fn a_watch_that_does_not_tell_what_another_one_does_is_opened_anew() {
+    let world = with_a_pod(Features::default()).await;
+    world.sim.hold_watches(Some("pods"));
+    world.create_pod("default", "b", "x");
+    drop(watched(&world).await);
+    // The main watch stays held: another one has taken its place.
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    assert_eq!(watched(&world).await.route, Route::Served);
+}
+
+#[tokio::test]
+async fn a_head_version_that_never_comes_is_not_waited_for() {
+    let world = with_a_pod(Features::default()).await;
+    let heads = Refusal { verb: Some("list"), resource: Some("pods".to_owned()), times: None, status: 0 };
+    world.sim.swallow(heads);
+    assert_eq!(watched(&world).await.route, unproven());
 }
 
 #[tokio::test]
