@@ -122,6 +122,7 @@ impl Shared {
                         instance.reader.sweep();
                         swept = Instant::now();
                     }
+                    instance.reader.trim_history();
                     instance.observe();
                     instance.idle_since()
                 }

@@ -59,7 +59,9 @@ impl Sink for CacherSink {
 
     fn lost(&mut self, loss: Loss) {
         let (why, cause) = match loss {
-            Loss::Backwards | Loss::Inconsistent => (NotCached::Filling, EndCause::Relisted),
+            Loss::Backwards => (NotCached::Filling, EndCause::Lost),
+            // What came before was right.
+            Loss::Inconsistent => (NotCached::Filling, EndCause::Relisted),
             Loss::Gone => (NotCached::UnknownResource, EndCause::Stopped),
         };
         tracing::warn!(resource = %self.resource.resource, ?loss, "cache given up");

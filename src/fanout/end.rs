@@ -9,6 +9,8 @@ pub enum EndCause {
     Lagged,
     /// The store was filled anew and what happened in between is not known.
     Relisted,
+    /// Upstream's versions went back: it does not have any more what the watch was answered from.
+    Lost,
     /// The resource is gone, or its cache was idle.
     Stopped,
     /// The gateway is draining.
@@ -28,6 +30,7 @@ impl EndCause {
             Self::Deadline => "deadline",
             Self::Lagged => "lagged",
             Self::Relisted => "relisted",
+            Self::Lost => "lost",
             Self::Stopped => "stopped",
             Self::Drained => "drained",
             Self::Unencodable => "unencodable",

@@ -27,9 +27,9 @@ impl InitialEvents {
         Self { state, from: prefix.clone(), prefix }
     }
 
-    /// The next events in one piece; `None` when all have been given.
-    pub(super) fn next(&mut self, predicate: &Predicate, form: &Form) -> Result<Option<Bytes>, NotPartial> {
-        let mut events = Vec::new();
+    /// The next events in one piece, and how many they are; `None` when all have been given.
+    pub(super) fn next(&mut self, predicate: &Predicate, form: &Form) -> Result<Option<(Bytes, u32)>, NotPartial> {
+        let (mut events, mut count) = (Vec::new(), 0);
         loop {
             let mut last = None;
             for object in self.state.objects_from(&self.prefix, &self.from).take(BATCH) {
@@ -39,6 +39,7 @@ impl InitialEvents {
                         events.reserve(PIECE);
                     }
                     form.put_added(object, &mut events)?;
+                    count += 1;
                     // The next one would make it longer than a piece, most likely.
                     if events.len() + object.tail().len() > PIECE {
                         break;
@@ -50,7 +51,7 @@ impl InitialEvents {
             let next = format!("{}\0", last.as_str());
             self.from = next;
             if !events.is_empty() {
-                return Ok(Some(events.into()));
+                return Ok(Some((events.into(), count)));
             }
         }
     }

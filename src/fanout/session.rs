@@ -69,6 +69,8 @@ pub struct Session {
     /// More is known to lie in history than was taken.
     behind: bool,
     ready: VecDeque<Bytes>,
+    /// Events in the piece that was sent last.
+    sent: u32,
     bookmark_at: Instant,
     deadline: Instant,
 }
@@ -93,7 +95,7 @@ impl Session {
         let deadline = now + timeout;
         let bookmark_at = next_bookmark(now, deadline);
         let ready = VecDeque::new();
-        let (next, behind) = (0, false);
+        let (next, behind, sent) = (0, false, 0);
         Self {
             view,
             subscription,
@@ -105,6 +107,7 @@ impl Session {
             next,
             behind,
             ready,
+            sent,
             bookmark_at,
             deadline,
         }
@@ -115,10 +118,19 @@ impl Session {
         self.subscription.register(waker);
     }
 
+    /// How many events the last [`Step::Send`] holds, bookmarks included.
+    pub fn events_sent(&self) -> u64 {
+        self.sent.into()
+    }
+
     /// What to do at `now`. To be asked again after each [`Step::Send`], and when woken; never after [`Step::End`].
     pub fn step(&mut self, now: Instant) -> Step {
         if now >= self.deadline {
             return Step::End(EndCause::Deadline);
+        }
+        // What is left of a state that upstream does not have any more is not told; above all not that it is whole.
+        if self.subscription.closed() == Some(EndCause::Lost) {
+            return Step::End(EndCause::Lost);
         }
         match self.initial_events() {
             Ok(Some(events)) => return Step::Send(events),
@@ -146,9 +158,11 @@ impl Session {
 
     fn initial_events(&mut self) -> Result<Option<Bytes>, NotPartial> {
         let Some(initial) = &mut self.initial else { return Ok(None) };
-        if let Some(events) = initial.next(&self.predicate, &self.form)? {
+        if let Some((events, count)) = initial.next(&self.predicate, &self.form)? {
+            self.sent = count;
             return Ok(Some(events));
         }
+        self.sent = 1;
         let version = initial.version();
         self.initial = None;
         let bookmarks = self.bookmarks.as_ref().filter(|bookmarks| bookmarks.initial_events_end);
@@ -164,6 +178,7 @@ impl Session {
             length <= PIECE
         };
         let more = self.ready.iter().take_while(fit).count();
+        self.sent = u32::try_from(more).map_or(u32::MAX, |more| more.saturating_add(1));
         if more == 0 {
             return Some(first);
         }
@@ -212,6 +227,7 @@ impl Session {
         self.bookmark_at = next_bookmark(now, self.deadline);
         // One that says nothing new is not sent (read-path 3.4).
         if version > self.floor {
+            self.sent = 1;
             return Step::Send(bookmarks.template.event(version));
         }
         Step::Wait(self.bookmark_at.min(self.deadline))
@@ -232,6 +248,44 @@ mod tests {
         fanout::{Hub, Interest},
         store::{self, ChangeKind, HistoryLimits, Object, Schema, Scope, Shape},
     };
+
+    #[test]
+    fn a_state_that_is_lost_is_not_told_to_its_end() {
+        let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
+        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
+        let object = |number: usize| {
+            let metadata = format!(r#"{{"name":"m-{number}","resourceVersion":"1"}}"#);
+            let data = "x".repeat(1000);
+            let object =
+                format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{metadata},"data":{{"x":"{data}"}}}}"#);
+            Arc::new(Object::from_event(object.into(), &schema).unwrap())
+        };
+        let version = ResourceVersion::new(1).unwrap();
+        let objects = (0..200).map(object).collect();
+        let (_writer, reader) = store::store(schema.clone(), objects, version, limits);
+        for (cause, is_told) in [(EndCause::Lost, false), (EndCause::Relisted, true)] {
+            let hub = Hub::new(0);
+            let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
+            let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0);
+            let wanted = (predicate, Form::Whole(schema.shape.clone()));
+            let view = View::new(reader.clone(), Scope::Everything);
+            let now = Instant::now();
+            let start = Start::State(view.newest());
+            let mut session = Session::new(view, subscription, wanted, start, None, (now, Duration::from_secs(60)));
+            assert!(matches!(session.step(now), Step::Send(_)));
+            let first = session.events_sent();
+            assert!(first > 1 && first < 200, "{first}");
+            hub.close(cause);
+            let mut rest = 0;
+            let end = loop {
+                match session.step(now) {
+                    Step::Send(_) => rest += session.events_sent(),
+                    end => break end,
+                }
+            };
+            assert_eq!((end, rest), (Step::End(cause), if is_told { 200 - first } else { 0 }));
+        }
+    }
 
     /// The pieces that a watcher is given of changes that it finds together, whose objects have so many bytes of data.
     fn pieces(data: &[usize]) -> Vec<String> {

@@ -132,7 +132,7 @@ impl WatchBody {
             self.session.register(context.waker());
             match self.session.step(now) {
                 Step::Send(bytes) => {
-                    self.instance.metrics.events_sent(1);
+                    self.instance.metrics.events_sent(self.session.events_sent());
                     return Poll::Ready(Some(bytes));
                 }
                 Step::Wait(until) => {

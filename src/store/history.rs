@@ -50,13 +50,22 @@ impl History {
     pub(super) fn push(&mut self, change: Arc<Change>, now: Instant) {
         self.bytes += change.bytes();
         self.changes.push_back((now, change));
+        // One goes for one that comes, as a rule.
+        drop(self.trim(now));
+    }
+
+    /// Takes out what is beyond the limits, for the caller to drop where it keeps nobody waiting.
+    pub(super) fn trim(&mut self, now: Instant) -> Vec<Arc<Change>> {
+        let mut gone = Vec::new();
         while self.is_over(now) {
             if let Some((_, change)) = self.changes.pop_front() {
                 self.bytes -= change.bytes();
                 self.first += 1;
                 self.base = change.after.clone();
+                gone.push(change);
             }
         }
+        gone
     }
 
     fn is_over(&self, now: Instant) -> bool {

@@ -202,6 +202,13 @@ impl Reader {
         drop(progress.wait_for(|progress| *progress >= version).await);
     }
 
+    /// Forgets changes that are too old now; a change that comes does the same.
+    pub fn trim_history(&self) {
+        let gone = self.0.write().history.trim(Instant::now());
+        // Outside of the lock: readers do not wait for the memory to be given back.
+        drop(gone);
+    }
+
     /// Gives back what was made from the newest objects and nobody has asked for since the last sweep.
     pub fn sweep(&self) {
         for leaf in self.snapshot().leaves() {

@@ -123,6 +123,23 @@ fn history_covers_what_it_says_and_no_more() {
     assert_eq!(reader.backlog(ahead, 10).expect("there").caught_up, Some(version(400)));
 }
 
+#[tokio::test(start_paused = true)]
+async fn history_grows_old_when_nothing_changes() {
+    let (mut writer, reader) = filled(&[], 1, 1 << 30);
+    for number in 2..=151 {
+        writer
+            .apply(ChangeKind::Added, pod(reader.schema(), "ns", &format!("p-{number}"), number), Bytes::new())
+            .unwrap();
+    }
+    tokio::time::advance(std::time::Duration::from_secs(299)).await;
+    reader.trim_history();
+    assert_eq!(reader.size().changes, 150);
+    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    reader.trim_history();
+    assert_eq!(reader.size().changes, HistoryLimits::COUNT_MIN);
+    assert!(reader.after(version(51)).is_ok() && reader.after(version(50)).is_err());
+}
+
 #[tokio::test]
 async fn who_waits_for_a_version_is_told_when_it_is_reached() {
     let (mut writer, reader) = filled(&[], 10, 100);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use kube_fanout::sim::{Features, Refusal, Sim};
 
-use crate::harness::{Informer, Route, Selection, Told, World, skip, until};
+use crate::harness::{Informer, Route, Selection, Told, World, skip, until, world::pod};
 
 /// Longer than the reflector's first pause after a failure.
 const BACKOFF: Duration = Duration::from_secs(2);
@@ -180,6 +180,32 @@ async fn versions_that_jump_back_end_watches_and_start_over() {
     let mut fresh: Vec<_> = informers.iter().map(|informer| world.informer(informer.selection.clone())).collect();
     catch_up(&mut fresh).await;
     world.assert_same("/api/v1/pods?resourceVersion=0", &Route::Served).await;
+}
+
+/// More than the sockets between the gateway and a client who does not read hold.
+const UNREAD_PODS: usize = 2_000;
+const UNREAD_POD_BYTES: usize = 16_000;
+
+#[tokio::test]
+async fn a_state_that_upstream_does_not_have_any_more_is_not_told_to_its_end() {
+    let world = World::start().await;
+    world.create_pod("default", "a", "x");
+    let backup = world.sim.revision();
+    for number in 0..UNREAD_PODS {
+        let mut pod = pod("default", &format!("ghost-{number}"), "x");
+        pod["metadata"]["annotations"] = serde_json::json!({"fill": "x".repeat(UNREAD_POD_BYTES)});
+        world.sim.create(pod).unwrap();
+    }
+    world.gateway.warm("/api/v1/pods").await;
+    let watch_list = "/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
+                      &resourceVersionMatch=NotOlderThan&resourceVersion=0";
+    let watch = world.client().watch(watch_list).await;
+    world.sim.rewind(backup).unwrap();
+    skip(BACKOFF).await;
+    world.gateway.until_forwarded("/api/v1/pods?resourceVersion=0", "cache_filling").await;
+    let (text, route) = watch.rest().await;
+    assert_eq!(route, Route::Served);
+    assert!(!text.contains("initial-events-end"), "a state that is gone was told as if it were whole");
 }
 
 #[tokio::test]
