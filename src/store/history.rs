@@ -40,14 +40,40 @@ pub(super) struct History {
     base: Snapshot,
     bytes: usize,
     limits: HistoryLimits,
+    /// Versions that had been reached at some times, oldest first: what lies below one was no longer the newest by then.
+    reached: VecDeque<(Instant, ResourceVersion)>,
 }
 
+/// How finely the age of a version is known: as a part of the age at which it is too old.
+const AGE_PARTS: u32 = 64;
+
 impl History {
-    pub(super) fn new(base: Snapshot, limits: HistoryLimits) -> Self {
-        Self { changes: VecDeque::new(), first: 0, base, bytes: 0, limits }
+    pub(super) fn new(base: Snapshot, limits: HistoryLimits, now: Instant) -> Self {
+        let reached = VecDeque::from([(now, base.version())]);
+        Self { changes: VecDeque::new(), first: 0, base, bytes: 0, limits, reached }
+    }
+
+    /// The store is complete up to `version` now.
+    pub(super) fn reach(&mut self, version: ResourceVersion, now: Instant) {
+        let known = self.reached.len();
+        let is_close =
+            known >= 2 && self.reached[known - 1].0 - self.reached[known - 2].0 < self.limits.age / AGE_PARTS;
+        if is_close {
+            self.reached.pop_back();
+        }
+        self.reached.push_back((now, version));
+        // Of those that are too old the newest says it all.
+        while self.reached.get(1).is_some_and(|(at, _)| self.is_too_old(*at, now)) {
+            self.reached.pop_front();
+        }
+    }
+
+    fn is_too_old(&self, at: Instant, now: Instant) -> bool {
+        now.duration_since(at) > self.limits.age
     }
 
     pub(super) fn push(&mut self, change: Arc<Change>, now: Instant) {
+        self.reach(change.version, now);
         self.bytes += change.bytes();
         self.changes.push_back((now, change));
         // One goes for one that comes, as a rule.
@@ -72,7 +98,7 @@ impl History {
         let Some((oldest, _)) = self.changes.front() else { return false };
         self.changes.len() > HistoryLimits::COUNT_MAX
             || self.changes.len() > HistoryLimits::COUNT_MIN
-                && (self.bytes > self.limits.bytes || now.duration_since(*oldest) > self.limits.age)
+                && (self.bytes > self.limits.bytes || self.is_too_old(*oldest, now))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -103,9 +129,15 @@ impl History {
         Some(self.changes.range(at..end).map(|(_, change)| change))
     }
 
-    /// The state at `version`, if it lies in the window; `known` is the version up to which nothing is missing.
-    pub(super) fn exact(&self, version: ResourceVersion, known: ResourceVersion) -> Option<Snapshot> {
+    /// The state at `version`, if it lies in the window; `known` is the version up to which nothing is missing. What was
+    /// followed by another version longer ago than changes are kept is not told, even if it is known still: an API
+    /// server's storage compacts by time alone, and clients rely on tokens that expire.
+    pub(super) fn exact(&self, version: ResourceVersion, known: ResourceVersion, now: Instant) -> Option<Snapshot> {
         if version < self.base.version() || version > known {
+            return None;
+        }
+        let newest_too_old = self.reached.iter().rev().find(|(at, _)| self.is_too_old(*at, now));
+        if newest_too_old.is_some_and(|(_, reached)| version < *reached) {
             return None;
         }
         let state = match self.index_after(version).checked_sub(1) {
@@ -117,5 +149,27 @@ impl History {
 
     fn index_after(&self, version: ResourceVersion) -> usize {
         self.changes.partition_point(|(_, change)| change.version <= version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_many_versions_take_little_room_and_stay_right() {
+        let version = |number| ResourceVersion::new(number).expect("not zero");
+        let limits = HistoryLimits { age: Duration::from_secs(320), bytes: 1 << 20 };
+        let start = Instant::now();
+        let at = |second| start + Duration::from_secs(second);
+        let mut history = History::new(Snapshot::from_objects(version(1), Vec::new()), limits, start);
+        for second in 2..=2000 {
+            history.reach(version(second), at(second));
+        }
+        let is_known = |number| history.exact(version(number), version(2000), at(2000)).is_some();
+        assert!(is_known(2000) && is_known(1690));
+        // To a sixty-fourth of the age, and two.
+        assert!(!is_known(1670));
+        assert!(history.reached.len() < 70, "{}", history.reached.len());
     }
 }

@@ -25,7 +25,7 @@ pub fn store(
     limits: HistoryLimits,
 ) -> (Writer, Reader) {
     let newest = Snapshot::from_objects(version, objects);
-    let state = State { history: History::new(newest.clone(), limits), newest, last_change: version };
+    let state = State { history: History::new(newest.clone(), limits, Instant::now()), newest, last_change: version };
     let shared = Arc::new(Shared { schema, state: RwLock::new(state), progress: watch::Sender::new(version) });
     (Writer(shared.clone()), Reader(shared))
 }
@@ -178,7 +178,7 @@ impl Reader {
     /// The state at exactly that version, if history covers it.
     pub fn exact(&self, version: ResourceVersion) -> Option<Snapshot> {
         let state = self.0.read();
-        state.history.exact(version, state.newest.version())
+        state.history.exact(version, state.newest.version(), Instant::now())
     }
 
     /// The number of the first change after `version`; one that lies ahead starts with what comes next.
@@ -251,6 +251,7 @@ impl Shared {
         let mut state = self.write();
         if version > state.newest.version() {
             state.newest = state.newest.clone().at(version);
+            state.history.reach(version, Instant::now());
             drop(state);
             self.progress.send_replace(version);
         }

@@ -140,6 +140,24 @@ async fn history_grows_old_when_nothing_changes() {
     assert!(reader.after(version(51)).is_ok() && reader.after(version(50)).is_err());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_version_is_too_old_when_another_has_followed_it_for_long() {
+    let seconds = |seconds| tokio::time::advance(std::time::Duration::from_secs(seconds));
+    let (mut writer, reader) = filled(&[("ns", "a")], 10, 1 << 30);
+    seconds(1000).await;
+    assert!(reader.exact(version(10)).is_some(), "it is the newest");
+    writer.advance(version(20));
+    seconds(200).await;
+    writer.advance(version(30));
+    seconds(99).await;
+    let known = |numbers: &[u64]| numbers.iter().filter(|number| reader.exact(version(**number)).is_some()).count();
+    assert_eq!(known(&[10, 19, 20, 30]), 4);
+    seconds(2).await;
+    assert_eq!((known(&[10, 19]), known(&[20, 29, 30])), (0, 3));
+    seconds(1000).await;
+    assert_eq!((known(&[10, 20, 29]), known(&[30])), (0, 1));
+}
+
 #[tokio::test]
 async fn who_waits_for_a_version_is_told_when_it_is_reached() {
     let (mut writer, reader) = filled(&[], 10, 100);

@@ -129,6 +129,29 @@ async fn memory_is_not_proven_by_a_head_behind_it() {
 }
 
 #[tokio::test]
+async fn versions_and_tokens_that_upstream_has_compacted_are_upstream_s_to_answer() {
+    let world = with_a_pod(Features::default()).await;
+    world.create_pod("default", "b", "x");
+    let version = world.sim.revision();
+    world.gateway.reach("/api/v1/pods", version).await;
+    let exact = format!("/api/v1/pods?resourceVersion={version}&resourceVersionMatch=Exact");
+    let page = world.assert_same(&format!("{exact}&limit=1"), &Route::Served).await;
+    let page: serde_json::Value = serde_json::from_slice(&page.body).unwrap();
+    let following = format!("/api/v1/pods?limit=1&continue={}", page["metadata"]["continue"].as_str().unwrap());
+    world.assert_same(&following, &Route::Served).await;
+    world.create_pod("default", "c", "x");
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    // The default of cache.history.age, and what the API server compacts by.
+    skip(Duration::from_secs(5 * 60 + 10)).await;
+    world.sim.compact();
+    for path in [exact, following] {
+        let answer = world.client().get(&path).await;
+        let outside = Route::Forwarded("outside_history".to_owned());
+        assert_eq!((answer.status.as_u16(), answer.route), (410, outside), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn one_proof_serves_all_that_wait_for_it() {
     let world = with_a_pod(Features::default()).await;
     world.sim.skip_revisions(10);
