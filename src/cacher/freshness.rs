@@ -30,6 +30,8 @@ pub enum Unproven {
     NoHead,
     #[error("upstream sent no bookmark that reaches its head version")]
     NoBookmark,
+    #[error("upstream has not reached the version either")]
+    Ahead,
     #[error("upstream's versions have gone back behind the store")]
     Backwards,
 }
@@ -81,6 +83,36 @@ impl Freshness {
     /// Returns when the store holds everything that upstream had acknowledged when this was called.
     pub(super) async fn prove(&self, upstream: &impl ListWatch, store: &Candidate<'_>) -> Result<(), Unproven> {
         let head = self.head(upstream, store).await?;
+        self.prove_up_to(head, upstream, store).await
+    }
+
+    /// Returns when the store holds everything up to `version`, of which a client has heard.
+    ///
+    /// Nothing but that upstream has it is known: where it does not, waiting is left to upstream, which words the refusal.
+    pub(super) async fn prove_reached(
+        &self,
+        version: ResourceVersion,
+        upstream: &impl ListWatch,
+        store: &Candidate<'_>,
+    ) -> Result<(), Unproven> {
+        if !store.has_watch_list {
+            return Err(Unproven::NoBookmark);
+        }
+        if self.head(upstream, store).await? < version {
+            return Err(Unproven::Ahead);
+        }
+        tokio::select! {
+            () = store.reader.reached(version) => Ok(()),
+            proven = self.prove_up_to(version, upstream, store) => proven,
+        }
+    }
+
+    async fn prove_up_to(
+        &self,
+        head: ResourceVersion,
+        upstream: &impl ListWatch,
+        store: &Candidate<'_>,
+    ) -> Result<(), Unproven> {
         let small_watches = if store.has_watch_list { SMALL_WATCHES_MAX } else { 0 };
         for _ in 0..small_watches {
             if store.reader.progress() >= head {

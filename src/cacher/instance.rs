@@ -3,17 +3,18 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
 };
 
 use http::HeaderValue;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{
     Unproven,
     freshness::{Candidate, Freshness},
 };
 use crate::{
-    apimachinery::{GroupVersionResource, Verb},
+    apimachinery::{GroupVersionResource, ResourceVersion, Verb},
     authz::{NotCovered, Permit},
     encode::{BookmarkTemplate, ListEnvelope},
     fanout::Hub,
@@ -22,6 +23,9 @@ use crate::{
     telemetry::CacheMetrics,
     upstream::ResourceListWatch,
 };
+
+/// How long a read waits for a version, as in an API server (read-path 1.1).
+const REACH_MAX: Duration = Duration::from_secs(3);
 
 /// One resource in memory, from one fill to the next.
 pub struct Instance {
@@ -89,11 +93,28 @@ impl Instance {
 
     /// Returns when the store holds everything that upstream had acknowledged when this was called.
     pub async fn prove_most_recent(&self) -> Result<(), Unproven> {
-        let proven = self.freshness.prove(&self.upstream, &self.candidate()).await;
+        self.count(self.freshness.prove(&self.upstream, &self.candidate()).await)
+    }
+
+    /// Returns when the store holds everything up to `version`, which is proven if its own watch does not say so soon.
+    ///
+    /// The wait is bounded by [`REACH_MAX`], and by `watch_wait` for the store's own watch.
+    pub async fn reach(&self, version: ResourceVersion, watch_wait: Duration) -> Result<(), Unproven> {
+        if self.reader.progress() >= version || timeout(watch_wait, self.reader.reached(version)).await.is_ok() {
+            return Ok(());
+        }
+        let store = self.candidate();
+        let proof = self.freshness.prove_reached(version, &self.upstream, &store);
+        let proven = timeout(REACH_MAX.saturating_sub(watch_wait), proof).await;
+        self.count(proven.unwrap_or(Err(Unproven::NoBookmark)))
+    }
+
+    fn count(&self, proven: Result<(), Unproven>) -> Result<(), Unproven> {
         self.metrics.freshness_proof(match proven {
             Ok(()) => "proven",
             Err(Unproven::NoHead) => "no_head",
             Err(Unproven::NoBookmark) => "no_bookmark",
+            Err(Unproven::Ahead) => "ahead",
             Err(Unproven::Backwards) => "backwards",
         });
         proven

@@ -90,7 +90,7 @@
 //! | `kube_fanout_watch_events_sent_total` | resource, version, encoding | events given to watches, bookmarks included |
 //! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `lost` (versions went back, or what came cannot follow), `stopped`, `drained`, `unencodable` (metadata that upstream would not write so), `revoked` (its user may no longer), `client_gone` |
 //! | `kube_fanout_reflector_restarts_total` | resource, version, encoding, cause | `ended` (in time), `expired`, `too_large`, `refused`, `not_found`, `denied`, `unavailable`, `malformed`, `silent`, `stalled` (in the middle of the initial events), `stuck` (another watch shows what it does not) |
-//! | `kube_fanout_freshness_proofs_total` | resource, version, encoding, outcome | `proven`, `no_head`, `no_bookmark`, `backwards` (the head is behind the cache) |
+//! | `kube_fanout_freshness_proofs_total` | resource, version, encoding, outcome | `proven`, `no_head`, `no_bookmark`, `ahead` (a client wants a version that upstream has not reached), `backwards` (the head is behind the cache) |
 //! | `kube_fanout_limits_reached_total` | limit | see below |
 //! | `kube_fanout_connections` | | open connections of clients |
 //! | `kube_fanout_connections_accepted_total` | | |
@@ -142,7 +142,8 @@
 //! | changes in history | 102,400 | older ones go | the same |
 //! | unused cache (`cache.idleTimeout`) | 10 min | stopped | watches ended `stopped` |
 //! | metadata joined, items compressed for lists, metadata made from objects (`cache.listBytesTimeout`) | 1 min without being asked for | given back, made again when asked for | `kube_fanout_cache_joined_bytes`, `_deflated_bytes`, `_derived_bytes` |
-//! | wait for a version (`reads.freshnessWait`) | 100 ms | forwarded | requests with reason `not_reached` |
+//! | wait for the watch to tell a version (`reads.freshnessWait`) | 100 ms | it is proven | |
+//! | wait for a version, with its proof | 3 s | forwarded | requests with reason `not_reached` |
 //! | head version of a proof | 5 s | forwarded | proofs `no_head` |
 //! | small watch of a proof | 5 s, twice | forwarded | proofs `no_bookmark` |
 //! | wait for the store to follow a small watch | 3 s | the same; the main watch is opened anew | the same; restarts `stuck` |

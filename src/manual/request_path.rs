@@ -25,7 +25,7 @@
 //! | Request | Answered |
 //! |---|---|
 //! | get or list, `resourceVersion=0` | from memory as it is; a `limit` is ignored, as the API server does |
-//! | get or list, `resourceVersion=N` | from memory when it has reached N, waiting up to `reads.freshnessWait`; else forwarded (`not_reached`) |
+//! | get or list, `resourceVersion=N` | from memory when it has reached N: it waits up to `reads.freshnessWait` for its watch to say so, then has it proven, 3 s in all; else forwarded (`not_reached`) |
 //! | get or list, no version | forwarded (`most_recent`) |
 //! | list, `resourceVersionMatch=Exact`, or `resourceVersion=N` with a `limit` | from history, else forwarded (`outside_history`) |
 //! | list, `continue` | from history at the token's version, wherever the token came from; else forwarded |
@@ -49,7 +49,7 @@
 //! | `resourceVersion=N` | from history; 200 and one ERROR event (410, `Expired`) if it does not reach back to N; a version ahead is waited for in silence, as the API server does |
 //! | `resourceVersion=0` | from memory: the state as ADDED events, then changes |
 //! | no version; `sendInitialEvents=true` without a version | the same after a freshness proof ([`super::consistency`]); without one, forwarded (`unproven`), or always (`most_recent`) with `reads.mostRecentWatch: forward` |
-//! | `sendInitialEvents=true`, `resourceVersion=N` | from memory when it has reached N, else forwarded (`not_reached`) |
+//! | `sendInitialEvents=true`, `resourceVersion=N` | from memory when it has reached N, as a list; else forwarded (`not_reached`) |
 //! | `sendInitialEvents=true`, upstream without watch-list | forwarded (`no_watch_list`): see [`super::old_upstreams`] |
 //! | `sendInitialEvents=false`, `resourceVersion=0` | from memory, changes only |
 //! | `sendInitialEvents=false`, no version | forwarded (`most_recent`) |

@@ -17,7 +17,7 @@ pub async fn get(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Forw
     let Scope::Object(key) = view.scope() else { return Err(ForwardReason::UnknownResource) };
     let is_pretty = read.is_pretty(options.pretty)?;
     let form = read.writer()?;
-    let state = state(&view, options.freshness, read.config).await?;
+    let state = state(&read.instance, &view, options.freshness, read.config).await?;
     let (status, json) = match state.object() {
         Some(object) => (StatusCode::OK, form.object(object).map_err(|_| ForwardReason::Representation)?),
         // A Status for those who take metadata only has a form of its own (read-path 2).

@@ -37,7 +37,7 @@ pub async fn list(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, For
         Predicate::new(options.labels.clone(), &options.fields, schema).map_err(|_| ForwardReason::UnsupportedField)?;
     let pretty = read.is_pretty(options.pretty)?;
     let form = read.writer()?;
-    let state = state(&view, freshness, read.config).await?;
+    let state = state(&read.instance, &view, freshness, read.config).await?;
 
     let body = if is_page {
         page(read, form, &state, &predicate, &options, pretty).await?

@@ -42,7 +42,7 @@ pub struct Read<'a> {
 /// How reads are answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How long a read waits for a version that the cache has not reached, before it is forwarded.
+    /// How long a read waits for a version that the cache has not reached, before it is proven.
     pub freshness_wait: Duration,
     /// Whether most-recent watches are answered from memory after a proof, or forwarded.
     pub prove_most_recent: bool,

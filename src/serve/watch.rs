@@ -86,7 +86,7 @@ async fn start(view: &View, instance: &Instance, start: WatchStart, config: Conf
             instance.prove_most_recent().await.map_err(|_| ForwardReason::Unproven)?;
             Ok(Start::State(view.newest()))
         }
-        WatchStart::State(freshness) => Ok(Start::State(state(view, freshness, config).await?)),
+        WatchStart::State(freshness) => Ok(Start::State(state(instance, view, freshness, config).await?)),
         WatchStart::Now(Freshness::Any) => Ok(Start::After(view.progress())),
         WatchStart::Now(_) => Err(ForwardReason::MostRecent),
         WatchStart::After(version) => Ok(Start::After(version)),

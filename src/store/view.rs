@@ -54,11 +54,6 @@ impl View {
         self.reader.progress()
     }
 
-    /// Resolves when the store is complete up to `version`: see [`Reader::reached`].
-    pub async fn reached(&self, version: ResourceVersion) {
-        self.reader.reached(version).await;
-    }
-
     /// The newest state.
     pub fn newest(&self) -> Extract {
         self.extract(self.reader.snapshot())

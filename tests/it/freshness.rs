@@ -152,6 +152,31 @@ async fn versions_and_tokens_that_upstream_has_compacted_are_upstream_s_to_answe
 }
 
 #[tokio::test]
+async fn a_version_from_elsewhere_is_proven_to_be_reached() {
+    let world = with_a_pod(Features::default()).await;
+    let list = "/api/v1/pods?resourceVersionMatch=NotOlderThan";
+    let get = "/api/v1/namespaces/default/pods/a?";
+    for path in [list, get, WATCH_LIST] {
+        // Another gateway has heard of it by a proof of its own.
+        world.sim.skip_revisions(10);
+        let path = format!("{path}&resourceVersion={}", world.sim.revision());
+        let answer = passing(Duration::from_millis(500), world.client().get(&path)).await;
+        assert_eq!((answer.status.as_u16(), answer.route), (200, Route::Served), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_version_that_upstream_has_not_reached_is_upstream_s_to_refuse() {
+    let world = with_a_pod(Features::default()).await;
+    let before = world.sim.counts();
+    let path = format!("/api/v1/pods?resourceVersion={}&resourceVersionMatch=NotOlderThan", world.sim.revision() + 50);
+    let answer = passing(Duration::from_millis(500), world.client().get(&path)).await;
+    assert_eq!((answer.status.as_u16(), answer.route), (504, Route::Forwarded("not_reached".to_owned())));
+    let after = world.sim.counts();
+    assert_eq!(after.requests("watch", "pods"), before.requests("watch", "pods"), "there is nothing to watch for");
+}
+
+#[tokio::test]
 async fn one_proof_serves_all_that_wait_for_it() {
     let world = with_a_pod(Features::default()).await;
     world.sim.skip_revisions(10);
