@@ -66,6 +66,10 @@ pub struct Reflector<L: ListWatch, S> {
     writer: Option<Writer>,
     /// When the fill of the store that there is began.
     filled_since: Instant,
+    /// What upstream said it was then, if it did.
+    server: Option<String>,
+    /// Since when it is not known whether upstream is that still: the end of the watch, or a look that failed.
+    unsure_since: Instant,
     /// Upstream has sent bookmarks from time to time.
     has_bookmarks: bool,
     /// A watch-list that goes on as a watch.
@@ -76,7 +80,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     /// `evidence` is what others find out about the resource.
     pub fn new(upstream: L, sink: S, collection: Collection, limits: HistoryLimits, evidence: Evidence) -> Self {
         let (machine, writer, going_on) = (Machine::default(), None, None);
-        let filled_since = Instant::now();
+        let (filled_since, unsure_since) = (Instant::now(), Instant::now());
         Self {
             upstream,
             sink,
@@ -86,6 +90,8 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
             machine,
             writer,
             filled_since,
+            server: None,
+            unsure_since,
             has_bookmarks: false,
             going_on,
         }
@@ -149,6 +155,8 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     ) -> Result<(ResourceVersion, bool), Failure> {
         let began = Instant::now();
         let Collection { resource, kind, fields, encoding } = &self.collection;
+        // Asked first: what is filled by a newer one is only filled again, not taken for what it is not.
+        let server = self.upstream.server(began).await;
         let head = Head::read(self.upstream.head().await?, kind)?;
         let fields = fill::known_fields(&self.upstream, fields).await?;
         let schema = Arc::new(match (encoding, head.shape.encoding()) {
@@ -164,6 +172,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         let (writer, reader) = store::store(schema, state.objects, version, self.limits);
         let advance = writer.advance_handle();
         (self.writer, self.filled_since, self.going_on) = (Some(writer), began, state.watch);
+        self.server = server;
         self.sink.filled(Filled {
             reader,
             began,
@@ -233,18 +242,33 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
 
     fn ended(&mut self, failure: Option<Failure>, lasted: Duration) -> Input {
         self.sink.restarting(failure);
+        self.unsure_since = Instant::now();
         match &self.writer {
             Some(writer) => Input::WatchEnded { failure, progress: writer.progress(), lasted },
             None => Input::FillFailed(Failure::Unavailable),
         }
     }
 
-    async fn verify(&self) -> Input {
+    async fn verify(&mut self) -> Input {
+        let server = self.upstream.server(self.unsure_since).await;
+        let same_server = match (&self.server, &server) {
+            (Some(before), Some(now)) => before == now,
+            (None, _) | (_, None) => true,
+        };
+        if !same_server {
+            tracing::info!(resource = %self.collection.resource, before = self.server, now = server,
+                "upstream is another program than before");
+        }
+        self.server = self.server.take().or(server);
         let verified = async {
             let same_resource = self.upstream.is_same_resource().await?;
             let head = head_version(&self.upstream.head().await?)?;
-            Ok::<_, Failure>(Input::Verified { head, same_resource })
+            Ok::<_, Failure>(Input::Verified { head, same_resource, same_server })
         };
-        verified.await.unwrap_or_else(Input::VerifyFailed)
+        let verified = verified.await;
+        if verified.is_err() {
+            self.unsure_since = Instant::now();
+        }
+        verified.unwrap_or_else(Input::VerifyFailed)
     }
 }

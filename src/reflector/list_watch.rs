@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::HeaderValue;
+use tokio::time::Instant;
 
 use super::Failure;
 use crate::apimachinery::ResourceVersion;
@@ -70,6 +71,10 @@ pub trait ListWatch: Send + Sync + 'static {
 
     /// Whether upstream takes a field selector that names all of these labels: older servers know fewer.
     fn knows_fields(&self, labels: &[&str]) -> impl Future<Output = Result<bool, Failure>> + Send;
+
+    /// What upstream says it is (`/version`), asked not before `since`; `None` where it does not say. Another program may write
+    /// the same objects differently.
+    fn server(&self, since: Instant) -> impl Future<Output = Option<String>> + Send;
 
     /// False when the resource is no longer what it was (its definition was changed or replaced).
     fn is_same_resource(&self) -> impl Future<Output = Result<bool, Failure>> + Send;

@@ -46,10 +46,12 @@ pub enum Input {
         progress: ResourceVersion,
         lasted: Duration,
     },
-    /// The head version of upstream and whether the resource is still the same.
+    /// The head version of upstream, whether the resource is still the same, and whether upstream is the program that
+    /// the store was filled from.
     Verified {
         head: ResourceVersion,
         same_resource: bool,
+        same_server: bool,
     },
     VerifyFailed(Failure),
     /// Somebody else was told a head version below what the store held before: upstream's versions went back.
@@ -68,7 +70,7 @@ pub enum Action {
     },
     /// Read on from the watch-list that filled the store.
     GoOn,
-    /// Ask for upstream's head version and whether the resource is still the same.
+    /// Ask for upstream's head version, and whether the resource and upstream itself are still the same.
     Verify,
     /// Nothing any more.
     Stop,
@@ -122,7 +124,7 @@ impl Machine {
                 }
                 self.watch_ended(failure)
             }
-            Input::Verified { head, same_resource } => self.verified(head, same_resource),
+            Input::Verified { head, same_resource, same_server } => self.verified(head, same_resource, same_server),
             Input::VerifyFailed(Failure::NotFound) => Next::stop(),
             Input::VerifyFailed(_) => self.later(Action::Verify),
             Input::RolledBack => self.lose(Loss::Backwards),
@@ -172,8 +174,7 @@ impl Machine {
             None => Next::now(Action::Verify),
             Some(Failure::NotFound) => Next::stop(),
             // A version that expires is nothing unusual, one that has expired right after a fill is.
-            Some(Failure::Expired) if self.wasted == 0 => Next { delay: Duration::ZERO, ..self.waste() },
-            Some(Failure::Expired) => self.waste(),
+            Some(Failure::Expired) => self.replace(),
             // Seconds have passed that show it, and upstream answers: waiting only makes the store older.
             Some(Failure::Stuck) => Next::now(Action::Verify),
             Some(Failure::Malformed) => self.lose(Loss::Inconsistent),
@@ -188,10 +189,12 @@ impl Machine {
         }
     }
 
-    fn verified(&mut self, head: ResourceVersion, same_resource: bool) -> Next {
+    fn verified(&mut self, head: ResourceVersion, same_resource: bool, same_server: bool) -> Next {
         match self.progress {
             _ if !same_resource => Next::stop(),
             Some(progress) if head < progress => self.lose(Loss::Backwards),
+            // What an older program wrote would stay for as long as nobody changes it.
+            Some(_) if !same_server => self.replace(),
             Some(progress) => Next::now(Action::Watch { after: progress }),
             None => self.fill(),
         }
@@ -200,6 +203,14 @@ impl Machine {
     fn lose(&mut self, loss: Loss) -> Next {
         self.progress = None;
         Next { loss: Some(loss), ..self.waste() }
+    }
+
+    /// Fills anew what is still answered from until then: at once, unless the last fill was not followed by a watch that
+    /// was well.
+    fn replace(&mut self) -> Next {
+        let is_first = self.wasted == 0;
+        let next = self.waste();
+        if is_first { Next { delay: Duration::ZERO, ..next } } else { next }
     }
 
     /// Fills anew what could not be followed.
@@ -268,7 +279,7 @@ mod tests {
     fn a_clean_end_resumes_after_a_check_of_the_head() {
         let mut machine = filled_at(5);
         assert_eq!(machine.on(ended(None, 9, WELL_AFTER)), Next::now(Action::Verify));
-        let verified = Input::Verified { head: version(12), same_resource: true };
+        let verified = Input::Verified { head: version(12), same_resource: true, same_server: true };
         assert_eq!(machine.on(verified), Next::now(Action::Watch { after: version(9) }));
     }
 
@@ -283,7 +294,7 @@ mod tests {
     fn a_restored_upstream_loses_the_store() {
         let mut machine = filled_at(50);
         machine.on(ended(Failure::Unavailable, 50, Duration::ZERO));
-        let next = machine.on(Input::Verified { head: version(20), same_resource: true });
+        let next = machine.on(Input::Verified { head: version(20), same_resource: true, same_server: true });
         assert_eq!(next.loss, Some(Loss::Backwards));
         assert_eq!(next.action, Action::Fill { mode: FillMode::WatchList, not_older_than: None });
     }
@@ -291,12 +302,24 @@ mod tests {
     #[test]
     fn another_resource_under_the_same_name_stops_the_reflector() {
         for input in [
-            Input::Verified { head: version(60), same_resource: false },
+            Input::Verified { head: version(60), same_resource: false, same_server: true },
             Input::VerifyFailed(Failure::NotFound),
             Input::FillFailed(Failure::NotFound),
         ] {
             assert_eq!(filled_at(50).on(input), Next::stop(), "{input:?}");
         }
+    }
+
+    #[test]
+    fn an_upgraded_upstream_fills_the_store_anew_and_time_does_not_go_back() {
+        let mut machine = filled_at(50);
+        machine.on(ended(None, 50, WELL_AFTER));
+        let upgraded = Input::Verified { head: version(50), same_resource: true, same_server: false };
+        let fill = Action::Fill { mode: FillMode::WatchList, not_older_than: Some(version(50)) };
+        assert_eq!(machine.on(upgraded), Next::now(fill));
+        machine.on(Input::Filled { version: version(51), watching: true });
+        machine.on(ended(None, 51, Duration::ZERO));
+        assert_eq!(machine.on(upgraded).loss, Some(Loss::Backwards), "what went back is lost, upgraded or not");
     }
 
     #[test]

@@ -81,6 +81,10 @@ impl ListWatch for Script {
         Ok(true)
     }
 
+    async fn server(&self, _: tokio::time::Instant) -> Option<String> {
+        None
+    }
+
     async fn is_same_resource(&self) -> Result<bool, Failure> {
         Ok(true)
     }

@@ -61,9 +61,19 @@ struct State {
     /// Requests that are accepted and never answered.
     swallowed: Vec<Refusal>,
     event_delay: Duration,
+    /// What `/version` tells instead of the usual.
+    git_version: Option<String>,
 }
 
 impl Faults {
+    pub(crate) fn git_version(&self) -> String {
+        self.state().git_version.clone().unwrap_or_else(|| super::GIT_VERSION.to_owned())
+    }
+
+    pub(crate) fn set_git_version(&self, version: &str) {
+        self.state().git_version = Some(version.to_owned());
+    }
+
     pub(crate) fn features(&self) -> Features {
         self.state().features
     }

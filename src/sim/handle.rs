@@ -169,6 +169,23 @@ impl Sim {
         self.0.storage.rewind(revision).map_err(|_| Refused(format!("revision {revision} is compacted")))
     }
 
+    /// Another version of the server takes over, which writes the objects of a resource differently at the same versions.
+    /// Open watches are not told, and go on.
+    ///
+    /// # Errors
+    /// The resource is unknown.
+    pub fn upgrade(
+        &self,
+        git_version: &str,
+        resource: &GroupResource,
+        change: impl Fn(&mut Value),
+    ) -> Result<(), Refused> {
+        let definition = self.definition(resource)?;
+        self.0.storage.rewrite(&definition, change);
+        self.0.faults.set_git_version(git_version);
+        Ok(())
+    }
+
     pub fn set_features(&self, features: Features) {
         self.0.faults.set_features(features);
     }

@@ -67,16 +67,16 @@ fn document(simulation: &Simulation, path: &Path, headers: &HeaderMap) -> Reply 
         Path::GroupVersion { group, version } => discovery::resources(&definitions, group, version),
         Path::OpenApi => Some(openapi::index(&definitions)),
         Path::OpenApiOf { group, version } => openapi::document(&definitions, group, version),
-        Path::Version => Some(version()),
+        Path::Version => Some(version(&simulation.faults.git_version())),
         Path::Health => return Reply::text(StatusCode::OK, "ok"),
         Path::Resource(_) | Path::Unknown => None,
     };
     found.map_or_else(Reply::page_not_found, |document| Reply::json(StatusCode::OK, &document))
 }
 
-fn version() -> Value {
+fn version(git_version: &str) -> Value {
     json!({
-        "major": "1", "minor": "36", "gitVersion": super::GIT_VERSION, "gitCommit": "", "gitTreeState": "",
+        "major": "1", "minor": "36", "gitVersion": git_version, "gitCommit": "", "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "",
     })
 }

@@ -165,6 +165,17 @@ impl Storage {
         self.head.send_replace(state.revision);
     }
 
+    /// Changes all objects of a collection under the versions that they have.
+    pub(crate) fn rewrite(&self, definition: &Definition, change: impl Fn(&mut Value)) {
+        let mut state = self.state();
+        let Some(collection) = state.collections.get_mut(&definition.group_resource()) else { return };
+        for stored in collection.objects.values_mut() {
+            let mut object = stored.value(&definition.stored_api_version());
+            change(&mut object);
+            *stored = Arc::new(Stored::new(definition, object, stored.revision));
+        }
+    }
+
     /// Exact reads of revisions before now are compacted.
     pub(crate) fn compact(&self) {
         let mut state = self.state();

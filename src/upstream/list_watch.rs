@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, Limited};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{Crd, RequestBody, ResponseBody, Upstream};
 use crate::{
@@ -178,6 +178,10 @@ impl ListWatch for ResourceListWatch {
             Err(Failure::Refused) => Ok(false),
             Err(failure) => Err(failure),
         }
+    }
+
+    async fn server(&self, since: Instant) -> Option<String> {
+        self.upstream.server_version(since).await
     }
 
     async fn is_same_resource(&self) -> Result<bool, Failure> {

@@ -24,6 +24,7 @@ mod identity;
 mod lanes;
 mod list_watch;
 mod review;
+mod server_version;
 mod slot;
 mod target;
 #[cfg(test)]
@@ -52,6 +53,7 @@ pub use slot::Slot;
 use access::Access;
 use connector::Protocols;
 use lanes::{LaneGroup, Lanes, Windows};
+use server_version::ServerVersion;
 use target::Target;
 
 use crate::lifecycle::Tasks;
@@ -72,6 +74,7 @@ struct Shared {
     target: Target,
     access: Access,
     own: Lanes,
+    server_version: ServerVersion,
     impersonates: bool,
 }
 
@@ -86,6 +89,7 @@ impl Upstream {
         let shared = Shared {
             target: Target::of(config)?,
             own: Lanes::new(&access, OWN),
+            server_version: ServerVersion::default(),
             access,
             impersonates: identity::impersonates(config),
         };

@@ -5,7 +5,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use kube_fanout::sim::{Features, Refusal, Sim};
 
-use crate::harness::{Informer, Route, Selection, Told, World, skip, until, world::pod};
+use crate::harness::{
+    Informer, Route, Selection, Told, World, skip, until,
+    world::{pod, pods},
+};
 
 /// Longer than the reflector's first pause after a failure.
 const BACKOFF: Duration = Duration::from_secs(2);
@@ -206,6 +209,26 @@ async fn a_state_that_upstream_does_not_have_any_more_is_not_told_to_its_end() {
     let (text, route) = watch.rest().await;
     assert_eq!(route, Route::Served);
     assert!(!text.contains("initial-events-end"), "a state that is gone was told as if it were whole");
+}
+
+#[tokio::test]
+async fn an_upgraded_upstream_leaves_nothing_in_memory_that_the_old_one_wrote() {
+    let world = World::start().await;
+    world.create_pod("default", "a", "x");
+    world.gateway.warm("/api/v1/pods").await;
+    let list = "/api/v1/pods?resourceVersion=0";
+    world.assert_same(list, &Route::Served).await;
+    let written = |pod: &mut serde_json::Value| pod["spec"]["onlyNewerServersWriteThis"] = true.into();
+    world.sim.upgrade("v1.37.0", &pods(), written).unwrap();
+    world.sim.cut_watches(Some("pods"));
+    skip(BACKOFF).await;
+    let upgraded = async || {
+        let answer = world.client().get(list).await;
+        answer.text().contains("onlyNewerServersWriteThis").then_some(answer.route)
+    };
+    // The older bytes are answered until the new ones are there.
+    assert_eq!(until("what the newer server writes", upgraded).await, Route::Served);
+    world.assert_same(list, &Route::Served).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,119 @@
+//! What upstream says it is, asked once for all who need to know at the same time.
+
+use serde::Deserialize;
+use tokio::{sync::Mutex, time::Instant};
+
+use super::Upstream;
+
+const PATH: &str = "/version";
+
+#[derive(Debug, Default)]
+pub(super) struct ServerVersion(Mutex<Option<Asked>>);
+
+/// The last answer.
+#[derive(Debug)]
+struct Asked {
+    at: Instant,
+    version: Option<String>,
+    /// That there was none is true for those who were waiting, not for those who come later.
+    failed: bool,
+}
+
+/// What decides how objects are written. Servers of one control plane may differ in all else, as in their platform.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    git_version: String,
+    #[serde(default)]
+    git_commit: String,
+    /// A newer program may behave as an older one (KEP-4330).
+    #[serde(default)]
+    emulation_major: String,
+    #[serde(default)]
+    emulation_minor: String,
+}
+
+impl Upstream {
+    /// What upstream says it is, asked not before `since`; `None` if it does not say. When a break ends the watches of all
+    /// resources, one request serves them all.
+    pub(super) async fn server_version(&self, since: Instant) -> Option<String> {
+        let came = Instant::now();
+        let mut last = self.shared.server_version.0.lock().await;
+        if let Some(last) = &*last
+            && last.at >= if last.failed { came } else { since }
+        {
+            return last.version.clone();
+        }
+        let at = Instant::now();
+        let fetched = self.fetch(PATH, "application/json").await;
+        if let Err(error) = &fetched {
+            tracing::debug!(%error, "upstream does not say its version");
+        }
+        let failed = fetched.is_err();
+        let version = fetched.ok().flatten().and_then(|document| parse(&document));
+        *last = Some(Asked { at, version: version.clone(), failed });
+        version
+    }
+}
+
+fn parse(document: &[u8]) -> Option<String> {
+    let Document { git_version, git_commit, emulation_major, emulation_minor } =
+        serde_json::from_slice(document).ok()?;
+    Some(format!("{git_version} {git_commit} {emulation_major}.{emulation_minor}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    };
+
+    use futures_util::future::join_all;
+    use http::{Request, Response};
+    use hyper::body::Incoming;
+
+    use super::*;
+    use crate::upstream::test_server::{TestServer, full};
+
+    #[tokio::test]
+    async fn one_answer_serves_all_whose_break_it_followed() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let counted = asked.clone();
+        let server =
+            TestServer::start(move |_: Request<Incoming>| {
+                let number = counted.fetch_add(1, SeqCst);
+                async move {
+                    Response::new(full(format!(r#"{{"gitVersion":"v1.{number}.0","platform":"linux/{number}"}}"#)))
+                }
+            })
+            .await;
+        let upstream = server.upstream();
+        let broke = Instant::now();
+        let all = join_all((0..50).map(|_| upstream.server_version(broke))).await;
+        assert!(all.iter().all(|version| version.as_deref() == Some("v1.0.0  .")), "{all:?}");
+        assert_eq!(asked.load(SeqCst), 1);
+        assert_eq!(upstream.server_version(Instant::now()).await.as_deref(), Some("v1.1.0  ."));
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_not_remembered() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let server = TestServer::start(move |_: Request<Incoming>| {
+            let is_first = asked.fetch_add(1, SeqCst) == 0;
+            let answer = Response::builder().status(if is_first { 503 } else { 200 });
+            async move { answer.body(full(r#"{"gitVersion":"v1.2.0"}"#.to_owned())).unwrap() }
+        })
+        .await;
+        let (upstream, broke) = (server.upstream(), Instant::now());
+        assert_eq!(upstream.server_version(broke).await, None);
+        assert_eq!(upstream.server_version(broke).await.as_deref(), Some("v1.2.0  ."));
+    }
+
+    #[test]
+    fn what_is_no_version_says_nothing() {
+        for document in ["", "{}", "404 page not found", "[]"] {
+            assert_eq!(parse(document.as_bytes()), None, "{document}");
+        }
+    }
+}
