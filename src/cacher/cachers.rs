@@ -4,7 +4,7 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
 
-use super::{entry::Entry, freshness::Freshness, instance::Instance};
+use super::{entry::Entry, freshness::Freshness, instance::Instance, staleness::StalenessLimit};
 use crate::{
     apimachinery::{Encoding, GroupResource, GroupVersionResource},
     fanout::EndCause,
@@ -48,6 +48,7 @@ pub struct Config {
     /// Bytes joined or compressed for lists that nobody asked for within this time are given back.
     pub list_bytes_timeout: Duration,
     pub history: HistoryLimits,
+    pub staleness: StalenessLimit,
 }
 
 /// The cachers of one upstream. Cheap to clone.
@@ -117,6 +118,8 @@ impl Cachers {
         let row = |key: &StoreKey, entry: &Entry| {
             let required = key.encoding == Encoding::Json && self.is_prewarmed(&key.resource);
             match entry.instance() {
+                // Upstream cannot be heard: another gateway may be better.
+                Ok(instance) if instance.is_stale() => Some((key.to_string(), false, true)),
                 Ok(_) => Some((key.to_string(), true, required)),
                 Err(NotCached::Filling) => Some((key.to_string(), false, required)),
                 Err(_) => None,

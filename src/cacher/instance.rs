@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout};
 use super::{
     Unproven,
     freshness::{Candidate, Freshness},
+    staleness::{Staleness, StalenessLimit},
 };
 use crate::{
     apimachinery::{GroupVersionResource, ResourceVersion, Verb},
@@ -44,6 +45,8 @@ pub struct Instance {
     advance: Advance,
     /// When upstream was first asked for what the store holds.
     filled_since: Instant,
+    staleness: Staleness,
+    staleness_limit: StalenessLimit,
     freshness: Arc<Freshness>,
     upstream: ResourceListWatch,
     used: Mutex<Instant>,
@@ -57,11 +60,12 @@ pub(super) struct Resource {
     pub(super) upstream: ResourceListWatch,
     pub(super) metrics: Arc<CacheMetrics>,
     pub(super) freshness: Arc<Freshness>,
+    pub(super) staleness_limit: StalenessLimit,
 }
 
 impl Instance {
     pub(super) fn new(resource: Resource, filled: Filled) -> Self {
-        let Resource { resource, namespaced, upstream, metrics, freshness } = resource;
+        let Resource { resource, namespaced, upstream, metrics, freshness, staleness_limit } = resource;
         let Filled { reader, began, advance, list_kind, warnings, bookmark, watch_list } = filled;
         let (_, next) = reader.snapshot_and_next();
         Self {
@@ -77,6 +81,8 @@ impl Instance {
             metrics,
             advance,
             filled_since: began,
+            staleness: Staleness::default(),
+            staleness_limit,
             freshness,
             upstream,
         }
@@ -127,6 +133,28 @@ impl Instance {
             filled_since: self.filled_since,
             has_watch_list: self.watch_list,
         }
+    }
+
+    /// A watch of upstream is open.
+    pub(super) fn following(&self) {
+        self.staleness.following();
+        self.hub.set_followed(true);
+    }
+
+    /// There is none any more; what was told is known to have been right at `heard`.
+    pub(super) fn unfollowed(&self, heard: Instant) {
+        self.staleness.unfollowed(heard);
+        self.hub.set_followed(false);
+    }
+
+    /// The store has been without upstream for longer than the configuration allows.
+    pub(super) fn is_stale(&self) -> bool {
+        self.staleness.is_beyond(self.staleness_limit)
+    }
+
+    /// The same, and the configuration wants watches to end then.
+    pub fn refuses_watches(&self) -> bool {
+        self.staleness_limit.ends_watches && self.is_stale()
     }
 
     /// What bookmarks look like, once upstream has sent one.

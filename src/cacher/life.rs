@@ -99,6 +99,7 @@ impl Shared {
             namespaced: api.namespaced,
             upstream: upstream.clone(),
             metrics: Arc::new(CacheMetrics::new(resource, *encoding)),
+            staleness_limit: self.config.staleness,
             freshness: self.freshness.entry(resource.clone()).or_default().clone(),
         };
         let evidence = kept.freshness.evidence().clone();
@@ -112,7 +113,7 @@ impl Shared {
         let mut ticks = interval(OBSERVE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let started = Instant::now();
-        let mut swept = started;
+        let (mut swept, mut was_stale) = (started, false);
         let wanted = self.config.prewarm.contains(&resource.group_resource());
         loop {
             ticks.tick().await;
@@ -121,6 +122,13 @@ impl Shared {
                     if swept.elapsed() >= self.config.list_bytes_timeout {
                         instance.reader.sweep();
                         swept = Instant::now();
+                    }
+                    if instance.refuses_watches() {
+                        instance.hub.end_stale();
+                    }
+                    if instance.is_stale() != was_stale {
+                        was_stale = !was_stale;
+                        tracing::warn!(store = %instance.resource, stale = was_stale, "cache.maxStaleness passed");
                     }
                     instance.reader.trim_history();
                     instance.observe();

@@ -16,7 +16,9 @@ mod life;
 mod prewarm;
 mod single_flight;
 mod sink;
+mod staleness;
 
 pub use cachers::{Cachers, Config, NotCached};
 pub use freshness::Unproven;
 pub use instance::Instance;
+pub use staleness::StalenessLimit;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::{
     NotCached,
     entry::Entry,
@@ -19,13 +21,15 @@ pub(super) struct CacherSink {
     entry: Arc<Entry>,
     resource: Resource,
     instance: Option<Arc<Instance>>,
+    /// When upstream last told something.
+    heard: Instant,
     /// Counts the fills: 1 for the first.
     epoch: u64,
 }
 
 impl CacherSink {
     pub(super) fn new(entry: Arc<Entry>, resource: Resource) -> Self {
-        Self { entry, resource, instance: None, epoch: 0 }
+        Self { entry, resource, instance: None, heard: Instant::now(), epoch: 0 }
     }
 }
 
@@ -44,6 +48,7 @@ impl Sink for CacherSink {
 
     fn changed(&mut self, change: &Change) {
         let Some(instance) = &self.instance else { return };
+        self.heard = Instant::now();
         let field = instance.reader.schema().indexed_field();
         let value = |object: &Arc<Object>| field.map(|field| object.field(field).to_owned());
         let (before, after) = (change.before.as_ref().and_then(value), value(&change.object));
@@ -53,6 +58,7 @@ impl Sink for CacherSink {
 
     fn bookmark(&mut self, template: BookmarkTemplate) {
         let Some(instance) = &self.instance else { return };
+        self.heard = Instant::now();
         instance.record_bookmark(template);
         self.resource.metrics.set_progress(instance.reader.progress());
     }
@@ -73,5 +79,18 @@ impl Sink for CacherSink {
         let cause = failure.map_or("ended", Failure::as_str);
         self.resource.metrics.reflector_restarted(cause);
         tracing::debug!(resource = %self.resource.resource, cause, "reflector restarts");
+        let Some(instance) = &self.instance else { return };
+        // A watch that ends, however, was there until now; of one that is silent that is not known.
+        if !matches!(failure, Some(Failure::Silent | Failure::Stuck)) {
+            self.heard = Instant::now();
+        }
+        instance.unfollowed(self.heard);
+    }
+
+    fn following(&mut self) {
+        self.heard = Instant::now();
+        if let Some(instance) = &self.instance {
+            instance.following();
+        }
     }
 }

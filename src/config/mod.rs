@@ -119,6 +119,19 @@ pub struct CacheConfig {
     /// What was joined or compressed for lists is given back when no list has asked for it for this long, twice that at most.
     pub list_bytes_timeout: Duration,
     pub history: HistoryConfig,
+    /// A cache that has not heard from upstream for so long makes the gateway not ready. None: none does.
+    pub max_staleness: Option<Duration>,
+    /// What becomes of watches then.
+    pub stale_watches: StaleWatches,
+}
+
+/// What becomes of the watches of a cache that is staler than allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StaleWatches {
+    /// They stay open, and silent.
+    Keep,
+    /// They end, and new ones are forwarded, so that clients look for another gateway.
+    End,
 }
 
 /// How far back a watch may start, per cache. The smaller bound wins.

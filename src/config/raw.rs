@@ -141,6 +141,8 @@ pub(super) struct Cache {
     pub(super) idle_timeout: Option<Scalar>,
     pub(super) list_bytes_timeout: Option<Scalar>,
     pub(super) history: Option<History>,
+    pub(super) max_staleness: Option<Scalar>,
+    pub(super) stale_watches: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

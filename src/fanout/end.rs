@@ -11,6 +11,8 @@ pub enum EndCause {
     Relisted,
     /// Upstream's versions went back: it does not have any more what the watch was answered from.
     Lost,
+    /// Upstream has not been heard for longer than the configuration allows.
+    Stale,
     /// The resource is gone, or its cache was idle.
     Stopped,
     /// The gateway is draining.
@@ -31,6 +33,7 @@ impl EndCause {
             Self::Lagged => "lagged",
             Self::Relisted => "relisted",
             Self::Lost => "lost",
+            Self::Stale => "stale",
             Self::Stopped => "stopped",
             Self::Drained => "drained",
             Self::Unencodable => "unencodable",

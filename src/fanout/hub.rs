@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     task::Waker,
 };
@@ -26,12 +26,16 @@ pub struct Hub {
     /// The number after the last change that has been announced to all whom it concerns.
     announced: AtomicU64,
     closed: OnceLock<EndCause>,
+    /// No watch of upstream is open that would tell of changes.
+    unfollowed: AtomicBool,
 }
 
 /// Where one watcher waits.
 struct Seat {
     /// The number of the first change since the watcher last looked that may concern it.
     pending: AtomicU64,
+    /// It was told to go elsewhere.
+    is_stale: AtomicBool,
     waker: AtomicWaker,
 }
 
@@ -50,7 +54,11 @@ impl Hub {
 
     /// Takes a seat that will first look at change `from`.
     pub fn subscribe(self: &Arc<Self>, interest: Interest, from: u64) -> Subscription {
-        let seat = Arc::new(Seat { pending: AtomicU64::new(from), waker: AtomicWaker::new() });
+        let seat = Arc::new(Seat {
+            pending: AtomicU64::new(from),
+            is_stale: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+        });
         self.seats().entry(interest.clone()).or_default().push(seat.clone());
         self.watchers.fetch_add(1, SeqCst);
         Subscription { hub: self.clone(), interest, seat }
@@ -87,6 +95,20 @@ impl Hub {
         }
     }
 
+    /// Ends the watches that there are now.
+    pub fn end_stale(&self) {
+        let seats: Vec<_> = self.seats().values().flatten().cloned().collect();
+        for seat in seats {
+            seat.is_stale.store(true, SeqCst);
+            seat.waker.wake();
+        }
+    }
+
+    /// Whether a watch of upstream is open. While there is none, there are no bookmarks, which would say that all is well.
+    pub fn set_followed(&self, is_followed: bool) {
+        self.unfollowed.store(!is_followed, SeqCst);
+    }
+
     /// How many seats are taken now.
     pub fn watchers(&self) -> usize {
         self.watchers.load(SeqCst)
@@ -118,7 +140,11 @@ impl Subscription {
     }
 
     pub(super) fn closed(&self) -> Option<EndCause> {
-        self.hub.closed.get().copied()
+        self.hub.closed.get().copied().or_else(|| self.seat.is_stale.load(SeqCst).then_some(EndCause::Stale))
+    }
+
+    pub(super) fn is_followed(&self) -> bool {
+        !self.hub.unfollowed.load(SeqCst)
     }
 }
 

@@ -217,6 +217,11 @@ impl Session {
         if now < self.bookmark_at {
             return Step::Wait(self.bookmark_at.min(self.deadline));
         }
+        // Nothing is known to be well while upstream is not heard.
+        if !self.subscription.is_followed() {
+            self.bookmark_at = next_bookmark(now, self.deadline);
+            return Step::Wait(self.bookmark_at.min(self.deadline));
+        }
         let (version, next) = self.view.progress_and_next();
         // A change may be in history and not yet announced: then this version would overtake it.
         if !self.subscription.is_announced(next) || self.subscription.is_pending() {

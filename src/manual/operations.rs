@@ -27,6 +27,8 @@
 //! | `cache.listBytesTimeout` | `1m` | 5 s to 24 h |
 //! | `cache.history.age` | `5m` | 10 s to 24 h |
 //! | `cache.history.bytes` | `256Mi` | from `8Mi` |
+//! | `cache.maxStaleness` | none: no limit | 10 s to 24 h |
+//! | `cache.staleWatches` | `keep` | `keep`, `end`; needs `cache.maxStaleness` |
 //! | `reads.freshnessWait` | `100ms` | 0 to 3 s |
 //! | `reads.mostRecentWatch` | `prove` | `prove`, `forward` |
 //! | `admin.address` | `127.0.0.1:9090` | any address |
@@ -63,7 +65,8 @@
 //! On the admin port (`admin.address`, plain HTTP):
 //!
 //! * `/livez`: the process answers.
-//! * `/readyz`: caches of `cache.prewarm` that were started are filled, and no drain has begun. `?verbose` shows each cache; one
+//! * `/readyz`: caches of `cache.prewarm` that were started are filled, no cache has been without a watch of upstream for longer
+//!   than `cache.maxStaleness`, and no drain has begun. `?verbose` shows each cache; one
 //!   that is not wanted warm may fill while requests are forwarded.
 //! * `/metrics`: Prometheus' text format.
 //!
@@ -88,7 +91,7 @@
 //! | `kube_fanout_cache_history_bytes` | resource, version, encoding | bytes held for them only, estimated |
 //! | `kube_fanout_watchers` | resource, version, encoding | watches served now |
 //! | `kube_fanout_watch_events_sent_total` | resource, version, encoding | events given to watches, bookmarks included |
-//! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `lost` (versions went back, or what came cannot follow), `stopped`, `drained`, `unencodable` (metadata that upstream would not write so), `revoked` (its user may no longer), `client_gone` |
+//! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `lost` (versions went back, or what came cannot follow), `stale` (`cache.maxStaleness`), `stopped`, `drained`, `unencodable` (metadata that upstream would not write so), `revoked` (its user may no longer), `client_gone` |
 //! | `kube_fanout_reflector_restarts_total` | resource, version, encoding, cause | `ended` (in time), `expired`, `too_large`, `refused`, `not_found`, `denied`, `unavailable`, `malformed`, `silent`, `stalled` (in the middle of the initial events), `stuck` (another watch shows what it does not) |
 //! | `kube_fanout_freshness_proofs_total` | resource, version, encoding, outcome | `proven`, `no_head`, `no_bookmark`, `ahead` (a client wants a version that upstream has not reached), `backwards` (the head is behind the cache) |
 //! | `kube_fanout_limits_reached_total` | limit | see below |
@@ -140,6 +143,7 @@
 //! | age of history (`cache.history.age`) | 5 min | older changes go; 100 stay | watches ended `lagged` |
 //! | bytes of history (`cache.history.bytes`) | 256 MiB a cache | the same | the same |
 //! | changes in history | 102,400 | older ones go | the same |
+//! | age of a cache without upstream (`cache.maxStaleness`) | none | not ready; watches are kept, or ended and forwarded (`cache.staleWatches`) | watches ended `stale` |
 //! | unused cache (`cache.idleTimeout`) | 10 min | stopped | watches ended `stopped` |
 //! | metadata joined, items compressed for lists, metadata made from objects (`cache.listBytesTimeout`) | 1 min without being asked for | given back, made again when asked for | `kube_fanout_cache_joined_bytes`, `_deflated_bytes`, `_derived_bytes` |
 //! | wait for the watch to tell a version (`reads.freshnessWait`) | 100 ms | it is proven | |

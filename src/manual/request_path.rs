@@ -87,6 +87,7 @@
 //! | `undiscovered` | upstream could not say what it is; looked at again after ten seconds, as is what cannot be cached |
 //! | `too_many_resources` | as many resources are cached as one gateway takes on |
 //! | `most_recent` | the most recent state is wanted |
+//! | `stale` | a watch of a cache that has been without upstream for longer than `cache.maxStaleness`, with `cache.staleWatches: end` |
 //! | `not_reached` | the cache has not reached the version in time |
 //! | `outside_history` | history does not cover the version |
 //! | `unsupported_field` | a field that may be selectable, but not from memory |

@@ -36,6 +36,9 @@ pub trait Sink: Send {
     /// A bookmark came; they all look alike but for the version.
     fn bookmark(&mut self, template: BookmarkTemplate);
 
+    /// A watch is open that keeps the store equal to upstream.
+    fn following(&mut self);
+
     /// The store must not be read any more.
     fn lost(&mut self, loss: Loss);
 
@@ -194,6 +197,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
 
     /// Applies a watch until it ends.
     async fn read(&mut self, mut events: EventStream<L::Stream>) -> Input {
+        self.sink.following();
         let opened = Instant::now();
         // A watch that tells something, however late, is not stuck.
         let mut told = opened;

@@ -125,6 +125,8 @@ impl Sink for Seen {
 
     fn bookmark(&mut self, _: BookmarkTemplate) {}
 
+    fn following(&mut self) {}
+
     fn lost(&mut self, loss: Loss) {
         self.note(format!("lost: {loss:?}"));
     }

@@ -6,8 +6,8 @@ use crate::{
     admin::{Admin, Check},
     audit::{AuditError, AuditLog},
     authn::AuthoritiesError,
-    cacher::{self, Cachers},
-    config::{Config, LimitsConfig, MostRecentWatch, Problems, UpstreamConfigError},
+    cacher::{self, Cachers, StalenessLimit},
+    config::{Config, LimitsConfig, MostRecentWatch, Problems, StaleWatches, UpstreamConfigError},
     fairness::Shares,
     gateway::{Accounts, AnswerRoom, Gateway},
     lifecycle::{Drained, Tasks},
@@ -120,6 +120,10 @@ fn cacher_config(config: &Config) -> cacher::Config {
         prewarm: config.cache.prewarm.clone(),
         idle_timeout: config.cache.idle_timeout,
         list_bytes_timeout: config.cache.list_bytes_timeout,
+        staleness: StalenessLimit {
+            max: config.cache.max_staleness,
+            ends_watches: config.cache.stale_watches == StaleWatches::End,
+        },
         history: HistoryLimits { age: history.age, bytes: usize::try_from(history.bytes).unwrap_or(usize::MAX) },
     }
 }

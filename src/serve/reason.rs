@@ -51,6 +51,8 @@ pub enum ForwardReason {
     NoWatchList,
     /// Upstream has not sent a bookmark yet, and one has to be sent.
     NoBookmark,
+    /// The cache has been without upstream for longer than `cache.maxStaleness`.
+    Stale,
     /// The cache could not be shown to be recent.
     Unproven,
 }
@@ -85,6 +87,7 @@ impl ForwardReason {
             Self::ExactSingleName => "exact_single_name",
             Self::NoWatchList => "no_watch_list",
             Self::NoBookmark => "no_bookmark",
+            Self::Stale => "stale",
             Self::Unproven => "unproven",
         }
     }

@@ -33,6 +33,9 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
     if options.asked_send_initial_events && !instance.watch_list {
         return Err(ForwardReason::NoWatchList);
     }
+    if instance.refuses_watches() {
+        return Err(ForwardReason::Stale);
+    }
     let named = options.fields.exact("metadata.name");
     // Upstream refuses a selector beside a name in the path that does not say that name as well.
     if read.request.name.is_some() && !options.fields.is_empty() && named != read.request.name.as_deref() {

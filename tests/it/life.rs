@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kube_fanout::{lifecycle::Drained, sim::Sim};
+use kube_fanout::{config::StaleWatches, lifecycle::Drained, sim::Sim};
 
 use crate::harness::{Gateway, Route, World, passing, skip, until, within, world::pods};
 
@@ -76,6 +76,46 @@ async fn idleness_begins_when_the_last_watch_ends() {
     // Asked for long ago, watched until just now.
     skip(idle / 2).await;
     assert_eq!(world.client().get("/api/v1/pods?resourceVersion=0").await.route, Route::Served);
+}
+
+#[tokio::test]
+async fn a_gateway_that_does_not_hear_upstream_says_so() {
+    for (stale_watches, is_kept) in [(StaleWatches::Keep, true), (StaleWatches::End, false)] {
+        let mut world = World::start_with(Sim::new(), |config| {
+            config.cache.max_staleness = Some(Duration::from_secs(60));
+            config.cache.stale_watches = stale_watches;
+        })
+        .await;
+        world.create_pod("default", "a", "x");
+        world.gateway.warm(PODS).await;
+        let path = "/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion=0&timeoutSeconds=290";
+        let watch = world.client().watch(path).await;
+        // There is something that bookmarks could tell.
+        world.create_pod("default", "b", "x");
+        world.gateway.reach(PODS, world.sim.revision()).await;
+        world.server.kill().await;
+        assert_eq!(world.gateway.readyz().await.0, 200);
+        for _ in 0..14 {
+            skip(Duration::from_secs(5)).await;
+            assert_eq!(world.client().get("/api/v1/pods?resourceVersion=0").await.route, Route::Served);
+        }
+        let (status, lines) = world.gateway.readyz().await;
+        assert!(status == 500 && lines.contains("[-]cache/pods.v1 failed"), "{lines}");
+        let opened = world.client().open("/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1").await;
+        assert_eq!(opened.is_ok(), is_kept);
+        if is_kept {
+            skip(Duration::from_secs(240)).await;
+        }
+        let (events, route) = watch.rest().await;
+        // The one at the end of the initial events, and none that would say that all is well.
+        assert_eq!((route, events.matches("BOOKMARK").count()), (Route::Served, 1), "{events}");
+        world.server.start_again().await.unwrap();
+        let ready = async || {
+            skip(Duration::from_secs(10)).await;
+            (world.gateway.readyz().await.0 == 200).then_some(())
+        };
+        until("a gateway that hears upstream again", ready).await;
+    }
 }
 
 #[tokio::test]

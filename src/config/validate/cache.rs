@@ -7,7 +7,8 @@ use crate::config::raw::{self, Scalar};
 use crate::config::validate::check::{Check, given};
 use crate::config::{
     CacheConfig, DEFAULT_EXCLUDE, DEFAULT_FRESHNESS_WAIT, DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_BYTES,
-    DEFAULT_IDLE_TIMEOUT, DEFAULT_LIST_BYTES_TIMEOUT, HistoryConfig, MostRecentWatch, ReadsConfig, quantity,
+    DEFAULT_IDLE_TIMEOUT, DEFAULT_LIST_BYTES_TIMEOUT, HistoryConfig, MostRecentWatch, ReadsConfig, StaleWatches,
+    quantity,
 };
 
 /// Shorter, and caches of resources in use would come and go.
@@ -18,14 +19,19 @@ const LIST_BYTES_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(5)..=Du
 const HISTORY_AGE: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
 /// Room for a few changes of the largest objects (about 1.5 MiB each).
 const HISTORY_BYTES_MIN: u64 = 8 << 20;
+/// Looked at every five seconds; a watch that breaks is seldom resumed in less.
+const MAX_STALENESS: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
 /// The API server itself waits up to 3 s for a version.
 const FRESHNESS_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3);
+
+const CACHE_FIELDS: &[&str] =
+    &["exclude", "prewarm", "idleTimeout", "listBytesTimeout", "history", "maxStaleness", "staleWatches"];
 
 impl Check {
     pub(super) fn cache(&mut self, raw: Option<&raw::Cache>) -> CacheConfig {
         let absent = raw::Cache::default();
         let raw = raw.unwrap_or(&absent);
-        self.unknown("cache", &raw.unknown, &["exclude", "prewarm", "idleTimeout", "listBytesTimeout", "history"]);
+        self.unknown("cache", &raw.unknown, CACHE_FIELDS);
         let exclude = match &raw.exclude {
             Some(exclude) => self.resources("cache.exclude", exclude),
             None => DEFAULT_EXCLUDE.iter().filter_map(|text| group_resource(text)).collect(),
@@ -43,7 +49,21 @@ impl Check {
         let list_bytes_timeout =
             self.duration("cache.listBytesTimeout", list_bytes, DEFAULT_LIST_BYTES_TIMEOUT, &LIST_BYTES_TIMEOUT);
         let history = self.history(raw.history.as_ref());
-        CacheConfig { exclude, prewarm, idle_timeout, list_bytes_timeout, history }
+        let (max_staleness, stale_watches) = self.staleness(raw);
+        CacheConfig { exclude, prewarm, idle_timeout, list_bytes_timeout, history, max_staleness, stale_watches }
+    }
+
+    fn staleness(&mut self, raw: &raw::Cache) -> (Option<Duration>, StaleWatches) {
+        let max = raw
+            .max_staleness
+            .as_ref()
+            .map(|text| self.duration("cache.maxStaleness", Some(text), *MAX_STALENESS.start(), &MAX_STALENESS));
+        let words = [("keep", StaleWatches::Keep), ("end", StaleWatches::End)];
+        let watches = self.word("cache.staleWatches", raw.stale_watches.as_ref(), StaleWatches::Keep, &words);
+        if max.is_none() && watches == StaleWatches::End {
+            self.problem("cache.staleWatches", "\"end\" was given without cache.maxStaleness", "both, or keep");
+        }
+        (max, watches)
     }
 
     fn history(&mut self, raw: Option<&raw::History>) -> HistoryConfig {

@@ -6,9 +6,14 @@ use kube_fanout::{
     RunError, Sockets,
     config::{Config, Overrides},
     lifecycle::Drained,
-    listener, run,
+    listener, run, telemetry,
 };
-use tokio::{sync::oneshot, task::JoinSet};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::oneshot,
+    task::JoinSet,
+};
 use tracing::subscriber::DefaultGuard;
 
 use super::{Answer, Client, Route, access::AccessLog, skip, until, within};
@@ -23,6 +28,7 @@ const LOOK_ANEW: Duration = Duration::from_secs(11);
 #[derive(Debug)]
 pub(crate) struct Gateway {
     pub(crate) client: Client,
+    admin: String,
     stop: oneshot::Sender<()>,
     running: JoinSet<Result<Drained, RunError>>,
     _log: DefaultGuard,
@@ -43,16 +49,28 @@ impl Gateway {
         let mut config = defaults();
         change(&mut config);
         let bound = listener::bind(&config.listeners[0]).await.unwrap();
+        let admin = listener::bind(&config.admin.listener()).await.unwrap();
+        let admin_address = admin.address().to_string();
         let (log, _log) = AccessLog::install();
         let client = Client::new(format!("http://{}", bound.address()), log);
         let (stop, stopped) = oneshot::channel::<()>();
         let mut running = JoinSet::new();
         running.spawn(async move {
-            let sockets = Sockets { listeners: vec![bound], admin: None };
+            let sockets = Sockets { listeners: vec![bound], admin: Some((admin, telemetry::install().unwrap())) };
             let shutdown = async { stopped.await.unwrap_or_default() };
             run(&config, &upstream, sockets, shutdown).await
         });
-        Self { client, stop, running, _log }
+        Self { client, admin: admin_address, stop, running, _log }
+    }
+
+    /// What the operator's port says of the gateway's readiness: status and text.
+    pub(crate) async fn readyz(&self) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.admin).await.unwrap();
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (status.unwrap(), text)
     }
 
     /// Asks for a collection until it is answered from memory.
@@ -111,8 +129,8 @@ impl Stopping {
 
 /// What a gateway without a configuration file has, on a port of the system's choice.
 fn defaults() -> Config {
-    let listen = Some("127.0.0.1:0".to_owned());
-    let mut config = Config::defaults(&Overrides { listen, ..Overrides::default() }).unwrap();
+    let (listen, admin_listen) = (Some("127.0.0.1:0".to_owned()), Some("127.0.0.1:0".to_owned()));
+    let mut config = Config::defaults(&Overrides { listen, admin_listen, ..Overrides::default() }).unwrap();
     config.drain.timeout = DRAIN;
     config
 }
