@@ -266,8 +266,9 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         self.server = self.server.take().or(server);
         let verified = async {
             let same_resource = self.upstream.is_same_resource().await?;
+            let progress = self.writer.as_ref().map(Writer::progress);
             let head = head_version(&self.upstream.head().await?)?;
-            Ok::<_, Failure>(Input::Verified { head, same_resource, same_server })
+            Ok::<_, Failure>(Input::Verified { progress, head, same_resource, same_server })
         };
         let verified = verified.await;
         if verified.is_err() {

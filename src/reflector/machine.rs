@@ -47,8 +47,9 @@ pub enum Input {
         lasted: Duration,
     },
     /// The head version of upstream, whether the resource is still the same, and whether upstream is the program that
-    /// the store was filled from.
+    /// the store was filled from. `progress` is what the store was complete up to before upstream was asked.
     Verified {
+        progress: Option<ResourceVersion>,
         head: ResourceVersion,
         same_resource: bool,
         same_server: bool,
@@ -124,7 +125,10 @@ impl Machine {
                 }
                 self.watch_ended(failure)
             }
-            Input::Verified { head, same_resource, same_server } => self.verified(head, same_resource, same_server),
+            Input::Verified { progress, head, same_resource, same_server } => {
+                self.progress = progress;
+                self.verified(head, same_resource, same_server)
+            }
             Input::VerifyFailed(Failure::NotFound) => Next::stop(),
             Input::VerifyFailed(_) => self.later(Action::Verify),
             Input::RolledBack => self.lose(Loss::Backwards),
@@ -279,7 +283,8 @@ mod tests {
     fn a_clean_end_resumes_after_a_check_of_the_head() {
         let mut machine = filled_at(5);
         assert_eq!(machine.on(ended(None, 9, WELL_AFTER)), Next::now(Action::Verify));
-        let verified = Input::Verified { head: version(12), same_resource: true, same_server: true };
+        let verified =
+            Input::Verified { progress: Some(version(9)), head: version(12), same_resource: true, same_server: true };
         assert_eq!(machine.on(verified), Next::now(Action::Watch { after: version(9) }));
     }
 
@@ -294,15 +299,29 @@ mod tests {
     fn a_restored_upstream_loses_the_store() {
         let mut machine = filled_at(50);
         machine.on(ended(Failure::Unavailable, 50, Duration::ZERO));
-        let next = machine.on(Input::Verified { head: version(20), same_resource: true, same_server: true });
+        let next = machine.on(Input::Verified {
+            progress: Some(version(50)),
+            head: version(20),
+            same_resource: true,
+            same_server: true,
+        });
         assert_eq!(next.loss, Some(Loss::Backwards));
         assert_eq!(next.action, Action::Fill { mode: FillMode::WatchList, not_older_than: None });
     }
 
     #[test]
+    fn what_proofs_have_advanced_since_the_watch_ended_counts() {
+        let mut machine = filled_at(50);
+        machine.on(ended(Failure::Unavailable, 50, Duration::ZERO));
+        let progress = Some(version(60));
+        let verified = Input::Verified { progress, head: version(55), same_resource: true, same_server: true };
+        assert_eq!(machine.on(verified).loss, Some(Loss::Backwards));
+    }
+
+    #[test]
     fn another_resource_under_the_same_name_stops_the_reflector() {
         for input in [
-            Input::Verified { head: version(60), same_resource: false, same_server: true },
+            Input::Verified { progress: Some(version(50)), head: version(60), same_resource: false, same_server: true },
             Input::VerifyFailed(Failure::NotFound),
             Input::FillFailed(Failure::NotFound),
         ] {
@@ -314,12 +333,17 @@ mod tests {
     fn an_upgraded_upstream_fills_the_store_anew_and_time_does_not_go_back() {
         let mut machine = filled_at(50);
         machine.on(ended(None, 50, WELL_AFTER));
-        let upgraded = Input::Verified { head: version(50), same_resource: true, same_server: false };
+        let upgraded = |progress| Input::Verified {
+            progress: Some(version(progress)),
+            head: version(50),
+            same_resource: true,
+            same_server: false,
+        };
         let fill = Action::Fill { mode: FillMode::WatchList, not_older_than: Some(version(50)) };
-        assert_eq!(machine.on(upgraded), Next::now(fill));
+        assert_eq!(machine.on(upgraded(50)), Next::now(fill));
         machine.on(Input::Filled { version: version(51), watching: true });
         machine.on(ended(None, 51, Duration::ZERO));
-        assert_eq!(machine.on(upgraded).loss, Some(Loss::Backwards), "what went back is lost, upgraded or not");
+        assert_eq!(machine.on(upgraded(51)).loss, Some(Loss::Backwards), "what went back is lost, upgraded or not");
     }
 
     #[test]
