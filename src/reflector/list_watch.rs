@@ -38,7 +38,7 @@ impl WatchRequest {
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFrom {
-    /// Everything there is, an end bookmark, then changes (watch-list).
+    /// Everything there is, an end bookmark, then changes (watch-list). `None`: the most recent state.
     State { not_older_than: Option<ResourceVersion> },
     /// Changes behind that version.
     After(ResourceVersion),

@@ -140,8 +140,8 @@ impl ListWatch for ResourceListWatch {
         let from = match request.from {
             WatchFrom::After(version) => format!("resourceVersion={version}"),
             WatchFrom::State { not_older_than } => {
-                let version = not_older_than.map_or(0, |version| version.value());
-                format!("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion={version}")
+                let version = not_older_than.map_or(String::new(), |version| format!("&resourceVersion={version}"));
+                format!("sendInitialEvents=true&resourceVersionMatch=NotOlderThan{version}")
             }
         };
         let seconds = request.seconds;
