@@ -18,3 +18,7 @@
 //! * Limits of connections, in all and from one address; connections that ask nothing give way.
 //! * Health, metrics, access log; a drain that ends watches cleanly.
 //! * An embedded API server for the demo and the tests.
+//! * A restored etcd is noticed by the first proof; a stuck watch, an upgraded upstream and a cut-off gateway are noticed, too.
+//! * A version that a client brings from another gateway is proven, not forwarded after 100 ms.
+//! * Exact reads and continue tokens expire after `cache.history.age`, as an API server's do.
+//! * `cache.maxStaleness` and `cache.staleWatches`: a gateway that does not hear upstream is not ready, and ends watches if asked to.

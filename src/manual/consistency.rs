@@ -5,12 +5,18 @@
 //! * **Versions are upstream's.** Collection versions, bookmarks and tokens are upstream's numbers, so that a client can go
 //!   from one gateway to another, or to the API server, with what it has.
 //! * **A collection's version is its progress**: a list at version V holds every change up to V and none behind it.
-//! * **Time does not run backwards** within one gateway, unless it does upstream: a cache is filled again at no older version than
-//!   it had. Between two gateways, as between two API servers, `resourceVersion=0` may go back; a version or no version may not.
+//! * **Time does not run backwards** within one gateway, unless it does upstream: a cache is filled with the most recent state, in
+//!   each encoding, and filled again at no older version than it had. Between two gateways, as between two API servers, `resourceVersion=0` may go back; a version or no version may not.
 //! * **A watch gets every change behind its start once, in order**, or it ends. It is never left with a gap: where the gateway
 //!   cannot be sure, the stream ends cleanly, and the client starts over from what it has.
 //! * **Most recent means most recent.** A get or list without a version is upstream's own answer, so that one's own writes,
 //!   and others', are in it. A watch without a version is answered from memory only after a proof.
+//! * **Not older than N means N has been reached.** Where the cache cannot tell at once, it waits for its watch
+//!   (`reads.freshnessWait`) and then has N proven, 3 s in all, as an API server does. A version that upstream has not reached is
+//!   upstream's to refuse.
+//! * **Old versions expire.** Exact reads and continue tokens of a version that was followed by another one longer ago than
+//!   `cache.history.age` are forwarded, though history may still hold them: an API server's storage compacts by time, and there are
+//!   clients that wait for a token to expire.
 //! * **Any means any.** `resourceVersion=0` is answered from memory for as long as there is a cache, also while upstream
 //!   cannot be reached. How old the state is, `kube_fanout_cache_progress_lag_seconds` says.
 //!
@@ -25,12 +31,14 @@
 //! Answers the question: does the store hold everything that upstream had acknowledged when the question was put?
 //!
 //! 1. Ask upstream for its head version H: a most-recent list of at most one object. One such request serves all who were
-//!    waiting when it was sent; who comes later needs the next one.
+//!    waiting when it was sent; who comes later needs the next one. The store's progress is read before the request: an H below
+//!    it proves that upstream's versions went back (a restored etcd). Then nothing is proven, and every cache of the resource is
+//!    given up at once, even while its reflector waits to reach upstream again.
 //! 2. If the store's progress is at least H, it is proven.
 //! 3. Else, if upstream has watch-list, open a small watch at the store's progress, with bookmarks and `timeoutSeconds=3`. A current API server sends its
 //!    last bookmark B about two seconds before such a watch ends, and before it every change up to B. When the store has
 //!    applied the last change that the small watch showed, it is complete up to B, and its progress becomes B. One small watch
-//!    serves everybody.
+//!    serves everybody. If the store still lacks that change after 3 s, its own watch is stuck, and is opened anew.
 //! 4. If B is at least H, it is proven. Else a second small watch is tried, since the first one may have been opened for
 //!    somebody else, too early. Then the request is forwarded (`unproven`).
 //!
@@ -38,19 +46,24 @@
 //! shown and B, for upstream says so with B; and everything up to the last change shown has been applied, for the store's own
 //! watch tells changes in order. A proof never guesses: where upstream sends no such bookmark (older servers), there is none.
 //!
-//! `kube_fanout_freshness_proofs_total` counts them by outcome: `proven`, `no_head` (upstream did not say its version),
-//! `no_bookmark`.
+//! `kube_fanout_freshness_proofs_total` counts them by outcome: `proven`, `no_head` (upstream did not say its version within
+//! 5 s), `no_bookmark`, `ahead` (a client's N lies ahead of upstream), `backwards`.
+//!
+//! A version N that a client brings is proven in the same way, with N in the place of H once H is known to be no less.
 //!
 //! # When something fails
 //!
 //! | What happens | What the gateway does | What clients see |
 //! |---|---|---|
-//! | upstream ends a watch in time (every 5 to 10 minutes) | checks that the resource is still the same and the head not behind, watches on from its progress | nothing |
-//! | a watch breaks, upstream restarts | the same, with waits of 0.8 s doubling to 30 s, each a quarter up or down | watches stay open and silent, then go on; reads of any version go on from memory; what has to be forwarded gets 503 until upstream is back |
-//! | upstream is silent for longer than a watch may last | the same | the same |
+//! | upstream ends a watch in time (every 5 to 10 minutes) | checks that the resource and upstream's program are still the same and the head not behind, watches on from its progress | nothing |
+//! | a watch breaks, upstream restarts | the same, with waits of 0.8 s doubling to 30 s, each a quarter up or down; a watch that was well for two minutes starts them over | watches stay open and silent, then go on; reads of any version go on from memory; what has to be forwarded gets 503 until upstream is back |
+//! | upstream is silent for 4 minutes where it sends bookmarks, for longer than a watch may last elsewhere; its watch lacks what a small watch shows; it accepts a request and does not answer it | the same | the same |
+//! | a watch-list stops in the middle of its initial events | is tried again; the second time the state is listed. Each fill begins with a watch-list | requests are forwarded until there is a cache |
+//! | upstream's `/version` is another one when a watch is resumed (an upgrade) | fills a new store at no older version; the old one answers until then | as with 410 |
 //! | 410: upstream's history does not reach back to the progress | fills a new store at no older version; the old one answers until then | watches end cleanly; whoever resumes with a version before the new fill gets 410 Expired, and lists again |
-//! | upstream's versions went back (a restored etcd): at the next check its head is behind the progress | gives the cache up at once, fills a new one from scratch | watches end cleanly; requests are forwarded until the new cache is filled |
-//! | an event that cannot follow from those before, or cannot be read | the same | the same |
+//! | upstream's versions went back (a restored etcd): at the next check, or at the next proof, its head is behind the progress | gives the cache up at once, fills a new one from scratch | watches end, also in the middle of their initial events; requests are forwarded until the new cache is filled |
+//! | an event that cannot follow from those before, or cannot be read | the same, with waits of their own: a fill that is followed by such an event starts nothing over | watches end cleanly, behind all that came before; requests are forwarded until the new cache is filled |
+//! | upstream has not been heard for `cache.maxStaleness` (none by default) | is not ready; with `cache.staleWatches: end` it ends watches and forwards new ones | without it, watches stay open, silent, and without bookmarks; reads of any version go on from memory |
 //! | a custom resource's definition changed, was deleted, or deleted and made again | noticed when upstream ends the watch: uid and generation are compared; the cache is given up | watches end cleanly; requests are forwarded, and after ten seconds the next one starts a cache of the new definition |
 //! | the gateway's own credentials may not list or watch the resource | tries again with the same waits | requests are forwarded, and upstream words the refusal |
 //! | a client reads its watch too slowly | nothing is queued for it; when history moves past it, its watch ends | a clean end |
@@ -58,4 +71,5 @@
 //! | the gateway is told to stop | ends all watches cleanly, lets requests finish up to `drain.timeout`, aborts the rest | a clean end, `GOAWAY` or `Connection: close` |
 //!
 //! Not noticed: an etcd that was restored to an older state and whose versions had passed the cache's progress again before the
-//! gateway could ask. Restart gateways after a restore.
+//! gateway could ask. Restart gateways after a restore. While API servers of several versions stand behind one address, a cache
+//! may be filled by the older one when the newer one answers for `/version`; the next watch that ends shows it.

@@ -91,7 +91,7 @@
 //! | `kube_fanout_cache_history_bytes` | resource, version, encoding | bytes held for them only, estimated |
 //! | `kube_fanout_watchers` | resource, version, encoding | watches served now |
 //! | `kube_fanout_watch_events_sent_total` | resource, version, encoding | events given to watches, bookmarks included |
-//! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `lost` (versions went back, or what came cannot follow), `stale` (`cache.maxStaleness`), `stopped`, `drained`, `unencodable` (metadata that upstream would not write so), `revoked` (its user may no longer), `client_gone` |
+//! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `lost` (upstream's versions went back), `stale` (`cache.maxStaleness`), `stopped`, `drained`, `unencodable` (metadata that upstream would not write so), `revoked` (its user may no longer), `client_gone` |
 //! | `kube_fanout_reflector_restarts_total` | resource, version, encoding, cause | `ended` (in time), `expired`, `too_large`, `refused`, `not_found`, `denied`, `unavailable`, `malformed`, `silent`, `stalled` (in the middle of the initial events), `stuck` (another watch shows what it does not) |
 //! | `kube_fanout_freshness_proofs_total` | resource, version, encoding, outcome | `proven`, `no_head`, `no_bookmark`, `ahead` (a client wants a version that upstream has not reached), `backwards` (the head is behind the cache) |
 //! | `kube_fanout_limits_reached_total` | limit | see below |
