@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -38,8 +41,7 @@ pub struct Instance {
     pub envelope: ListEnvelope,
     /// `Warning` headers that upstream puts on every answer.
     pub warnings: Vec<HeaderValue>,
-    /// Upstream takes `sendInitialEvents`, and ends initial events with a bookmark.
-    pub watch_list: bool,
+    watch_list: AtomicBool,
     pub metrics: Arc<CacheMetrics>,
     bookmark: RwLock<Option<Arc<BookmarkTemplate>>>,
     advance: Advance,
@@ -77,7 +79,7 @@ impl Instance {
             namespaced,
             reader,
             warnings,
-            watch_list,
+            watch_list: AtomicBool::new(watch_list),
             metrics,
             advance,
             filled_since: began,
@@ -131,7 +133,7 @@ impl Instance {
             reader: &self.reader,
             advance: &self.advance,
             filled_since: self.filled_since,
-            has_watch_list: self.watch_list,
+            has_watch_list: self.has_watch_list(),
         }
     }
 
@@ -155,6 +157,15 @@ impl Instance {
     /// The same, and the configuration wants watches to end then.
     pub fn refuses_watches(&self) -> bool {
         self.staleness_limit.ends_watches && self.is_stale()
+    }
+
+    /// Upstream takes `sendInitialEvents`, and ends initial events with a bookmark.
+    pub fn has_watch_list(&self) -> bool {
+        self.watch_list.load(Relaxed)
+    }
+
+    pub(super) fn set_watch_list(&self) {
+        self.watch_list.store(true, Relaxed);
     }
 
     /// What bookmarks look like, once upstream has sent one.

@@ -87,6 +87,12 @@ impl Sink for CacherSink {
         instance.unfollowed(self.heard);
     }
 
+    fn watch_list_works(&mut self) {
+        if let Some(instance) = &self.instance {
+            instance.set_watch_list();
+        }
+    }
+
     fn following(&mut self) {
         self.heard = Instant::now();
         if let Some(instance) = &self.instance {

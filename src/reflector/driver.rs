@@ -36,6 +36,9 @@ pub trait Sink: Send {
     /// A bookmark came; they all look alike but for the version.
     fn bookmark(&mut self, template: BookmarkTemplate);
 
+    /// Upstream takes watch-lists, though the store was filled by lists.
+    fn watch_list_works(&mut self);
+
     /// A watch is open that keeps the store equal to upstream.
     fn following(&mut self);
 
@@ -73,6 +76,8 @@ pub struct Reflector<L: ListWatch, S> {
     server: Option<String>,
     /// Since when it is not known whether upstream is that still: the end of the watch, or a look that failed.
     unsure_since: Instant,
+    /// The store was filled by lists, and upstream has not taken a watch-list since.
+    lacks_watch_list: bool,
     /// Upstream has sent bookmarks from time to time.
     has_bookmarks: bool,
     /// A watch-list that goes on as a watch.
@@ -95,6 +100,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
             filled_since,
             server: None,
             unsure_since,
+            lacks_watch_list: false,
             has_bookmarks: false,
             going_on,
         }
@@ -175,7 +181,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         let (writer, reader) = store::store(schema, state.objects, version, self.limits);
         let advance = writer.advance_handle();
         (self.writer, self.filled_since, self.going_on) = (Some(writer), began, state.watch);
-        self.server = server;
+        (self.server, self.lacks_watch_list) = (server, !watching);
         self.sink.filled(Filled {
             reader,
             began,
@@ -271,6 +277,11 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
             Ok::<_, Failure>(Input::Verified { progress, head, same_resource, same_server })
         };
         let verified = verified.await;
+        // One slow server, or one refusal, when the store was filled need not be all that there is to it.
+        if verified.is_ok() && self.lacks_watch_list && self.upstream.knows_watch_list().await == Ok(true) {
+            self.lacks_watch_list = false;
+            self.sink.watch_list_works();
+        }
         if verified.is_err() {
             self.unsure_since = Instant::now();
         }

@@ -72,6 +72,9 @@ pub trait ListWatch: Send + Sync + 'static {
     /// Whether upstream takes a field selector that names all of these labels: older servers know fewer.
     fn knows_fields(&self, labels: &[&str]) -> impl Future<Output = Result<bool, Failure>> + Send;
 
+    /// Whether upstream takes watch-lists now.
+    fn knows_watch_list(&self) -> impl Future<Output = Result<bool, Failure>> + Send;
+
     /// What upstream says it is (`/version`), asked not before `since`; `None` where it does not say. Another program may write
     /// the same objects differently.
     fn server(&self, since: Instant) -> impl Future<Output = Option<String>> + Send;

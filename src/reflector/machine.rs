@@ -89,7 +89,7 @@ pub struct Next {
 #[derive(Debug)]
 pub struct Machine {
     mode: FillMode,
-    /// The last watch-list stopped in the middle of the initial events.
+    /// The last watch-list fell silent before the end of the initial events.
     stalled: bool,
     /// Up to where the store is complete; `None` while it holds nothing.
     progress: Option<ResourceVersion>,
@@ -153,11 +153,11 @@ impl Machine {
     fn fill_failed(&mut self, failure: Failure) -> Next {
         match failure {
             Failure::NotFound => Next::stop(),
-            Failure::Refused | Failure::Silent if self.mode == FillMode::WatchList => self.list(),
+            Failure::Refused if self.mode == FillMode::WatchList => self.list(),
             // Once is unavailability. A storage that tells nothing of its progress never ends the initial events.
-            Failure::Stalled if self.stalled => self.list(),
-            Failure::Stalled => {
-                self.stalled = true;
+            Failure::Silent | Failure::Stalled if self.mode == FillMode::WatchList && self.stalled => self.list(),
+            Failure::Silent | Failure::Stalled => {
+                self.stalled = self.mode == FillMode::WatchList;
                 self.refill_later()
             }
             // Either upstream is behind another that was asked before, or its versions went back.
@@ -168,7 +168,6 @@ impl Machine {
             | Failure::Denied
             | Failure::Unavailable
             | Failure::Malformed
-            | Failure::Silent
             | Failure::Stuck => self.refill_later(),
         }
     }
@@ -383,28 +382,28 @@ mod tests {
 
     #[test]
     fn watch_list_is_tried_again_at_each_fill() {
-        for failure in [Failure::Refused, Failure::Silent] {
-            let mut machine = Machine::default();
-            machine.on(Input::Start);
-            let mode = |next: Next| match next.action {
-                Action::Fill { mode, .. } => mode,
-                other => panic!("{other:?}"),
-            };
-            assert_eq!(mode(machine.on(Input::FillFailed(failure))), FillMode::List);
-            assert_eq!(mode(machine.on(Input::FillFailed(Failure::Unavailable))), FillMode::WatchList);
-            assert_eq!(mode(machine.on(Input::FillFailed(failure))), FillMode::List);
-            machine.on(Input::Filled { version: version(5), watching: false });
-            assert_eq!(mode(machine.on(ended(Failure::Expired, 5, WELL_AFTER))), FillMode::WatchList);
-        }
+        let mut machine = Machine::default();
+        machine.on(Input::Start);
+        let mode = |next: Next| match next.action {
+            Action::Fill { mode, .. } => mode,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(mode(machine.on(Input::FillFailed(Failure::Refused))), FillMode::List);
+        assert_eq!(mode(machine.on(Input::FillFailed(Failure::Unavailable))), FillMode::WatchList);
+        assert_eq!(mode(machine.on(Input::FillFailed(Failure::Refused))), FillMode::List);
+        machine.on(Input::Filled { version: version(5), watching: false });
+        assert_eq!(mode(machine.on(ended(Failure::Expired, 5, WELL_AFTER))), FillMode::WatchList);
     }
 
     #[test]
-    fn a_watch_list_that_stops_in_the_middle_is_tried_again_before_a_list_is() {
-        let mut machine = Machine::default();
-        machine.on(Input::Start);
+    fn a_watch_list_that_falls_silent_is_tried_again_before_a_list_is() {
         let fill = |mode| Action::Fill { mode, not_older_than: None };
-        let next = machine.on(Input::FillFailed(Failure::Stalled));
-        assert_eq!((next.action, next.delay), (fill(FillMode::WatchList), BACKOFF_MIN));
-        assert_eq!(machine.on(Input::FillFailed(Failure::Stalled)), Next::now(fill(FillMode::List)));
+        for failure in [Failure::Silent, Failure::Stalled] {
+            let mut machine = Machine::default();
+            machine.on(Input::Start);
+            let next = machine.on(Input::FillFailed(failure));
+            assert_eq!((next.action, next.delay), (fill(FillMode::WatchList), BACKOFF_MIN));
+            assert_eq!(machine.on(Input::FillFailed(failure)), Next::now(fill(FillMode::List)));
+        }
     }
 }

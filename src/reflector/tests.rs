@@ -81,6 +81,10 @@ impl ListWatch for Script {
         Ok(true)
     }
 
+    async fn knows_watch_list(&self) -> Result<bool, Failure> {
+        Ok(false)
+    }
+
     async fn server(&self, _: tokio::time::Instant) -> Option<String> {
         None
     }
@@ -126,6 +130,8 @@ impl Sink for Seen {
     fn bookmark(&mut self, _: BookmarkTemplate) {}
 
     fn following(&mut self) {}
+
+    fn watch_list_works(&mut self) {}
 
     fn lost(&mut self, loss: Loss) {
         self.note(format!("lost: {loss:?}"));

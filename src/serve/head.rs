@@ -42,7 +42,7 @@ impl Read<'_> {
     pub(super) fn writer(&self) -> Result<Form, ForwardReason> {
         let shape = &self.instance.schema().shape;
         // Servers before watch-list had other fields in ObjectMeta: what is made here is what today's servers write.
-        if self.form.encoding != shape.encoding() && !self.instance.watch_list {
+        if self.form.encoding != shape.encoding() && !self.instance.has_watch_list() {
             return Err(ForwardReason::Representation);
         }
         let form = Form::new(self.form, shape, &self.instance.resource.group_resource());
@@ -60,7 +60,7 @@ impl Read<'_> {
             return Ok(false);
         }
         let is_pretty = asked.unwrap_or_else(|| PRETTY_AGENTS.iter().any(|pretty| agent().starts_with(pretty)));
-        if is_pretty && !self.instance.watch_list { Err(ForwardReason::Representation) } else { Ok(is_pretty) }
+        if is_pretty && !self.instance.has_watch_list() { Err(ForwardReason::Representation) } else { Ok(is_pretty) }
     }
 }
 

@@ -30,7 +30,7 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
     let options =
         WatchOptions::parse(read.query, read.request.watch_path).map_err(|_| ForwardReason::InvalidOptions)?;
     let instance = &read.instance;
-    if options.asked_send_initial_events && !instance.watch_list {
+    if options.asked_send_initial_events && !instance.has_watch_list() {
         return Err(ForwardReason::NoWatchList);
     }
     if instance.refuses_watches() {
@@ -68,7 +68,7 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
 }
 
 fn bookmarks(instance: &Instance, options: &WatchOptions, form: &Form) -> Result<Option<Bookmarks>, ForwardReason> {
-    let initial_events_end = options.initial_events_end && instance.watch_list;
+    let initial_events_end = options.initial_events_end && instance.has_watch_list();
     match (options.bookmarks, instance.bookmark()) {
         (true, Some(template)) => {
             let template = form.bookmark(&template).map_err(|_| ForwardReason::Representation)?;

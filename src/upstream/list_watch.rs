@@ -85,6 +85,22 @@ impl ResourceListWatch {
     }
 }
 
+impl ResourceListWatch {
+    /// Whether upstream takes a request about what no namespace has.
+    async fn is_accepted(&self, query: &str) -> Result<bool, Failure> {
+        let (group_version, plural) = (self.resource.group_version_path(), &self.resource.resource);
+        let path = match self.namespaced {
+            true => format!("{group_version}/namespaces/{NOBODY}/{plural}"),
+            false => format!("{group_version}/{plural}"),
+        };
+        match self.get_at(&path, query, HEADERS_MAX).await {
+            Ok(_) => Ok(true),
+            Err(Failure::Refused) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
 /// The body of a list or of a watch.
 #[derive(Debug)]
 pub struct ListWatchStream {
@@ -166,18 +182,16 @@ impl ListWatch for ResourceListWatch {
     /// Asks for one object that is not there: labels are looked at before objects are, and a list of one name costs
     /// upstream no more than a get. A selector over the collection would be held against every object in its storage.
     async fn knows_fields(&self, labels: &[&str]) -> Result<bool, Failure> {
-        let (group_version, plural) = (self.resource.group_version_path(), &self.resource.resource);
-        let path = match self.namespaced {
-            true => format!("{group_version}/namespaces/{NOBODY}/{plural}"),
-            false => format!("{group_version}/{plural}"),
-        };
         let labels: String = labels.iter().map(|label| format!(",{label}%3D")).collect();
         let query = format!("resourceVersion=0&fieldSelector=metadata.name%3D{NOBODY}{labels}");
-        match self.get_at(&path, &query, HEADERS_MAX).await {
-            Ok(_) => Ok(true),
-            Err(Failure::Refused) => Ok(false),
-            Err(failure) => Err(failure),
-        }
+        self.is_accepted(&query).await
+    }
+
+    /// Asks for one object that is not there, too.
+    async fn knows_watch_list(&self) -> Result<bool, Failure> {
+        let name = format!("fieldSelector=metadata.name%3D{NOBODY}");
+        let watch_list = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
+        self.is_accepted(&format!("{watch_list}&resourceVersion=0&timeoutSeconds=1&{name}")).await
     }
 
     async fn server(&self, since: Instant) -> Option<String> {

@@ -257,6 +257,26 @@ async fn an_upstream_without_watch_list_is_followed_by_list_and_watch() {
 }
 
 #[tokio::test]
+async fn watch_list_is_not_given_up_for_as_long_as_a_cache_lives() {
+    let world = World::start_lacking(Features { watch_list: false, ..Features::default() }).await;
+    world.create_pod("default", "a", "x");
+    world.gateway.warm("/api/v1/pods").await;
+    let watch_list = "/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
+                      &resourceVersionMatch=NotOlderThan&resourceVersion=0&timeoutSeconds=1";
+    assert_eq!(world.client().get(watch_list).await.route, Route::Forwarded("no_watch_list".to_owned()));
+    world.sim.set_features(Features::default());
+    let fills = world.sim.counts().requests("list", "pods");
+    world.sim.cut_watches(Some("pods"));
+    world.sim.skip_revisions(1);
+    let served = async || {
+        skip(Duration::from_secs(35)).await;
+        (world.client().get(watch_list).await.route == Route::Served).then_some(())
+    };
+    until("a watch-list from memory", served).await;
+    assert!(world.sim.counts().requests("list", "pods") <= fills + 1, "looked for the head, and filled nothing");
+}
+
+#[tokio::test]
 async fn an_upstream_without_roots_of_discovery_is_asked_by_group() {
     for features in [
         Features { aggregated_discovery: false, ..Features::default() },
