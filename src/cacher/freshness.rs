@@ -140,7 +140,7 @@ impl Freshness {
         });
         let head = asked.await.map_err(|_| Unproven::NoHead)?;
         if head < held {
-            // Once is enough: what was filled in the meantime is not wrong because somebody else was told late.
+            // Once is enough: a store that was filled in the meantime is not wrong because one answer came late.
             if !self.evidence.has_rolled_back_since(store.filled_since) {
                 self.evidence.rolled_back();
             }

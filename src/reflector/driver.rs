@@ -143,6 +143,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
                 None => self.ended(None, Duration::ZERO),
             },
             Action::Watch { after } => self.watch(after).await,
+            // Stop is not acted upon: the loop ends.
             Action::Verify | Action::Stop => self.verify().await,
         }
     }

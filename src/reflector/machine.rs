@@ -55,7 +55,7 @@ pub enum Input {
         same_server: bool,
     },
     VerifyFailed(Failure),
-    /// Somebody else was told a head version below what the store held before: upstream's versions went back.
+    /// A proof was told a head version below what the store had held by then: upstream's versions went back.
     RolledBack,
 }
 
@@ -196,7 +196,7 @@ impl Machine {
         match self.progress {
             _ if !same_resource => Next::stop(),
             Some(progress) if head < progress => self.lose(Loss::Backwards),
-            // What an older program wrote would stay for as long as nobody changes it.
+            // What an older program wrote would stay until the objects are changed.
             Some(_) if !same_server => self.replace(),
             Some(progress) => Next::now(Action::Watch { after: progress }),
             None => self.fill(),

@@ -80,7 +80,7 @@ impl History {
         drop(self.trim(now));
     }
 
-    /// Takes out what is beyond the limits, for the caller to drop where it keeps nobody waiting.
+    /// Takes out what is beyond the limits, for the caller to drop outside of locks.
     pub(super) fn trim(&mut self, now: Instant) -> Vec<Arc<Change>> {
         let mut gone = Vec::new();
         while self.is_over(now) {
