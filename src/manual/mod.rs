@@ -2,12 +2,13 @@
 //!
 //! 1. [`request_path`]: what is answered from where, and every reason for forwarding.
 //! 2. [`identity`]: who may read what, in delegated mode, and as whom requests go upstream.
-//! 3. [`consistency`]: what versions mean here, how a cache is proven fresh, and what happens when something fails.
-//! 4. [`read_path`]: what an API server answers, rule by rule; what the code means by `read-path 1.2`.
-//! 5. [`old_upstreams`]: how today's clients work before a server without watch-list.
-//! 6. [`operations`]: rights that the gateway needs, health, metrics, logs, every limit with its default.
-//! 7. [`figures`]: what it costs, beside the API server.
-//! 8. [`changelog`].
+//! 3. [`threat_model`]: what there is to protect, who is trusted with what, what an attacker at each place can do.
+//! 4. [`consistency`]: what versions mean here, how a cache is proven fresh, and what happens when something fails.
+//! 5. [`read_path`]: what an API server answers, rule by rule; what the code means by `read-path 1.2`.
+//! 6. [`old_upstreams`]: how today's clients work before a server without watch-list.
+//! 7. [`operations`]: rights that the gateway needs, health, metrics, logs, every limit with its default.
+//! 8. [`figures`]: what it costs, beside the API server.
+//! 9. [`changelog`].
 
 pub mod changelog;
 pub mod consistency;
@@ -17,3 +18,4 @@ pub mod old_upstreams;
 pub mod operations;
 pub mod read_path;
 pub mod request_path;
+pub mod threat_model;
