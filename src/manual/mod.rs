@@ -7,9 +7,11 @@
 //! 5. [`read_path`]: what an API server answers, rule by rule; what the code means by `read-path 1.2`.
 //! 6. [`old_upstreams`]: how today's clients work before a server without watch-list.
 //! 7. [`operations`]: rights that the gateway needs, health, metrics, logs, every limit with its default.
-//! 8. [`figures`]: what it costs, beside the API server.
-//! 9. [`changelog`].
+//! 8. [`alerts`]: what each alert of the chart means, and what to do.
+//! 9. [`figures`]: what it costs, beside the API server.
+//! 10. [`changelog`].
 
+pub mod alerts;
 pub mod changelog;
 pub mod consistency;
 pub mod figures;

@@ -1,0 +1,193 @@
+"""A release on a real API server: install, upgrade, rollback, uninstall; every way of use by server-side dry-run.
+
+No controller runs there: objects are accepted and stored, and no pod ever starts.
+"""
+
+import base64
+import datetime
+import ipaddress
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import helm_python as helm
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from chart import CHART, NAME, NAMESPACE, merged, nested, render, ways_of_use
+
+READY_WITHIN = 60
+TOKEN = "chart-checks"
+VERSION = "1.20"
+# What a server of 1.20 does not have: definitions of others, traffic policies.
+NOT_THERE = merged(
+    nested("metrics", {kind: {"enabled": False} for kind in ("serviceMonitor", "podMonitor", "prometheusRule")}),
+    nested("tls.certManager.enabled", False),
+    nested("service.internalTrafficPolicy", "Cluster"),
+)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def write_certificates(folder: Path) -> bytes:
+    """server.crt and .key for loopback and for service accounts, and tokens.csv. Returns the authority, which is server.crt."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "chart-checks")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    loopback = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number()).add_extension(loopback, False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+    builder = builder.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + datetime.timedelta(days=1))
+    pem = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    (folder / "server.crt").write_bytes(pem)
+    (folder / "server.key").write_bytes(private)
+    (folder / "tokens.csv").write_text(f"{TOKEN},admin,admin,system:masters\n")
+    return pem
+
+
+class Server:
+    """An API server and its etcd, ended with the block."""
+
+    def __init__(self, binaries: Path, folder: Path):
+        authority = write_certificates(folder)
+        port, storage, peer = free_port(), free_port(), free_port()
+        self.url = f"https://127.0.0.1:{port}"
+        self.context = ssl.create_default_context(cadata=authority.decode())
+        cluster = {"server": self.url, "certificate-authority-data": base64.b64encode(authority).decode()}
+        self.kubeconfig = yaml.safe_dump({
+            "apiVersion": "v1", "kind": "Config", "current-context": "it",
+            "clusters": [{"name": "it", "cluster": cluster}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+            "users": [{"name": "it", "user": {"token": TOKEN}}],
+        })
+        client, peers = f"http://127.0.0.1:{storage}", f"http://127.0.0.1:{peer}"
+        etcd = {"data-dir": folder / "etcd", "listen-client-urls": client, "advertise-client-urls": client,
+                "listen-peer-urls": peers, "initial-advertise-peer-urls": peers, "initial-cluster": f"default={peers}"}
+        server = {"etcd-servers": client, "secure-port": port, "bind-address": "127.0.0.1", "authorization-mode": "RBAC",
+                  "tls-cert-file": folder / "server.crt", "tls-private-key-file": folder / "server.key",
+                  "token-auth-file": folder / "tokens.csv", "service-account-key-file": folder / "server.key",
+                  "service-account-signing-key-file": folder / "server.key",
+                  "service-account-issuer": "https://kubernetes.default.svc", "service-cluster-ip-range": "10.0.0.0/16",
+                  "disable-admission-plugins": "ServiceAccount"}
+        self.processes = []
+        for name, flags in (("etcd", etcd), ("kube-apiserver", server)):
+            log = (folder / f"{name}.log").open("wb")
+            command = [binaries / name, *(f"--{flag}={value}" for flag, value in flags.items())]
+            self.processes.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=folder))
+
+    def __enter__(self):
+        started = time.monotonic()
+        while True:
+            try:
+                self.get("/readyz")
+                return self
+            except OSError:
+                if time.monotonic() - started > READY_WITHIN or any(one.poll() is not None for one in self.processes):
+                    self.__exit__()
+                    raise
+                time.sleep(0.1)
+
+    def __exit__(self, *_):
+        for process in reversed(self.processes):
+            process.terminate()
+            process.wait(10)
+
+    def get(self, path: str) -> bytes:
+        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {TOKEN}"})
+        with urllib.request.urlopen(request, context=self.context, timeout=10) as answer:
+            return answer.read()
+
+    def accepts(self, item: dict) -> str:
+        """What the server says to an object by a dry run; empty if it takes it."""
+        group = "/api/v1" if item["apiVersion"] == "v1" else f"/apis/{item['apiVersion']}"
+        namespace = item["metadata"].get("namespace")
+        kind = item["kind"].lower()
+        plural = kind[:-1] + "ies" if kind.endswith("y") else kind + "s"
+        path = f"{group}/namespaces/{namespace}/{plural}" if namespace else f"{group}/{plural}"
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}{path}?dryRun=All", json.dumps(item).encode(), headers)
+        try:
+            urllib.request.urlopen(request, context=self.context, timeout=10).close()
+            return ""
+        except urllib.error.HTTPError as error:
+            return json.loads(error.read())["message"]
+
+    def names(self, path: str) -> set[str]:
+        """Names of the objects of a list that are the release's."""
+        items = json.loads(self.get(f"{path}?labelSelector=app.kubernetes.io/instance%3D{NAME}"))["items"]
+        return {item["metadata"]["name"] for item in items}
+
+
+def life_of_a_release() -> list[str]:
+    binaries = Path(sys.argv[1])
+    if not (binaries / "kube-apiserver").is_file():
+        return [f"{binaries} has no kube-apiserver: run .ci/upstreams v1.20"]
+    with tempfile.TemporaryDirectory() as folder, Server(binaries, Path(folder)) as server:
+        with helm.Config(kubeconfig_content=server.kubeconfig, namespace=NAMESPACE) as config:
+            return release(config, server) + dry_runs(server)
+
+
+def dry_runs(server: Server) -> list[str]:
+    """Each object of each way of use, as this server's version of the chart's objects, by server-side dry run."""
+    problems = []
+    for name, values in ways_of_use().items():
+        for item in render(merged(values, NOT_THERE), VERSION):
+            refused = server.accepts(item)
+            problems += [f"{name}: {item['kind']}: {refused}"] * bool(refused)
+    # That it can refuse.
+    if not server.accepts(merged(render({}, VERSION)[0], {"metadata": {"name": "No Name"}})):
+        problems.append("an object with an impossible name is taken")
+    return problems
+
+
+def release(config: helm.Config, server: Server) -> list[str]:
+    deployment = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+    secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}-tls"
+    problems = []
+
+    def expect(what: str, found, wanted) -> None:
+        if found != wanted:
+            problems.append(f"{what}: {found}, not {wanted}")
+
+    def replicas() -> int:
+        return json.loads(server.get(f"{deployment}/{NAME}"))["spec"]["replicas"]
+
+    config.install(CHART, NAME, {}, namespace=NAMESPACE, create_namespace=True)
+    expect("replicas installed", replicas(), 2)
+    certificate = json.loads(server.get(secret))["data"]
+    config.upgrade(CHART, NAME, {"replicaCount": 3, "metrics": {"service": {"enabled": True}}}, namespace=NAMESPACE)
+    expect("replicas after the upgrade", replicas(), 3)
+    services = f"/api/v1/namespaces/{NAMESPACE}/services"
+    expect("services after the upgrade", server.names(services), {NAME, f"{NAME}-metrics"})
+    expect("the certificate stays", json.loads(server.get(secret))["data"] == certificate, True)
+    config.rollback(NAME, version=1)
+    expect("replicas after the rollback", replicas(), 2)
+    expect("services after the rollback", server.names(services), {NAME})
+    config.upgrade(CHART, NAME, {"kind": "DaemonSet"}, namespace=NAMESPACE)
+    expect("deployments of a DaemonSet", server.names(deployment), set())
+    config.uninstall(NAME)
+    left = [path for path in (
+        deployment, deployment.replace("deployments", "daemonsets"), services, f"/api/v1/namespaces/{NAMESPACE}/configmaps",
+        f"/api/v1/namespaces/{NAMESPACE}/secrets", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+        f"/apis/policy/v1beta1/namespaces/{NAMESPACE}/poddisruptionbudgets",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    ) if server.names(path)]
+    expect("left behind", left, [])
+    return problems

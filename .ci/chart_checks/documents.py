@@ -1,0 +1,85 @@
+"""What is written in more than one place agrees: README, schema, manual, alerts."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from chart import CHART, FOLDER, NAME, ROOT, nested, one, render
+
+OPERATIONS = ROOT / "src/manual/operations.rs"
+ALERTS = ROOT / "src/manual/alerts.rs"
+METRICS = ROOT / "src/telemetry/metrics.rs"
+
+
+def readme_table() -> list[str]:
+    """The table of values in the chart's README is what the generator makes of values.yaml."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(shutil.copy(FOLDER / "README.md", folder))
+        command = ["readme-generator", "--values", FOLDER / "values.yaml", "--readme", made]
+        ran = subprocess.run(command, capture_output=True, text=True)
+        if ran.returncode != 0:
+            return (ran.stdout + ran.stderr).splitlines()
+        if made.read_text() != (FOLDER / "README.md").read_text():
+            return ["helm/README.md differs: readme-generator --values helm/values.yaml --readme helm/README.md"]
+    return []
+
+
+def fields(schema: dict, definitions: dict, path: str = "") -> set[str]:
+    """Paths of the fields of a schema, as the manual writes them."""
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rsplit("/", 1)[1]]
+    if schema.get("properties"):
+        below = [fields(one, definitions, f"{path}.{name}".strip(".")) for name, one in schema["properties"].items()]
+        return set().union(*below)
+    items = schema.get("items", {})
+    if "properties" in items:
+        return fields(items, definitions, f"{path}[]")
+    return {path}
+
+
+def documented() -> set[str]:
+    """Paths of the fields in the manual's table of the configuration; `.b` after `x.a` is `x.b`."""
+    text = OPERATIONS.read_text()
+    table = text[text.index("//! # Configuration") : text.index("Why a default is what it is")]
+    found = set()
+    for row in re.findall(r"^//! \| (`[^|]*`) \|", table, re.M):
+        names = re.findall(r"`([^`]+)`", row)
+        parent = names[0].rsplit(".", 1)[0]
+        found.update(parent + name if name.startswith(".") else name for name in names)
+    return found
+
+
+def schema_knows_every_field() -> list[str]:
+    schema = CHART.schema
+    known = fields(schema["properties"]["config"], schema["definitions"])
+    problems = [f"helm/values.schema.json lacks {field}, which the manual has" for field in sorted(documented() - known)]
+    problems += [f"{OPERATIONS.name} lacks {field}, which helm/values.schema.json has" for field in sorted(known - documented())]
+    return problems
+
+
+def alerts() -> list[str]:
+    """promtool takes them, the manual explains each, and each asks for metrics that there are."""
+    problems = []
+    for command in (["check", "rules", FOLDER / "files/alerts.yaml"], ["test", "rules", FOLDER / "ci/alerts-test.yaml"]):
+        ran = subprocess.run(["promtool", *command], capture_output=True, text=True)
+        if ran.returncode != 0:
+            problems += (ran.stdout + ran.stderr).splitlines()
+    groups = yaml.safe_load((FOLDER / "files/alerts.yaml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    metrics, manual, tests = METRICS.read_text(), ALERTS.read_text(), (FOLDER / "ci/alerts-test.yaml").read_text()
+    for rule in rules:
+        for metric in re.findall(r"kube_fanout_\w+", rule["expr"]):
+            if f'"{metric}"' not in metrics:
+                problems.append(f"{rule['alert']} asks for {metric}, which does not exist")
+        if f"`{rule['alert']}`" not in manual:
+            problems.append(f"{ALERTS.name} says nothing of {rule['alert']}")
+        if f"alertname: {rule['alert']}\n" not in tests:
+            problems.append(f"ci/alerts-test.yaml does not test {rule['alert']}")
+    rendered = one(render(nested("metrics.prometheusRule.enabled", True)), "PrometheusRule")
+    if rendered["spec"]["groups"] != groups:
+        problems.append("the PrometheusRule is not what files/alerts.yaml says")
+    return problems

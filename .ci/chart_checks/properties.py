@@ -1,0 +1,219 @@
+"""What holds of every rendering: each toggle alone, all together, and pairs of them."""
+
+import itertools
+import random
+
+import helm_python as helm
+
+from chart import API_VERSIONS, invalid, invalid_monitoring, merged, nested, one, pod_of, render, ways_of_use
+from gateway import problems_of, text_of
+
+DELEGATED_DAEMON = {"kind": "DaemonSet"}
+
+# Each is one change of the defaults. Those that go with few others bring what they need.
+TOGGLES = {
+    "daemon": DELEGATED_DAEMON,
+    "autoscaling": {"autoscaling": {"enabled": True, "targetWatchersPerReplica": 5000}},
+    "no budget": nested("podDisruptionBudget.enabled", False),
+    "budget in percent": nested("podDisruptionBudget.minAvailable", "50%"),
+    "no service": nested("service.enabled", False),
+    "local": nested("service.internalTrafficPolicy", "Local"),
+    "load balancer": {"service": {"type": "LoadBalancer", "annotations": {"a": "b"}, "labels": {"c": "d"}}},
+    "policy": {"networkPolicy": {"enabled": True, "clients": [{"podSelector": {}}], "egress": {"enabled": True}}},
+    "service monitor": nested("metrics.serviceMonitor", {"enabled": True, "interval": "30s", "additionalLabels": {"r": "p"}}),
+    "pod monitor": nested("metrics.podMonitor", {"enabled": True, "namespace": "monitoring", "scrapeTimeout": "5s"}),
+    "rules": nested("metrics.prometheusRule", {"enabled": True, "disabled": ["KubeFanoutReadsForwarded"]}),
+    "metrics service": nested("metrics.service.enabled", True),
+    "cert-manager": nested("tls.certManager", {"enabled": True, "issuerRef": {"name": "i"}, "dnsNames": ["gateway.example"]}),
+    "own certificate": nested("tls.existingSecret", "serving"),
+    "config in a secret": nested("configSecret", {"create": True, "name": "gateway-config"}),
+    "config of another": nested("configSecret.name", "theirs"),
+    "account of another": nested("serviceAccount", {"create": False, "name": "theirs"}),
+    "no rights": nested("rbac.create", False),
+    "all resources": nested("rbac.resources", ["*"]),
+    "long drain": nested("config.drain.timeout", "2m500ms"),
+    "no sleep": nested("lifecycle.preStop.sleep.seconds", 0),
+    "grace": {"terminationGracePeriodSeconds": 300},
+    "no spread": {"topologySpreadConstraints": []},
+    "own spread": {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule",
+                                                   "labelSelector": {"matchLabels": {"a": "b"}}}]},
+    "names": {"nameOverride": "gw", "fullnameOverride": "g" * 63, "namespaceOverride": "elsewhere"},
+    "labels": {"commonLabels": {"team": "a"}, "podLabels": {"team": "b", "x": "1"}, "podAnnotations": {"y": "2"}},
+    "image": {"image": {"registry": "r.example", "tag": "9", "digest": "sha256:" + "a" * 64}, "imagePullSecrets": [{"name": "s"}]},
+    "large numbers": nested("config.limits", {"connections": 1000000, "watchesPerClient": 10000000}),
+    "extras": {"extraArgs": ["--context", "0"], "extraEnv": [{"name": "A", "value": "1"}],
+               "volumes": [{"name": "v", "emptyDir": {}}], "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+               "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-extra"}},
+                                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}-text'}\n"]},
+    "placing": {"priorityClassName": "p", "nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}],
+                "affinity": {"nodeAffinity": {}}, "updateStrategy": {"type": "RollingUpdate"}, "resources": {}},
+    "no contexts": {"podSecurityContext": {}, "securityContext": {}},
+    "other ports": {"ports": {"https": 10443, "admin": 10090}, "service": {"port": 6443}},
+    "own listener": nested("config.listeners", [{"address": "[::]:8443", "tls": {"certFile": "/etc/kube-fanout/tls/tls.crt",
+                                                                                   "keyFile": "/etc/kube-fanout/tls/tls.key"}}]),
+    "socket": merged(DELEGATED_DAEMON, nested("hostSocket.enabled", True)),
+    "host network": merged(DELEGATED_DAEMON, {"hostNetwork": True}),
+    "trusted socket": merged(DELEGATED_DAEMON, nested("hostSocket.enabled", True), nested("config.clients.mode", "trusted")),
+}
+
+# What a pair of toggles may be refused for.
+RULES = ("use one", "scraped twice", "kind has to be DaemonSet", "none with port")
+
+
+# How many of some thousand pairs are looked at, the same ones each time.
+PAIRS = 300
+
+
+def toggles() -> list[str]:
+    every = {"all": merged(*(values for name, values in TOGGLES.items() if name not in EXCLUSIVE))}
+    every["all, as daemon"] = merged(every["all"], TOGGLES["trusted socket"])
+    problems, rendered = [], {}
+    # Each alone in one version, by turns; all together in every one.
+    for (name, values), turn in zip((TOGGLES | every).items(), itertools.cycle(API_VERSIONS)):
+        rendered[name] = objects = render(values)
+        problems += [f"{name}: {problem}" for problem in laws(objects)]
+        for version in API_VERSIONS if name in every else [turn]:
+            problems += [f"{name}: {one}" for one in invalid(render(values, version), version)]
+        if name != "config of another":
+            problems += [f"{name}: {problem}" for problem in problems_of(text_of(objects))]
+    return problems + invalid_monitoring(rendered)
+
+
+def pairs_of_toggles() -> list[str]:
+    # Ordered: where both change one field, the second wins. A certificate made by Helm takes a tenth of a second.
+    quick = nested("tls.existingSecret", "serving")
+    pairs = random.Random(1).sample(list(itertools.permutations(TOGGLES, 2)), PAIRS)
+    problems, refused = [], 0
+    for a, b in pairs:
+        try:
+            objects = render(merged(quick, TOGGLES[a], TOGGLES[b]))
+        except helm.HelmError as error:
+            refused += 1
+            problems += [f"{a} + {b}: {error}"] * (not any(rule in str(error) for rule in RULES))
+            continue
+        problems += [f"{a} + {b}: {problem}" for problem in laws(objects)]
+    if refused > PAIRS // 5:
+        problems.append(f"{refused} of {PAIRS} pairs were refused: little was looked at")
+    return problems
+
+
+# Not together with all others.
+EXCLUSIVE = {"pod monitor", "own certificate", "no service", "own listener", "config of another", "no rights", "socket", "daemon",
+             "host network", "trusted socket", "no contexts"}
+
+
+def laws(objects: list[dict]) -> list[str]:
+    """What holds of every rendering that has a workload."""
+    pod = pod_of(objects)
+    problems = selectors(objects, pod) + references(objects, pod)
+    names = [(item["apiVersion"], item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in objects]
+    problems += [f"{name} is there twice" for name in set(names) if names.count(name) > 1]
+    problems += [f"the name {name[-1]} is too long" for name in names if len(name[-1]) > 63 and "/" not in name[-1]
+                 and not name[1].startswith("ClusterRole")]
+    spec, container = pod["spec"], pod["spec"]["containers"][0]
+    sleep = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+    if spec["terminationGracePeriodSeconds"] <= sleep + 20:
+        problems.append("a pod is killed before its drain is over")
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        if container[probe]["httpGet"]["port"] not in [port["name"] for port in container["ports"]]:
+            problems.append(f"{probe} asks a port that is not there")
+    return problems
+
+
+def selectors(objects: list[dict], pod: dict) -> list[str]:
+    """Every selector finds the gateway's pods, and those of a test it does not."""
+    labels = pod["metadata"]["labels"]
+    test = one(objects, "Pod")
+    problems = []
+    for item in objects:
+        spec = item.get("spec", {})
+        found = spec.get("selector") if item["kind"] != "ServiceMonitor" else None
+        found = spec.get("podSelector", found)
+        if not found:
+            continue
+        wanted = found.get("matchLabels", found)
+        if not wanted.items() <= labels.items():
+            problems.append(f"{item['kind']} selects {wanted}, and pods have {labels}")
+        if test and wanted.items() <= test["metadata"]["labels"].items():
+            problems.append(f"{item['kind']} selects the pod of the test")
+    monitor = one(objects, "ServiceMonitor")
+    if monitor:
+        wanted = monitor["spec"]["selector"]["matchLabels"]
+        chosen = [item for item in objects if item["kind"] == "Service" and wanted.items() <= item["metadata"]["labels"].items()]
+        if [item["metadata"]["name"][-8:] for item in chosen] != ["-metrics"]:
+            problems.append(f"the ServiceMonitor selects {len(chosen)} Services")
+        elif monitor["spec"]["endpoints"][0]["port"] not in [port["name"] for port in chosen[0]["spec"]["ports"]]:
+            problems.append("the ServiceMonitor names a port that is not there")
+    return problems
+
+
+def references(objects: list[dict], pod: dict) -> list[str]:
+    """What is named is there, or is named as somebody else's by the values."""
+    theirs = {"serving", "theirs"}
+    there = {(item["kind"], item["metadata"]["name"]) for item in objects}
+    certificate = one(objects, "Certificate")
+    if certificate:
+        there.add(("Secret", certificate["spec"]["secretName"]))
+    spec = pod["spec"]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    problems = []
+    for volume in volumes.values():
+        for kind, key, field in [("Secret", "secret", "secretName"), ("ConfigMap", "configMap", "name")]:
+            name = volume.get(key, {}).get(field)
+            if name and name not in theirs and (kind, name) not in there:
+                problems.append(f"the volume {volume['name']} names the {kind} {name}, which is not rendered")
+    mounts = {mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    if mounts != set(volumes):
+        problems.append(f"mounted are {mounts}, volumes are {set(volumes)}")
+    account = spec["serviceAccountName"]
+    if account not in theirs and ("ServiceAccount", account) not in there:
+        problems.append(f"the service account {account} is not rendered")
+    binding = one(objects, "ClusterRoleBinding")
+    if binding and [subject["name"] for subject in binding["subjects"]] != [account]:
+        problems.append(f"the rights are {binding['subjects']}'s, the pod runs as {account}")
+    service = next((item for item in objects if item["kind"] == "Service" and item["spec"].get("clusterIP") != "None"), None)
+    if service and service["spec"]["ports"][0]["targetPort"] not in [port["name"] for port in spec["containers"][0]["ports"]]:
+        problems.append("the Service leads to a port that is not there")
+    return problems
+
+
+def granted(values: dict) -> set[tuple[str, str, str]]:
+    """(group, resource, verb) of the ClusterRole."""
+    role = one(render(values), "ClusterRole")
+    combinations = [itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in role["rules"]]
+    return {right for each in combinations for right in each}
+
+
+def rights() -> list[str]:
+    """Exactly what a mode needs, and the resources that are listed."""
+    always = {("apiextensions.k8s.io", "customresourcedefinitions", "get"), ("apiregistration.k8s.io", "apiservices", "list")}
+    delegated = {("authentication.k8s.io", "tokenreviews", "create"), ("authorization.k8s.io", "subjectaccessreviews", "create")}
+    impersonation = {("", "users", "impersonate"), ("", "groups", "impersonate")}
+    pods = {("", "pods", "list"), ("", "pods", "watch")}
+    scales = {("apps", "deployments", "list"), ("apps", "deployments", "watch")}
+    everything = {("*", "*", "list"), ("*", "*", "watch")}
+    none, trusted = nested("rbac.resources", []), merged(DELEGATED_DAEMON, TOGGLES["trusted socket"])
+    by_impersonation = nested("config.clients.identity.impersonation", {})
+    cases = [
+        (none, always | delegated),
+        (merged(none, trusted), always),
+        (merged(trusted, nested("rbac.resources", ["pods"])), always | pods),
+        (nested("rbac.resources", ["pods", "deployments.apps"]), always | delegated | pods | scales),
+        (merged(none, nested("config.cache.prewarm", ["pods"])), always | delegated | pods),
+        (nested("rbac.resources", ["*"]), always | delegated | everything),
+        (merged(none, by_impersonation), always | delegated | impersonation),
+        (merged(none, by_impersonation, nested("rbac.impersonate", {"uids": True, "extraKeys": ["scopes"]})),
+         always | delegated | impersonation
+         | {("authentication.k8s.io", name, "impersonate") for name in ("uids", "userextras/scopes")}),
+        (merged(none, nested("rbac.extraRules", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}])),
+         always | delegated | {("", "pods", "get")}),
+    ]
+    problems = [f"{values}: {sorted(granted(values) ^ wanted)}" for values, wanted in cases if granted(values) != wanted]
+    for name, values in ways_of_use().items():
+        if any(resource in ("secrets", "*") for _, resource, _ in granted(values)):
+            problems.append(f"{name} may read Secrets")
+    named = merged(by_impersonation, nested("rbac.impersonate", {"users": ["a"], "groups": ["g"]}))
+    rules = [rule for rule in one(render(named), "ClusterRole")["rules"] if "impersonate" in rule["verbs"]]
+    if [rule.get("resourceNames") for rule in rules] != [["a"], ["g"]]:
+        problems.append(f"users and groups are named, and the rules are {rules}")
+    return problems

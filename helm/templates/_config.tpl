@@ -1,0 +1,160 @@
+{{/* The gateway's configuration, and what follows from it. */}}
+
+{{- define "kube-fanout.mode" -}}
+{{- dig "clients" "mode" "trusted" .Values.config -}}
+{{- end -}}
+
+{{/* "true" if clients reach the gateway by the network. */}}
+{{- define "kube-fanout.serves" -}}
+{{- if and (ne .Values.kind "Sidecar") (eq (include "kube-fanout.mode" .) "delegated") }}true{{ end -}}
+{{- end -}}
+
+{{- define "kube-fanout.hasService" -}}
+{{- if and (include "kube-fanout.serves" .) .Values.service.enabled }}true{{ end -}}
+{{- end -}}
+
+{{/* What a configuration without listeners gets, as JSON. */}}
+{{- define "kube-fanout.listeners" -}}
+{{- $listeners := list -}}
+{{- if eq .Values.kind "Sidecar" -}}
+{{- $listeners = append $listeners (dict "address" (printf "127.0.0.1:%d" (int .Values.ports.sidecar))) -}}
+{{- else -}}
+{{- if include "kube-fanout.serves" . -}}
+{{- $tls := dict "certFile" "/etc/kube-fanout/tls/tls.crt" "keyFile" "/etc/kube-fanout/tls/tls.key" -}}
+{{- $listeners = append $listeners (dict "address" (printf "0.0.0.0:%d" (int .Values.ports.https)) "tls" $tls) -}}
+{{- end -}}
+{{- if .Values.hostSocket.enabled -}}
+{{- $listeners = append $listeners (dict "address" (printf "unix:%s/gateway.sock" .Values.hostSocket.directory)) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $listeners -}}
+{{- end -}}
+
+{{- define "kube-fanout.config" -}}
+{{- $config := dict "apiVersion" "kube-fanout.io/v1alpha1" "kind" "GatewayConfiguration" -}}
+{{- $_ := set $config "admin" (dict "address" (printf "0.0.0.0:%d" (int .Values.ports.admin))) -}}
+{{- $_ := set $config "listeners" (include "kube-fanout.listeners" . | fromJsonArray) -}}
+{{- toYaml (mustMergeOverwrite $config (deepCopy .Values.config)) -}}
+{{- end -}}
+
+{{/* The name of the object that holds the configuration. */}}
+{{- define "kube-fanout.configName" -}}
+{{- default (include "kube-fanout.fullname" .) .Values.configSecret.name -}}
+{{- end -}}
+
+{{- define "kube-fanout.configIsSecret" -}}
+{{- if or .Values.configSecret.create .Values.configSecret.name }}true{{ end -}}
+{{- end -}}
+
+{{/* "selfSigned", "certManager", "existingSecret", or nothing. */}}
+{{- define "kube-fanout.tlsSource" -}}
+{{- if include "kube-fanout.serves" . -}}
+{{- if .Values.tls.existingSecret }}existingSecret
+{{- else if .Values.tls.certManager.enabled }}certManager
+{{- else if .Values.tls.selfSigned.enabled }}selfSigned
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kube-fanout.tlsSecret" -}}
+{{- default (printf "%s-tls" (include "kube-fanout.fullname" .)) .Values.tls.existingSecret -}}
+{{- end -}}
+
+{{/* Names of the Service, as JSON. */}}
+{{- define "kube-fanout.dnsNames" -}}
+{{- $name := include "kube-fanout.fullname" . -}}
+{{- $namespace := include "kube-fanout.namespace" . -}}
+{{- list $name (printf "%s.%s" $name $namespace) (printf "%s.%s.svc" $name $namespace)
+      (printf "%s.%s.svc.cluster.local" $name $namespace) | toJson -}}
+{{- end -}}
+
+{{/* Whole seconds of a duration such as 1m30s, rounded up. */}}
+{{- define "kube-fanout.seconds" -}}
+{{- $milliseconds := 0 -}}
+{{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 -}}
+{{- range regexFindAll "[0-9]+(ms|s|m|h)" (toString .) -1 -}}
+{{- $number := regexFind "^[0-9]+" . -}}
+{{- $milliseconds = add $milliseconds (mul (int64 $number) (get $units (trimPrefix $number .))) -}}
+{{- end -}}
+{{- div (add $milliseconds 999) 1000 -}}
+{{- end -}}
+
+{{/* The preStop hook's seconds; 0 where the API server does not know such a hook. */}}
+{{- define "kube-fanout.preStopSeconds" -}}
+{{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version -}}
+{{- int .Values.lifecycle.preStop.sleep.seconds -}}
+{{- else -}}
+0
+{{- end -}}
+{{- end -}}
+
+{{- define "kube-fanout.gracePeriod" -}}
+{{- $drain := include "kube-fanout.seconds" (dig "drain" "timeout" "20s" .Values.config) | int -}}
+{{- $needed := add $drain (include "kube-fanout.preStopSeconds" . | int) -}}
+{{- $given := .Values.terminationGracePeriodSeconds -}}
+{{- if kindIs "invalid" $given -}}
+{{- add $needed 5 -}}
+{{- else if le (int $given) (int $needed) -}}
+{{- fail (printf "terminationGracePeriodSeconds is %d, and preStop and config.drain.timeout take %d s: give more, or a shorter drain" (int $given) (int $needed)) -}}
+{{- else -}}
+{{- int $given -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What no schema can say. */}}
+{{- define "kube-fanout.validate" -}}
+{{- $mode := include "kube-fanout.mode" . -}}
+{{- $listeners := .Values.config.listeners -}}
+{{- if and (eq .Values.kind "Deployment") (eq $mode "trusted") -}}
+{{- fail "kind is Deployment, and config.clients.mode is trusted: a trusted gateway serves its own machine only; use delegated, or kind DaemonSet or Sidecar" -}}
+{{- end -}}
+{{- if and (eq .Values.kind "DaemonSet") (eq $mode "trusted") (not .Values.hostSocket.enabled) (not $listeners) -}}
+{{- fail "kind is DaemonSet, config.clients.mode is trusted, and nothing on the node could reach it: enable hostSocket, or hostNetwork with a listener on 127.0.0.1" -}}
+{{- end -}}
+{{- if and (eq .Values.kind "Sidecar") (eq $mode "delegated") -}}
+{{- fail "kind is Sidecar, and config.clients.mode is delegated: a sidecar serves its own pod with the pod's rights; set config.clients.mode to trusted" -}}
+{{- end -}}
+{{- if and .Values.hostSocket.enabled (ne .Values.kind "DaemonSet") -}}
+{{- fail "hostSocket is enabled: kind has to be DaemonSet, since two gateways on a node cannot share a socket" -}}
+{{- end -}}
+{{- if and .Values.hostNetwork (ne .Values.kind "DaemonSet") -}}
+{{- fail "hostNetwork is on: kind has to be DaemonSet, since two gateways on a node cannot share ports" -}}
+{{- end -}}
+{{- if and (include "kube-fanout.serves" .) (not (include "kube-fanout.tlsSource" .)) (not $listeners) -}}
+{{- fail "config.clients.mode is delegated, and there is no certificate: give tls.existingSecret, or enable tls.certManager or tls.selfSigned" -}}
+{{- end -}}
+{{- if and .Values.tls.existingSecret .Values.tls.certManager.enabled -}}
+{{- fail "tls.existingSecret and tls.certManager.enabled are both given: use one" -}}
+{{- end -}}
+{{- if and .Values.tls.certManager.enabled (not .Values.tls.certManager.issuerRef.name) -}}
+{{- fail "tls.certManager.issuerRef.name is missing: name the Issuer or ClusterIssuer" -}}
+{{- end -}}
+{{- if and .Values.configSecret.create (not .Values.configSecret.name) -}}
+{{- fail "configSecret.create is on, and configSecret.name is missing" -}}
+{{- end -}}
+{{- if and (include "kube-fanout.hasService" .) $listeners -}}
+{{- $served := false -}}
+{{- range $listeners -}}
+{{- if hasSuffix (printf ":%d" (int $.Values.ports.https)) (toString .address) }}{{ $served = true }}{{ end -}}
+{{- end -}}
+{{- if not $served -}}
+{{- fail (printf "config.listeners has none with port %d, to which the Service leads: set ports.https, or service.enabled to false" (int .Values.ports.https)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled -}}
+{{- fail "metrics.serviceMonitor and metrics.podMonitor are both enabled: each pod would be scraped twice" -}}
+{{- end -}}
+{{- if not (kindIs "invalid" .Values.podDisruptionBudget.minAvailable) -}}
+{{- if not (kindIs "invalid" .Values.podDisruptionBudget.maxUnavailable) -}}
+{{- fail "podDisruptionBudget.minAvailable and .maxUnavailable are both given: use one" -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.autoscaling.enabled -}}
+{{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
+{{- fail "autoscaling.minReplicas is above autoscaling.maxReplicas" -}}
+{{- end -}}
+{{- if not (or .Values.autoscaling.targetCPUUtilizationPercentage .Values.autoscaling.targetWatchersPerReplica) -}}
+{{- fail "autoscaling is enabled without a target: give targetCPUUtilizationPercentage or targetWatchersPerReplica" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
