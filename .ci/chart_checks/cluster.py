@@ -23,6 +23,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+import serving
 from chart import CHART, NAME, NAMESPACE, merged, nested, render, ways_of_use
 
 READY_WITHIN = 60
@@ -42,24 +43,27 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def write_certificates(folder: Path) -> bytes:
-    """server.crt and .key for loopback and for service accounts, and tokens.csv. Returns the authority, which is server.crt."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "chart-checks")])
+def sign(name: str, key, issuer, authority) -> x509.Certificate:
+    """A certificate of a key for loopback, of an authority's name and key; of an authority itself, if they are its own."""
+    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common)]) for common in (name, issuer)]
     now = datetime.datetime.now(datetime.timezone.utc)
-    loopback = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(x509.random_serial_number()).add_extension(loopback, False)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+    builder = x509.CertificateBuilder().subject_name(names[0]).issuer_name(names[1]).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number())
     builder = builder.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + datetime.timedelta(days=1))
-    pem = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-    )
-    (folder / "server.crt").write_bytes(pem)
+    builder = builder.add_extension(x509.BasicConstraints(ca=name == issuer, path_length=None), True)
+    loopback = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    return builder.add_extension(loopback, False).sign(authority, hashes.SHA256())
+
+
+def write_certificates(folder: Path) -> bytes:
+    """server.crt, and server.key, which signs tokens of service accounts too; tokens.csv. Returns the authority."""
+    authority, key = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
+    pem = serialization.Encoding.PEM
+    (folder / "server.crt").write_bytes(sign("server", key, "authority", authority).public_bytes(pem))
+    private = key.private_bytes(pem, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
     (folder / "server.key").write_bytes(private)
     (folder / "tokens.csv").write_text(f"{TOKEN},admin,admin,system:masters\n")
-    return pem
+    return sign("authority", authority, "authority", authority).public_bytes(pem)
 
 
 class Server:
@@ -129,6 +133,20 @@ class Server:
         except urllib.error.HTTPError as error:
             return json.loads(error.read())["message"]
 
+    def create(self, path: str, item: dict) -> dict:
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, json.dumps(item).encode(), headers)
+        with urllib.request.urlopen(request, context=self.context, timeout=10) as answer:
+            return json.loads(answer.read())
+
+    def token_of(self, account: str) -> str:
+        """A token of a service account, with the API server's own audience."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+        return self.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"})["status"]["token"]
+
+    def kubeconfig_of(self, token: str) -> str:
+        return self.kubeconfig.replace(TOKEN, token)
+
     def names(self, path: str) -> set[str]:
         """Names of the objects of a list that are the release's."""
         items = json.loads(self.get(f"{path}?labelSelector=app.kubernetes.io/instance%3D{NAME}"))["items"]
@@ -171,6 +189,7 @@ def release(config: helm.Config, server: Server) -> list[str]:
 
     config.install(CHART, NAME, {}, namespace=NAMESPACE, create_namespace=True)
     expect("replicas installed", replicas(), 2)
+    problems += serving.clients_are_served(server)
     certificate = json.loads(server.get(secret))["data"]
     config.upgrade(CHART, NAME, {"replicaCount": 3, "metrics": {"service": {"enabled": True}}}, namespace=NAMESPACE)
     expect("replicas after the upgrade", replicas(), 3)

@@ -148,7 +148,7 @@ def selectors(objects: list[dict], pod: dict) -> list[str]:
 
 
 def references(objects: list[dict], pod: dict) -> list[str]:
-    """What is named is there, or is named as somebody else's by the values."""
+    """Every reference leads to a rendered object, or to one that the values name as existing."""
     theirs = {"serving", "theirs"}
     there = {(item["kind"], item["metadata"]["name"]) for item in objects}
     certificate = one(objects, "Certificate")

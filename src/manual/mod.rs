@@ -2,7 +2,7 @@
 //!
 //! 1. [`request_path`]: what is answered from where, and every reason for forwarding.
 //! 2. [`identity`]: who may read what, in delegated mode, and as whom requests go upstream.
-//! 3. [`threat_model`]: what there is to protect, who is trusted with what, what an attacker at each place can do.
+//! 3. [`threat_model`]: what is protected, who is trusted with what, what an attacker at each position can do.
 //! 4. [`consistency`]: what versions mean here, how a cache is proven fresh, and what happens when something fails.
 //! 5. [`read_path`]: what an API server answers, rule by rule; what the code means by `read-path 1.2`.
 //! 6. [`old_upstreams`]: how today's clients work before a server without watch-list.

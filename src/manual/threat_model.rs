@@ -1,94 +1,90 @@
-//! What there is to protect, who is trusted with what, and what an attacker at each place can do.
+//! Threat model: what is protected, who is trusted with what, what an attacker at each position can do, and what is out of scope.
 //!
 //! # Assets
 //!
-//! * **Objects in memory**: every object of each cached resource, of all namespaces, and minutes of their history. With the rights for it
-//!   that includes Secrets.
-//! * **The gateway's own credentials**: a token or certificate that may list and watch what is cached and, in `delegated` mode, ask for
-//!   reviews; with `identity.impersonation` or `identity.frontProxy` it may act as other users, as all of them unless it is narrowed.
-//! * **Clients' credentials** on their way: bearer tokens that are forwarded and reviewed.
-//! * **The API server**, whose load the gateway is to lower and must not raise, and its word on who may do what.
-//! * **The service itself**: for many clients it is the way to the API server.
-//! * **Records**: the audit log (who read what from memory), the access log.
+//! * **Cached objects**: every object of each cached resource, in all namespaces, plus several minutes of history. This includes
+//!   Secrets if the gateway has the rights to read them.
+//! * **The gateway's credentials**: a token or certificate that can list and watch the cached resources and, in `delegated` mode, create
+//!   reviews. With `identity.impersonation` or `identity.frontProxy` it can also act as other users, as any user unless it is restricted.
+//! * **Client credentials in transit**: bearer tokens, which the gateway forwards and sends to TokenReview.
+//! * **The API server**: its load, which the gateway must not raise, and its authorization decisions.
+//! * **Availability**: for its clients the gateway is the path to the API server.
+//! * **Records**: the audit log (who read what from memory) and the access log.
 //!
-//! # Who is trusted with what
+//! # Trust
 //!
 //! | Party | `trusted` mode | `delegated` mode |
 //! |---|---|---|
-//! | whoever reaches a listener | everything that the gateway's credentials may do | what the API server says its user may do |
-//! | processes of the same machine | the same: loopback is open to all users of the machine, a Unix socket to its user and group | nothing more than others |
-//! | the API server | believed: on objects, users, rights | the same |
-//! | authorities of `clientCAFile` | | to name any user |
-//! | authorities of `requestHeader.caFile`, for `allowedNames` | | to say in headers who asks |
-//! | operators (configuration, environment, files) | everything | everything |
-//! | those who reach the admin port | health; metrics, which name resources and counts, never objects or users | the same |
-//! | readers of the audit log | | users, addresses, names of objects; no contents |
-//! | readers of the access log | paths, which have names of objects in them, and user agents; no queries, bodies, or credentials | the same |
+//! | a process that can connect to a listener | everything the gateway's credentials allow | what the API server allows its user |
+//! | other processes on the same machine | the same; loopback is open to all local users, a Unix socket to its user and group | nothing more than remote clients |
+//! | the API server | trusted for objects, users and rights | the same |
+//! | certificate authorities in `clientCAFile` | not used | can name any user |
+//! | certificate authorities in `requestHeader.caFile`, for `allowedNames` | not used | can assert users in headers |
+//! | operators: configuration, environment, files | fully trusted | fully trusted |
+//! | a process that can connect to the admin port | can read health and metrics, which contain resource names and counts but no object or user names | the same |
+//! | readers of the access log | see paths, which contain object names, and user agents; no queries, bodies or credentials | the same |
+//! | readers of the audit log | not used | see users, addresses and object names; no contents |
 //!
-//! # Attackers, by place
+//! # Attackers
 //!
-//! **A client without credentials, in `delegated` mode.** Its requests are forwarded without credentials, and the API server refuses them;
-//! memory answers nothing unless `authentication.anonymous` is on, and then what `system:anonymous` may read. It can take
-//! connections up to `limits.connectionsPerAddress`, and places among the requests of unknown clients, which those of known ones do not share.
-//! Many addresses together can fill these places: then a token that was never seen waits or is refused (429), known clients are not
-//! touched.
+//! **Unauthenticated client (`delegated` mode).** Its requests are forwarded without credentials, and the API server decides. Memory answers
+//! them only with `authentication.anonymous: true`, and then only what `system:anonymous` may read. It can hold
+//! `limits.connectionsPerAddress` connections, and compete for the pool of requests whose credentials have not been seen before. Enough addresses
+//! together can fill that pool: new tokens then get 429 until there is room, clients that are known already are not affected.
 //!
-//! **A client with credentials.** It reads from memory what a SubjectAccessReview allows, with the attributes that the API server itself
-//! would authorize; the [`crate::authz::Permit`] that this gives is the scope of what is read, and no code reads a store without one.
-//! A right that was taken away counts for `authorization.allowedTTL` (10 s) more in requests, and for up to `authorization.watchInterval`
-//! (5 min) in a watch that is open: longer than 10 s, which is how long the API server would remember it, but shorter than its own watches,
-//! which run on to their end. A deleted token counts for `tokenReview.successTTL`. It cannot name another user: its `X-Remote-*` are removed, and
-//! what has `Impersonate-*` is forwarded under its own identity, or refused where the gateway impersonates itself. Its shares of forwarded
-//! requests and watches are bounded by user.
+//! **Authenticated client (`delegated` mode).** It reads from memory what a SubjectAccessReview allows, with the same attributes the API
+//! server would use. The resulting [`crate::authz::Permit`] is required to read a store and fixes the scope of the read. After a
+//! right is revoked, cached verdicts remain valid for `authorization.allowedTTL` (10 s), and an open watch for up to
+//! `authorization.watchInterval` (5 min); on the API server itself, open watches are not re-authorized at all. A deleted token stays
+//! valid for `tokenReview.successTTL` (10 s). The client cannot assert another user: inbound `X-Remote-*` headers are removed, and requests
+//! with `Impersonate-*` are forwarded as the client, or refused if the gateway itself uses impersonation. Forwarded requests and watches
+//! are limited per user.
 //!
-//! **A client that does not read, or asks for much.** Limits of connections, streams, heads, and shares are in [`super::operations`],
-//! each with its metric. A watch that falls out of the history ends. There is no limit on the memory of all caches together: who may
-//! write many large objects in the cluster makes the gateway's memory grow, as it does the API server's.
+//! **Slow or greedy client.** Connections, streams, header sizes and per-client shares are limited; [`super::operations`] lists every
+//! limit with its metric. A watch that falls behind the history is ended. There is no limit on the total memory of all caches: a user who can
+//! create many large objects in the cluster increases the gateway's memory, as well as the API server's.
 //!
-//! **A web page in a browser on the same machine, in `trusted` mode.** It can send requests to loopback addresses. A name of its own
-//! that resolves there is refused by `Host` (403). Browsers that keep to the rules do not let it read answers of another origin; what
-//! they let it send is a reason to prefer a Unix socket, which no page reaches.
+//! **Web page in a local browser (`trusted` mode).** It can send requests to loopback addresses. DNS rebinding is prevented by checking
+//! `Host` (403). The same-origin policy of the browser prevents it from reading responses. A Unix socket cannot be reached by web pages and is
+//! the safer choice where browsers run.
 //!
-//! **Another user of the same machine, in `trusted` mode.** A loopback port is open to all local users, and to all containers of a pod:
-//! as with `kubectl proxy`, they have the gateway's rights. A Unix socket is for its user and group (0660).
+//! **Local user on the same machine (`trusted` mode).** A loopback port is open to all local users, and to all containers of the pod: they
+//! have the gateway's rights, as with `kubectl proxy`. A Unix socket has mode 0660.
 //!
-//! **On the network between client and gateway.** Outside of loopback and Unix sockets listeners have TLS, or are not started. Keys and certificates
-//! are read again when they change. Who breaks TLS has what clients send: tokens.
+//! **Network between client and gateway.** Listeners on addresses other than loopback require TLS. An attacker who can break TLS obtains
+//! bearer tokens.
 //!
-//! **On the network between gateway and API server.** The gateway verifies the API server as the kubeconfig says. With
-//! `insecure-skip-tls-verify`, or plain HTTP, which a kubeconfig can ask for, an attacker there is the API server: they get tokens, and make up
-//! objects, users and rights. Where the gateway asserts users (`identity`), plain HTTP is refused.
+//! **Network between gateway and API server.** The API server is verified as the kubeconfig says. If the kubeconfig uses plain HTTP or
+//! `insecure-skip-tls-verify`, an attacker on this network can act as the API server: obtain tokens and forge objects, users and
+//! verdicts. Plain HTTP is refused in combination with `identity`.
 //!
-//! **A false or broken upstream.** It is believed in what it says, and bounded in how much: pages of lists, events, reviews and documents
-//! have limits, no answer of it makes the process panic (the parsers are fuzzed), and what contradicts itself stops the cache, which means
-//! forwarding.
+//! **Faulty or malicious upstream.** Its content is trusted, its volume is not: list pages, events, reviews and documents have size limits.
+//! No response may cause a panic; the parsers are fuzzed. A stream that contradicts itself stops the cache, and requests are forwarded.
 //!
-//! **In the place of the gateway** (its process, its memory, a core dump). All objects in caches, tokens of requests under way, keys of
-//! its certificates. Tokens that are remembered are hashes under a key of this process only. Keep core dumps off (`LimitCORE=0`; pods
-//! of the chart cannot gain privileges, and have no writable file system to put one on), swap encrypted, and debuggers away: the rights of
-//! its service account are what limits the damage. Narrow them to the resources worth caching; leave Secrets out (`cache.exclude`, and
-//! no right to list them: the chart's default).
+//! **Access to the process, its memory or a core dump.** Exposes all cached objects, tokens of requests in progress, and private keys.
+//! Tokens in the cache of reviews are stored as keyed hashes. Disable core dumps and encrypt swap. Limit the damage by limiting the rights of
+//! the gateway: grant only the resources worth caching, and exclude Secrets (`cache.exclude`, and no right to list them: the chart's
+//! default).
 //!
-//! **With the gateway's credentials alone.** What they may do directly, at the API server, without any rule of the gateway: list everything
-//! cached; ask for reviews, which tells who has which token and right; with impersonation or a front proxy's key, act as any user that is
-//! allowed by `resourceNames`, or believed by `--requestheader-allowed-names`. Keep those keys where the API server's are.
+//! **Stolen gateway credentials.** They can be used directly against the API server, without the rules of the gateway: to list cached resources,
+//! to test tokens and rights through reviews, and, with impersonation or a front-proxy key, to act as any user permitted by
+//! `resourceNames` or by `--requestheader-allowed-names`. Protect these keys like those of the API server.
 //!
-//! **At the logs.** The access log has no query, no header but the user agent, no body. A user agent is whatever the client says, in visible
-//! ASCII: others are left out. The audit log is as sensitive as the API server's at level Metadata. What memory answers is
-//! not in the API server's own audit log: `audit.path` is not optional where reads have to be accounted for.
+//! **Readers of logs.** The access log has no query, no header except the user agent, and no body. The user agent is chosen by the client and
+//! limited to visible ASCII. The audit log is as sensitive as the API server's at level Metadata. Reads from memory do not appear in the API
+//! server's audit log: set `audit.path` where all reads must be accounted for.
 //!
-//! **At the admin port.** Plain HTTP without authentication: who reaches it reads health and metrics, and changes nothing. A network policy
-//! can name those who may (`networkPolicy.metrics` of the chart).
+//! **Access to the admin port.** Plain HTTP without authentication, read-only. Restrict it with a network policy
+//! (`networkPolicy.metrics` in the chart).
 //!
-//! **Among the dependencies.** Everything compiled in is in `Cargo.lock`, by hash, from one registry, under listed licences
-//! (`deny.toml`); this crate has no `unsafe`. A malicious release of a dependency that was locked has all that the process has.
+//! **Dependencies.** `Cargo.lock` pins every dependency by hash, from crates.io only, under the licences in `deny.toml`. This crate
+//! contains no `unsafe`. A malicious dependency has all the rights of the process.
 //!
 //! # Out of scope
 //!
-//! * A malicious API server, etcd, kubelet, or operator; whoever may write the gateway's configuration, files or environment, or create pods
-//!   with its service account.
-//! * Local users in `trusted` mode (see above): that mode is for those who share an identity anyway.
-//! * Denial of service by many addresses at once, below TCP, or by who may create objects without end.
-//! * Side channels: timing tells whether a request was answered from memory, and so whether somebody asked for the resource lately.
-//! * That an answer from memory is older than a read of etcd: [`super::consistency`] says how much, and that is what
-//!   `resourceVersion` asks for.
+//! * A malicious API server, etcd, kubelet or operator, and anyone who can change the gateway's configuration, files or environment, or
+//!   create pods with its service account.
+//! * Local users in `trusted` mode.
+//! * Denial of service below HTTP or from very many addresses at once, and by users who may create objects without limit.
+//! * Timing: response times reveal whether a resource was cached, and therefore whether another client requested it recently.
+//! * Staleness of reads from memory, which clients ask for with `resourceVersion`; see [`super::consistency`].

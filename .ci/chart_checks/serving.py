@@ -1,0 +1,118 @@
+"""The gateway as an installed release would run it: with the rendered configuration and certificate, as its own service account,
+with the rights of the chart and no others; and clients of it."""
+
+import base64
+import http.client
+import json
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+from chart import NAME, NAMESPACE
+from gateway import BINARY
+
+WITHIN = 30
+HOST = f"{NAME}.{NAMESPACE}.svc"
+
+
+class Gateway:
+    """The process, ended with the block."""
+
+    def __init__(self, server, folder: Path):
+        objects = f"/api/v1/namespaces/{NAMESPACE}"
+        config = json.loads(server.get(f"{objects}/configmaps/{NAME}"))["data"]["gateway.yaml"]
+        for file, content in json.loads(server.get(f"{objects}/secrets/{NAME}-tls"))["data"].items():
+            (folder / file).write_bytes(base64.b64decode(content))
+        self.ports = []
+        for port in ("8443", "9090"):
+            with socket.socket() as listener:
+                listener.bind(("127.0.0.1", 0))
+                self.ports.append(listener.getsockname()[1])
+            config = config.replace(f"0.0.0.0:{port}", f"127.0.0.1:{self.ports[-1]}")
+        (folder / "gateway.yaml").write_text(config.replace("/etc/kube-fanout/tls", str(folder)))
+        (folder / "kubeconfig").write_text(server.kubeconfig_of(server.token_of(NAME)))
+        # What clients are given.
+        authority = json.loads(server.get(f"{objects}/configmaps/{NAME}-client"))["data"]["ca.crt"]
+        self.context = ssl.create_default_context(cadata=authority)
+        command = [BINARY, "run", "--config", folder / "gateway.yaml", "--kubeconfig", folder / "kubeconfig"]
+        with (folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def __enter__(self):
+        started = time.monotonic()
+        while True:
+            try:
+                self.admin("/readyz")
+                return self
+            except OSError:
+                if time.monotonic() - started > WITHIN or self.process.poll() is not None:
+                    self.__exit__()
+                    raise
+                time.sleep(0.1)
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(WITHIN)
+
+    def admin(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[1]}{path}", timeout=10) as answer:
+            return answer.read().decode()
+
+    def status(self, path: str, token: str) -> int:
+        """Of a request to the Service's name, whose certificate is verified."""
+        connection = http.client.HTTPSConnection(HOST, timeout=10)
+        plain = socket.create_connection(("127.0.0.1", self.ports[0]), timeout=10)
+        connection.sock = self.context.wrap_socket(plain, server_hostname=HOST)
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+        return answer.status
+
+    def served(self, resource: str) -> int:
+        """Lists from memory."""
+        lines = re.findall(rf'^kube_fanout_requests_total{{(?=.*verb="list")(?=.*resource="{resource}").*outcome="served".*}} (\d+)',
+                           self.admin("/metrics"), re.M)
+        return sum(map(int, lines))
+
+
+def clients_are_served(server) -> list[str]:
+    accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+    roles = "/apis/rbac.authorization.k8s.io/v1"
+    for account in ("reader", "stranger"):
+        server.create(accounts, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}})
+    rules = [{"apiGroups": ["", "apps"], "resources": ["pods", "secrets", "deployments"], "verbs": ["get", "list", "watch"]}]
+    server.create(f"{roles}/clusterroles", {"metadata": {"name": "reader"}, "rules": rules})
+    subjects = [{"kind": "ServiceAccount", "name": "reader", "namespace": NAMESPACE}]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"}
+    server.create(f"{roles}/clusterrolebindings", {"metadata": {"name": "reader"}, "roleRef": role, "subjects": subjects})
+    reader, stranger = server.token_of("reader"), server.token_of("stranger")
+    problems = []
+    with tempfile.TemporaryDirectory() as folder, Gateway(server, Path(folder)) as gateway:
+        # A custom resource's group would show that definitions and aggregated APIs can be read; so does any but the core group.
+        for resource, path in (("pods", "/api/v1/pods"), ("deployments.apps", "/apis/apps/v1/deployments")):
+            started, found = time.monotonic(), 0
+            while not gateway.served(resource) and time.monotonic() - started < WITHIN:
+                found = gateway.status(f"{path}?resourceVersion=0", reader)
+                time.sleep(0.1)
+            if found != 200 or not gateway.served(resource):
+                problems.append(f"lists of {resource} are never served from memory: {found}; {log_of(folder)}")
+            found = gateway.status(f"{path}?resourceVersion=0", stranger)
+            if found != 403:
+                problems.append(f"a stranger's list of {resource} is {found}, not 403")
+        found = [gateway.status("/api/v1/secrets?resourceVersion=0", token) for token in (reader, stranger)]
+        if found != [200, 403] or gateway.served("secrets"):
+            problems.append(f"lists of Secrets are {found}, {gateway.served('secrets')} from memory")
+    if gateway.process.returncode != 0:
+        problems.append(f"the gateway ends with {gateway.process.returncode}")
+    return problems
+
+
+def log_of(folder: str) -> str:
+    return (Path(folder) / "log").read_text()[-2000:]
