@@ -22,6 +22,7 @@ CHECKS = [
     sidecar.in_an_application,
     documents.readme_table,
     documents.schema_knows_every_field,
+    documents.versions,
     documents.alerts,
     cluster.life_of_a_release,
 ]

@@ -189,7 +189,7 @@ def release(config: helm.Config, server: Server) -> list[str]:
 
     config.install(CHART, NAME, {}, namespace=NAMESPACE, create_namespace=True)
     expect("replicas installed", replicas(), 2)
-    problems += serving.clients_are_served(server)
+    problems += serving.clients_are_served(server, Path(sys.argv[1]))
     certificate = json.loads(server.get(secret))["data"]
     config.upgrade(CHART, NAME, {"replicaCount": 3, "metrics": {"service": {"enabled": True}}}, namespace=NAMESPACE)
     expect("replicas after the upgrade", replicas(), 3)

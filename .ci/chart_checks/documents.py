@@ -4,11 +4,12 @@ import re
 import shutil
 import subprocess
 import tempfile
+import tomllib
 from pathlib import Path
 
 import yaml
 
-from chart import CHART, FOLDER, NAME, ROOT, nested, one, render
+from chart import CHART, FOLDER, ROOT, nested, one, render
 
 OPERATIONS = ROOT / "src/manual/operations.rs"
 ALERTS = ROOT / "src/manual/alerts.rs"
@@ -59,6 +60,16 @@ def schema_knows_every_field() -> list[str]:
     problems = [f"helm/values.schema.json lacks {field}, which the manual has" for field in sorted(documented() - known)]
     problems += [f"{OPERATIONS.name} lacks {field}, which helm/values.schema.json has" for field in sorted(known - documented())]
     return problems
+
+
+def versions() -> list[str]:
+    """The chart installs the version that is in the tree."""
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["version"]
+    places = {
+        "helm/Chart.yaml": yaml.safe_load((FOLDER / "Chart.yaml").read_text())["appVersion"],
+        "config/static-pod.yaml": re.findall(r"image: kube-fanout:(\S+)", (ROOT / "config/static-pod.yaml").read_text())[0],
+    }
+    return [f"{place} has version {found}, Cargo.toml {version}" for place, found in places.items() if found != version]
 
 
 def alerts() -> list[str]:

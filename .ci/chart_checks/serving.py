@@ -38,8 +38,9 @@ class Gateway:
         (folder / "gateway.yaml").write_text(config.replace("/etc/kube-fanout/tls", str(folder)))
         (folder / "kubeconfig").write_text(server.kubeconfig_of(server.token_of(NAME)))
         # What clients are given.
-        authority = json.loads(server.get(f"{objects}/configmaps/{NAME}-client"))["data"]["ca.crt"]
-        self.context = ssl.create_default_context(cadata=authority)
+        client = json.loads(server.get(f"{objects}/configmaps/{NAME}-client"))["data"]
+        self.context = ssl.create_default_context(cadata=client["ca.crt"])
+        self.client_kubeconfig = client["kubeconfig"]
         command = [BINARY, "run", "--config", folder / "gateway.yaml", "--kubeconfig", folder / "kubeconfig"]
         with (folder / "log").open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -75,6 +76,16 @@ class Gateway:
         connection.close()
         return answer.status
 
+    def kubectl(self, binaries: Path, folder: Path, token: str, *arguments: str) -> subprocess.CompletedProcess:
+        """With the kubeconfig that pods are given, only led to this machine's port and the token's file."""
+        (folder / "token").write_text(token)
+        place = f"server: https://127.0.0.1:{self.ports[0]}\n    tls-server-name: {HOST}"
+        kubeconfig = self.client_kubeconfig.replace(f"server: https://{HOST}:443", place)
+        kubeconfig = kubeconfig.replace("/var/run/secrets/kubernetes.io/serviceaccount/token", str(folder / "token"))
+        (folder / "client").write_text(kubeconfig)
+        command = [binaries / "kubectl", "--kubeconfig", folder / "client", "--cache-dir", folder / "cache", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
     def served(self, resource: str) -> int:
         """Lists from memory."""
         lines = re.findall(rf'^kube_fanout_requests_total{{(?=.*verb="list")(?=.*resource="{resource}").*outcome="served".*}} (\d+)',
@@ -82,7 +93,7 @@ class Gateway:
         return sum(map(int, lines))
 
 
-def clients_are_served(server) -> list[str]:
+def clients_are_served(server, binaries: Path) -> list[str]:
     accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
     roles = "/apis/rbac.authorization.k8s.io/v1"
     for account in ("reader", "stranger"):
@@ -109,6 +120,13 @@ def clients_are_served(server) -> list[str]:
         found = [gateway.status("/api/v1/secrets?resourceVersion=0", token) for token in (reader, stranger)]
         if found != [200, 403] or gateway.served("secrets"):
             problems.append(f"lists of Secrets are {found}, {gateway.served('secrets')} from memory")
+        ran = gateway.kubectl(binaries, Path(folder), reader, "get", "deployments", "--all-namespaces", "--output", "name")
+        if ran.stdout != f"deployment.apps/{NAME}\n":
+            problems.append(f"kubectl with the kubeconfig of pods says: {ran.stdout}{ran.stderr}")
+        metrics = gateway.admin("/metrics")
+    ran = subprocess.run(["promtool", "check", "metrics"], input=metrics, capture_output=True, text=True)
+    if ran.returncode != 0:
+        problems += (ran.stdout + ran.stderr).splitlines()
     if gateway.process.returncode != 0:
         problems.append(f"the gateway ends with {gateway.process.returncode}")
     return problems
