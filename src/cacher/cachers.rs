@@ -3,6 +3,10 @@
 use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout_at},
+};
 
 use super::{entry::Entry, freshness::Freshness, instance::Instance, staleness::StalenessLimit};
 use crate::{
@@ -16,6 +20,9 @@ use crate::{
 
 /// Stores that there can be at once. Requests for other resources are forwarded.
 const STORES_MAX: usize = 1000;
+/// Reads that wait for fills at once: as many as a gateway has connections by default. Further ones are forwarded.
+const WAITERS_MAX: usize = 10_000;
+
 /// Why a resource cannot be answered from memory now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotCached {
@@ -23,6 +30,10 @@ pub enum NotCached {
     Excluded,
     /// It is being filled, or filled again.
     Filling,
+    /// The last attempt to fill it failed, or what it held was given up; the next attempt begins after a pause.
+    Unfilled,
+    /// It was being filled when the drain began.
+    Draining,
     UnknownResource,
     /// It cannot be listed and watched.
     NotWatchable,
@@ -72,13 +83,15 @@ pub(super) struct Shared {
     pub(super) discovery: Discovery,
     pub(super) config: Config,
     pub(super) tasks: Tasks,
+    /// Places for reads that wait for a fill.
+    pub(super) waiters: Semaphore,
 }
 
 impl Cachers {
     /// Starts nothing yet. `tasks` runs the reflectors.
     pub fn new(upstream: Upstream, discovery: Discovery, config: Config, tasks: Tasks) -> Self {
-        let (entries, freshness) = (DashMap::new(), DashMap::new());
-        Self { shared: Arc::new(Shared { entries, freshness, upstream, discovery, config, tasks }) }
+        let (entries, freshness, waiters) = (DashMap::new(), DashMap::new(), Semaphore::new(WAITERS_MAX));
+        Self { shared: Arc::new(Shared { entries, freshness, upstream, discovery, config, tasks, waiters }) }
     }
 
     /// What there is to read of a resource in that encoding. The first who asks starts it.
@@ -93,6 +106,28 @@ impl Cachers {
             return Ok(instance);
         }
         Err(self.start(key))
+    }
+
+    /// The same. Where the cache is being filled, waits until that has ended, at most until `limit`: one fill serves all who
+    /// wait for it.
+    pub async fn filled(
+        &self,
+        resource: &GroupVersionResource,
+        encoding: Encoding,
+        limit: Instant,
+    ) -> Result<Arc<Instance>, NotCached> {
+        match self.find(resource, encoding) {
+            Err(NotCached::Filling) => {}
+            known => return known,
+        }
+        let Ok(_place) = self.shared.waiters.try_acquire() else {
+            limit_reached("fill_waiters");
+            return Err(NotCached::Filling);
+        };
+        let key = StoreKey { resource: resource.clone(), encoding };
+        let entry = self.shared.entries.get(&key).map(|entry| entry.value().clone());
+        let Some(entry) = entry else { return Err(NotCached::Unfilled) };
+        timeout_at(limit, entry.filled()).await.unwrap_or(Err(NotCached::Filling))
     }
 
     fn start(&self, key: StoreKey) -> NotCached {
@@ -121,7 +156,7 @@ impl Cachers {
                 // Upstream cannot be heard: another gateway may be better.
                 Ok(instance) if instance.is_stale() => Some((key.to_string(), false, true)),
                 Ok(_) => Some((key.to_string(), true, required)),
-                Err(NotCached::Filling) => Some((key.to_string(), false, required)),
+                Err(NotCached::Filling | NotCached::Unfilled) => Some((key.to_string(), false, required)),
                 Err(_) => None,
             }
         };

@@ -1,14 +1,16 @@
 //! One resource's place among the cachers: what there is to read now, if anything.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use tokio::sync::watch;
 
 use super::{NotCached, instance::Instance};
 use crate::fanout::EndCause;
 
-/// Where a resource stands. Readers look, the resource's own task changes it.
+/// Where a resource stands. Readers look or wait, the resource's own task changes it.
 #[derive(Debug)]
 pub(super) struct Entry {
-    state: RwLock<State>,
+    state: watch::Sender<State>,
 }
 
 #[derive(Clone, Debug)]
@@ -19,14 +21,19 @@ enum State {
 
 impl Entry {
     pub(super) fn filling() -> Arc<Self> {
-        Arc::new(Self { state: RwLock::new(State::Not(NotCached::Filling)) })
+        Arc::new(Self { state: watch::Sender::new(State::Not(NotCached::Filling)) })
     }
 
     pub(super) fn instance(&self) -> Result<Arc<Instance>, NotCached> {
-        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            State::Ready(instance) => Ok(instance.clone()),
-            State::Not(why) => Err(*why),
-        }
+        self.state.borrow().instance()
+    }
+
+    /// The same once the fill that is under way has ended, one way or the other. A fill may take long: set a limit.
+    pub(super) async fn filled(&self) -> Result<Arc<Instance>, NotCached> {
+        let mut state = self.state.subscribe();
+        let filled = state.wait_for(|state| !matches!(state, State::Not(NotCached::Filling))).await;
+        // The sender lives as long as this entry does, so waiting cannot fail.
+        filled.map_or(Err(NotCached::Filling), |state| state.instance())
     }
 
     /// Puts an instance in the place of the one before, whose watches end.
@@ -34,6 +41,17 @@ impl Entry {
         if let Some(before) = self.set(State::Ready(instance)) {
             before.hub.close(EndCause::Relisted);
         }
+    }
+
+    /// Says why there is nothing to read, if there is nothing. An instance stays.
+    pub(super) fn not_ready(&self, why: NotCached) {
+        self.state.send_if_modified(|state| match state {
+            State::Not(before) if *before != why => {
+                *before = why;
+                true
+            }
+            State::Ready(_) | State::Not(_) => false,
+        });
     }
 
     /// Takes the instance away and ends its watches.
@@ -44,10 +62,18 @@ impl Entry {
     }
 
     fn set(&self, state: State) -> Option<Arc<Instance>> {
-        let mut place = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        match std::mem::replace(&mut *place, state) {
+        match self.state.send_replace(state) {
             State::Ready(instance) => Some(instance),
             State::Not(_) => None,
+        }
+    }
+}
+
+impl State {
+    fn instance(&self) -> Result<Arc<Instance>, NotCached> {
+        match self {
+            Self::Ready(instance) => Ok(instance.clone()),
+            Self::Not(why) => Err(*why),
         }
     }
 }

@@ -37,7 +37,7 @@ impl Shared {
                     () = self.until_idle(resource, &entry) => {
                         tracing::info!(store = %key, "cache idle, stopped");
                         self.entries.remove(&key);
-                        entry.stop(NotCached::Filling, EndCause::Stopped);
+                        entry.stop(NotCached::Unfilled, EndCause::Stopped);
                         return;
                     }
                 },
@@ -55,7 +55,8 @@ impl Shared {
         };
         tokio::select! {
             () = life => {}
-            () = self.tasks.token().cancelled() => {}
+            // Nothing is filled any more: whoever waits for it need not.
+            () = self.tasks.token().cancelled() => entry.not_ready(NotCached::Draining),
         }
         self.freshness.remove_if(&key.resource, |_, freshness| Arc::strong_count(freshness) == 1);
     }

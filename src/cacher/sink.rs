@@ -34,6 +34,14 @@ impl CacherSink {
 }
 
 impl Sink for CacherSink {
+    fn filling(&mut self) {
+        self.entry.not_ready(NotCached::Filling);
+    }
+
+    fn pausing(&mut self) {
+        self.entry.not_ready(NotCached::Unfilled);
+    }
+
     fn filled(&mut self, filled: Filled) {
         let instance = Arc::new(Instance::new(self.resource.clone(), filled));
         instance.observe();

@@ -130,7 +130,7 @@ listeners: [{address: '127.0.0.1:7443', tls: {certFile: /c, keyFile: /k}}, {addr
 upstream: {kubeconfig: /kc, context: here}
 clients: {mode: trusted, acceptHosts: [Gateway.example, '[::2]', 10.0.0.1]}
 cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, listBytesTimeout: 5m, history: {age: 90s, bytes: 1Gi}}
-reads: {freshnessWait: 0, mostRecentWatch: forward}
+reads: {freshnessWait: 0, fillWait: 45s, mostRecentWatch: forward}
 admin: {address: '0.0.0.0:9000'}
 limits: {connections: 7, connectionsPerAddress: 3}
 logging: {format: json, level: warn}
@@ -151,6 +151,7 @@ drain: {timeout: 3s}
         assert_eq!(config.cache.list_bytes_timeout, Duration::from_secs(300));
         assert_eq!((config.cache.history.age, config.cache.history.bytes), (Duration::from_secs(90), 1 << 30));
         assert_eq!(config.reads.freshness_wait, Duration::ZERO);
+        assert_eq!(config.reads.fill_wait, Duration::from_secs(45));
         assert_eq!(config.reads.most_recent_watch, MostRecentWatch::Forward);
         assert_eq!(config.admin.address.to_string(), "0.0.0.0:9000");
         assert_eq!((config.limits.connections, config.limits.connections_per_address), (7, 3));

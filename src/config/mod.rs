@@ -52,6 +52,9 @@ pub const DEFAULT_HISTORY_AGE: Duration = Duration::from_secs(5 * 60);
 pub const DEFAULT_HISTORY_BYTES: u64 = 256 << 20;
 /// A change usually arrives within a few milliseconds: who waits longer is better served by upstream.
 pub const DEFAULT_FRESHNESS_WAIT: Duration = Duration::from_millis(100);
+/// A fill of 10,000 pods takes one or two seconds, one of 100,000 ten to twenty. Half of the 60 s after which an API server ends
+/// a list (`--request-timeout`), so that a read that is forwarded after all can still be answered in its client's time.
+pub const DEFAULT_FILL_WAIT: Duration = Duration::from_secs(30);
 /// Several hundred clients with a handful of connections each, within common limits on open files.
 pub const DEFAULT_CONNECTIONS: usize = 10_000;
 /// A tenth of all: room for the processes of a large machine, or of the clients behind one proxy. Trusted clients, all on
@@ -147,6 +150,8 @@ pub struct HistoryConfig {
 pub struct ReadsConfig {
     /// How long a read waits for its version to arrive before it is forwarded.
     pub freshness_wait: Duration,
+    /// How long a read that memory will be able to answer waits for its cache to be filled before it is forwarded.
+    pub fill_wait: Duration,
     pub most_recent_watch: MostRecentWatch,
 }
 

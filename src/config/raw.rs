@@ -160,6 +160,7 @@ pub(super) struct History {
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Reads {
     pub(super) freshness_wait: Option<Scalar>,
+    pub(super) fill_wait: Option<Scalar>,
     pub(super) most_recent_watch: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,

@@ -50,17 +50,24 @@ impl Accounts {
         Self { watches, audit }
     }
 
-    /// For a read of `client`, who is only asked for where it counts: None if clients are not told apart. Waits for room in the
-    /// audit log.
+    /// A further place among the watches of `client`; none is needed if clients are not told apart.
+    pub(super) fn take(&self, client: Option<ClientKey>) -> Result<Option<Share>, Refusal> {
+        client.map(|client| self.watches.take(client).ok_or(Refusal::TooManyWatches)).transpose()
+    }
+
+    /// For a read of `client`, who is only asked for where it counts: None if clients are not told apart. `waited` is the place
+    /// that the read has had while it waited. Waits for room in the audit log.
     pub(super) async fn open(
         &self,
         verb: ReadVerb,
+        waited: Option<Share>,
         client: impl FnOnce() -> Option<ClientKey>,
     ) -> Result<Account, Unserved> {
         let lasts = verb == ReadVerb::Watch;
-        let share = match lasts.then(client).flatten() {
-            Some(client) => Some(self.watches.take(client).ok_or(Refusal::TooManyWatches)?),
-            None => None,
+        let share = match (lasts, waited) {
+            (false, _) => None,
+            (true, Some(share)) => Some(share),
+            (true, None) => self.take(client())?,
         };
         let audit = match &self.audit {
             Some(log) => {

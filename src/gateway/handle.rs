@@ -11,6 +11,7 @@ use super::{
     account::Accounts,
     admission::AcceptedHosts,
     body::Inner,
+    filling,
     permission::{Granted, Permission},
     record::Record,
     refusal::{Refusal, Unserved},
@@ -19,11 +20,12 @@ use super::{
     route::{self, ReadVerb, Route},
 };
 use crate::{
-    apimachinery::{Encoding, GroupVersionResource, Representation, RequestInfo, Verb, View},
+    apimachinery::{Representation, RequestInfo, Verb},
     audit,
     authn::{Authenticator, Credentials},
     authz::{Attributes, Authorizer},
-    cacher::{Cachers, Instance, NotCached},
+    cacher::{Cachers, Instance},
+    fairness::{ClientKey, Share},
     forward::Forward,
     listener::{self, Connection, Handler, LongRunning},
     serve::{self, ForwardReason, Read},
@@ -46,6 +48,9 @@ struct Stages {
     config: serve::Config,
     metrics: RequestMetrics,
 }
+
+/// What a read has waited for, and the place that it had meanwhile.
+type Waited = ((Arc<Instance>, Representation), Option<Share>);
 
 /// Who clients are, what they may, and as whom they go upstream: of one mode, all three.
 #[derive(Clone, Debug)]
@@ -88,13 +93,24 @@ impl Stages {
         client: Option<IpAddr>,
         came: Instant,
     ) -> Result<Response<Inner>, Unserved> {
-        let Route { verb, target, forms } = route::decide(request, info)?;
+        let route = route::decide(request, info)?;
+        let Route { verb, target, .. } = route;
         let (uri, headers) = (request.uri(), request.headers());
         let attributes = || Attributes::of(info.verb, target, uri.query());
         let is_hopeless = || route::wants_most_recent(verb, uri.query());
-        let Granted { permit, user } = self.permission.grant(credentials, attributes, came, is_hopeless).await?;
-        let (instance, form) = self.find(&target.resource, &forms)?;
-        let account = self.accounts.open(verb, || credentials.client(client)).await?;
+        let mut granted = self.permission.grant(credentials, attributes, came, is_hopeless).await?;
+        let (found, share) = match filling::find(&self.cachers, &route, None).await {
+            Err(ForwardReason::CacheFilling) => {
+                // In a box: those that need not wait carry no room for it around.
+                let waited = Box::pin(self.wait(&route, uri.query(), came, credentials.client(client))).await?;
+                // Leave was given before the wait, and may have been taken back since.
+                granted = self.permission.grant(credentials, attributes, Instant::now(), is_hopeless).await?;
+                waited
+            }
+            found => (found?, None),
+        };
+        let (Granted { permit, user }, (instance, form)) = (granted, found);
+        let account = self.accounts.open(verb, share, || credentials.client(client)).await?;
         let read = Read { request: target, query: uri.query(), headers, instance, form, config: self.config };
         let answer = match verb {
             ReadVerb::Get => serve::get(&read, permit).await,
@@ -109,24 +125,23 @@ impl Stages {
         Ok(answer.map(|body| Inner::Served { body, _held: held, _room: room }))
     }
 
-    /// The store that has the first of `forms` that the resource has.
-    fn find(
+    /// Waits for the fill that is under way, if the read is one of those that do, on one of the client's places for watches.
+    async fn wait(
         &self,
-        resource: &GroupVersionResource,
-        forms: &[Representation],
-    ) -> Result<(Arc<Instance>, Representation), ForwardReason> {
-        for &form in forms {
-            match self.cachers.find(resource, form.encoding) {
-                Ok(instance) => return Ok((instance, form)),
-                // Their metadata has, and it is made from JSON.
-                Err(NotCached::NotInProtobuf) if form.view != View::Whole => {
-                    return Ok((self.cachers.find(resource, Encoding::Json)?, form));
-                }
-                Err(NotCached::NotInProtobuf) => {}
-                Err(why) => return Err(why.into()),
-            }
+        route: &Route<'_>,
+        query: Option<&str>,
+        came: Instant,
+        client: Option<ClientKey>,
+    ) -> Result<Waited, Unserved> {
+        let limit = came + filling::wait(route, query, self.config).ok_or(ForwardReason::CacheFilling)?;
+        let share = match self.accounts.take(client) {
+            Err(_) if route.verb != ReadVerb::Watch => return Err(ForwardReason::CacheFilling.into()),
+            taken => taken?,
+        };
+        match filling::find(&self.cachers, route, Some(limit)).await {
+            Err(ForwardReason::Draining) if route.verb == ReadVerb::Watch => Err(Refusal::Draining.into()),
+            found => Ok((found?, share)),
         }
-        Err(ForwardReason::Representation)
     }
 }
 

@@ -4,6 +4,7 @@ mod account;
 mod admission;
 mod audited;
 mod body;
+mod filling;
 mod handle;
 mod permission;
 mod record;

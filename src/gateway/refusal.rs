@@ -24,6 +24,9 @@ pub(super) enum Refusal {
         "answers that are still being sent hold too much memory; limits.answerBytes and limits.answerBytesPerClient bound it"
     )]
     TooManyBytes,
+    /// A watch that waited for its cache: forwarded, it would only hold up the end.
+    #[error("the gateway is told to stop")]
+    Draining,
 }
 
 impl Refusal {
@@ -34,6 +37,7 @@ impl Refusal {
             Self::ForeignHost => "foreign_host",
             Self::TooManyWatches => "client_watches",
             Self::TooManyBytes => "answer_bytes",
+            Self::Draining => "draining",
         }
     }
 }

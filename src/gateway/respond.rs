@@ -27,6 +27,9 @@ pub(super) fn refusal(refusal: Refusal) -> Response<Bytes> {
         Refusal::TooManyWatches | Refusal::TooManyBytes => {
             response(&Status::too_many_requests(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS))
         }
+        Refusal::Draining => {
+            response(&Status::service_unavailable(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS))
+        }
     }
 }
 

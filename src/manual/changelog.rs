@@ -25,3 +25,4 @@
 //! * A chart (`helm/`): replicas, one on each node, or a sidecar, with alerts; manifests for a control-plane node; an image.
 //! * A threat model, rules for dependencies, a way to report vulnerabilities.
 //! * `cargo build --release` takes half of the time it took; what is installed and measured is `--profile dist`.
+//! * Reads that memory will be able to answer wait for the fill of their cache: a herd at a cold gateway costs one list and one watch.

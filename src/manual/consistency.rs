@@ -51,6 +51,23 @@
 //!
 //! A version N that a client brings is proven in the same way, with N in the place of H once H is known to be no less.
 //!
+//! # While a cache is filled
+//!
+//! A read that the cache will be able to answer waits for the fill that is under way, up to `reads.fillWait`: one fill serves
+//! all who wait, and a herd of clients at a gateway that has just started costs upstream one list and one watch.
+//!
+//! | Request | While the cache is filled |
+//! |---|---|
+//! | list or watch, `resourceVersion=0`; list, or watch with `sendInitialEvents`, of the state at N or later | waits |
+//! | watch or watch-list of the most recent state | waits, then for the proof; not with `reads.mostRecentWatch: forward` |
+//! | get | forwarded: one object costs upstream no more than that |
+//! | list of the most recent state, at an exact version, with a token | forwarded: memory would not answer it |
+//! | watch that goes on from a version | forwarded: the version may be older than the fill, and upstream still know what came between |
+//!
+//! Reads are authorized before they wait and again afterwards, and in `delegated` mode a read that waits takes one of its
+//! client's places for watches. A fill that fails, and a resource that turns out not to be one that can be cached, end the wait
+//! at once; so does a drain, which forwards lists and answers watches with 503 and `Retry-After`.
+//!
 //! # When something fails
 //!
 //! | What happens | What the gateway does | What clients see |
@@ -61,13 +78,13 @@
 //! | a watch-list stops in the middle of its initial events | is tried again; the second time the state is listed. Each fill begins with a watch-list; after one that was listed, upstream is asked for watch-list again when its watch is resumed | requests are forwarded until there is a cache |
 //! | upstream's `/version` is another one when a watch is resumed (an upgrade) | fills a new store at no older version; the old one answers until then | as with 410 |
 //! | 410: upstream's history does not reach back to the progress | fills a new store at no older version; the old one answers until then | watches end cleanly; whoever resumes with a version before the new fill gets 410 Expired, and lists again |
-//! | upstream's versions went back (a restored etcd): at the next check, or at the next proof, its head is behind the progress | gives the cache up at once, fills a new one from scratch | watches end, also in the middle of their initial events; requests are forwarded until the new cache is filled |
-//! | an event that cannot follow from those before, or cannot be read | the same, with waits of their own: a fill that is followed by such an event starts nothing over | watches end cleanly, behind all that came before; requests are forwarded until the new cache is filled |
+//! | upstream's versions went back (a restored etcd): at the next check, or at the next proof, its head is behind the progress | gives the cache up at once, fills a new one from scratch | watches end, also in the middle of their initial events; requests are forwarded during a pause, and wait for the fill then |
+//! | an event that cannot follow from those before, or cannot be read | the same, with waits of their own: a fill that is followed by such an event starts nothing over | watches end cleanly, behind all that came before; requests are forwarded during a pause, and wait for the fill then |
 //! | upstream has not been heard for `cache.maxStaleness` (none by default) | is not ready; with `cache.staleWatches: end` it ends watches and forwards new ones | without it, watches stay open, silent, and without bookmarks; reads of any version go on from memory |
 //! | a custom resource's definition changed, was deleted, or deleted and made again | noticed when upstream ends the watch: uid and generation are compared; the cache is given up | watches end cleanly; requests are forwarded, and after ten seconds the next one starts a cache of the new definition |
 //! | the gateway's own credentials may not list or watch the resource | tries again with the same waits | requests are forwarded, and upstream words the refusal |
 //! | a client reads its watch too slowly | nothing is queued for it; when history moves past it, its watch ends | a clean end |
-//! | the cache is idle (`cache.idleTimeout`) | stops it | the next request is forwarded and starts it again |
+//! | the cache is idle (`cache.idleTimeout`) | stops it | the next request starts it again |
 //! | the gateway is told to stop | ends all watches cleanly, lets requests finish up to `drain.timeout`, aborts the rest | a clean end, `GOAWAY` or `Connection: close` |
 //!
 //! Not noticed: an etcd that was restored to an older state and whose versions had passed the cache's progress again before the

@@ -30,6 +30,7 @@
 //! | `cache.maxStaleness` | none: no limit | 10 s to 24 h |
 //! | `cache.staleWatches` | `keep` | `keep`, `end`; needs `cache.maxStaleness` |
 //! | `reads.freshnessWait` | `100ms` | 0 to 3 s |
+//! | `reads.fillWait` | `30s` | 0 to 60 s |
 //! | `reads.mostRecentWatch` | `prove` | `prove`, `forward` |
 //! | `admin.address` | `127.0.0.1:9090` | any address |
 //! | `limits.connections` | `10000` | 1 to 1,000,000 |
@@ -149,6 +150,8 @@
 //! | wait for the watch to tell a version (`reads.freshnessWait`) | 100 ms | it is proven | |
 //! | wait for a version, with its proof | 3 s | forwarded | requests with reason `not_reached` |
 //! | head version of a proof | 5 s | forwarded | proofs `no_head` |
+//! | wait for a cache to be filled (`reads.fillWait`) | 30 s, and half of a watch's `timeoutSeconds` at most | forwarded | requests with reason `cache_filling` |
+//! | reads that wait for caches to be filled | 10,000 | forwarded (`cache_filling`) | `fill_waiters` |
 //! | small watch of a proof | 5 s, twice | forwarded | proofs `no_bookmark` |
 //! | wait for the store to follow a small watch | 3 s | the same; the main watch is opened anew | the same; restarts `stuck` |
 //! | headers of an answer to the reflector: lists, all else | 65 s, 30 s | tried again | restarts `unavailable` |

@@ -10,8 +10,9 @@
 //! 3. [`crate::authn`] takes the client's credentials off (`Authorization`, `X-Remote-*`), and verifies certificates and front
 //!    proxies against the authorities of the moment. Whose a bearer token is, is asked of upstream only where memory could
 //!    answer. A request with `Impersonate-*` gets no permit and is forwarded: upstream decides who may.
-//! 4. A plain read goes to [`crate::serve`] with the cache of its resource and encoding. The first request starts that cache, and is
-//!    forwarded like all others until the cache is filled.
+//! 4. A plain read goes to [`crate::serve`] with the cache of its resource and encoding. The first request starts that cache.
+//!    Reads that the cache will be able to answer wait until it is filled (`reads.fillWait`), so that one fill serves all of them;
+//!    others are forwarded meanwhile. [`super::consistency`] says which are which.
 //! 5. Whatever memory cannot certainly answer comes back as a [`crate::serve::ForwardReason`], and is forwarded.
 //!
 //! Upstream's answers pass unchanged and unbuffered, trailers and upgrades included. When a client goes, its request
@@ -80,7 +81,9 @@
 //! | `invalid_options` | parameters that upstream refuses, or that only it can be sure of |
 //! | `representation` | a form that memory does not hold |
 //! | `excluded` | `cache.exclude` names the resource |
-//! | `cache_filling` | the cache has just been started, or is filled again |
+//! | `cache_filling` | the cache is being filled, and the read does not wait for that, or has waited for as long as it may |
+//! | `fill_failed` | the last attempt to fill the cache failed, or what it held was given up; the next attempt begins after a pause |
+//! | `draining` | the gateway was told to stop while the cache was being filled |
 //! | `unknown_resource` | upstream does not serve it, or not with this path; or it has just gone |
 //! | `not_watchable` | it cannot be listed and watched |
 //! | `aggregated` | another server answers for it behind the API server |

@@ -27,6 +27,12 @@ const WATCH_MIN: Duration = Duration::from_secs(1);
 
 /// Learns what becomes of the store.
 pub trait Sink: Send {
+    /// A fill begins.
+    fn filling(&mut self) {}
+
+    /// Something failed, and the reflector waits for a while before its next attempt.
+    fn pausing(&mut self) {}
+
     /// A store with the whole state; takes the place of the one before.
     fn filled(&mut self, filled: Filled);
 
@@ -134,6 +140,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     /// Does what the machine says. May be dropped at any point: what it has read by then is applied.
     async fn act(&mut self, next: Next) -> Input {
         if !next.delay.is_zero() {
+            self.sink.pausing();
             sleep(next.delay.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
         }
         match next.action {
@@ -149,6 +156,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     }
 
     async fn fill(&mut self, mode: FillMode, not_older_than: Option<ResourceVersion>) -> Input {
+        self.sink.filling();
         match self.filled(mode, not_older_than).await {
             Ok((version, watching)) => Input::Filled { version, watching },
             Err(failure) => {

@@ -144,6 +144,7 @@ fn connection_limits(config: &Config) -> listener::Limits {
 fn serve_config(config: &Config) -> serve::Config {
     serve::Config {
         freshness_wait: config.reads.freshness_wait,
+        fill_wait: config.reads.fill_wait,
         prove_most_recent: config.reads.most_recent_watch == MostRecentWatch::Prove,
     }
 }

@@ -44,6 +44,8 @@ pub struct Read<'a> {
 pub struct Config {
     /// How long a read waits for a version that the cache has not reached, before it is proven.
     pub freshness_wait: Duration,
+    /// How long a read that memory will be able to answer waits for its cache to be filled, before it is forwarded.
+    pub fill_wait: Duration,
     /// Whether most-recent watches are answered from memory after a proof, or forwarded.
     pub prove_most_recent: bool,
 }

@@ -31,7 +31,12 @@ pub enum ForwardReason {
     /// A form of answer that memory does not hold.
     Representation,
     Excluded,
+    /// The cache is being filled, and the read does not wait for that, or has waited too long.
     CacheFilling,
+    /// The last attempt to fill the cache failed, or what it held was given up.
+    FillFailed,
+    /// The gateway is told to stop while the cache is being filled.
+    Draining,
     UnknownResource,
     NotWatchable,
     Aggregated,
@@ -75,6 +80,8 @@ impl ForwardReason {
             Self::Representation => "representation",
             Self::Excluded => "excluded",
             Self::CacheFilling => "cache_filling",
+            Self::FillFailed => "fill_failed",
+            Self::Draining => "draining",
             Self::UnknownResource => "unknown_resource",
             Self::NotWatchable => "not_watchable",
             Self::Aggregated => "aggregated",
@@ -113,6 +120,8 @@ impl From<NotCached> for ForwardReason {
         match why {
             NotCached::Excluded => Self::Excluded,
             NotCached::Filling => Self::CacheFilling,
+            NotCached::Unfilled => Self::FillFailed,
+            NotCached::Draining => Self::Draining,
             NotCached::UnknownResource => Self::UnknownResource,
             NotCached::NotWatchable => Self::NotWatchable,
             NotCached::NotInProtobuf => Self::Representation,

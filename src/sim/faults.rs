@@ -6,6 +6,7 @@ use std::{
 };
 
 use http::StatusCode;
+use tokio::sync::watch;
 
 use super::failure::Failure;
 
@@ -52,7 +53,11 @@ pub struct Refusal {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Faults(Mutex<State>);
+pub(crate) struct Faults {
+    state: Mutex<State>,
+    /// Verbs and resources whose requests get no answer for now.
+    held: watch::Sender<Vec<(&'static str, String)>>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -114,8 +119,24 @@ impl Faults {
         take(&mut self.state().refusals, verb, resource).map(refusal)
     }
 
+    pub(crate) fn hold(&self, verb: &'static str, resource: &str) {
+        self.held.send_modify(|held| held.push((verb, resource.to_owned())));
+    }
+
+    pub(crate) fn release_all(&self) {
+        self.held.send_modify(Vec::clear);
+    }
+
+    /// Waits until requests of the kind are answered again.
+    pub(crate) async fn released(&self, verb: &str, resource: &str) {
+        let mut held = self.held.subscribe();
+        let is_held = |held: &Vec<(&str, String)>| held.iter().any(|(held, of)| *held == verb && of == resource);
+        // The sender lives as long as this does, so waiting cannot fail.
+        held.wait_for(|held| !is_held(held)).await.map(drop).unwrap_or_default();
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -205,6 +205,17 @@ impl Sim {
         self.0.faults.accept_all();
     }
 
+    /// Keeps requests of a verb (`list`, `watch`, …) for a resource (`pods`, `deployments.apps`) without any answer, not even
+    /// a head, until [`Self::release_requests`].
+    pub fn hold_requests(&self, verb: &'static str, resource: &str) {
+        self.0.faults.hold(verb, resource);
+    }
+
+    /// Answers what was held, and what comes from now on.
+    pub fn release_requests(&self) {
+        self.0.faults.release_all();
+    }
+
     /// Every event reaches its watches this long after its write.
     pub fn delay_events(&self, delay: Duration) {
         self.0.faults.set_event_delay(delay);

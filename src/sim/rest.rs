@@ -112,6 +112,7 @@ impl<'a> Call<'a> {
         if simulation.faults.is_swallowed(verb, &resource) {
             pending::<()>().await;
         }
+        simulation.faults.released(verb, &resource).await;
         if let Some(failure) = simulation.faults.refused(verb, &resource) {
             return Err(failure);
         }

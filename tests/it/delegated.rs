@@ -1,6 +1,6 @@
 //! Delegated mode, as clients see it: who may read from memory, for how long, and as whom everything else goes upstream.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use kube_fanout::{
@@ -8,6 +8,7 @@ use kube_fanout::{
     sim::Sim,
 };
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::harness::{
     Answer, Gateway, Route,
@@ -21,6 +22,8 @@ const WATCH: &str = "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1800"
 /// How long verdicts are kept, and after which a watch is authorized again.
 const TTL: Duration = Duration::from_secs(10);
 const WATCH_INTERVAL: Duration = Duration::from_secs(300);
+/// Who is refused is told so sooner.
+const NO_ANSWER: Duration = Duration::from_millis(200);
 
 /// Jane may list and watch pods, john may not.
 struct Scene {
@@ -317,6 +320,45 @@ async fn nobody_takes_more_than_a_share() {
         let again = async || scene.gateway.client.open_with(path, &jane).await.ok();
         drop(until("a place that was given back", again).await);
     }
+}
+
+#[tokio::test]
+async fn who_waits_for_a_cache_holds_a_place_among_its_watches() {
+    let scene = Scene::start_with(|config| config.limits.watches_per_client = 1).await;
+    for user in ["jane", "john"] {
+        scene.upstream.grant(user, "watch", "configmaps");
+    }
+    scene.upstream.grant("jane", "list", "configmaps");
+    scene.sim.hold_requests("watch", "configmaps");
+    const CONFIG_MAPS: &str = "/api/v1/configmaps?watch=1&resourceVersion=0&timeoutSeconds=1800";
+    let jane = [("authorization", "Bearer jane-token")];
+    let open = |headers| scene.gateway.client.open_with(CONFIG_MAPS, headers);
+    // Who may not read does not wait: upstream says so.
+    let nobody = open(&[]).await.unwrap_err();
+    assert_eq!((nobody.status.as_u16(), nobody.route), (403, forwarded("unauthenticated")));
+    let mut first = pin!(open(&jane));
+    let filling = scene.sim.until(|counts| counts.requests("watch", "configmaps") > 0);
+    tokio::select! {
+        answer = &mut first => panic!("answered before the cache was filled: {answer:?}"),
+        () = filling => {}
+    }
+    let more = async {
+        let second = open(&jane).await.unwrap_err();
+        assert_eq!((second.status.as_u16(), second.route), (429, Route::Rejected("client_watches".to_owned())));
+        let list = scene.get("jane-token", "/api/v1/configmaps?resourceVersion=0").await;
+        assert_eq!((list.status.as_u16(), list.route), (200, forwarded("cache_filling")));
+    };
+    tokio::select! {
+        answer = &mut first => panic!("answered before the cache was filled: {answer:?}"),
+        () = more => {}
+    }
+    // Gone is who closes the connection while waiting.
+    first.set(open(&[]));
+    let again = async || match timeout(NO_ANSWER, open(&jane)).await {
+        Ok(answer) => answer.unwrap_err().status.is_success().then_some(()),
+        Err(_) => Some(()),
+    };
+    until("a place that was given back", again).await;
 }
 
 fn events(path: &Path) -> Vec<Value> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube_fanout::{config::StaleWatches, lifecycle::Drained, sim::Sim};
 
-use crate::harness::{Gateway, Route, World, passing, skip, until, within, world::pods};
+use crate::harness::{Gateway, Route, World, skip, until, within, world::pods};
 
 const PODS: &str = "/api/v1/pods";
 
@@ -141,16 +141,4 @@ async fn an_upstream_that_comes_late_is_used_when_it_comes() {
     assert_eq!(gateway.client.get("/api/v1/pods?resourceVersion=0").await.status, 503);
     server.start_again().await.unwrap();
     gateway.warm_skipping(PODS).await;
-}
-
-#[tokio::test]
-async fn a_cache_that_fills_leaves_its_requests_to_upstream() {
-    let world = World::start().await;
-    world.create_pod("default", "a", "x");
-    let filling = Route::Forwarded("cache_filling".to_owned());
-    world.assert_same("/api/v1/pods?resourceVersion=0", &filling).await;
-    world.sim.hold_new_watches(true);
-    let watch = "/api/v1/configmaps?watch=1&resourceVersion=0&timeoutSeconds=1";
-    let answer = passing(Duration::from_millis(500), world.client().get(watch)).await;
-    assert_eq!(answer.route, filling);
 }

@@ -5,6 +5,8 @@
 // What every test stands on.
 mod harness;
 
+// Caches that are being filled.
+mod cold;
 // Answers in gzip.
 mod compression;
 // Clients with names and rights.

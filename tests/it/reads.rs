@@ -79,8 +79,8 @@ async fn reads_that_memory_cannot_answer_for_certain_go_upstream() {
         ),
         ("/api/v1/namespaces/team/pods/a/status".to_owned(), "subresource"),
         ("/api/v1/events?resourceVersion=0".to_owned(), "excluded"),
-        ("/api/v1/made-ups?resourceVersion=0".to_owned(), "cache_filling"),
-        ("/apis/made.up/v1/things?resourceVersion=0".to_owned(), "cache_filling"),
+        ("/api/v1/made-ups?resourceVersion=0".to_owned(), "unknown_resource"),
+        ("/apis/made.up/v1/things?resourceVersion=0".to_owned(), "unknown_resource"),
         ("/version".to_owned(), "non_resource_path"),
         ("/api".to_owned(), "non_resource_path"),
     ] {

@@ -6,7 +6,7 @@ use crate::apimachinery::GroupResource;
 use crate::config::raw::{self, Scalar};
 use crate::config::validate::check::{Check, given};
 use crate::config::{
-    CacheConfig, DEFAULT_EXCLUDE, DEFAULT_FRESHNESS_WAIT, DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_BYTES,
+    CacheConfig, DEFAULT_EXCLUDE, DEFAULT_FILL_WAIT, DEFAULT_FRESHNESS_WAIT, DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_BYTES,
     DEFAULT_IDLE_TIMEOUT, DEFAULT_LIST_BYTES_TIMEOUT, HistoryConfig, MostRecentWatch, ReadsConfig, StaleWatches,
     quantity,
 };
@@ -23,6 +23,8 @@ const HISTORY_BYTES_MIN: u64 = 8 << 20;
 const MAX_STALENESS: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
 /// The API server itself waits up to 3 s for a version.
 const FRESHNESS_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3);
+/// The API server itself ends a list after 60 s.
+const FILL_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
 
 const CACHE_FIELDS: &[&str] =
     &["exclude", "prewarm", "idleTimeout", "listBytesTimeout", "history", "maxStaleness", "staleWatches"];
@@ -93,11 +95,12 @@ impl Check {
     pub(super) fn reads(&mut self, raw: Option<&raw::Reads>) -> ReadsConfig {
         let absent = raw::Reads::default();
         let raw = raw.unwrap_or(&absent);
-        self.unknown("reads", &raw.unknown, &["freshnessWait", "mostRecentWatch"]);
-        let wait = raw.freshness_wait.as_ref();
+        self.unknown("reads", &raw.unknown, &["freshnessWait", "fillWait", "mostRecentWatch"]);
+        let (wait, fill_wait) = (raw.freshness_wait.as_ref(), raw.fill_wait.as_ref());
         let words = [("prove", MostRecentWatch::Prove), ("forward", MostRecentWatch::Forward)];
         ReadsConfig {
             freshness_wait: self.duration("reads.freshnessWait", wait, DEFAULT_FRESHNESS_WAIT, &FRESHNESS_WAIT),
+            fill_wait: self.duration("reads.fillWait", fill_wait, DEFAULT_FILL_WAIT, &FILL_WAIT),
             most_recent_watch: self.word(
                 "reads.mostRecentWatch",
                 raw.most_recent_watch.as_ref(),

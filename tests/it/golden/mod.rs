@@ -3,4 +3,4 @@
 mod cases;
 mod live;
 mod nonsense;
-mod recording;
+pub(crate) mod recording;

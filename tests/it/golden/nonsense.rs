@@ -28,7 +28,7 @@ async fn assert_ends_watches(nonsense: &str) {
     // And goes on: with a new state, or with upstream's answers until there is one.
     skip(BACKOFF).await;
     let list = gateway.client.get("/api/v1/configmaps?resourceVersion=0").await;
-    assert!(list.status == 200 || list.route == Route::Forwarded("cache_filling".to_owned()), "{list:?}");
+    assert!(list.status == 200 || list.route == Route::Forwarded("fill_failed".to_owned()), "{list:?}");
 }
 
 #[tokio::test]

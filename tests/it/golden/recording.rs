@@ -37,7 +37,7 @@ pub(super) fn recorded_bytes(name: &str) -> Vec<u8> {
 }
 
 /// The collections as they were, then a bookmark: the server went on to this version and nothing happened to them.
-pub(super) async fn still(version: u64) -> Replay {
+pub(crate) async fn still(version: u64) -> Replay {
     let collections = in_json(|name| {
         let watch_list = recorded(&format!("upstream/{name}.watchlist.json"));
         let head = with_items(&recorded(&format!("upstream/{name}.list.json")), 1);

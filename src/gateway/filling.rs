@@ -1,0 +1,114 @@
+//! Reads that find their cache being filled: who waits for it, and for how long.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::route::{ReadVerb, Route};
+use crate::{
+    apimachinery::{Encoding, Freshness, ListOptions, Representation, View, WatchOptions, WatchStart},
+    cacher::{Cachers, Instance, NotCached},
+    serve::{self, ForwardReason},
+};
+
+/// How long a read waits at most; `None` where memory could not answer it even when the cache is filled, or where
+/// forwarding it costs upstream no more than answering it.
+pub(super) fn wait(Route { verb, target, .. }: &Route<'_>, query: Option<&str>, config: serve::Config) -> Option<Duration> {
+    let wait = match verb {
+        // One object: upstream reads no more than that.
+        ReadVerb::Get => return None,
+        ReadVerb::List => {
+            let options = ListOptions::parse(query).ok()?;
+            // A token is of a version before the fill.
+            let is_recent = matches!(options.freshness, Freshness::Any | Freshness::NotOlderThan(_));
+            (is_recent && options.continue_token.is_none()).then_some(config.fill_wait)?
+        }
+        ReadVerb::Watch => {
+            let options = WatchOptions::parse(query, target.watch_path).ok()?;
+            let waits = match options.start {
+                WatchStart::State(Freshness::MostRecent) => config.prove_most_recent,
+                WatchStart::State(_) | WatchStart::Now(Freshness::Any) => true,
+                // The version may be older than the fill, and upstream still know what came between.
+                WatchStart::Now(_) | WatchStart::After(_) => false,
+            };
+            // One that lasts no longer than the wait would be over before it began.
+            let half = options.timeout.map_or(Duration::MAX, |timeout| timeout / 2);
+            waits.then_some(config.fill_wait.min(half))?
+        }
+    };
+    Some(wait).filter(|wait| !wait.is_zero())
+}
+
+/// The store that has the first of the forms that the resource has; one that is being filled is waited for until `limit`.
+pub(super) async fn find(
+    cachers: &Cachers,
+    Route { target, forms, .. }: &Route<'_>,
+    limit: Option<Instant>,
+) -> Result<(Arc<Instance>, Representation), ForwardReason> {
+    let find = async |encoding| match limit {
+        Some(limit) => cachers.filled(&target.resource, encoding, limit).await,
+        None => cachers.find(&target.resource, encoding),
+    };
+    for &form in forms {
+        match find(form.encoding).await {
+            Ok(instance) => return Ok((instance, form)),
+            // Their metadata has, and it is made from JSON.
+            Err(NotCached::NotInProtobuf) if form.view != View::Whole => {
+                return Ok((find(Encoding::Json).await?, form));
+            }
+            Err(NotCached::NotInProtobuf) => {}
+            Err(why) => return Err(why.into()),
+        }
+    }
+    Err(ForwardReason::Representation)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Request};
+
+    use super::*;
+    use crate::apimachinery::RequestInfo;
+
+    #[test]
+    fn only_what_memory_will_be_able_to_answer_waits_for_a_fill() {
+        let config = |prove_most_recent| serve::Config {
+            freshness_wait: Duration::from_millis(100),
+            fill_wait: Duration::from_secs(30),
+            prove_most_recent,
+        };
+        let waited = |path: &str, prove| {
+            let request = Request::get(path).body(()).unwrap();
+            let info = RequestInfo::parse(&Method::GET, request.uri().path(), request.uri().query());
+            let route = super::super::route::decide(&request, &info).unwrap();
+            wait(&route, request.uri().query(), config(prove)).map(|wait| wait.as_secs())
+        };
+        const WATCH_LIST: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+        for (path, expected) in [
+            ("pods?resourceVersion=0", Some(30)),
+            ("pods?resourceVersion=0&limit=500", Some(30)),
+            ("pods?resourceVersion=7", Some(30)),
+            ("pods?resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=5", Some(30)),
+            ("pods", None),
+            ("pods?limit=500", None),
+            ("pods?resourceVersion=7&limit=5", None),
+            ("pods?resourceVersion=7&resourceVersionMatch=Exact", None),
+            ("pods?continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MzYyLCJzdGFydCI6Ii9wb2QtMDRcdTAwMDAifQ", None),
+            ("pods?resourceVersion=x", None),
+            ("namespaces/a/pods/b?resourceVersion=0", None),
+            ("pods?watch=1&resourceVersion=0", Some(30)),
+            ("pods?watch=1&resourceVersion=0&timeoutSeconds=600", Some(30)),
+            ("pods?watch=1&resourceVersion=0&timeoutSeconds=10", Some(5)),
+            ("pods?watch=1", Some(30)),
+            (&format!("pods?{WATCH_LIST}"), Some(30)),
+            (&format!("pods?{WATCH_LIST}&resourceVersion=7"), Some(30)),
+            ("pods?watch=1&resourceVersion=7", None),
+            ("pods?watch=1&resourceVersion=0&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", Some(30)),
+            ("pods?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", None),
+        ] {
+            assert_eq!(waited(&format!("/api/v1/{path}"), true), expected, "{path}");
+        }
+        assert_eq!(waited(&format!("/api/v1/pods?{WATCH_LIST}"), false), None);
+        assert_eq!(waited("/api/v1/pods?watch=1&resourceVersion=0", false), Some(30));
+    }
+}

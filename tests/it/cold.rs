@@ -1,0 +1,203 @@
+//! A gateway whose caches are being filled: reads that memory will be able to answer wait, and upstream is asked once.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use kube_fanout::{
+    lifecycle::Drained,
+    sim::{Features, Refusal, Sim},
+};
+use tokio::join;
+
+use crate::{
+    golden::recording::still,
+    harness::{Gateway, Informer, Route, Selection, World, passing, skip, within},
+};
+
+const LIST: &str = "/api/v1/pods?resourceVersion=0";
+const WATCH: &str = "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=600";
+const WATCH_LIST: &str = "/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
+                          &resourceVersionMatch=NotOlderThan&timeoutSeconds=600";
+/// Longer than the reflector's first pause after a failure.
+const BACKOFF: Duration = Duration::from_secs(2);
+/// As many as wait of each kind.
+const HERD: usize = 20;
+
+fn forwarded(reason: &str) -> Route {
+    Route::Forwarded(reason.to_owned())
+}
+
+/// A cold gateway, whose first fill comes as far as its watch and no further.
+async fn held(features: Features) -> World {
+    let world = World::start_lacking(features).await;
+    for name in ["a", "b", "c"] {
+        world.create_pod("default", name, "x");
+    }
+    world.sim.hold_requests("watch", "pods");
+    world
+}
+
+/// Waits until the fill has come that far.
+async fn fill_begun(world: &World) {
+    within("the fill's watch", world.sim.until(|counts| counts.requests("watch", "pods") > 0)).await;
+}
+
+#[tokio::test]
+async fn a_herd_at_a_cold_gateway_costs_one_list_and_one_watch() {
+    let world = held(Features::default()).await;
+    let client = world.client();
+    let lists = join_all((0..HERD).map(|_| client.get(LIST)));
+    let watches = join_all((0..HERD).map(|_| client.watch(WATCH)));
+    let watch_lists = join_all((0..HERD).map(|_| client.watch(WATCH_LIST)));
+    let released = async {
+        fill_begun(&world).await;
+        world.sim.release_requests();
+    };
+    let (lists, watches, watch_lists, ()) = join!(lists, watches, watch_lists, released);
+    let counts = world.sim.counts();
+    for list in lists {
+        assert_eq!((list.text().matches(r#""uid":"#).count(), list.route), (3, Route::Served));
+    }
+    let rests = watches.into_iter().chain(watch_lists).map(|watch| watch.rest());
+    for (events, route) in passing(Duration::from_secs(60), join_all(rests)).await {
+        assert_eq!((route, events.matches(r#""uid":"#).count()), (Route::Served, 3), "{events}");
+    }
+    // What a fill asks for, and the head of a proof that serves all watch-lists.
+    assert!(counts.requests("list", "pods") <= 5, "{counts:?}");
+    assert_eq!((counts.requests("watch", "pods"), counts.open_watches("pods")), (1, 1));
+}
+
+#[tokio::test]
+async fn informers_at_a_cold_gateway_share_one_fill() {
+    for features in [Features::default(), Features::old()] {
+        let world = held(features).await;
+        let mut informers: Vec<Informer> = (0..HERD).map(|_| world.informer(Selection::pods())).collect();
+        let caught_up = join_all(informers.iter_mut().map(Informer::catch_up));
+        let released = async {
+            fill_begun(&world).await;
+            world.sim.release_requests();
+        };
+        join!(caught_up, released);
+        let counts = world.sim.counts();
+        assert_eq!(counts.open_watches("pods"), 1, "{features:?}");
+        assert!(informers.iter().all(|informer| informer.told.states == 1));
+    }
+}
+
+#[tokio::test]
+async fn a_herd_that_takes_protobuf_is_served_by_one_fill() {
+    let upstream = still(362).await;
+    let gateway = Gateway::start(&upstream.url).await;
+    let headers = [("accept", "application/vnd.kubernetes.protobuf")];
+    let answers = join_all((0..HERD).map(|_| gateway.client.request("GET", LIST, &headers, Bytes::new()))).await;
+    for answer in &answers {
+        assert_eq!((&answer.route, &answer.body[..4]), (&Route::Served, &b"k8s\0"[..]));
+    }
+    assert_eq!(upstream.forwarded(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_fill_that_is_slower_than_the_wait_leaves_reads_to_upstream() {
+    let world = held(Features::default()).await;
+    let answer = passing(Duration::from_secs(5), world.client().get(LIST)).await;
+    assert_eq!((answer.status.as_u16(), answer.route), (200, forwarded("cache_filling")));
+    // And all that come later wait for themselves.
+    let (answer, ()) = join!(world.client().get(LIST), async { world.sim.release_requests() });
+    assert_eq!(answer.route, Route::Served);
+}
+
+#[tokio::test]
+async fn reads_do_not_wait_if_they_are_told_not_to() {
+    let sim = Sim::new();
+    sim.hold_requests("watch", "pods");
+    let world = World::start_with(sim, |config| config.reads.fill_wait = Duration::ZERO).await;
+    world.assert_same(LIST, &forwarded("cache_filling")).await;
+}
+
+#[tokio::test]
+async fn a_fill_that_fails_leaves_reads_to_upstream_at_once() {
+    let world = held(Features::default()).await;
+    let failed = async {
+        fill_begun(&world).await;
+        let refusal = Refusal { verb: Some("watch"), resource: Some("pods".to_owned()), times: Some(1), status: 503 };
+        world.sim.refuse(refusal);
+        world.sim.release_requests();
+    };
+    let (lists, ()) = join!(join_all((0..HERD).map(|_| world.client().get(LIST))), failed);
+    assert!(lists.iter().all(|list| list.route == forwarded("fill_failed")), "{lists:?}");
+    // Nothing waits for the pause that follows, and then there is another fill.
+    world.assert_same(LIST, &forwarded("fill_failed")).await;
+    skip(BACKOFF).await;
+    world.gateway.warm("/api/v1/pods").await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_dies_during_the_fill_holds_nothing_up() {
+    let mut world = held(Features::default()).await;
+    let client = world.client().clone();
+    let killed = async {
+        fill_begun(&world).await;
+        world.server.kill().await;
+    };
+    let (list, ()) = join!(client.get(LIST), killed);
+    assert_eq!(list.status.as_u16(), 503);
+    world.sim.release_requests();
+    world.server.start_again().await.unwrap();
+    skip(BACKOFF).await;
+    world.gateway.warm("/api/v1/pods").await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_cached_costs_no_wait() {
+    let world = World::start().await;
+    for (path, reason) in [
+        ("/api/v1/events?resourceVersion=0", "excluded"),
+        ("/api/v1/made-ups?resourceVersion=0", "unknown_resource"),
+        ("/api/v1/made-ups?resourceVersion=0", "unknown_resource"),
+    ] {
+        world.assert_same(path, &forwarded(reason)).await;
+    }
+}
+
+#[tokio::test]
+async fn reads_that_memory_will_not_answer_do_not_wait() {
+    let world = held(Features::default()).await;
+    assert_eq!(world.client().get("/api/v1/pods").await.route, forwarded("cache_filling"));
+    let one = world.client().get("/api/v1/namespaces/default/pods/a?resourceVersion=0").await;
+    assert_eq!((one.status.as_u16(), one.route), (200, forwarded("cache_filling")));
+    let exact = format!("/api/v1/pods?resourceVersion={}&resourceVersionMatch=Exact", world.sim.revision());
+    assert_eq!(world.client().get(&exact).await.route, forwarded("cache_filling"));
+}
+
+#[tokio::test]
+async fn a_resume_goes_on_upstream_while_the_cache_is_filled() {
+    let world = World::start().await;
+    world.create_pod("default", "a", "x");
+    let version = world.sim.revision();
+    world.create_pod("default", "b", "x");
+    // The fill comes no further than the head.
+    world.sim.hold_requests("list", "pods");
+    let resumed = format!("/api/v1/pods?watch=1&resourceVersion={version}&timeoutSeconds=600");
+    let mut watch = world.client().watch(&resumed).await;
+    assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"b""#));
+}
+
+#[tokio::test]
+async fn a_drain_ends_the_wait() {
+    let world = held(Features::default()).await;
+    let client = world.client().clone();
+    let watch = client.open(WATCH_LIST);
+    let list = client.get(LIST);
+    let World { sim, gateway, server: _server } = world;
+    let drained = async {
+        within("the fill's watch", sim.until(|counts| counts.requests("watch", "pods") > 0)).await;
+        gateway.stop().drained().await
+    };
+    let (watch, list, drained) = join!(watch, list, drained);
+    let refused = watch.unwrap_err();
+    assert_eq!((refused.status.as_u16(), &refused.headers["retry-after"]), (503, &"1".parse().unwrap()));
+    assert_eq!(refused.route, Route::Rejected("draining".to_owned()));
+    assert_eq!((list.status.as_u16(), list.route), (200, forwarded("draining")));
+    assert_eq!(drained, Drained::All);
+}
