@@ -48,6 +48,8 @@ pub enum ForwardReason {
     NotReached,
     /// History does not cover the version asked for.
     OutsideHistory,
+    /// The version that a watch goes on from is older than the fill of the cache, and upstream may know what came between.
+    BeforeFill,
     /// A field that the gateway does not know to be selectable.
     UnsupportedField,
     /// The API server has a rule of its own for exact lists of one name (read-path 1.2).
@@ -90,6 +92,7 @@ impl ForwardReason {
             Self::MostRecent => "most_recent",
             Self::NotReached => "not_reached",
             Self::OutsideHistory => "outside_history",
+            Self::BeforeFill => "before_fill",
             Self::UnsupportedField => "unsupported_field",
             Self::ExactSingleName => "exact_single_name",
             Self::NoWatchList => "no_watch_list",

@@ -19,13 +19,14 @@ use crate::{
     cacher::Instance,
     encode::{self, Form},
     fanout::{Bookmarks, EndCause, Interest, Session, Start, Step},
-    store::{Predicate, View},
+    store::{Expired, Predicate, View},
 };
 
 /// How long a watch lasts that does not say (`--min-request-timeout` and twice that, read-path 3.5).
 const DEFAULT_TIMEOUT_SECONDS: Range<u64> = 1800..3600;
 
-/// Answers a watch: its stream, or a stream of one ERROR event when the version is too old.
+/// Answers a watch: its stream, or a stream of one ERROR event when the version is too old. A version from before the fill is
+/// upstream's to judge: it may know what came between, and a refusal of our own would cost it a list.
 pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, ForwardReason> {
     let options =
         WatchOptions::parse(read.query, read.request.watch_path).map_err(|_| ForwardReason::InvalidOptions)?;
@@ -51,7 +52,8 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
         Start::State(_) => view.progress_and_next().1,
         Start::After(version) => match view.after(*version) {
             Ok(first) => first,
-            Err(expired) => return Ok(expired_stream(read, *version, expired.oldest)),
+            Err(Expired { is_whole: true, .. }) => return Err(ForwardReason::BeforeFill),
+            Err(Expired { oldest, .. }) => return Ok(expired_stream(read, *version, oldest)),
         },
     };
     let interest = Interest::of(view.scope(), &predicate, view.schema());

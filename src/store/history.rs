@@ -28,6 +28,8 @@ impl HistoryLimits {
 pub struct Expired {
     /// The oldest version that a watch can start from.
     pub oldest: ResourceVersion,
+    /// The window has lost nothing: it begins where the store was filled, and upstream may remember more.
+    pub is_whole: bool,
 }
 
 /// Changes in order of version, numbered without gaps, and the state before the first.
@@ -117,7 +119,7 @@ impl History {
     /// The number of the first change after `version`.
     pub(super) fn after(&self, version: ResourceVersion) -> Result<u64, Expired> {
         if version < self.base.version() {
-            return Err(Expired { oldest: self.base.version() });
+            return Err(Expired { oldest: self.base.version(), is_whole: self.first == 0 });
         }
         Ok(self.first + self.index_after(version) as u64)
     }

@@ -185,7 +185,7 @@ const GENERIC: &str = "
     = {c}?watch=1&resourceVersion={g}&timeoutSeconds=1
     = {c}?watch=1&resourceVersion={g}&timeoutSeconds=1&limit=1
     = {c}?watch=1&resourceVersion=99999999&timeoutSeconds=1
-    ! {c}?watch=1&resourceVersion=1&timeoutSeconds=1
+    > {c}?watch=1&resourceVersion=1&timeoutSeconds=1
     = {c}?watch&resourceVersion=0&timeoutSeconds=1
     = {c}?watch=no&resourceVersion=0&timeoutSeconds=1&pretty=true
     = {p}?watch=1&resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name={name}

@@ -5,7 +5,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use kube_fanout::sim::{Features, Sim};
+use kube_fanout::{
+    sim::{Features, Sim},
+    store::HistoryLimits,
+};
 use serde_json::json;
 
 use crate::harness::{Route, World, passing, raw, skip, within, world::pod};
@@ -78,12 +81,40 @@ async fn streams_are_upstreams_own_wherever_they_start() {
 }
 
 #[tokio::test]
-async fn a_version_from_before_history_is_one_error_event() {
-    let (world, _) = with_history().await;
-    let (events, route) = world.client().watch("/api/v1/pods?watch=1&resourceVersion=1").await.rest().await;
+async fn a_version_that_history_has_lost_is_one_error_event() {
+    let age = Duration::from_secs(10);
+    let world = World::start_with(Sim::new(), |config| config.cache.history.age = age).await;
+    world.create_pod("default", "a", "x");
+    world.gateway.warm("/api/v1/pods").await;
+    let filled = world.sim.revision();
+    (0..HistoryLimits::COUNT_MIN + 10).for_each(|label| world.label_pod("default/a", &format!("l{label}")));
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    skip(age * 2).await;
+    world.label_pod("default/a", "x");
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    let resumed = format!("/api/v1/pods?watch=1&resourceVersion={filled}");
+    let (events, route) = world.client().watch(&resumed).await.rest().await;
     assert!(events.starts_with(r#"{"type":"ERROR","object":{"kind":"Status","#), "{events}");
     assert!(events.contains(r#""reason":"Expired","code":410}}"#), "{events}");
     assert_eq!((events.lines().count(), route), (1, Route::Served));
+}
+
+#[tokio::test]
+async fn a_version_from_before_the_fill_is_upstreams_to_judge() {
+    let (world, _) = with_history().await;
+    let path = "/api/v1/pods?watch=1&resourceVersion=1&timeoutSeconds=10";
+    let request = Request::get(path).body(Full::default()).unwrap();
+    let direct = world.sim.handle(request).await.into_body().collect();
+    let watch = world.client().watch(path).await;
+    let ((events, route), direct) = passing(STEP, async { tokio::join!(watch.rest(), direct) }).await;
+    assert_eq!(events.as_bytes(), direct.unwrap().to_bytes());
+    assert!(events.lines().count() > 4, "{events}");
+    assert_eq!(route, Route::Forwarded("before_fill".to_owned()));
+    // What upstream has forgotten, too, it says itself.
+    world.sim.forget_history();
+    let (events, route) = world.client().watch(path).await.rest().await;
+    assert!(events.contains(r#""reason":"Expired","code":410}}"#), "{events}");
+    assert_eq!(route, Route::Forwarded("before_fill".to_owned()));
 }
 
 #[tokio::test]
