@@ -13,7 +13,11 @@ use crate::{
 
 /// How long a read waits at most; `None` where memory could not answer it even when the cache is filled, or where
 /// forwarding it costs upstream no more than answering it.
-pub(super) fn wait(Route { verb, target, .. }: &Route<'_>, query: Option<&str>, config: serve::Config) -> Option<Duration> {
+pub(super) fn wait(
+    Route { verb, target, .. }: &Route<'_>,
+    query: Option<&str>,
+    config: serve::Config,
+) -> Option<Duration> {
     let wait = match verb {
         // One object: upstream reads no more than that.
         ReadVerb::Get => return None,

@@ -6,9 +6,9 @@ use crate::apimachinery::GroupResource;
 use crate::config::raw::{self, Scalar};
 use crate::config::validate::check::{Check, given};
 use crate::config::{
-    CacheConfig, DEFAULT_EXCLUDE, DEFAULT_FILL_WAIT, DEFAULT_FRESHNESS_WAIT, DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_BYTES,
-    DEFAULT_IDLE_TIMEOUT, DEFAULT_LIST_BYTES_TIMEOUT, HistoryConfig, MostRecentWatch, ReadsConfig, StaleWatches,
-    quantity,
+    CacheConfig, DEFAULT_EXCLUDE, DEFAULT_FILL_WAIT, DEFAULT_FRESHNESS_WAIT, DEFAULT_HISTORY_AGE,
+    DEFAULT_HISTORY_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_LIST_BYTES_TIMEOUT, HistoryConfig, MostRecentWatch,
+    ReadsConfig, StaleWatches, quantity,
 };
 
 /// Shorter, and caches of resources in use would come and go.
