@@ -95,6 +95,16 @@ impl Instance {
         Ok(View::new(self.reader.clone(), permit.scope(verb, &self.resource, self.namespaced)?))
     }
 
+    /// Whether history goes back to `version`: a watch can go on behind it.
+    pub fn reaches_back_to(&self, version: ResourceVersion) -> bool {
+        self.reader.after(version).is_ok()
+    }
+
+    /// Resolves when the store is complete up to `version`: see [`Reader::reached`].
+    pub async fn reached(&self, version: ResourceVersion) {
+        self.reader.reached(version).await;
+    }
+
     pub fn schema(&self) -> &Arc<Schema> {
         self.reader.schema()
     }

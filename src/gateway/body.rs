@@ -10,7 +10,12 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Frame, SizeHint};
 
-use super::{account::Held, record::Record, room::Room};
+use super::{
+    account::Held,
+    record::Record,
+    room::Room,
+    takeover::{Followed, Next},
+};
 use crate::{serve, telemetry::Outcome, upstream::ResponseBody};
 
 /// What is sent to the client.
@@ -24,8 +29,14 @@ pub struct Body {
 /// Where it comes from.
 #[derive(Debug)]
 pub(super) enum Inner {
-    Served { body: serve::Body, _held: Held, _room: Room },
+    Served {
+        body: serve::Body,
+        _held: Held,
+        _room: Option<Room>,
+    },
     Forwarded(ResponseBody),
+    /// Forwarded, until memory can go on with it.
+    Followed(Box<Followed>),
     Rejected(Bytes),
 }
 
@@ -42,6 +53,18 @@ impl Body {
 }
 
 type BoxError = Box<dyn Error + Send + Sync>;
+type NextFrame = Option<Result<Frame<Bytes>, BoxError>>;
+
+impl Body {
+    fn counted(&mut self, frame: NextFrame) -> NextFrame {
+        if let Some(Ok(frame)) = &frame
+            && let Some(bytes) = frame.data_ref()
+        {
+            self.record.count(bytes.len());
+        }
+        frame
+    }
+}
 
 impl http_body::Body for Body {
     type Data = Bytes;
@@ -49,25 +72,31 @@ impl http_body::Body for Body {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
+        if let Inner::Followed(followed) = &mut this.inner {
+            match ready!(followed.poll_next(context)) {
+                Next::Upstream(frame) => {
+                    return Poll::Ready(this.counted(frame.map(|frame| frame.map_err(BoxError::from))));
+                }
+                Next::Memory(rest) => this.inner = rest,
+            }
+        }
         let frame = ready!(match &mut this.inner {
+            // Memory gives the rest of it as an answer of its own.
+            Inner::Followed(_) => Poll::Ready(None),
             Inner::Served { body, .. } => Pin::new(body).poll_frame(context).map_err(|never| match never {}),
             Inner::Forwarded(body) => Pin::new(body).poll_frame(context).map_err(BoxError::from),
             Inner::Rejected(bytes) => {
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(std::mem::take(bytes)))))
             }
         });
-        if let Some(Ok(frame)) = &frame
-            && let Some(bytes) = frame.data_ref()
-        {
-            this.record.count(bytes.len());
-        }
-        Poll::Ready(frame)
+        Poll::Ready(this.counted(frame))
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.inner {
             Inner::Served { body, .. } => body.is_end_stream(),
             Inner::Forwarded(body) => body.is_end_stream(),
+            Inner::Followed(followed) => followed.is_end_stream(),
             Inner::Rejected(bytes) => bytes.is_empty(),
         }
     }
@@ -76,6 +105,7 @@ impl http_body::Body for Body {
         match &self.inner {
             Inner::Served { body, .. } => body.size_hint(),
             Inner::Forwarded(body) => body.size_hint(),
+            Inner::Followed(_) => SizeHint::default(),
             Inner::Rejected(bytes) => SizeHint::with_exact(bytes.len() as u64),
         }
     }

@@ -18,6 +18,7 @@ use super::{
     respond,
     room::AnswerRoom,
     route::{self, ReadVerb, Route},
+    takeover::Candidate,
 };
 use crate::{
     apimachinery::{Representation, RequestInfo, Verb},
@@ -38,14 +39,14 @@ pub struct Gateway(Arc<Stages>);
 
 /// What a request goes through.
 #[derive(Debug)]
-struct Stages {
+pub(super) struct Stages {
     hosts: AcceptedHosts,
-    permission: Permission,
-    accounts: Accounts,
+    pub(super) permission: Permission,
+    pub(super) accounts: Accounts,
     room: AnswerRoom,
-    cachers: Cachers,
+    pub(super) cachers: Cachers,
     forward: Forward,
-    config: serve::Config,
+    pub(super) config: serve::Config,
     metrics: RequestMetrics,
 }
 
@@ -122,7 +123,7 @@ impl Stages {
             self.room.take(credentials.client(client), answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
         let audited = audit::Request { info, uri, headers, client };
         let held = account.hold(audited, user.as_deref(), serve::audit_id(&answer), answer.status().as_u16());
-        Ok(answer.map(|body| Inner::Served { body, _held: held, _room: room }))
+        Ok(answer.map(|body| Inner::Served { body, _held: held, _room: Some(room) }))
     }
 
     /// Waits for the fill that is under way, if the read is one of those that do, on one of the client's places for watches.
@@ -172,10 +173,17 @@ impl Handler for Gateway {
             Err(Unserved::Refuse(refusal)) => refused(record, refusal),
             Err(Unserved::Forward(why)) => {
                 let lasts = info.verb == Verb::Watch;
+                let came = record.came();
+                let candidate =
+                    Candidate::of(why, &request, || (stages.clone(), info, credentials.clone(), client, came));
                 // In a box: those that memory answers carry no room for it around.
                 match Box::pin(stages.forward.send(request, &credentials, client, lasts)).await {
                     Ok(answer) => {
-                        Body::answer(record, (Outcome::Forwarded, Some(why.as_str())), answer.map(Inner::Forwarded))
+                        let answer = match candidate {
+                            Some(candidate) => candidate.follow(answer),
+                            None => answer.map(Inner::Forwarded),
+                        };
+                        Body::answer(record, (Outcome::Forwarded, Some(why.as_str())), answer)
                     }
                     Err(error) => {
                         let answer = respond::error(&error).map(Inner::Rejected);

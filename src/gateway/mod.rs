@@ -12,6 +12,7 @@ mod refusal;
 mod respond;
 mod room;
 mod route;
+mod takeover;
 
 pub use account::Accounts;
 pub use admission::AcceptedHosts;

@@ -68,6 +68,21 @@
 //! client's places for watches. A fill that fails, and a resource that turns out not to be one that can be cached, end the wait
 //! at once; so does a drain, which forwards lists and answers watches with 503 and `Retry-After`.
 //!
+//! # Watches that go on from memory
+//!
+//! A watch that had to be forwarded for a reason that passes (`cache_filling`, `fill_failed`, `before_fill`, `not_reached`,
+//! `no_bookmark`, `unproven`) does not stay upstream's. The gateway reads along ([`crate::serve::Told`]) and knows the version up
+//! to which its client has been told everything: that of the last event or bookmark behind the initial events. These are not in
+//! the order of their versions, so that only their end bookmark counts, or, where none was asked for, anything but ADDED.
+//!
+//! Once a cache's history goes back to that version and the cache has come as far, the client is authorized anew, the watch
+//! upstream is let go, and the same stream goes on from memory behind that version, in the same form, with the same selectors and with
+//! what is left of its time. Upstream's audit log has the part before, the gateway's the part behind; the access log says
+//! `forwarded`, and `kube_fanout_watches_taken_over_total` counts them.
+//!
+//! A watch that nothing tells a version (of a quiet resource, without bookmarks) stays upstream's until something does; so does one
+//! that asks for bookmarks of a resource of which none has come yet, and one whose client has no place left among its watches.
+//!
 //! # When something fails
 //!
 //! | What happens | What the gateway does | What clients see |

@@ -13,7 +13,8 @@
 //! 4. A plain read goes to [`crate::serve`] with the cache of its resource and encoding. The first request starts that cache.
 //!    Reads that the cache will be able to answer wait until it is filled (`reads.fillWait`), so that one fill serves all of them;
 //!    others are forwarded meanwhile. [`super::consistency`] says which are which.
-//! 5. Whatever memory cannot certainly answer comes back as a [`crate::serve::ForwardReason`], and is forwarded.
+//! 5. Whatever memory cannot certainly answer comes back as a [`crate::serve::ForwardReason`], and is forwarded. A watch whose
+//!    reason passes goes on from memory in mid-stream ([`super::consistency`]).
 //!
 //! Upstream's answers pass unchanged and unbuffered, trailers and upgrades included. When a client goes, its request
 //! upstream is cancelled.

@@ -9,6 +9,7 @@ mod gzip;
 mod head;
 mod list;
 mod reason;
+mod told;
 mod watch;
 
 pub use body::Body;
@@ -16,7 +17,8 @@ pub use get::get;
 pub use head::audit_id;
 pub use list::list;
 pub use reason::ForwardReason;
-pub use watch::watch;
+pub use told::Told;
+pub use watch::{go_on, watch};
 
 use std::{sync::Arc, time::Duration};
 

@@ -25,29 +25,21 @@ use crate::{
 /// How long a watch lasts that does not say (`--min-request-timeout` and twice that, read-path 3.5).
 const DEFAULT_TIMEOUT_SECONDS: Range<u64> = 1800..3600;
 
+/// A watch as it was asked for, but for where it begins.
+struct Wanted {
+    options: WatchOptions,
+    view: View,
+    predicate: Predicate,
+    form: Form,
+    bookmarks: Option<Bookmarks>,
+}
+
 /// Answers a watch: its stream, or a stream of one ERROR event when the version is too old. A version from before the fill is
 /// upstream's to judge: it may know what came between, and a refusal of our own would cost it a list.
 pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, ForwardReason> {
-    let options =
-        WatchOptions::parse(read.query, read.request.watch_path).map_err(|_| ForwardReason::InvalidOptions)?;
-    let instance = &read.instance;
-    if options.asked_send_initial_events && !instance.has_watch_list() {
-        return Err(ForwardReason::NoWatchList);
-    }
-    if instance.refuses_watches() {
-        return Err(ForwardReason::Stale);
-    }
-    let named = options.fields.exact("metadata.name");
-    // Upstream refuses a selector beside a name in the path that does not say that name as well.
-    if read.request.name.is_some() && !options.fields.is_empty() && named != read.request.name.as_deref() {
-        return Err(ForwardReason::InvalidOptions);
-    }
-    let view = instance.view(&permit, Verb::Watch)?;
-    let predicate = Predicate::new(options.labels.clone(), &options.fields, view.schema())
-        .map_err(|_| ForwardReason::UnsupportedField)?;
-    let form = read.writer()?;
-    let bookmarks = bookmarks(instance, &options, &form)?;
-    let start = start(&view, instance, options.start, read.config).await?;
+    let wanted = Wanted::of(read, &permit)?;
+    let view = &wanted.view;
+    let start = start(view, &read.instance, wanted.options.start, read.config).await?;
     let first = match &start {
         Start::State(_) => view.progress_and_next().1,
         Start::After(version) => match view.after(*version) {
@@ -56,17 +48,60 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
             Err(Expired { oldest, .. }) => return Ok(expired_stream(read, *version, oldest)),
         },
     };
-    let interest = Interest::of(view.scope(), &predicate, view.schema());
-    let subscription = instance.hub.subscribe(interest, first);
-    // Behind the subscription: a change between the two is in the state, or announced, or both.
-    let start = match start {
-        Start::State(_) => Start::State(view.newest()),
-        after @ Start::After(_) => after,
-    };
-    let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(fastrand::u64(DEFAULT_TIMEOUT_SECONDS)));
-    let session = Session::new(view, subscription, (predicate, form), start, bookmarks, (Instant::now(), timeout));
-    let body = Body::Watch(Box::new(WatchBody::new(session, instance.clone(), permit.into_lease())));
+    let body = wanted.stream(&read.instance, permit, (start, first), Instant::now());
     Ok(read.answer(StatusCode::OK, Answer::Watch).body(body).expect("headers are valid"))
+}
+
+/// The rest of a watch that began elsewhere at `began`: what follows `told`, the version up to which the client knows everything.
+pub fn go_on(read: &Read<'_>, permit: Permit, told: ResourceVersion, began: Instant) -> Result<Body, ForwardReason> {
+    let wanted = Wanted::of(read, &permit)?;
+    if wanted.options.bookmarks && wanted.bookmarks.is_none() {
+        return Err(ForwardReason::NoBookmark);
+    }
+    let first = wanted.view.after(told).map_err(|_| ForwardReason::OutsideHistory)?;
+    Ok(wanted.stream(&read.instance, permit, (Start::After(told), first), began))
+}
+
+impl Wanted {
+    fn of(read: &Read<'_>, permit: &Permit) -> Result<Self, ForwardReason> {
+        let options =
+            WatchOptions::parse(read.query, read.request.watch_path).map_err(|_| ForwardReason::InvalidOptions)?;
+        let instance = &read.instance;
+        if options.asked_send_initial_events && !instance.has_watch_list() {
+            return Err(ForwardReason::NoWatchList);
+        }
+        if instance.refuses_watches() {
+            return Err(ForwardReason::Stale);
+        }
+        let named = options.fields.exact("metadata.name");
+        // Upstream refuses a selector beside a name in the path that does not say that name as well.
+        if read.request.name.is_some() && !options.fields.is_empty() && named != read.request.name.as_deref() {
+            return Err(ForwardReason::InvalidOptions);
+        }
+        let view = instance.view(permit, Verb::Watch)?;
+        let predicate = Predicate::new(options.labels.clone(), &options.fields, view.schema())
+            .map_err(|_| ForwardReason::UnsupportedField)?;
+        let form = read.writer()?;
+        let bookmarks = bookmarks(instance, &options, &form)?;
+        Ok(Self { options, view, predicate, form, bookmarks })
+    }
+
+    /// The stream of a watch that began at `began`; `first` is the number of the first change that it looks at.
+    fn stream(self, instance: &Arc<Instance>, permit: Permit, (start, first): (Start, u64), began: Instant) -> Body {
+        let Self { options, view, predicate, form, bookmarks } = self;
+        let interest = Interest::of(view.scope(), &predicate, view.schema());
+        let subscription = instance.hub.subscribe(interest, first);
+        // Behind the subscription: a change between the two is in the state, or announced, or both.
+        let start = match start {
+            Start::State(_) => Start::State(view.newest()),
+            after @ Start::After(_) => after,
+        };
+        let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(fastrand::u64(DEFAULT_TIMEOUT_SECONDS)));
+        let now = Instant::now();
+        let left = timeout.saturating_sub(now.duration_since(began));
+        let session = Session::new(view, subscription, (predicate, form), start, bookmarks, (now, left));
+        Body::Watch(Box::new(WatchBody::new(session, instance.clone(), permit.into_lease())))
+    }
 }
 
 fn bookmarks(instance: &Instance, options: &WatchOptions, form: &Form) -> Result<Option<Bookmarks>, ForwardReason> {

@@ -13,6 +13,7 @@ use crate::telemetry::metrics::{
     CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES,
     CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION,
     CACHE_RESOURCE_VERSION, FRESHNESS_PROOFS, REFLECTOR_RESTARTS, WATCH_EVENTS, WATCHERS, WATCHES_ENDED,
+    WATCHES_TAKEN_OVER,
 };
 
 /// The metrics of one cache. Its gauges fall to zero when it is dropped.
@@ -113,6 +114,11 @@ impl CacheMetrics {
     pub fn watch_ended(&self, cause: &'static str) {
         self.watchers.decrement(1.0);
         self.count(WATCHES_ENDED, "cause", cause);
+    }
+
+    /// A watch that was forwarded goes on from the cache.
+    pub fn watch_taken_over(&self) {
+        counter!(WATCHES_TAKEN_OVER, self.labels.iter()).increment(1);
     }
 
     /// Events given to one watch's connection, bookmarks included.

@@ -40,6 +40,7 @@ pub(super) const CACHE_HISTORY_CHANGES: &str = "kube_fanout_cache_history_change
 pub(super) const CACHE_HISTORY_BYTES: &str = "kube_fanout_cache_history_bytes";
 pub(super) const WATCHERS: &str = "kube_fanout_watchers";
 pub(super) const WATCH_EVENTS: &str = "kube_fanout_watch_events_sent_total";
+pub(super) const WATCHES_TAKEN_OVER: &str = "kube_fanout_watches_taken_over_total";
 pub(super) const WATCHES_ENDED: &str = "kube_fanout_watches_ended_total";
 pub(super) const REFLECTOR_RESTARTS: &str = "kube_fanout_reflector_restarts_total";
 pub(super) const FRESHNESS_PROOFS: &str = "kube_fanout_freshness_proofs_total";
@@ -80,6 +81,7 @@ pub const ALL: &[Metric] = &[
     gauge_of(CACHE_HISTORY_BYTES, Unit::Bytes, CACHE, "Bytes that are held for these changes only."),
     gauge_of(WATCHERS, Unit::Count, CACHE, "Watches served from the cache now."),
     counter_of(WATCH_EVENTS, Unit::Count, CACHE, "Events sent to watches, bookmarks included."),
+    counter_of(WATCHES_TAKEN_OVER, Unit::Count, CACHE, "Forwarded watches that went on from the cache in mid-stream."),
     counter_of(WATCHES_ENDED, Unit::Count, CACHE_CAUSE, "Watches that ended, by cause."),
     counter_of(REFLECTOR_RESTARTS, Unit::Count, CACHE_CAUSE, "Watches and lists of upstream that had to be started again, by cause."),
     counter_of(FRESHNESS_PROOFS, Unit::Count, CACHE_OUTCOME, "Attempts to prove the cache as fresh as upstream, by outcome."),

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::harness::{
     Answer, Gateway, Route,
     guarded::{GATEWAY_TOKEN, Guarded},
-    passing, skip, until,
+    passing, skip, until, within,
     world::pod,
 };
 
@@ -359,6 +359,45 @@ async fn who_waits_for_a_cache_holds_a_place_among_its_watches() {
         Err(_) => Some(()),
     };
     until("a place that was given back", again).await;
+}
+
+/// Memory goes on with it as with any other watch: authorized, audited, ended when the right is gone.
+#[tokio::test]
+async fn a_forwarded_watch_goes_on_from_memory_for_who_may() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let scene = Scene::start_with(|config| config.audit.path = Some(path.clone())).await;
+    const BEFORE_FILL: &str = "/api/v1/pods?watch=1&resourceVersion=1&timeoutSeconds=1800";
+    let mut watch = scene.gateway.client.watch_with(BEFORE_FILL, &[("authorization", "Bearer jane-token")]).await;
+    assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"a""#));
+    let taken_over = scene.sim.until(|counts| counts.open_watches("pods") == 1);
+    within("the takeover", taken_over).await;
+    let started = async || {
+        let events = events(&path);
+        let watches = events.iter().filter(|event| event["requestURI"] == BEFORE_FILL);
+        let stages: Vec<_> = watches.map(|event| (&event["stage"], &event["user"]["username"])).collect();
+        (stages == [(&"ResponseStarted".into(), &"jane".into())]).then_some(())
+    };
+    until("the audit event", started).await;
+    scene.sim.create(pod("default", "b", "x")).unwrap();
+    assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"b""#));
+    scene.upstream.revoke("jane", "watch", "pods");
+    let (rest, route) = passing(WATCH_INTERVAL / 4, watch.rest()).await;
+    assert_eq!((rest.as_str(), route), ("", forwarded("before_fill")));
+}
+
+#[tokio::test]
+async fn a_forwarded_watch_stays_upstreams_for_who_has_no_place() {
+    let scene = Scene::start_with(|config| config.limits.watches_per_client = 1).await;
+    const BEFORE_FILL: &str = "/api/v1/pods?watch=1&resourceVersion=1&timeoutSeconds=1800";
+    let jane = [("authorization", "Bearer jane-token")];
+    let _place = scene.gateway.client.watch_with(WATCH, &jane).await;
+    let mut watch = scene.gateway.client.watch_with(BEFORE_FILL, &jane).await;
+    assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"a""#));
+    skip(Duration::from_secs(10)).await;
+    scene.sim.create(pod("default", "b", "x")).unwrap();
+    assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"b""#));
+    assert_eq!(scene.sim.counts().open_watches("pods"), 2);
 }
 
 fn events(path: &Path) -> Vec<Value> {

@@ -29,6 +29,8 @@ mod life;
 mod reads;
 // Random changes, faults and clients.
 mod simulation;
+// Watches that begin upstream and go on from memory.
+mod takeover;
 // The source itself.
 mod tidy;
 // Clients that do not read what they asked for.

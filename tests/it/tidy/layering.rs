@@ -35,7 +35,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // What was authorized is the scope of what is read.
     ("authz",        &["apimachinery", "telemetry", "lifecycle", "store", "upstream", "remembered"]),
     ("cacher",       &["apimachinery", "telemetry", "lifecycle", "store", "encode", "reflector", "fanout", "authz", "upstream"]),
-    ("serve",        &["apimachinery", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
+    // Reads along in what upstream tells a watch, to go on from there.
+    ("serve",        &["apimachinery", "json", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
     ("forward",      &["apimachinery", "telemetry", "lifecycle", "fairness", "authn", "authz", "upstream"]),
     // Is handed a handler: it never names `gateway`.
     ("listener",     &["config", "fairness", "lifecycle", "telemetry"]),

@@ -1,0 +1,262 @@
+//! A watch that had to be forwarded, and that memory takes over in mid-stream.
+//!
+//! While upstream's answer passes, what the client has been told is read along ([`Told`]). As soon as a cache's history goes back
+//! to that version, and the cache has come as far as the client, the client is authorized anew, the watch upstream is let go,
+//! and the same stream goes on from memory behind that version. The client notices nothing.
+
+use std::{
+    net::IpAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{FutureExt, future::BoxFuture};
+use http::{Request, Response, StatusCode, header};
+use http_body::{Body as _, Frame};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    account::Account,
+    body::Inner,
+    filling,
+    handle::Stages,
+    permission::Granted,
+    route::{self, ReadVerb, Route},
+};
+use crate::{
+    apimachinery::{Answer, Representation, RequestInfo, ResourceVersion, Target, Verb, WatchOptions},
+    audit,
+    authn::Credentials,
+    authz::Attributes,
+    cacher::Instance,
+    serve::{self, ForwardReason, Read, Told},
+    upstream::ResponseBody,
+};
+
+/// How often a cache that is not filled, or lags, is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A forwarded watch that memory may take over: the request as it came, without a body.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    stages: Arc<Stages>,
+    request: Request<()>,
+    info: RequestInfo,
+    credentials: Credentials,
+    client: Option<IpAddr>,
+    came: Instant,
+}
+
+/// Upstream's answer to a candidate, until memory takes over.
+#[derive(Debug)]
+pub(super) struct Followed {
+    upstream: ResponseBody,
+    told: Told,
+    candidate: Arc<Candidate>,
+    form: Representation,
+    audit_id: String,
+    attempt: Attempt,
+}
+
+/// What comes next of a followed watch.
+#[derive(Debug)]
+pub(super) enum Next {
+    Upstream(Option<Result<Frame<Bytes>, hyper::Error>>),
+    /// The rest of it.
+    Memory(Inner),
+}
+
+/// How far the takeover has come.
+enum Attempt {
+    /// Memory could not go on behind this version; another may be told.
+    Tried(Option<ResourceVersion>),
+    Under(ResourceVersion, BoxFuture<'static, Result<Box<Ready>, NotNow>>),
+    Ready(Box<Ready>),
+}
+
+/// Everything that memory needs to go on.
+#[derive(Debug)]
+struct Ready {
+    instance: Arc<Instance>,
+    granted: Granted,
+    account: Account,
+}
+
+/// Why an attempt has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NotNow {
+    /// History does not go back to what the client has been told.
+    NotCovered,
+    /// Memory may not or cannot answer this client, or this resource: the watch stays upstream's.
+    Never,
+}
+
+/// A request's stages, what it is about, whose it is, from where and when it came.
+type Origin = (Arc<Stages>, RequestInfo, Credentials, Option<IpAddr>, Instant);
+
+impl Candidate {
+    /// What is to be kept of a request that is forwarded for that reason, if it is a watch that memory may answer later.
+    pub(super) fn of<B>(
+        why: ForwardReason,
+        request: &Request<B>,
+        origin: impl FnOnce() -> Origin,
+    ) -> Option<Box<Self>> {
+        if !may_pass(why) {
+            return None;
+        }
+        let (stages, info, credentials, client, came) = origin();
+        if info.verb != Verb::Watch {
+            return None;
+        }
+        let mut head = Request::new(());
+        *head.uri_mut() = request.uri().clone();
+        *head.headers_mut() = request.headers().clone();
+        Some(Box::new(Self { stages, request: head, info, credentials, client, came }))
+    }
+
+    /// The answer as it is sent on: read along, if it is the stream that memory would send.
+    pub(super) fn follow(self: Box<Self>, answer: Response<ResponseBody>) -> Response<Inner> {
+        let Some((form, told)) = self.reader(&answer) else { return answer.map(Inner::Forwarded) };
+        let (candidate, audit_id) = (Arc::new(*self), serve::audit_id(&answer).to_owned());
+        let attempt = Attempt::Tried(None);
+        answer
+            .map(|upstream| Inner::Followed(Box::new(Followed { upstream, told, candidate, form, audit_id, attempt })))
+    }
+
+    fn reader(&self, answer: &Response<ResponseBody>) -> Option<(Representation, Told)> {
+        let Route { verb, target, forms } = route::decide(&self.request, &self.info).ok()?;
+        let headers = answer.headers();
+        if verb != ReadVerb::Watch
+            || answer.status() != StatusCode::OK
+            || [header::CONTENT_ENCODING, header::CONTENT_LENGTH].iter().any(|name| headers.contains_key(name))
+        {
+            return None;
+        }
+        let content_type = headers.get(header::CONTENT_TYPE)?;
+        let form = forms.into_iter().find(|form| content_type == form.content_type(Answer::Watch))?;
+        let options = WatchOptions::parse(self.request.uri().query(), target.watch_path).ok()?;
+        Some((form, Told::new(form.encoding, &options)))
+    }
+
+    /// Waits for a cache that has come as far as the client, which has been told everything up to `told`.
+    async fn attempt(self: Arc<Self>, form: Representation, told: ResourceVersion) -> Result<Box<Ready>, NotNow> {
+        let instance = self.instance(form, told).await?;
+        let Self { stages, credentials, info, .. } = &*self;
+        let Target::Resource(target) = &info.target else { return Err(NotNow::Never) };
+        let attributes = || Attributes::of(Verb::Watch, target, self.request.uri().query());
+        let granted = stages.permission.grant(credentials, attributes, Instant::now(), || false).await;
+        let granted = granted.map_err(|_| NotNow::Never)?;
+        let account = stages.accounts.open(ReadVerb::Watch, None, || credentials.client(self.client)).await;
+        Ok(Box::new(Ready { instance, granted, account: account.map_err(|_| NotNow::Never)? }))
+    }
+
+    async fn instance(&self, form: Representation, told: ResourceVersion) -> Result<Arc<Instance>, NotNow> {
+        let Route { verb, target, .. } = route::decide(&self.request, &self.info).map_err(|_| NotNow::Never)?;
+        let route = Route { verb, target, forms: vec![form] };
+        loop {
+            match filling::find(&self.stages.cachers, &route, None).await {
+                Ok((instance, _)) if !instance.reaches_back_to(told) => return Err(NotNow::NotCovered),
+                // One that lags would hold back what the client is told now.
+                Ok((instance, _)) if timeout(LOOK_EVERY, instance.reached(told)).await.is_ok() => return Ok(instance),
+                Ok(_) => {}
+                Err(ForwardReason::CacheFilling | ForwardReason::FillFailed) => sleep(LOOK_EVERY).await,
+                Err(_) => return Err(NotNow::Never),
+            }
+        }
+    }
+
+    /// The rest of the watch, behind what the client has been told.
+    fn go_on(
+        &self,
+        ready: Ready,
+        (form, audit_id): (Representation, &str),
+        told: ResourceVersion,
+    ) -> Result<Inner, ForwardReason> {
+        let Ready { instance, granted: Granted { permit, user }, account } = ready;
+        let Target::Resource(request) = &self.info.target else { return Err(ForwardReason::UnknownResource) };
+        let (uri, headers, config) = (self.request.uri(), self.request.headers(), self.stages.config);
+        let metrics = instance.metrics.clone();
+        let read = Read { request, query: uri.query(), headers, instance, form, config };
+        let body = serve::go_on(&read, permit, told, self.came)?;
+        metrics.watch_taken_over();
+        let audited = audit::Request { info: &self.info, uri, headers, client: self.client };
+        let held = account.hold(audited, user.as_deref(), audit_id, StatusCode::OK.as_u16());
+        Ok(Inner::Served { body, _held: held, _room: None })
+    }
+}
+
+/// Whether what is forwarded for this reason could come from memory later.
+fn may_pass(why: ForwardReason) -> bool {
+    matches!(
+        why,
+        ForwardReason::CacheFilling
+            | ForwardReason::FillFailed
+            | ForwardReason::BeforeFill
+            | ForwardReason::NotReached
+            | ForwardReason::NoBookmark
+            | ForwardReason::Unproven
+    )
+}
+
+impl Followed {
+    /// The next of the stream, from upstream or from memory.
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
+        if let Some(rest) = self.poll_takeover(context) {
+            return Poll::Ready(Next::Memory(rest));
+        }
+        let frame = ready!(Pin::new(&mut self.upstream).poll_frame(context));
+        if let Some(Ok(frame)) = &frame
+            && let Some(bytes) = frame.data_ref()
+        {
+            self.told.push(bytes);
+        }
+        Poll::Ready(Next::Upstream(frame))
+    }
+
+    /// Between two events only.
+    fn poll_takeover(&mut self, context: &mut Context<'_>) -> Option<Inner> {
+        loop {
+            let told = self.told.version()?;
+            self.attempt = match std::mem::replace(&mut self.attempt, Attempt::Tried(Some(told))) {
+                Attempt::Tried(before) if before == Some(told) => return None,
+                Attempt::Tried(_) => Attempt::Under(told, self.candidate.clone().attempt(self.form, told).boxed()),
+                Attempt::Under(version, mut attempt) => match attempt.poll_unpin(context) {
+                    Poll::Pending => {
+                        self.attempt = Attempt::Under(version, attempt);
+                        return None;
+                    }
+                    Poll::Ready(Ok(ready)) => Attempt::Ready(ready),
+                    Poll::Ready(Err(NotNow::NotCovered)) => Attempt::Tried(Some(version)),
+                    Poll::Ready(Err(NotNow::Never)) => {
+                        self.told.give_up();
+                        return None;
+                    }
+                },
+                Attempt::Ready(ready) => match self.candidate.go_on(*ready, (self.form, &self.audit_id), told) {
+                    Ok(rest) => return Some(rest),
+                    Err(why) => {
+                        tracing::debug!(reason = why.as_str(), "a forwarded watch is not taken over");
+                        Attempt::Tried(Some(told))
+                    }
+                },
+            };
+        }
+    }
+
+    pub(super) fn is_end_stream(&self) -> bool {
+        self.upstream.is_end_stream()
+    }
+}
+
+impl std::fmt::Debug for Attempt {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tried(version) => formatter.debug_tuple("Tried").field(version).finish(),
+            Self::Under(version, _) => formatter.debug_tuple("Under").field(version).finish(),
+            Self::Ready(ready) => formatter.debug_tuple("Ready").field(ready).finish(),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Watches that had to be forwarded, and that memory takes over in mid-stream: the client notices nothing.
+
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use kube_fanout::sim::Sim;
+use tokio::join;
+
+use crate::harness::{Route, World, passing, skip, within};
+
+/// Shorter than the time from the last bookmark to the end of a watch.
+const STEP: Duration = Duration::from_millis(500);
+/// Longer than the reflector's first pause after a failure.
+const BACKOFF: Duration = Duration::from_secs(2);
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// A cold gateway whose fills come no further than their first request, and reads that do not wait for them.
+async fn cold() -> World {
+    let world = World::start_with(Sim::new(), |config| config.reads.fill_wait = Duration::ZERO).await;
+    world.create_pod("default", "a", "x");
+    world.create_pod("kube-system", "b", "y");
+    world.sim.hold_requests("list", "pods");
+    world
+}
+
+/// Changes of every kind, also for those who select; can be repeated.
+fn change(world: &World) {
+    world.label_pod("default/a", "y");
+    world.create_pod("default", "c", "x");
+    world.label_pod("default/a", "x");
+    world.delete_pod("default/c");
+}
+
+/// Lets the cache be filled, and waits until upstream has so many watches of clients left.
+async fn taken_over(world: &World, left: usize) {
+    world.sim.release_requests();
+    let opened = world.sim.counts().requests("watch", "pods");
+    let is_over = world
+        .sim
+        .until(|counts| counts.requests("watch", "pods") == opened + 1 && counts.open_watches("pods") == left + 1);
+    within("the takeover", passing(STEP / 5, is_over)).await;
+}
+
+#[tokio::test]
+async fn the_stream_is_the_one_that_upstream_would_have_sent() {
+    const WATCH_LIST: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    for (collection, query, accept) in [
+        ("pods", WATCH_LIST, "application/json"),
+        ("pods", WATCH_LIST, METADATA),
+        ("pods", "resourceVersion=0&labelSelector=app%3Dx", "application/json"),
+        ("pods", "resourceVersion=0&allowWatchBookmarks=true&fieldSelector=spec.nodeName%3Dnode-x", "application/json"),
+        ("namespaces/default/pods", "resourceVersion={before}&allowWatchBookmarks=true", "application/json"),
+        ("pods", "resourceVersion={before}&labelSelector=app%3Dx", METADATA),
+        ("watch/pods", "resourceVersion=0", "application/json"),
+    ] {
+        let world = cold().await;
+        let before = world.sim.revision().to_string();
+        let path = format!("/api/v1/{collection}?watch=1&timeoutSeconds=30&{}", query.replace("{before}", &before));
+        let request = Request::get(&path).header("accept", accept).body(Full::default()).unwrap();
+        let direct = world.sim.handle(request).await.into_body().collect();
+        let watch = world.client().watch_as(&path, accept).await;
+        change(&world);
+        taken_over(&world, 1).await;
+        change(&world);
+        let ((events, route), direct) = passing(STEP, async { join!(watch.rest(), direct) }).await;
+        assert_eq!(events, str::from_utf8(&direct.unwrap().to_bytes()).unwrap(), "{path}");
+        assert!(events.lines().count() > 4, "{path}: {events}");
+        assert_eq!(route, Route::Forwarded("cache_filling".to_owned()), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_resume_that_the_fill_covers_is_taken_over_before_anything_happens() {
+    let world = cold().await;
+    let path = format!("/api/v1/pods?watch=1&resourceVersion={}&timeoutSeconds=600", world.sim.revision());
+    let mut watch = world.client().watch(&path).await;
+    taken_over(&world, 0).await;
+    // What happens to the watches of upstream is not the client's any more.
+    world.sim.cut_watches(Some("pods"));
+    skip(BACKOFF).await;
+    world.create_pod("default", "c", "x");
+    let event = watch.line().await.unwrap().unwrap();
+    assert!(event.starts_with(r#"{"type":"ADDED""#) && event.contains(r#""name":"c""#), "{event}");
+}
+
+#[tokio::test]
+async fn a_version_from_before_the_fill_is_caught_up_upstream_and_goes_on_from_memory() {
+    let world = cold().await;
+    let path = format!("/api/v1/pods?watch=1&resourceVersion={}&timeoutSeconds=600", world.sim.revision());
+    world.label_pod("default/a", "z");
+    world.sim.release_requests();
+    world.gateway.warm("/api/v1/pods").await;
+    let mut watch = world.client().watch(&path).await;
+    let first = watch.line().await.unwrap().unwrap();
+    assert!(first.starts_with(r#"{"type":"MODIFIED""#), "{first}");
+    let is_over = world.sim.until(|counts| counts.open_watches("pods") == 1);
+    within("the takeover", is_over).await;
+    world.sim.cut_watches(Some("pods"));
+    skip(BACKOFF).await;
+    change(&world);
+    for kind in ["MODIFIED", "ADDED", "MODIFIED", "DELETED"] {
+        let event = watch.line().await.unwrap().unwrap();
+        assert!(event.starts_with(&format!(r#"{{"type":"{kind}""#)), "{kind}: {event}");
+    }
+}
+
+#[tokio::test]
+async fn what_memory_does_not_hold_stays_upstreams() {
+    let world = World::start().await;
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let _table = world.client().watch_as("/api/v1/pods?watch=1&resourceVersion=1&timeoutSeconds=600", table).await;
+    let _events = world.client().watch("/api/v1/events?watch=1&timeoutSeconds=600").await;
+    world.gateway.warm("/api/v1/pods").await;
+    skip(Duration::from_secs(30)).await;
+    world.create_pod("default", "a", "x");
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    let counts = world.sim.counts();
+    assert_eq!((counts.open_watches("pods"), counts.open_watches("events")), (2, 1));
+}
