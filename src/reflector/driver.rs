@@ -184,7 +184,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         });
         let state: State<L::Stream> = match mode {
             FillMode::WatchList => fill::watch_list(&self.upstream, &schema, not_older_than).await?,
-            FillMode::List => fill::list(&self.upstream, &schema, head.version, not_older_than).await?,
+            FillMode::List => fill::list(&self.upstream, &schema, not_older_than).await?,
         };
         let (version, watching) = (state.version, state.watch.is_some());
         let (writer, reader) = store::store(schema, state.objects, version, self.limits);

@@ -41,8 +41,6 @@ pub struct Filled {
 /// What a list says before its items.
 #[derive(Debug)]
 pub(super) struct Head {
-    /// The most recent one.
-    pub(super) version: ResourceVersion,
     pub(super) list_kind: String,
     pub(super) shape: Shape,
     pub(super) warnings: Vec<HeaderValue>,
@@ -65,13 +63,13 @@ pub fn head_version(page: &ListPage) -> Result<ResourceVersion, Failure> {
 impl Head {
     /// `kind` is that of the objects, from discovery.
     pub(super) fn read(page: ListPage, kind: &str) -> Result<Self, Failure> {
-        let Page { list_kind, api_version, form, version, .. } = Page::read(&page.body)?;
+        let Page { list_kind, api_version, form, .. } = Page::read(&page.body)?;
         let shape = match form {
             Form::Typed => Shape::typed(kind, &api_version),
             Form::Custom => Shape::Custom,
             Form::Protobuf => Shape::protobuf(kind, &api_version),
         };
-        Ok(Self { version, list_kind, shape, warnings: page.warnings })
+        Ok(Self { list_kind, shape, warnings: page.warnings })
     }
 }
 
@@ -154,23 +152,8 @@ async fn protobuf_page<L: ListWatch>(
     Ok(page)
 }
 
-/// Reads the list page by page, at no older version than `head`. A first fill takes what upstream's own cache has, which
-/// costs least, unless that is older.
+/// Reads the list page by page.
 pub(super) async fn list<L: ListWatch>(
-    upstream: &L,
-    schema: &Arc<Schema>,
-    head: ResourceVersion,
-    not_older_than: Option<ResourceVersion>,
-) -> Result<State<L::Stream>, Failure> {
-    let state = pages(upstream, schema, not_older_than).await?;
-    if state.version >= head {
-        return Ok(state);
-    }
-    drop(state);
-    pages(upstream, schema, Some(head)).await
-}
-
-async fn pages<L: ListWatch>(
     upstream: &L,
     schema: &Arc<Schema>,
     not_older_than: Option<ResourceVersion>,

@@ -221,20 +221,6 @@ async fn an_old_upstream_is_listed_page_by_page_then_watched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_older_than_the_head_is_not_taken() {
-    let list = |version: u64, name: &str| {
-        let metadata = format!(r#""metadata":{{"resourceVersion":"{version}"}}"#);
-        format!(r#"{{"kind":"PodList","apiVersion":"v1",{metadata},"items":[{{{}]}}"#, pod(name, 3))
-    };
-    let script = Script::new(&[9, 9], [Err(Failure::Refused)]);
-    script.lists.lock().unwrap().extend([list(5, "ghost"), list(9, "a")]);
-    let (seen, asked) = run(script).await;
-    let version = ResourceVersion::new(9);
-    assert_eq!(asked[1..3], ["list None None".to_owned(), format!("list {version:?} None")]);
-    assert_eq!(seen.objects(), [("ns/a".to_owned(), 3)]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_expired_version_fills_the_store_anew_and_time_does_not_go_back() {
     let expired = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#.to_owned() + "\n";
     let again = [event("ADDED", "b", 12), end(12)].concat();

@@ -147,7 +147,7 @@ impl ListWatch for ResourceListWatch {
             (None, Some(version)) => {
                 query.push_str(&format!("&resourceVersion={version}&resourceVersionMatch=NotOlderThan"));
             }
-            (None, None) => query.push_str("&resourceVersion=0"),
+            (None, None) => {}
         }
         Ok(ListWatchStream { body: self.get(&query, LIST_HEADERS_MAX).await?.into_body(), left: Some(LIST_BYTES_MAX) })
     }

@@ -6,8 +6,12 @@ use hyper::body::Incoming;
 use tokio::{net::TcpListener, task::JoinSet};
 
 use super::{
-    Fault, RequestBody, Retry, SendError, Upstream,
+    Fault, RequestBody, ResourceListWatch, Retry, SendError, Upstream,
     test_server::{TestBody, TestServer, config, full, read_head, write},
+};
+use crate::{
+    apimachinery::{Encoding, GroupVersionResource, ResourceVersion},
+    reflector::{ListRequest, ListWatch, WatchFrom, WatchRequest},
 };
 
 fn request(method: &str, path: &str) -> Request<RequestBody> {
@@ -33,6 +37,24 @@ async fn the_path_arrives_as_it_was_given() {
     for path in ["//api/v1?", "/a%2Fb/../c?x=%20&x", "/"] {
         let answer = upstream.send(request("GET", path)).await.unwrap();
         assert_eq!(text(answer).await, format!("GET {path} HTTP/1.1 host"));
+    }
+}
+
+#[tokio::test]
+async fn a_first_fill_is_most_recent_and_later_ones_no_older_than_what_was_known() {
+    let server = TestServer::start(describe).await;
+    let pods = (GroupVersionResource::new("", "v1", "pods"), true);
+    let reflected = ResourceListWatch::new(server.upstream(), pods, Encoding::Json, None);
+    for (not_older_than, version) in [(None, ""), (ResourceVersion::new(7), "&resourceVersion=7")] {
+        let mut list = reflected.list(ListRequest { not_older_than, continue_token: None }).await.unwrap();
+        let list = reflected.next(&mut list).await.unwrap().unwrap();
+        let rule = if version.is_empty() { "" } else { "&resourceVersionMatch=NotOlderThan" };
+        assert!(list.starts_with(format!("GET /api/v1/pods?limit=500{version}{rule} ").as_bytes()), "{list:?}");
+        let request = WatchRequest { from: WatchFrom::State { not_older_than }, seconds: 300 };
+        let mut watch = reflected.watch(request).await.unwrap();
+        let watch = String::from_utf8(reflected.next(&mut watch).await.unwrap().unwrap().to_vec()).unwrap();
+        let rule = format!("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan{version} ");
+        assert!(watch.contains(&rule), "{watch}");
     }
 }
 
