@@ -116,7 +116,7 @@ impl Instance {
 
     /// Returns when the store holds everything up to `version`, which is proven if its own watch does not say so soon.
     ///
-    /// The wait is bounded by [`REACH_MAX`], and by `watch_wait` for the store's own watch.
+    /// Waits for three seconds at most, `watch_wait` of them for the store's own watch.
     pub async fn reach(&self, version: ResourceVersion, watch_wait: Duration) -> Result<(), Unproven> {
         if self.reader.progress() >= version || timeout(watch_wait, self.reader.reached(version)).await.is_ok() {
             return Ok(());

@@ -150,6 +150,7 @@
 //! | metadata joined, items compressed for lists, metadata made from objects (`cache.listBytesTimeout`) | 1 min without being asked for | given back, made again when asked for | `kube_fanout_cache_joined_bytes`, `_deflated_bytes`, `_derived_bytes` |
 //! | wait for the watch to tell a version (`reads.freshnessWait`) | 100 ms | it is proven | |
 //! | wait for a version, with its proof | 3 s | forwarded | requests with reason `not_reached` |
+//! | answer to `/version` when a cache is filled or resumed | 5 s | taken for the same as before | |
 //! | head version of a proof | 5 s | forwarded | proofs `no_head` |
 //! | wait for a cache to be filled (`reads.fillWait`) | 30 s, and half of a watch's `timeoutSeconds` at most | forwarded | requests with reason `cache_filling` |
 //! | reads that wait for caches to be filled | 10,000 | forwarded (`cache_filling`) | `fill_waiters` |

@@ -1,11 +1,18 @@
 //! What upstream says it is, asked once for all who need to know at the same time.
 
+use std::time::Duration;
+
 use serde::Deserialize;
-use tokio::{sync::Mutex, time::Instant};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout},
+};
 
 use super::Upstream;
 
 const PATH: &str = "/version";
+/// How long upstream may take to answer: nothing that waits for it depends on it.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 pub(super) struct ServerVersion(Mutex<Option<Asked>>);
@@ -45,12 +52,15 @@ impl Upstream {
             return last.version.clone();
         }
         let at = Instant::now();
-        let fetched = self.fetch(PATH, "application/json").await;
-        if let Err(error) = &fetched {
-            tracing::debug!(%error, "upstream does not say its version");
-        }
-        let failed = fetched.is_err();
-        let version = fetched.ok().flatten().and_then(|document| parse(&document));
+        let fetched = timeout(ANSWER_MAX, self.fetch(PATH, "application/json")).await;
+        let (version, failed) = match fetched {
+            Ok(Ok(document)) => (document.and_then(|document| parse(&document)), false),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "upstream does not say its version");
+                (None, true)
+            }
+            Err(_) => (None, true),
+        };
         *last = Some(Asked { at, version: version.clone(), failed });
         version
     }
