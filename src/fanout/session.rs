@@ -285,7 +285,7 @@ mod tests {
             let end = loop {
                 match session.step(now) {
                     Step::Send(_) => rest += session.events_sent(),
-                    end => break end,
+                    end @ (Step::Wait(_) | Step::End(_)) => break end,
                 }
             };
             assert_eq!((end, rest), (Step::End(cause), if is_told { 200 - first } else { 0 }));

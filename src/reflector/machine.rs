@@ -384,9 +384,9 @@ mod tests {
     fn watch_list_is_tried_again_at_each_fill() {
         let mut machine = Machine::default();
         machine.on(Input::Start);
-        let mode = |next: Next| match next.action {
-            Action::Fill { mode, .. } => mode,
-            other => panic!("{other:?}"),
+        let mode = |next: Next| {
+            let Action::Fill { mode, .. } = next.action else { panic!("{next:?}") };
+            mode
         };
         assert_eq!(mode(machine.on(Input::FillFailed(Failure::Refused))), FillMode::List);
         assert_eq!(mode(machine.on(Input::FillFailed(Failure::Unavailable))), FillMode::WatchList);
