@@ -24,6 +24,7 @@ CHECKS = [
     documents.schema_knows_every_field,
     documents.versions,
     documents.alerts,
+    documents.dashboard,
     cluster.life_of_a_release,
 ]
 

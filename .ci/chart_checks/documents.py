@@ -1,5 +1,7 @@
 """What is written in more than one place agrees: README, schema, manual, alerts."""
 
+import itertools
+import json
 import re
 import shutil
 import subprocess
@@ -7,6 +9,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+import promql_parser
 import yaml
 
 from chart import CHART, FOLDER, ROOT, nested, one, render
@@ -93,4 +96,31 @@ def alerts() -> list[str]:
     rendered = one(render(nested("metrics.prometheusRule.enabled", True)), "PrometheusRule")
     if rendered["spec"]["groups"] != groups:
         problems.append("the PrometheusRule is not what files/alerts.yaml says")
+    return problems
+
+
+def dashboard() -> list[str]:
+    """Every expression of the dashboard is PromQL over metrics that there are; panels do not lie on each other."""
+    text = (FOLDER / "files/dashboard.json").read_text()
+    panels, metrics = json.loads(text)["panels"], METRICS.read_text()
+    problems, taken = [], {}
+    for panel in panels:
+        place = panel["gridPos"]
+        for cell in itertools.product(range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"])):
+            if taken.setdefault(cell, panel["id"]) != panel["id"]:
+                problems.append(f"the panel {panel['title']} lies on another")
+                break
+        for target in panel.get("targets", []):
+            # Grafana puts in what stands for an interval.
+            expression = target["expr"].replace("$__rate_interval", "5m")
+            try:
+                promql_parser.parse(expression)
+            except ValueError as error:
+                problems.append(f"{panel['title']}: {error}: {expression}")
+            for metric in re.findall(r"kube_fanout_\w+", expression):
+                if f'"{metric.removesuffix("_bucket")}"' not in metrics:
+                    problems.append(f"{panel['title']} asks for {metric}, which does not exist")
+    rendered = [item for item in render(nested("metrics.dashboards.enabled", True)) if item["metadata"]["name"].endswith("-dashboard")]
+    if json.loads(rendered[0]["data"]["kube-fanout.json"]) != json.loads(text):
+        problems.append("the ConfigMap is not what files/dashboard.json says")
     return problems

@@ -23,6 +23,7 @@ TOGGLES = {
     "service monitor": nested("metrics.serviceMonitor", {"enabled": True, "interval": "30s", "additionalLabels": {"r": "p"}}),
     "pod monitor": nested("metrics.podMonitor", {"enabled": True, "namespace": "monitoring", "scrapeTimeout": "5s"}),
     "rules": nested("metrics.prometheusRule", {"enabled": True, "disabled": ["KubeFanoutReadsForwarded"]}),
+    "dashboard": nested("metrics.dashboards", {"enabled": True, "namespace": "grafana", "annotations": {"grafana_folder": "Kubernetes"}}),
     "metrics service": nested("metrics.service.enabled", True),
     "cert-manager": nested("tls.certManager", {"enabled": True, "issuerRef": {"name": "i"}, "dnsNames": ["gateway.example"]}),
     "own certificate": nested("tls.existingSecret", "serving"),

@@ -22,7 +22,7 @@
 //! * A version that a client brings from another gateway is proven, not forwarded after 100 ms.
 //! * Exact reads and continue tokens expire after `cache.history.age`, as an API server's do.
 //! * `cache.maxStaleness` and `cache.staleWatches`: a gateway that does not hear upstream is not ready, and ends watches if asked to.
-//! * A chart (`helm/`): replicas, one on each node, or a sidecar, with alerts; manifests for a control-plane node; an image.
+//! * A chart (`helm/`): replicas, one on each node, or a sidecar, with alerts and a dashboard; manifests for a control-plane node; an image.
 //! * A threat model, rules for dependencies, a way to report vulnerabilities.
 //! * `cargo build --release` takes half of the time it took; what is installed and measured is `--profile dist`.
 //! * Reads that memory will be able to answer wait for the fill of their cache: a herd at a cold gateway costs one list and one watch.
