@@ -7,7 +7,7 @@ use kube_fanout::{
     config::{AuthenticationConfig, AuthorizationConfig, ClientsConfig, Config, DelegatedConfig},
     sim::Sim,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::harness::{
@@ -389,15 +389,19 @@ async fn a_forwarded_watch_goes_on_from_memory_for_who_may() {
 #[tokio::test]
 async fn a_forwarded_watch_stays_upstreams_for_who_has_no_place() {
     let scene = Scene::start_with(|config| config.limits.watches_per_client = 1).await;
-    const BEFORE_FILL: &str = "/api/v1/pods?watch=1&resourceVersion=1&timeoutSeconds=1800";
+    scene.upstream.grant("jane", "watch", "configmaps");
+    scene.sim.hold_requests("list", "configmaps");
     let jane = [("authorization", "Bearer jane-token")];
     let _place = scene.gateway.client.watch_with(WATCH, &jane).await;
-    let mut watch = scene.gateway.client.watch_with(BEFORE_FILL, &jane).await;
-    assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"a""#));
-    skip(Duration::from_secs(10)).await;
-    scene.sim.create(pod("default", "b", "x")).unwrap();
+    let resumed = format!("/api/v1/configmaps?watch=1&resourceVersion={}&timeoutSeconds=1800", scene.sim.revision());
+    let mut watch = scene.gateway.client.watch_with(&resumed, &jane).await;
+    scene.sim.release_requests();
+    within("the fill", scene.sim.until(|counts| counts.open_watches("configmaps") == 2)).await;
+    skip(Duration::from_secs(5)).await;
+    let configmap = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "b", "namespace": "default"}});
+    scene.sim.create(configmap).unwrap();
     assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"b""#));
-    assert_eq!(scene.sim.counts().open_watches("pods"), 2);
+    assert_eq!(scene.sim.counts().open_watches("configmaps"), 2);
 }
 
 fn events(path: &Path) -> Vec<Value> {
