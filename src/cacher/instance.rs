@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout};
 use super::{
     Unproven,
     freshness::{Candidate, Freshness},
+    quiet::Quiet,
     staleness::{Staleness, StalenessLimit},
 };
 use crate::{
@@ -50,6 +51,7 @@ pub struct Instance {
     staleness: Staleness,
     staleness_limit: StalenessLimit,
     freshness: Arc<Freshness>,
+    quiet: Quiet,
     upstream: ResourceListWatch,
     used: Mutex<Instant>,
 }
@@ -86,6 +88,7 @@ impl Instance {
             staleness: Staleness::default(),
             staleness_limit,
             freshness,
+            quiet: Quiet::default(),
             upstream,
         }
     }
@@ -98,6 +101,16 @@ impl Instance {
     /// Whether history goes back to `version`: a watch can go on behind it.
     pub fn reaches_back_to(&self, version: ResourceVersion) -> bool {
         self.reader.after(version).is_ok()
+    }
+
+    /// The version up to which nothing has happened since `version`, which may be older than history: who knows everything up
+    /// to the one knows everything up to the other. `None` if something has happened, or upstream does not say.
+    pub async fn quiet_since(&self, version: ResourceVersion) -> Option<ResourceVersion> {
+        // An upstream without watch-list tells its watches nothing when they are about to end.
+        if !self.has_watch_list() {
+            return None;
+        }
+        self.quiet.since(version, &self.upstream, self.schema()).await
     }
 
     /// Resolves when the store is complete up to `version`: see [`Reader::reached`].

@@ -14,6 +14,7 @@ mod freshness;
 mod instance;
 mod life;
 mod prewarm;
+mod quiet;
 mod single_flight;
 mod sink;
 mod staleness;

@@ -38,6 +38,8 @@ use crate::{
 
 /// How often a cache that is not filled, or lags, is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long upstream has time to say what has happened before it is asked whether nothing has.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// A forwarded watch that memory may take over: the request as it came, without a body.
 #[derive(Debug)]
@@ -81,6 +83,8 @@ enum Attempt {
 #[derive(Debug)]
 struct Ready {
     instance: Arc<Instance>,
+    /// Nothing has happened between what the client had been told and this version.
+    behind: ResourceVersion,
     granted: Granted,
     account: Account,
 }
@@ -143,48 +147,67 @@ impl Candidate {
 
     /// Waits for a cache that has come as far as the client, which has been told everything up to `told`.
     async fn attempt(self: Arc<Self>, form: Representation, told: ResourceVersion) -> Result<Box<Ready>, NotNow> {
-        let instance = self.instance(form, told).await?;
+        let (instance, behind) = self.instance(form, told).await?;
         let Self { stages, credentials, info, .. } = &*self;
         let Target::Resource(target) = &info.target else { return Err(NotNow::Never) };
         let attributes = || Attributes::of(Verb::Watch, target, self.request.uri().query());
         let granted = stages.permission.grant(credentials, attributes, Instant::now(), || false).await;
         let granted = granted.map_err(|_| NotNow::Never)?;
         let account = stages.accounts.open(ReadVerb::Watch, None, || credentials.client(self.client)).await;
-        Ok(Box::new(Ready { instance, granted, account: account.map_err(|_| NotNow::Never)? }))
+        Ok(Box::new(Ready { instance, behind, granted, account: account.map_err(|_| NotNow::Never)? }))
     }
 
-    async fn instance(&self, form: Representation, told: ResourceVersion) -> Result<Arc<Instance>, NotNow> {
+    /// The cache, and the version to go on behind: what the client has been told, or a later one if nothing happened in between.
+    async fn instance(
+        &self,
+        form: Representation,
+        told: ResourceVersion,
+    ) -> Result<(Arc<Instance>, ResourceVersion), NotNow> {
         let Route { verb, target, .. } = route::decide(&self.request, &self.info).map_err(|_| NotNow::Never)?;
         let route = Route { verb, target, forms: vec![form] };
+        let mut behind = told;
         loop {
-            match filling::find(&self.stages.cachers, &route, None).await {
-                Ok((instance, _)) if !instance.reaches_back_to(told) => return Err(NotNow::NotCovered),
-                // One that lags would hold back what the client is told now.
-                Ok((instance, _)) if timeout(LOOK_EVERY, instance.reached(told)).await.is_ok() => return Ok(instance),
-                Ok(_) => {}
-                Err(ForwardReason::CacheFilling | ForwardReason::FillFailed) => sleep(LOOK_EVERY).await,
+            let instance = match filling::find(&self.stages.cachers, &route, None).await {
+                Ok((instance, _)) if !instance.refuses_watches() => instance,
+                Ok(_) | Err(ForwardReason::CacheFilling | ForwardReason::FillFailed) => {
+                    sleep(LOOK_EVERY).await;
+                    continue;
+                }
                 Err(_) => return Err(NotNow::Never),
+            };
+            if !instance.reaches_back_to(behind) {
+                sleep(QUIET).await;
+                behind = instance.quiet_since(told).await.ok_or(NotNow::NotCovered)?;
+            }
+            if !instance.reaches_back_to(behind) {
+                return Err(NotNow::NotCovered);
+            }
+            // One that lags would hold back what the client is told now.
+            if timeout(LOOK_EVERY, instance.reached(behind)).await.is_ok() {
+                return Ok((instance, behind));
             }
         }
     }
 
     /// The rest of the watch, behind what the client has been told.
-    fn go_on(
-        &self,
-        ready: Ready,
-        (form, audit_id): (Representation, &str),
-        told: ResourceVersion,
-    ) -> Result<Inner, ForwardReason> {
-        let Ready { instance, granted: Granted { permit, user }, account } = ready;
-        let Target::Resource(request) = &self.info.target else { return Err(ForwardReason::UnknownResource) };
+    fn go_on(&self, ready: Ready, (form, audit_id): (Representation, &str), told: ResourceVersion) -> Option<Inner> {
+        let Ready { instance, behind, granted: Granted { permit, user }, account } = ready;
+        let Target::Resource(request) = &self.info.target else { return None };
         let (uri, headers, config) = (self.request.uri(), self.request.headers(), self.stages.config);
         let metrics = instance.metrics.clone();
         let read = Read { request, query: uri.query(), headers, instance, form, config };
-        let body = serve::go_on(&read, permit, told, self.came)?;
+        let body = match serve::go_on(&read, permit, told.max(behind), self.came) {
+            Ok(body) => body,
+            Err(why) => {
+                tracing::debug!(reason = why.as_str(), "a forwarded watch is not taken over");
+                return None;
+            }
+        };
+        let room = self.stages.room.take(self.credentials.client(self.client), body.own_bytes())?;
         metrics.watch_taken_over();
         let audited = audit::Request { info: &self.info, uri, headers, client: self.client };
         let held = account.hold(audited, user.as_deref(), audit_id, StatusCode::OK.as_u16());
-        Ok(Inner::Served { body, _held: held, _room: None })
+        Some(Inner::Served { body, _held: held, _room: room })
     }
 }
 
@@ -198,6 +221,7 @@ fn may_pass(why: ForwardReason) -> bool {
             | ForwardReason::NotReached
             | ForwardReason::NoBookmark
             | ForwardReason::Unproven
+            | ForwardReason::Stale
     )
 }
 
@@ -236,11 +260,8 @@ impl Followed {
                     }
                 },
                 Attempt::Ready(ready) => match self.candidate.go_on(*ready, (self.form, &self.audit_id), told) {
-                    Ok(rest) => return Some(rest),
-                    Err(why) => {
-                        tracing::debug!(reason = why.as_str(), "a forwarded watch is not taken over");
-                        Attempt::Tried(Some(told))
-                    }
+                    Some(rest) => return Some(rest),
+                    None => Attempt::Tried(Some(told)),
                 },
             };
         }

@@ -80,8 +80,9 @@
 //! what is left of its time. Upstream's audit log has the part before, the gateway's the part behind; the access log says
 //! `forwarded`, and `kube_fanout_watches_taken_over_total` counts them.
 //!
-//! A watch that nothing tells a version (of a quiet resource, without bookmarks) stays upstream's until something does; so does one
-//! that asks for bookmarks of a resource of which none has come yet, and one whose client has no place left among its watches.
+//! Where nothing tells a client a version, for its resource is quiet, the gateway asks upstream after two seconds by a small watch
+//! from that version: if its first event is a bookmark, nothing has happened up to there. A watch of a resource that is not quiet, of
+//! which nothing is selected, and without bookmarks, stays upstream's until something tells it a version; so does one that asks for bookmarks of a resource of which none has come yet, and one whose client has no place left among its watches.
 //!
 //! # When something fails
 //!

@@ -106,6 +106,45 @@ async fn a_version_from_before_the_fill_is_caught_up_upstream_and_goes_on_from_m
 }
 
 #[tokio::test]
+async fn a_quiet_resource_is_asked_for_a_version() {
+    let world = cold().await;
+    let path = format!("/api/v1/pods?watch=1&resourceVersion={}&timeoutSeconds=600", world.sim.revision());
+    // Others count versions on: the fill's is a later one, and nothing tells the client of it.
+    world.sim.skip_revisions(10);
+    let mut watch = world.client().watch(&path).await;
+    world.sim.release_requests();
+    world.gateway.warm("/api/v1/pods").await;
+    let small = world.sim.until(|counts| counts.requests("watch", "pods") == 3 && counts.open_watches("pods") == 1);
+    within("the takeover", passing(STEP / 5, small)).await;
+    world.sim.cut_watches(Some("pods"));
+    skip(BACKOFF).await;
+    change(&world);
+    for kind in ["MODIFIED", "ADDED", "MODIFIED", "DELETED"] {
+        let event = watch.line().await.unwrap().unwrap();
+        assert!(event.starts_with(&format!(r#"{{"type":"{kind}""#)), "{kind}: {event}");
+    }
+}
+
+#[tokio::test]
+async fn what_happened_before_the_fill_is_not_taken_for_nothing() {
+    let world = cold().await;
+    let path = format!(
+        "/api/v1/pods?watch=1&resourceVersion={}&timeoutSeconds=600&labelSelector=app%3Dy",
+        world.sim.revision()
+    );
+    world.create_pod("default", "c", "x");
+    let mut watch = world.client().watch(&path).await;
+    world.sim.release_requests();
+    world.gateway.warm("/api/v1/pods").await;
+    let asked = world.sim.until(|counts| counts.requests("watch", "pods") == 3);
+    within("the small watch", passing(STEP / 5, asked)).await;
+    skip(Duration::from_secs(5)).await;
+    world.label_pod("default/c", "y");
+    let event = watch.line().await.unwrap().unwrap();
+    assert!(event.starts_with(r#"{"type":"ADDED""#) && event.contains(r#""name":"c""#), "{event}");
+}
+
+#[tokio::test]
 async fn what_memory_does_not_hold_stays_upstreams() {
     let world = World::start().await;
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
