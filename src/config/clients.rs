@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::apimachinery::Origin;
 use crate::config::{PemFile, TlsFiles, UpstreamConfig};
 
 /// As kube-apiserver remembers a token that it has verified.
@@ -31,6 +32,8 @@ pub struct TrustedConfig {
     /// Further names by which requests over TCP may call the gateway, in lower case, without a port; addresses without
     /// brackets.
     pub accept_hosts: Vec<String>,
+    /// Web pages that may ask over TCP as every other client does, besides those of the gateway's own origin.
+    pub accept_origins: Vec<Origin>,
 }
 
 /// How clients are known, permitted and represented.

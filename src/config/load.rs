@@ -128,7 +128,7 @@ apiVersion: kube-fanout.io/v1alpha1
 kind: GatewayConfiguration
 listeners: [{address: '127.0.0.1:7443', tls: {certFile: /c, keyFile: /k}}, {address: 'unix:/run/s'}]
 upstream: {kubeconfig: /kc, context: here}
-clients: {mode: trusted, acceptHosts: [Gateway.example, '[::2]', 10.0.0.1]}
+clients: {mode: trusted, acceptHosts: [Gateway.example, '[::2]', 10.0.0.1], acceptOrigins: ['http://localhost:4466']}
 cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, listBytesTimeout: 5m, history: {age: 90s, bytes: 1Gi}}
 reads: {freshnessWait: 0, fillWait: 45s, mostRecentWatch: forward}
 admin: {address: '0.0.0.0:9000'}
@@ -140,7 +140,8 @@ drain: {timeout: 3s}
         let files = TlsFiles { cert_file: "/c".into(), key_file: "/k".into() };
         assert_eq!(config.listeners[0].tls, Some(ListenerTls { files, client_certificates: false }));
         let accept_hosts = ["gateway.example", "::2", "10.0.0.1"].map(str::to_owned).to_vec();
-        assert_eq!(config.clients, ClientsConfig::Trusted(TrustedConfig { accept_hosts }));
+        let accept_origins = vec!["http://localhost:4466".parse().unwrap()];
+        assert_eq!(config.clients, ClientsConfig::Trusted(TrustedConfig { accept_hosts, accept_origins }));
         assert_eq!(config.listeners[1].address, Address::Unix("/run/s".into()));
         assert_eq!(config.upstream.kubeconfig, Some("/kc".into()));
         assert_eq!(config.upstream.context.as_deref(), Some("here"));
@@ -182,7 +183,7 @@ drain: {timeout: 3s}
     fn all_problems_are_named_at_once() {
         let found = problems(
             "listeners: [{address: nowhere, tsl: {}}, {address: '0.0.0.0:1', tls: {certFile: /c}}]
-clients: {mode: open, acceptHosts: ['http://x'], identity: {}}
+clients: {mode: open, acceptHosts: ['http://x'], acceptOrigins: ['*', 'http://x/y'], identity: {}}
 cache: {exclude: [Pods, 'a/b'], idleTimeout: 10, history: {age: 5m, bytes: lots}}
 reads: {freshnessWait: 100, mostRecentWatch: true}
 logging: {level: loud}
@@ -197,6 +198,8 @@ colour: red",
             "clients.mode: \"open\" was given; allowed: trusted, delegated",
             "clients.identity: given, though clients.mode is trusted",
             "clients.acceptHosts[0]: \"http://x\" was given; allowed: the exact name",
+            "clients.acceptOrigins[0]: \"*\" was given; allowed: SCHEME://HOST",
+            "clients.acceptOrigins[1]: \"http://x/y\" was given; allowed: SCHEME://HOST",
             "cache.exclude[0]: \"Pods\" was given; allowed: ",
             "cache.exclude[1]: \"a/b\" was given; allowed: ",
             "cache.idleTimeout: \"10\" was given; allowed: a duration like",

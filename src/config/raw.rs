@@ -62,6 +62,7 @@ pub(super) struct Upstream {
 pub(super) struct Clients {
     pub(super) mode: Option<Scalar>,
     pub(super) accept_hosts: Option<Vec<Scalar>>,
+    pub(super) accept_origins: Option<Vec<Scalar>>,
     pub(super) authentication: Option<Authentication>,
     pub(super) authorization: Option<Authorization>,
     pub(super) identity: Option<Identity>,

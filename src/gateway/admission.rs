@@ -1,71 +1,106 @@
 //! What is not answered at all: requests with two readings, and those that a browser was tricked into.
 //!
-//! In `trusted` mode whoever reaches the gateway is the gateway. A web page reaches it from a browser on the same machine, once the
-//! page's own name leads to a loopback address; the `Host` that the browser then sends gives it away. It is the rule of
-//! `kubectl proxy`.
+//! In `trusted` mode whoever reaches the gateway is the gateway. A web page reaches it from a browser on the same machine: under
+//! a name of its own that leads to a loopback address, which the `Host` that the browser then sends gives away, or at the
+//! gateway's own address, which `Origin` and `Sec-Fetch-Site` do ([`super::pages`]). The first is the rule of `kubectl
+//! proxy`, which does not have the second.
 
 use std::{
     collections::HashSet,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
 
-use http::Request;
+use http::{Request, header, uri::Authority};
 
-use super::refusal::Refusal;
-use crate::listener;
+use super::{
+    pages::{self, NamedPage},
+    refusal::Refusal,
+};
+use crate::{
+    apimachinery::{Origin, RequestInfo, normal_host},
+    listener::{self, Connection},
+};
 
-/// The names that clients on TCP may call the gateway by. Cheap to clone.
+/// What clients on TCP may call the gateway, and which web pages may be among them. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct AcceptedHosts(Option<Arc<HashSet<String>>>);
+pub struct Admission(Option<Arc<Accepted>>);
 
-impl AcceptedHosts {
+#[derive(Debug)]
+struct Accepted {
+    hosts: HashSet<String>,
+    origins: HashSet<Origin>,
+}
+
+impl Admission {
     /// Whatever clients like: each has to show who it is, and a web page cannot.
     pub fn any() -> Self {
         Self(None)
     }
 
-    /// `localhost` and its addresses, the addresses that the gateway listens on, and `further` ones.
-    pub fn local(addresses: impl IntoIterator<Item = IpAddr>, further: &[String]) -> Self {
+    /// `localhost` and its addresses, the addresses that the gateway listens on, and `further` ones. Of pages, those of
+    /// `origins` and the gateway's own.
+    pub fn local(addresses: impl IntoIterator<Item = IpAddr>, further: &[String], origins: &[Origin]) -> Self {
         let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         let addresses = addresses.into_iter().chain(loopback).map(|address| address.to_string());
-        let names = further.iter().map(String::as_str).chain(["localhost"]).map(normal);
-        Self(Some(Arc::new(addresses.chain(names).collect())))
+        let names = further.iter().map(String::as_str).chain(["localhost"]).map(normal_host);
+        let hosts = addresses.chain(names).collect();
+        Self(Some(Arc::new(Accepted { hosts, origins: origins.iter().cloned().collect() })))
     }
 
-    /// Pure. `peer` is None for a Unix socket, which no browser reaches.
-    pub(super) fn check<B>(&self, request: &Request<B>, peer: Option<SocketAddr>) -> Result<(), Refusal> {
-        let (Some(accepted), Some(_)) = (&self.0, peer) else { return Ok(()) };
+    /// The page of a named origin that the request is from, if it is from one. Pure. A Unix socket has no peer: no browser
+    /// reaches it.
+    pub(super) fn check<B>(
+        &self,
+        request: &Request<B>,
+        info: &RequestInfo,
+        connection: &Connection,
+    ) -> Result<Option<NamedPage>, Refusal> {
+        let (Some(accepted), Some(_)) = (&self.0, connection.peer) else { return Ok(None) };
         let mut hosts = listener::hosts(request).peekable();
         let named = hosts.peek().is_some();
-        let known = hosts.all(|host| accepted.contains(&normal(&host)));
-        if named && known { Ok(()) } else { Err(Refusal::ForeignHost) }
+        let known = hosts.all(|host| accepted.hosts.contains(&normal_host(&host)));
+        if !named || !known {
+            return Err(Refusal::ForeignHost);
+        }
+        let own = authority(request).and_then(|authority| Origin::of_server(connection.tls, &authority));
+        pages::check(request.headers(), info, own.as_ref(), &accepted.origins)
     }
 }
 
-/// Names without case, addresses in their usual form.
-fn normal(host: &str) -> String {
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    bare.parse::<IpAddr>().map_or_else(|_| host.to_ascii_lowercase(), |address| address.to_string())
+/// What the request calls the gateway, with the port. Target and `Host` are the same where both are given
+/// ([`listener::check_form`]).
+fn authority<B>(request: &Request<B>) -> Option<Authority> {
+    let host = || Authority::try_from(request.headers().get(header::HOST)?.as_bytes()).ok();
+    request.uri().authority().cloned().or_else(host)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::header;
+    use tokio_util::sync::CancellationToken;
 
-    fn check(hosts: &AcceptedHosts, uri: &str, host: Option<&str>) -> bool {
+    fn connection(peer: Option<&str>) -> Connection {
+        let peer = peer.map(|peer| peer.parse().unwrap());
+        Connection { peer, tls: false, client_certificate: None, draining: CancellationToken::new() }
+    }
+
+    fn checked(admission: &Admission, request: &Request<()>, peer: Option<&str>) -> Result<Option<NamedPage>, Refusal> {
+        let info = RequestInfo::parse(request.method(), request.uri().path(), request.uri().query());
+        admission.check(request, &info, &connection(peer))
+    }
+
+    fn check(admission: &Admission, uri: &str, host: Option<&str>) -> bool {
         let mut request = Request::builder().uri(uri);
         if let Some(host) = host {
             request = request.header(header::HOST, host);
         }
-        let peer = Some("127.0.0.1:1".parse().unwrap());
-        hosts.check(&request.body(()).unwrap(), peer).is_ok()
+        checked(admission, &request.body(()).unwrap(), Some("127.0.0.1:1")).is_ok()
     }
 
     #[test]
     fn a_page_under_another_name_gets_nothing() {
-        let hosts = AcceptedHosts::local(["127.0.0.2".parse().unwrap()], &["Gateway.example".to_owned()]);
+        let hosts = Admission::local(["127.0.0.2".parse().unwrap()], &["Gateway.example".to_owned()], &[]);
         for (host, accepted) in [
             ("localhost", true),
             ("LOCALHOST:8001", true),
@@ -93,9 +128,31 @@ mod tests {
 
     #[test]
     fn unix_sockets_and_delegated_clients_may_say_what_they_like() {
-        let request = Request::builder().uri("/api").header(header::HOST, "evil.example").body(()).unwrap();
-        assert_eq!(AcceptedHosts::local([], &[]).check(&request, None), Ok(()));
-        assert!(check(&AcceptedHosts::any(), "/api", Some("evil.example")));
-        assert!(check(&AcceptedHosts::any(), "/api", None));
+        let request = Request::builder().uri("/api").header(header::HOST, "evil.example");
+        let request = request.header(header::ORIGIN, "http://evil.example").body(()).unwrap();
+        assert_eq!(checked(&Admission::local([], &[], &[]), &request, None), Ok(None));
+        assert_eq!(checked(&Admission::any(), &request, Some("127.0.0.1:1")), Ok(None));
+        assert!(check(&Admission::any(), "/api", None));
+    }
+
+    #[test]
+    fn the_gateway_s_own_origin_is_what_the_request_calls_it() {
+        let admission = Admission::local([], &[], &[]);
+        for (host, origin, expected) in [
+            ("localhost:8001", "http://localhost:8001", Ok(None)),
+            ("localhost:80", "http://localhost", Ok(None)),
+            ("[::1]:8001", "http://[::1]:8001", Ok(None)),
+            ("localhost:8001", "http://localhost:8002", Err(Refusal::ForeignOrigin)),
+            ("localhost:8001", "http://127.0.0.1:8001", Err(Refusal::ForeignOrigin)),
+            ("localhost:8001", "https://localhost:8001", Err(Refusal::ForeignOrigin)),
+            // Another name is refused for that already.
+            ("evil.example", "http://evil.example", Err(Refusal::ForeignHost)),
+        ] {
+            let request = Request::builder().uri("/api").header(header::HOST, host).header(header::ORIGIN, origin);
+            let found = checked(&admission, &request.body(()).unwrap(), Some("127.0.0.1:1"));
+            assert_eq!(found, expected, "{host} {origin}");
+        }
+        let http2 = Request::builder().uri("http://localhost:8001/api").header(header::ORIGIN, "http://localhost:8001");
+        assert_eq!(checked(&admission, &http2.body(()).unwrap(), Some("127.0.0.1:1")), Ok(None));
     }
 }

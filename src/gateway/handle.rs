@@ -9,9 +9,10 @@ use tokio::time::Instant;
 use super::{
     Body,
     account::Accounts,
-    admission::AcceptedHosts,
+    admission::Admission,
     body::Inner,
     filling,
+    pages::NamedPage,
     permission::{Granted, Permission},
     record::Record,
     refusal::{Refusal, Unserved},
@@ -40,7 +41,7 @@ pub struct Gateway(Arc<Stages>);
 /// What a request goes through.
 #[derive(Debug)]
 pub(super) struct Stages {
-    hosts: AcceptedHosts,
+    admission: Admission,
     pub(super) permission: Permission,
     pub(super) accounts: Accounts,
     room: AnswerRoom,
@@ -62,10 +63,10 @@ pub struct Clients {
 }
 
 impl Gateway {
-    /// Goes by the names of `hosts`, answers from `cachers` where it can and the client may, and through the client's
+    /// Takes what `admission` lets in, answers from `cachers` where it can and the client may, and through the client's
     /// `forward` else.
     pub fn new(
-        hosts: AcceptedHosts,
+        admission: Admission,
         clients: Clients,
         (accounts, room): (Accounts, AnswerRoom),
         cachers: Cachers,
@@ -74,15 +75,20 @@ impl Gateway {
         let Clients { authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
         let metrics = RequestMetrics::new();
-        Self(Arc::new(Stages { hosts, permission, accounts, room, cachers, forward, config, metrics }))
+        Self(Arc::new(Stages { admission, permission, accounts, room, cachers, forward, config, metrics }))
     }
 }
 
 impl Stages {
     /// Before anything else looks at a request.
-    fn admit<B>(&self, request: &Request<B>, connection: &Connection) -> Result<(), Refusal> {
+    fn admit<B>(
+        &self,
+        request: &Request<B>,
+        info: &RequestInfo,
+        connection: &Connection,
+    ) -> Result<Option<NamedPage>, Refusal> {
         listener::check_form(request).map_err(Refusal::Malformed)?;
-        self.hosts.check(request, connection.peer)
+        self.admission.check(request, info, connection)
     }
 
     /// Answers from memory, if that is certainly what upstream would have answered.
@@ -155,13 +161,19 @@ impl Handler for Gateway {
         let uri = request.uri().clone();
         let info = RequestInfo::parse(request.method(), uri.path(), uri.query());
         let record = Record::start(&request, &info, stages.metrics.clone());
-        if let Err(refusal) = stages.admit(&request, connection) {
-            let mut answer = refused(record, refusal);
-            // Where the next request begins may be read in two ways, too.
-            if request.version() < Version::HTTP_2 {
-                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        let page = match stages.admit(&request, &info, connection) {
+            Ok(page) => page,
+            Err(refusal) => {
+                let mut answer = refused(record, refusal);
+                // Where the next request begins may be read in two ways, too.
+                if request.version() < Version::HTTP_2 {
+                    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                return answer;
             }
-            return answer;
+        };
+        if let Some(leave) = page.as_ref().and_then(|page| page.leave(&request)) {
+            return Body::answer(record, (Outcome::Served, None), leave.map(Inner::Rejected));
         }
         let certificate = connection.client_certificate.as_deref();
         let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);
@@ -194,6 +206,9 @@ impl Handler for Gateway {
         };
         if long_running {
             answer.extensions_mut().insert(LongRunning);
+        }
+        if let Some(page) = page {
+            page.may_read(answer.headers_mut());
         }
         answer
     }

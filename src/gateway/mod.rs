@@ -6,6 +6,7 @@ mod audited;
 mod body;
 mod filling;
 mod handle;
+mod pages;
 mod permission;
 mod record;
 mod refusal;
@@ -15,7 +16,7 @@ mod route;
 mod takeover;
 
 pub use account::Accounts;
-pub use admission::AcceptedHosts;
+pub use admission::Admission;
 pub use body::Body;
 pub use handle::{Clients, Gateway};
 pub use room::AnswerRoom;

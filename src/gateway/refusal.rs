@@ -16,6 +16,15 @@ pub(super) enum Refusal {
     Malformed(#[source] Malformed),
     #[error("clients do not call this gateway by that Host; clients.acceptHosts can name it")]
     ForeignHost,
+    #[error(
+        "requests of web pages of other origins are not answered; clients.acceptOrigins can name the page's origin"
+    )]
+    ForeignOrigin,
+    #[error(
+        "pages of the gateway's own origin run no commands (exec, attach, port-forward, the proxy of a node); \
+         clients.acceptOrigins can name that origin"
+    )]
+    OwnPage,
     /// What it may hold at once; others go on.
     #[error("this client has too many watches")]
     TooManyWatches,
@@ -35,6 +44,8 @@ impl Refusal {
         match self {
             Self::Malformed(why) => why.as_str(),
             Self::ForeignHost => "foreign_host",
+            Self::ForeignOrigin => "foreign_origin",
+            Self::OwnPage => "own_page",
             Self::TooManyWatches => "client_watches",
             Self::TooManyBytes => "answer_bytes",
             Self::Draining => "draining",

@@ -23,7 +23,9 @@ pub(super) fn error(error: &ForwardError) -> Response<Bytes> {
 pub(super) fn refusal(refusal: Refusal) -> Response<Bytes> {
     match refusal {
         Refusal::Malformed(why) => response(&Status::bad_request(format!("kube-fanout: {why}"))),
-        Refusal::ForeignHost => response(&Status::forbidden(format!("kube-fanout: {refusal}"))),
+        Refusal::ForeignHost | Refusal::ForeignOrigin | Refusal::OwnPage => {
+            response(&Status::forbidden(format!("kube-fanout: {refusal}")))
+        }
         Refusal::TooManyWatches | Refusal::TooManyBytes => {
             response(&Status::too_many_requests(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS))
         }

@@ -28,3 +28,4 @@
 //! * Reads that memory will be able to answer wait for the fill of their cache: a herd at a cold gateway costs one list and one watch.
 //! * A watch that goes on from a version before the fill is forwarded, not refused: upstream may still know what came between.
 //! * A forwarded watch whose reason passes goes on from memory in mid-stream.
+//! * In `trusted` mode web pages of other origins are refused over TCP, upgrades included; `clients.acceptOrigins` names those that may ask.

@@ -13,6 +13,8 @@
 //!    anything looks at the request.
 //! 2. **A client certificate** of `clientCAFile`: common name and organisations are user and groups. A handshake accepts any
 //!    certificate whose key the client has; one that no authority vouches for is 401, as it is directly.
+//!    A browser with such a certificate may show it for a page of any origin, and neither the API server nor the gateway looks
+//!    at `Origin` here: certificates of users do not belong into browsers.
 //! 3. **A bearer token**, by TokenReview. A good one is remembered for `tokenReview.successTTL`, a bad one not at all unless
 //!    `tokenReview.failureTTL` says so, under a hash whose key only this process knows. Reviews are asked for when memory could
 //!    answer; whatever is forwarded is for upstream to judge.

@@ -9,6 +9,7 @@
 //! | `upstream.kubeconfig`, `.context` | what kubectl finds: `$KUBECONFIG`, `~/.kube/config`, else the pod's service account | |
 //! | `clients.mode` | `trusted` | `trusted`, `delegated` |
 //! | `clients.acceptHosts` | none | names and addresses by which clients on TCP call the gateway, besides `localhost`, `127.0.0.1`, `[::1]` and the listeners' own addresses; in `trusted` mode |
+//! | `clients.acceptOrigins` | none | origins of web pages that may ask over TCP: `http://localhost:4466`; in `trusted` mode, see [`super::request_path`] |
 //! | `clients.authentication.clientCAFile` | none: no certificate names a user | PEM file of authorities |
 //! | `clients.authentication.requestHeader.caFile` | none: `X-Remote-*` is believed of nobody | PEM file of authorities |
 //! | `clients.authentication.requestHeader.allowedNames` | any | common names; needed if an authority is in `clientCAFile` too |

@@ -4,7 +4,7 @@
 //!
 //! 1. [`crate::listener`] accepts, does TLS, limits, and hands on the request.
 //!    A request that two servers could read as two different ones ([`crate::listener::check_form`]) is refused with 400; so is, with
-//!    403 in `trusted` mode, one whose `Host` is none of the gateway's names: a web page's, in a browser on the same machine.
+//!    403 in `trusted` mode, what a web page makes a browser on the same machine send (see *Browsers* below).
 //! 2. [`crate::apimachinery::RequestInfo`] says what it is about, from method and path alone. What two parsers could read
 //!    differently (an encoded slash, dots, empty segments) is ambiguous and is forwarded untouched.
 //! 3. [`crate::authn`] takes the client's credentials off (`Authorization`, `X-Remote-*`), and verifies certificates and front
@@ -18,6 +18,33 @@
 //!
 //! Upstream's answers pass unchanged and unbuffered, trailers and upgrades included. When a client goes, its request
 //! upstream is cancelled.
+//!
+//! # Browsers
+//!
+//! In `trusted` mode a request needs no credentials, and a browser on the same machine can be made to send one by any page that it
+//! shows. Over TCP these are refused with 403, upgrades included, and the message names the field that would allow them:
+//!
+//! | Request | Reason | Allowed by |
+//! |---|---|---|
+//! | `Host` is none of the gateway's names: the page's own name leads to a loopback address | `foreign_host` | `clients.acceptHosts` |
+//! | `Origin` is not the gateway's own, which is the listener's scheme and the request's `Host` with its port; or is `null`, no origin, or there are several | `foreign_origin` | `clients.acceptOrigins` |
+//! | `Sec-Fetch-Site` is neither `same-origin` nor `none`: what a page loads without an `Origin`, and links from other sites | `foreign_origin` | `clients.acceptOrigins`, for requests with an `Origin` |
+//! | `exec`, `attach`, `portforward`, the `proxy` of a node, or an ambiguous path, with the gateway's own `Origin` | `own_page` | `clients.acceptOrigins` with the gateway's own |
+//!
+//! A page of an origin that `clients.acceptOrigins` names (a local dashboard's) is a client like every other: it acts with the gateway's
+//! credentials. Its browser is told that it may read the answers, and preflight requests (`OPTIONS` with
+//! `Access-Control-Request-Method`) are answered here, as an API server does with `--cors-allowed-origins`.
+//!
+//! `kubectl proxy` looks at `Host` alone; `exec` and `attach` of pods it refuses to every client (`--reject-paths`). Here they work for
+//! clients that send no `Origin` (kubectl does not; a client that does, with the gateway's own, has to have it named), since a browser
+//! sends one with everything that can run a command. Pages of the gateway's own origin are those that pods and services answer
+//! behind their `proxy`: as with `kubectl proxy`, whoever opens one lets it do what the gateway may, commands excepted.
+//!
+//! What is left: a browser that does not send `Sec-Fetch-Site` (it is sent to loopback addresses and over TLS, by versions since
+//! 2023 at the latest) can be made to send a GET, whose answer the page cannot read. Unix sockets are not looked at, since no browser reaches
+//! them. In `delegated` mode nothing of this applies: a page has no credentials to send, but for a client certificate that the
+//! browser holds and may show for pages of other origins too. Such a request is answered as the API server answers it, which does not look at
+//! `Origin` either.
 //!
 //! # Reads
 //!

@@ -7,7 +7,7 @@ use crate::{
     config::{Address, ClientsConfig, Config, DelegatedConfig, IdentityConfig, ListenerConfig, UpstreamConfig},
     fairness::Shares,
     forward::{Assertion, Forward},
-    gateway::{AcceptedHosts, Clients},
+    gateway::{Admission, Clients},
     lifecycle::Tasks,
     upstream::{AsClient, AsFrontProxy, Upstream},
 };
@@ -107,16 +107,17 @@ fn forward(
     Ok(Forward::delegated(client, assertion.map_err(RunError::Upstream)?, shares, tasks.clone()))
 }
 
-/// By which names clients may call the gateway.
-pub(super) fn accepted_hosts(config: &Config) -> AcceptedHosts {
+/// What clients may call the gateway, and which web pages may be among them.
+pub(super) fn admission(config: &Config) -> Admission {
     let address = |listener: &ListenerConfig| match listener.address {
         Address::Tcp(address) => Some(address.ip()),
         Address::Unix(_) => None,
     };
     match &config.clients {
         ClientsConfig::Trusted(trusted) => {
-            AcceptedHosts::local(config.listeners.iter().filter_map(address), &trusted.accept_hosts)
+            let addresses = config.listeners.iter().filter_map(address);
+            Admission::local(addresses, &trusted.accept_hosts, &trusted.accept_origins)
         }
-        ClientsConfig::Delegated(_) => AcceptedHosts::any(),
+        ClientsConfig::Delegated(_) => Admission::any(),
     }
 }

@@ -87,7 +87,7 @@ pub async fn run(
     let discovery = Discovery::new(upstream.clone());
     let cachers = Cachers::new(upstream, discovery, cacher_config(config), tasks.clone());
     let gateway =
-        Gateway::new(clients::accepted_hosts(config), clients, (accounts, room), cachers.clone(), serve_config(config));
+        Gateway::new(clients::admission(config), clients, (accounts, room), cachers.clone(), serve_config(config));
     cachers.prewarm();
 
     if let Some((bound, exposition)) = sockets.admin {

@@ -25,7 +25,7 @@ fn reason(answer: &Answer) -> String {
 async fn a_web_page_under_a_name_of_its_own_gets_nothing() {
     let accept_hosts = vec!["gateway.example".to_owned()];
     let world = World::start_with(Sim::new(), |config| {
-        config.clients = ClientsConfig::Trusted(TrustedConfig { accept_hosts });
+        config.clients = ClientsConfig::Trusted(TrustedConfig { accept_hosts, ..TrustedConfig::default() });
     })
     .await;
     for host in ["localhost:8001", "127.0.0.1", "[::1]:1", "gateway.example"] {
@@ -38,6 +38,98 @@ async fn a_web_page_under_a_name_of_its_own_gets_nothing() {
     }
     let client = world.client().over_http2();
     assert_eq!(client.get("/api/v1/pods").await.status, StatusCode::OK);
+}
+
+const NAMED: &str = "http://localhost:4466";
+const EXEC: &str = "/api/v1/namespaces/a/pods/b/exec?command=id";
+const SECRETS: &str = "/api/v1/secrets";
+const WATCH: &str = "/api/v1/secrets?watch=1&resourceVersion=0";
+const WEB_SOCKET: [(&str, &str); 4] = [
+    ("connection", "Upgrade"),
+    ("upgrade", "websocket"),
+    ("sec-websocket-version", "13"),
+    ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+];
+
+async fn world_with_a_named_page() -> World {
+    World::start_with(Sim::new(), |config| {
+        let accept_origins = vec![NAMED.parse().unwrap()];
+        config.clients = ClientsConfig::Trusted(TrustedConfig { accept_origins, ..TrustedConfig::default() });
+    })
+    .await
+}
+
+#[tokio::test]
+async fn pages_of_other_origins_get_nothing() {
+    let world = world_with_a_named_page().await;
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let other_port = format!("{}0", world.client().url());
+    for page in [
+        [("origin", "http://evil.example")].as_slice(),
+        &[("origin", "null")],
+        &[("origin", &other_port)],
+        &[("origin", "http://evil.example"), ("origin", NAMED)],
+        &[("sec-fetch-site", "cross-site")],
+        &[("sec-fetch-site", "same-site")],
+    ] {
+        for (method, path, further) in [
+            ("GET", EXEC, WEB_SOCKET.as_slice()),
+            ("GET", WATCH, &WEB_SOCKET),
+            ("POST", bindings, &[]),
+            ("GET", SECRETS, &[]),
+            ("OPTIONS", SECRETS, &[("access-control-request-method", "DELETE")]),
+        ] {
+            let headers = [page, further].concat();
+            let answer = world.client().request(method, path, &headers, Bytes::from_static(b"{}")).await;
+            assert_eq!(answer.route, Route::Rejected("foreign_origin".to_owned()), "{method} {path} {page:?}");
+            assert_eq!((answer.status, reason(&answer).as_str()), (StatusCode::FORBIDDEN, "Forbidden"));
+            assert!(answer.text().contains("clients.acceptOrigins"), "{}", answer.text());
+            assert!(!answer.headers.contains_key("access-control-allow-origin"), "{:?}", answer.headers);
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_that_are_named_ask_and_read_as_others_do() {
+    let world = world_with_a_named_page().await;
+    let page = [("origin", NAMED), ("sec-fetch-site", "same-site")];
+    for (method, path, further) in [
+        ("GET", EXEC, WEB_SOCKET.as_slice()),
+        ("GET", SECRETS, &WEB_SOCKET),
+        ("POST", "/api/v1/namespaces/a/pods", &[]),
+    ] {
+        let headers = [page.as_slice(), further].concat();
+        let answer = world.client().request(method, path, &headers, Bytes::from_static(b"{}")).await;
+        assert!(matches!(answer.route, Route::Forwarded(_)), "{method} {path}: {answer:?}");
+        assert_eq!(answer.headers["access-control-allow-origin"], NAMED);
+    }
+    world.gateway.warm("/api/v1/pods").await;
+    let served = world.client().request("GET", "/api/v1/pods?resourceVersion=0", &page, Bytes::new()).await;
+    assert_eq!(served.route, Route::Served);
+    assert_eq!(served.headers["access-control-allow-origin"], NAMED);
+
+    let leave = [page.as_slice(), &[("access-control-request-method", "DELETE")]].concat();
+    let leave = world.client().request("OPTIONS", "/api/v1/pods", &leave, Bytes::new()).await;
+    assert_eq!((leave.status, leave.body.len()), (StatusCode::NO_CONTENT, 0));
+    assert_eq!(leave.headers["access-control-allow-methods"], "DELETE");
+}
+
+#[tokio::test]
+async fn pages_of_the_gateway_itself_do_all_but_run_commands() {
+    let world = world_with_a_named_page().await;
+    let origin = world.client().url().to_owned();
+    let page = [("origin", origin.as_str()), ("sec-fetch-site", "same-origin")];
+    let ask = async |path| {
+        let headers = [page.as_slice(), &WEB_SOCKET].concat();
+        world.client().request("GET", path, &headers, Bytes::new()).await
+    };
+    assert!(matches!(ask(SECRETS).await.route, Route::Forwarded(_)));
+    let answer = ask(EXEC).await;
+    assert_eq!((answer.status, answer.route.clone()), (StatusCode::FORBIDDEN, Route::Rejected("own_page".to_owned())));
+    assert!(answer.text().contains("clients.acceptOrigins"), "{}", answer.text());
+    // What is no page runs them: kubectl sends no origin.
+    let kubectl = world.client().request("GET", EXEC, &WEB_SOCKET, Bytes::new()).await;
+    assert!(matches!(kubectl.route, Route::Forwarded(_)), "{kubectl:?}");
 }
 
 #[tokio::test]

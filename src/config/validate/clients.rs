@@ -2,6 +2,7 @@
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
+use crate::apimachinery::Origin;
 use crate::config::raw::{self, Scalar};
 use crate::config::validate::check::{Check, given};
 use crate::config::{
@@ -25,7 +26,8 @@ impl Check {
     pub(super) fn clients(&mut self, raw: Option<&raw::Clients>) -> ClientsConfig {
         let absent = raw::Clients::default();
         let raw = raw.unwrap_or(&absent);
-        self.unknown("clients", &raw.unknown, &["mode", "acceptHosts", "authentication", "authorization", "identity"]);
+        let fields = ["mode", "acceptHosts", "acceptOrigins", "authentication", "authorization", "identity"];
+        self.unknown("clients", &raw.unknown, &fields);
         let modes = [("trusted", Mode::Trusted), ("delegated", Mode::Delegated)];
         match self.word("clients.mode", raw.mode.as_ref(), Mode::Trusted, &modes) {
             Mode::Trusted => ClientsConfig::Trusted(self.trusted(raw)),
@@ -47,7 +49,10 @@ impl Check {
                 );
             }
         }
-        TrustedConfig { accept_hosts: self.accept_hosts(raw.accept_hosts.as_deref().unwrap_or_default()) }
+        TrustedConfig {
+            accept_hosts: self.accept_hosts(raw.accept_hosts.as_deref().unwrap_or_default()),
+            accept_origins: self.accept_origins(raw.accept_origins.as_deref().unwrap_or_default()),
+        }
     }
 
     fn accept_hosts(&mut self, raw: &[Scalar]) -> Vec<String> {
@@ -62,10 +67,28 @@ impl Check {
         hosts
     }
 
+    fn accept_origins(&mut self, raw: &[Scalar]) -> Vec<Origin> {
+        let mut origins = Vec::new();
+        for (index, Scalar(text)) in raw.iter().enumerate() {
+            match text.parse() {
+                Ok(origin) => origins.push(origin),
+                Err(_) => {
+                    self.problem(&format!("clients.acceptOrigins[{index}]"), &given(text), Origin::ALLOWED);
+                }
+            }
+        }
+        origins
+    }
+
     fn delegated(&mut self, raw: &raw::Clients) -> DelegatedConfig {
-        if raw.accept_hosts.is_some() {
-            let found = "given, though clients.mode is delegated";
-            self.problem("clients.acceptHosts", found, "clients.mode: trusted, or no such field");
+        for (field, is_given) in [
+            ("clients.acceptHosts", raw.accept_hosts.is_some()),
+            ("clients.acceptOrigins", raw.accept_origins.is_some()),
+        ] {
+            if is_given {
+                let found = "given, though clients.mode is delegated";
+                self.problem(field, found, "clients.mode: trusted, or no such field");
+            }
         }
         let authentication = self.authentication(raw.authentication.as_ref());
         let authorization = self.authorization(raw.authorization.as_ref());

@@ -98,6 +98,7 @@ fn unsafe_set_ups_are_refused() {
         ),
         ("clients: {mode: delegated, identity: {impersonation: {}}}".to_owned(), "clients.identity: given"),
         ("clients: {mode: delegated, acceptHosts: [x]}".to_owned(), "clients.acceptHosts: given"),
+        ("clients: {mode: delegated, acceptOrigins: ['http://x']}".to_owned(), "clients.acceptOrigins: given"),
         (format!("clients: {{{certificates}}}"), "clients.authentication: given, though clients.mode is trusted"),
         (
             "clients: {mode: delegated, authentication: {requestHeader: {}}, identity: {impersonation: {}}}".to_owned(),
