@@ -15,7 +15,8 @@ impl Config {
     /// # Errors
     /// Every file that cannot be used.
     pub async fn check_files(&self) -> Result<(), Problems> {
-        let mut check = FileCheck { problems: Vec::new() };
+        let asks_for_clients = matches!(self.clients, ClientsConfig::Delegated(_));
+        let mut check = FileCheck { problems: Vec::new(), asks_for_clients };
         for (index, listener) in self.listeners.iter().enumerate() {
             if let Some(tls) = &listener.tls {
                 check.pair(&format!("listeners[{index}].tls"), &tls.files).await;
@@ -34,6 +35,8 @@ impl Config {
 /// Collects problems.
 struct FileCheck {
     problems: Vec<Problem>,
+    /// What shows who clients are goes to the servers of kubeconfigs.
+    asks_for_clients: bool,
 }
 
 impl FileCheck {
@@ -85,10 +88,15 @@ impl FileCheck {
     }
 
     async fn kubeconfig(&mut self, field: &str, server: Option<&UpstreamConfig>) {
-        if let Some(server) = server
-            && let Err(error) = server.resolve().await
-        {
-            self.problem(field, &chain(&error), "");
+        let Some(server) = server else { return };
+        match server.resolve().await {
+            Ok(access) if access.accept_invalid_certs && self.asks_for_clients => {
+                let found = "it has insecure-skip-tls-verify, though clients.mode is delegated";
+                let allowed = "certificate-authority, with tls-server-name for a certificate of another name";
+                self.problem(field, found, allowed);
+            }
+            Ok(_) => {}
+            Err(error) => self.problem(field, &chain(&error), ""),
         }
     }
 
@@ -188,6 +196,21 @@ clients:
         ] {
             assert!(found.lines().any(|line| line.starts_with(start)), "{start}\nin {found}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_told_of_clients_is_verified() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &["server", "ca", "front", "proxy"]);
+        let insecure = KUBECONFIG.replace("127.0.0.1:1'", "127.0.0.1:1', insecure-skip-tls-verify: true");
+        fs::write(folder.path().join("kubeconfig"), insecure).unwrap();
+        let found = problems(folder.path(), DELEGATED).await;
+        let fields = ["upstream.kubeconfig", "clients.authentication.kubeconfig", "clients.authorization.kubeconfig"];
+        assert_eq!(found.len(), fields.len(), "{found:#?}");
+        for (problem, field) in found.iter().zip(fields) {
+            assert!(problem.starts_with(&format!("{field}: it has insecure-skip-tls-verify")), "{problem}");
+        }
+        assert_eq!(problems(folder.path(), "upstream: {kubeconfig: DIR/kubeconfig}").await, [""; 0]);
     }
 
     #[tokio::test]

@@ -29,3 +29,4 @@
 //! * A watch that goes on from a version before the fill is forwarded, not refused: upstream may still know what came between.
 //! * A forwarded watch whose reason passes goes on from memory in mid-stream.
 //! * In `trusted` mode web pages of other origins are refused over TCP, upgrades included; `clients.acceptOrigins` names those that may ask.
+//! * In `delegated` mode an upstream whose certificate is not verified (`insecure-skip-tls-verify`) is refused, and so is one for reviews.

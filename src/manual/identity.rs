@@ -50,6 +50,10 @@
 //! The gateway's own credentials carry its lists, watches and reviews, and impersonations. Connections that carry clients' requests
 //! have none: [`crate::forward::Forward`] is made of other types than [`crate::upstream::Upstream`] in this mode.
 //!
+//! What shows who a client is, and the questions about it, go to an API server in verified TLS only, or without TLS to a loopback
+//! address: `http://` to another machine and `insecure-skip-tls-verify` in a kubeconfig (at a loopback address too, where it
+//! is the end of a tunnel) are refused at the start.
+//!
 //! # Rights
 //!
 //! Beside those of [`super::operations`]: `system:auth-delegator` (to create token reviews and subject access reviews), and with

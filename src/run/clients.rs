@@ -83,7 +83,7 @@ async fn reviewer(
         Some(config) => Upstream::new(&config.resolve().await.map_err(RunError::UpstreamConfig)?),
         None => Upstream::new(access),
     };
-    let reviewer = reviewer.map_err(RunError::Upstream)?;
+    let reviewer = reviewer.and_then(Upstream::as_reviewer).map_err(RunError::Upstream)?;
     reviewer.follow_files(tasks);
     Ok(reviewer)
 }

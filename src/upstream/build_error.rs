@@ -20,6 +20,12 @@ pub enum BuildError {
     /// Whoever is on the way could read tokens, and nobody can be asserted by a certificate.
     #[error("what shows who a client is would go to {0} without TLS")]
     ClearText(http::Uri),
+    /// Whoever is on the way could pretend to be upstream, and do the same.
+    #[error(
+        "what shows who a client is would go to {0}, whose certificate nothing verifies: take insecure-skip-tls-verify \
+         out of the kubeconfig, and set certificate-authority, or tls-server-name for a certificate of another name"
+    )]
+    Unverified(http::Uri),
     #[error("credentials that impersonate already cannot impersonate clients")]
     Impersonates,
 }

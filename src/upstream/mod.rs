@@ -76,6 +76,7 @@ struct Shared {
     own: Lanes,
     server_version: ServerVersion,
     impersonates: bool,
+    exposed: Option<identity::Exposed>,
 }
 
 impl Upstream {
@@ -92,6 +93,7 @@ impl Upstream {
             server_version: ServerVersion::default(),
             access,
             impersonates: identity::impersonates(config),
+            exposed: identity::Exposed::of(config),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -110,12 +112,26 @@ impl Upstream {
     /// Sends clients' requests with the gateway's own credentials, which impersonate a user for each.
     ///
     /// # Errors
-    /// The credentials impersonate somebody themselves.
+    /// The credentials impersonate somebody themselves, or users would be named without TLS, or in TLS that is not verified.
     pub fn as_impersonator(&self) -> Result<AsImpersonator, BuildError> {
+        self.refuse_exposed()?;
         if self.shared.impersonates {
             return Err(BuildError::Impersonates);
         }
         Ok(AsImpersonator::new(&self.shared.access, self.shared.target.clone()))
+    }
+
+    /// The same, for questions about clients: their tokens, and what they may.
+    ///
+    /// # Errors
+    /// Tokens and answers would cross a network without TLS, or in TLS that is not verified.
+    pub fn as_reviewer(self) -> Result<Self, BuildError> {
+        self.refuse_exposed()?;
+        Ok(self)
+    }
+
+    fn refuse_exposed(&self) -> Result<(), BuildError> {
+        self.shared.exposed.clone().map_or(Ok(()), |exposed| Err(exposed.into()))
     }
 
     /// A request of the gateway itself, whose answer is read without pause. Only path and query of the URI count.

@@ -6,7 +6,7 @@ use http::{HeaderValue, Request, header};
 use kube_client::Config;
 use uuid::Uuid;
 
-use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, proven::Proven, refuse_clear_text, shed};
+use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, proven::Proven, refuse_exposed, shed};
 use crate::fairness::ClientKey;
 use crate::upstream::{BuildError, RequestBody, access::Access, target::Target};
 
@@ -28,9 +28,9 @@ impl AsClient {
     /// Of a configuration, only where the server is, how it is verified, and a proxy on the way count.
     ///
     /// # Errors
-    /// The configuration cannot be used, or tokens would cross a network without TLS.
+    /// The configuration cannot be used, or tokens would cross a network without TLS, or in TLS that is not verified.
     pub fn new(config: &Config) -> Result<Self, BuildError> {
-        refuse_clear_text(config)?;
+        refuse_exposed(config)?;
         let access = Access::without_credentials(config)?;
         let target = Target::of(config)?;
         let unknown = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);

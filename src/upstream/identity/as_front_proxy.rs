@@ -6,7 +6,7 @@ use http::Request;
 use kube_client::Config;
 
 use super::{
-    Connections, IdentityError, Limits, Outbound, UNKNOWN_LIMITS, refuse_clear_text, shed_credentials, user_headers,
+    Connections, IdentityError, Limits, Outbound, UNKNOWN_LIMITS, refuse_exposed, shed_credentials, user_headers,
 };
 use crate::apimachinery::UserInfo;
 use crate::config::TlsFiles;
@@ -31,9 +31,10 @@ impl AsFrontProxy {
     /// blocking; `tasks` looks at them until the drain begins, and new connections show what they hold by then.
     ///
     /// # Errors
-    /// The configuration or the files cannot be used, or there is no TLS to show a certificate in.
+    /// The configuration or the files cannot be used, or there is no TLS to show a certificate in, or
+    /// none that is verified.
     pub fn new(config: &Config, certificate: &TlsFiles, tasks: &Tasks) -> Result<Self, BuildError> {
-        refuse_clear_text(config)?;
+        refuse_exposed(config)?;
         if config.cluster_url.scheme() != Some(&http::uri::Scheme::HTTPS) {
             return Err(BuildError::ClearText(config.cluster_url.clone()));
         }

@@ -205,11 +205,38 @@ pub(super) fn impersonates(config: &Config) -> bool {
         || config.headers.iter().any(|(name, _)| shed::is_impersonation(name))
 }
 
-/// Who can read along could be whom he reads of; a proxy or a sidecar of this machine may be asked without TLS.
-fn refuse_clear_text(config: &Config) -> Result<(), BuildError> {
-    let host = config.cluster_url.host().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    let is_local = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
-    let is_secured = config.cluster_url.scheme() == Some(&http::uri::Scheme::HTTPS);
-    if is_secured || is_local { Ok(()) } else { Err(BuildError::ClearText(config.cluster_url.clone())) }
+/// Why nothing that shows who a client is may go to upstream, nor a question about one.
+#[derive(Clone, Debug)]
+pub(super) enum Exposed {
+    ClearText(http::Uri),
+    Unverified(http::Uri),
+}
+
+impl Exposed {
+    /// Who can read along could be whom he reads of; a proxy or a sidecar of this machine may be asked without TLS. TLS that
+    /// is not verified is refused at loopback addresses too: it leads to another machine, through a tunnel, or it would
+    /// be of no use.
+    pub(super) fn of(config: &Config) -> Option<Self> {
+        let host = config.cluster_url.host().unwrap_or_default();
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+        let is_local = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
+        match config.cluster_url.scheme() == Some(&http::uri::Scheme::HTTPS) {
+            true if config.accept_invalid_certs => Some(Self::Unverified(config.cluster_url.clone())),
+            false if !is_local => Some(Self::ClearText(config.cluster_url.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl From<Exposed> for BuildError {
+    fn from(exposed: Exposed) -> Self {
+        match exposed {
+            Exposed::ClearText(address) => Self::ClearText(address),
+            Exposed::Unverified(address) => Self::Unverified(address),
+        }
+    }
+}
+
+fn refuse_exposed(config: &Config) -> Result<(), BuildError> {
+    Exposed::of(config).map_or(Ok(()), |exposed| Err(exposed.into()))
 }

@@ -241,6 +241,31 @@ async fn nobody_is_shown_in_clear_text() {
     assert!(matches!(AsClient::new(&at("http://elsewhere")), Err(BuildError::ClearText(_))));
     let plain = AsFrontProxy::new(&at("http://127.0.0.1:1"), &files, &Tasks::new());
     assert!(matches!(plain, Err(BuildError::ClearText(_))));
+    let upstream = || Upstream::new(&at("http://elsewhere")).unwrap();
+    assert!(matches!(upstream().as_impersonator(), Err(BuildError::ClearText(_))));
+    assert!(matches!(upstream().as_reviewer(), Err(BuildError::ClearText(_))));
+}
+
+#[tokio::test]
+async fn nobody_is_shown_to_a_server_that_is_not_verified() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = Authority::new().client("proxy").write(folder.path());
+    for address in ["https://elsewhere", "https://127.0.0.1:1"] {
+        let mut config = Config::new(address.parse().unwrap());
+        let upstream = |config: &Config| Upstream::new(config).unwrap();
+        assert!(AsFrontProxy::new(&config, &files, &Tasks::new()).is_ok());
+        assert!(upstream(&config).as_impersonator().is_ok() && upstream(&config).as_reviewer().is_ok());
+        config.accept_invalid_certs = true;
+        assert!(matches!(AsClient::new(&config), Err(BuildError::Unverified(_))), "{address}");
+        let as_front_proxy = AsFrontProxy::new(&config, &files, &Tasks::new());
+        assert!(matches!(as_front_proxy, Err(BuildError::Unverified(_))), "{address}");
+        assert!(matches!(upstream(&config).as_impersonator(), Err(BuildError::Unverified(_))), "{address}");
+        assert!(matches!(upstream(&config).as_reviewer(), Err(BuildError::Unverified(_))), "{address}");
+    }
+    // Where clients are trusted, it is the operator's own risk, as it is kubectl's.
+    let mut config = Config::new("https://elsewhere".parse().unwrap());
+    config.accept_invalid_certs = true;
+    Upstream::new(&config).unwrap().as_gateway();
 }
 
 #[tokio::test]
