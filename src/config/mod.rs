@@ -42,6 +42,9 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:8001";
 pub const DEFAULT_ADMIN: &str = "127.0.0.1:9090";
 /// Events are not served from a watch cache upstream either, and change faster than anybody lists them.
 pub const DEFAULT_EXCLUDE: &[&str] = &["events", "events.events.k8s.io"];
+/// Besides these, where clients are told apart: what a client may see is decided in this process, and a mistake there costs
+/// most with Secrets.
+pub const DEFAULT_EXCLUDE_DELEGATED: &[&str] = &["secrets"];
 /// Longer than the pause between two syncs of most tools, short enough that a one-off list does not stay for a day.
 pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// Dashboards and relisting controllers come back sooner; a burst's bytes are gone soon after it.

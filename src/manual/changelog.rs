@@ -30,3 +30,4 @@
 //! * A forwarded watch whose reason passes goes on from memory in mid-stream.
 //! * In `trusted` mode web pages of other origins are refused over TCP, upgrades included; `clients.acceptOrigins` names those that may ask.
 //! * In `delegated` mode an upstream whose certificate is not verified (`insecure-skip-tls-verify`) is refused, and so is one for reviews.
+//! * In `delegated` mode Secrets are not cached unless `cache.exclude` is given without them.

@@ -1,6 +1,6 @@
 //! Delegated mode: who asks, what they may read, and as whom their requests go upstream.
 //!
-//! The gateway holds what its own credentials may read, Secrets perhaps among it, and decides who sees it. It decides as the
+//! The gateway holds what its own credentials may read and `cache.exclude` does not leave out, and decides who sees it. It decides as the
 //! API server would, by asking it; what it cannot decide it forwards, as the client and never as itself. So a 401 or 403
 //! is always the API server's own.
 //!
@@ -32,6 +32,10 @@
 //!
 //! The code reads from memory only with a [`crate::authz::Permit`], which only [`crate::authz`] makes. What is authorized and what is
 //! served is the same [`crate::apimachinery::RequestInfo`]; a path that could mean two things is forwarded.
+//!
+//! Secrets are left out of memory by default (`cache.exclude`): each read of one is decided and answered by the API server. A list
+//! without `secrets`, `[]` for instance, takes them in; they are then kept in this process as every other resource is, for the
+//! whole cluster.
 //!
 //! A watch is authorized again every `authorization.watchInterval`, and ends like one whose time is over when its right is gone.
 //! The API server itself lets a watch run to its end.

@@ -22,7 +22,7 @@
 //! | `clients.authorization.watchInterval` | `5m` | 10 s to 24 h |
 //! | `clients.identity.frontProxy.certFile`, `.keyFile` | none | PEM files; this or the next one, if there is `clientCAFile` or `requestHeader` |
 //! | `clients.identity.impersonation` | none | `{}` |
-//! | `cache.exclude` | `[events, events.events.k8s.io]` | plural words, with their group: `deployments.apps` |
+//! | `cache.exclude` | `[events, events.events.k8s.io]`, in `delegated` mode `secrets` too | what takes the place of the default, `[]` too: plural words, with their group: `deployments.apps` |
 //! | `cache.prewarm` | none | the same; their JSON is kept |
 //! | `cache.idleTimeout` | `10m` | 10 s to 7 days |
 //! | `cache.listBytesTimeout` | `1m` | 5 s to 24 h |

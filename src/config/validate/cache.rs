@@ -6,9 +6,9 @@ use crate::apimachinery::GroupResource;
 use crate::config::raw::{self, Scalar};
 use crate::config::validate::check::{Check, given};
 use crate::config::{
-    CacheConfig, DEFAULT_EXCLUDE, DEFAULT_FILL_WAIT, DEFAULT_FRESHNESS_WAIT, DEFAULT_HISTORY_AGE,
-    DEFAULT_HISTORY_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_LIST_BYTES_TIMEOUT, HistoryConfig, MostRecentWatch,
-    ReadsConfig, StaleWatches, quantity,
+    CacheConfig, ClientsConfig, DEFAULT_EXCLUDE, DEFAULT_EXCLUDE_DELEGATED, DEFAULT_FILL_WAIT, DEFAULT_FRESHNESS_WAIT,
+    DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_LIST_BYTES_TIMEOUT, HistoryConfig,
+    MostRecentWatch, ReadsConfig, StaleWatches, quantity,
 };
 
 /// Shorter, and caches of resources in use would come and go.
@@ -30,19 +30,21 @@ const CACHE_FIELDS: &[&str] =
     &["exclude", "prewarm", "idleTimeout", "listBytesTimeout", "history", "maxStaleness", "staleWatches"];
 
 impl Check {
-    pub(super) fn cache(&mut self, raw: Option<&raw::Cache>) -> CacheConfig {
+    pub(super) fn cache(&mut self, raw: Option<&raw::Cache>, clients: &ClientsConfig) -> CacheConfig {
         let absent = raw::Cache::default();
         let raw = raw.unwrap_or(&absent);
         self.unknown("cache", &raw.unknown, CACHE_FIELDS);
         let exclude = match &raw.exclude {
             Some(exclude) => self.resources("cache.exclude", exclude),
-            None => DEFAULT_EXCLUDE.iter().filter_map(|text| group_resource(text)).collect(),
+            None => default_exclude(clients),
         };
         let prewarm = self.resources("cache.prewarm", raw.prewarm.as_deref().unwrap_or_default());
         for (index, resource) in prewarm.iter().enumerate() {
             if exclude.contains(resource) {
-                let found = format!("\"{resource}\" is in cache.exclude too");
-                self.problem(&format!("cache.prewarm[{index}]"), &found, "a resource that is not excluded");
+                let by = if raw.exclude.is_some() { "is in cache.exclude too" } else { "is excluded by default" };
+                let found = format!("\"{resource}\" {by}");
+                let allowed = "a resource that is not excluded; cache.exclude says which are";
+                self.problem(&format!("cache.prewarm[{index}]"), &found, allowed);
             }
         }
         let idle = raw.idle_timeout.as_ref();
@@ -109,6 +111,14 @@ impl Check {
             ),
         }
     }
+}
+
+fn default_exclude(clients: &ClientsConfig) -> Vec<GroupResource> {
+    let further = match clients {
+        ClientsConfig::Trusted(_) => &[],
+        ClientsConfig::Delegated(_) => DEFAULT_EXCLUDE_DELEGATED,
+    };
+    DEFAULT_EXCLUDE.iter().chain(further).filter_map(|text| group_resource(text)).collect()
 }
 
 /// `pods`, `deployments.apps`: resources and groups are lower-case DNS names.

@@ -39,7 +39,7 @@ pub(super) fn validate(document: &Document, overrides: &Overrides) -> Result<Con
     let listeners = check.listeners(document.listeners.as_deref(), overrides.listen.as_deref(), &clients);
     let upstream = check.upstream(document.upstream.as_ref(), overrides);
     check.problems.append(&mut of_clients.problems);
-    let (cache, reads) = (check.cache(document.cache.as_ref()), check.reads(document.reads.as_ref()));
+    let (cache, reads) = (check.cache(document.cache.as_ref(), &clients), check.reads(document.reads.as_ref()));
     let admin = check.admin(document.admin.as_ref(), overrides.admin_listen.as_deref());
     let limits = check.limits(document.limits.as_ref(), &clients);
     let config = Config {

@@ -74,6 +74,20 @@ fn tokens_alone_need_nothing_else() {
 }
 
 #[test]
+fn secrets_stay_out_of_memory_unless_asked_for() {
+    let excluded = |text: &str| {
+        let exclude = parse(text, &Overrides::default()).unwrap().cache.exclude;
+        exclude.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(excluded(""), ["events", "events.events.k8s.io"]);
+    assert_eq!(excluded("clients: {mode: delegated}"), ["events", "events.events.k8s.io", "secrets"]);
+    assert_eq!(excluded("clients: {mode: delegated}\ncache: {exclude: []}"), [""; 0]);
+    assert_eq!(excluded("clients: {mode: delegated}\ncache: {exclude: [events]}"), ["events"]);
+    let found = problems("clients: {mode: delegated}\ncache: {prewarm: [pods, secrets]}");
+    assert!(found[0].starts_with("cache.prewarm[1]: \"secrets\" is excluded by default; allowed: "), "{found:#?}");
+}
+
+#[test]
 fn unsafe_set_ups_are_refused() {
     let certificates = "authentication: {clientCAFile: /ca}";
     let front = "authentication: {requestHeader: {caFile: /ca}}";

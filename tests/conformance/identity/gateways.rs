@@ -67,7 +67,8 @@ impl Delegated {
              \x20   {{clientCAFile: \"{}\", requestHeader: {{caFile: \"{}\", allowedNames: [front-proxy]}}, \
                    tokenReview: {{successTTL: {ttl}s}}, anonymous: true{reviews}}}\n\
              \x20 authorization: {{allowedTTL: {ttl}s, deniedTTL: {ttl}s, watchInterval: {interval}s{reviews}}}\n\
-             \x20 identity: {{{identity}}}",
+             \x20 identity: {{{identity}}}\n\
+             cache: {{exclude: [events, events.events.k8s.io]}}",
             file("server.crt"),
             file("server.key"),
             upstream.display(),
