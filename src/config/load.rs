@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use crate::config::{
         Address, ClientsConfig, DEFAULT_HISTORY_BYTES, DEFAULT_LISTEN, ListenerTls, LoggingFormat, MostRecentWatch,
-        TlsFiles, TrustedConfig,
+        TlsFiles, TlsPolicy, TlsVersion, TrustedConfig,
     };
     use std::time::Duration;
 
@@ -126,7 +126,7 @@ mod tests {
         let text = "
 apiVersion: kube-fanout.io/v1alpha1
 kind: GatewayConfiguration
-listeners: [{address: '127.0.0.1:7443', tls: {certFile: /c, keyFile: /k}}, {address: 'unix:/run/s'}]
+listeners: [{address: '127.0.0.1:7443', tls: {certFile: /c, keyFile: /k, minVersion: VersionTLS13, cipherSuites: [TLS_AES_256_GCM_SHA384]}}, {address: 'unix:/run/s'}]
 upstream: {kubeconfig: /kc, context: here}
 clients: {mode: trusted, acceptHosts: [Gateway.example, '[::2]', 10.0.0.1], acceptOrigins: ['http://localhost:4466']}
 cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, listBytesTimeout: 5m, history: {age: 90s, bytes: 1Gi}}
@@ -138,7 +138,9 @@ drain: {timeout: 3s}
 ";
         let config = Config::parse(text, &Overrides::default()).unwrap();
         let files = TlsFiles { cert_file: "/c".into(), key_file: "/k".into() };
-        assert_eq!(config.listeners[0].tls, Some(ListenerTls { files, client_certificates: false }));
+        let cipher_suites = Some(vec![rustls::CipherSuite::TLS13_AES_256_GCM_SHA384]);
+        let policy = TlsPolicy { min_version: TlsVersion::Tls13, cipher_suites };
+        assert_eq!(config.listeners[0].tls, Some(ListenerTls { files, policy, client_certificates: false }));
         let accept_hosts = ["gateway.example", "::2", "10.0.0.1"].map(str::to_owned).to_vec();
         let accept_origins = vec!["http://localhost:4466".parse().unwrap()];
         assert_eq!(config.clients, ClientsConfig::Trusted(TrustedConfig { accept_hosts, accept_origins }));
@@ -224,6 +226,28 @@ colour: red",
         assert!(found[0].starts_with("listeners[0].address: \"0.0.0.0:80\""), "{found:#?}");
         assert!(found[0].contains("clients.mode"), "{found:#?}");
         assert!(found[1].starts_with("listeners[0].tls: missing"), "{found:#?}");
+    }
+
+    #[test]
+    fn versions_and_suites_of_tls_are_those_of_kubernetes() {
+        let of = |tls: &str| {
+            problems(&format!("listeners: [{{address: '127.0.0.1:1', tls: {{certFile: /c, keyFile: /k, {tls}}}}}]"))
+        };
+        assert_eq!(
+            of("minVersion: VersionTLS11"),
+            ["listeners[0].tls.minVersion: \"VersionTLS11\" was given; allowed: VersionTLS12, VersionTLS13"]
+        );
+        let found = of("cipherSuites: [TLS_RSA_WITH_AES_128_CBC_SHA]");
+        assert!(
+            found[0].contains("allowed: TLS_AES_256_GCM_SHA384, TLS_AES_128_GCM_SHA256, TLS_CHACHA20"),
+            "{found:?}"
+        );
+        let found = of("cipherSuites: []");
+        assert!(found[0].starts_with("listeners[0].tls.cipherSuites: an empty list was given"), "{found:?}");
+        let found = of("minVersion: VersionTLS13, cipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]");
+        assert!(found[0].starts_with("listeners[0].tls.cipherSuites[0]: "), "{found:?}");
+        let found = of("tlsMinVersion: VersionTLS13");
+        assert!(found[0].ends_with("allowed: certFile, keyFile, minVersion, cipherSuites"), "{found:?}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod problem;
 mod quantity;
 mod raw;
 mod tls_files;
+mod tls_policy;
 mod upstream;
 mod validate;
 
@@ -29,6 +30,7 @@ pub use clients::{
 pub use load::{LoadError, Overrides};
 pub use problem::{Problem, Problems};
 pub use tls_files::{PemError, PemFile, TlsFiles, TlsPem};
+pub use tls_policy::{TlsPolicy, TlsVersion};
 pub use upstream::UpstreamConfigError;
 
 /// `apiVersion` of a configuration file.
@@ -98,10 +100,11 @@ pub struct ListenerConfig {
     pub tls: Option<ListenerTls>,
 }
 
-/// TLS of one socket for clients.
+/// TLS of one socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerTls {
     pub files: TlsFiles,
+    pub policy: TlsPolicy,
     /// Clients are asked for a certificate, which they need not have.
     pub client_certificates: bool,
 }

@@ -34,7 +34,18 @@ pub(super) struct Document {
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Listener {
     pub(super) address: Option<Scalar>,
-    pub(super) tls: Option<Tls>,
+    pub(super) tls: Option<ListenerTls>,
+    #[serde(flatten)]
+    pub(super) unknown: Unknown,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ListenerTls {
+    pub(super) cert_file: Option<Scalar>,
+    pub(super) key_file: Option<Scalar>,
+    pub(super) min_version: Option<Scalar>,
+    pub(super) cipher_suites: Option<Vec<Scalar>>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

@@ -47,10 +47,12 @@ impl Tls {
         let files = &config.files;
         let seen = files.read().await.map_err(TlsError::Read)?;
         let current = Arc::new(Current(RwLock::new(certified(files, &seen)?)));
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let mut provider = aws_lc_rs::default_provider();
+        provider.cipher_suites.retain(|suite| config.policy.takes(*suite));
+        let provider = Arc::new(provider);
         let any_authority = Arc::new(AnyAuthority::new(&provider));
         let builder = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(config.policy.versions())
             .map_err(TlsError::Versions)?;
         let builder = if config.client_certificates {
             builder.with_client_cert_verifier(any_authority)
@@ -121,8 +123,15 @@ impl ResolvesServerCert for Current {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use rustls::pki_types::CertificateDer;
+    use rustls::{
+        CipherSuite, ClientConfig, RootCertStore, SupportedProtocolVersion,
+        pki_types::{CertificateDer, ServerName},
+        version::{TLS12, TLS13},
+    };
     use std::{fs, path::Path};
+    use tokio_rustls::TlsConnector;
+
+    use crate::config::{TlsPolicy, TlsVersion};
 
     /// Writes a certificate for `localhost` of its own authority; returns it.
     pub(in crate::listener) fn write_certificate(folder: &Path) -> (ListenerTls, CertificateDer<'static>) {
@@ -130,7 +139,7 @@ pub(super) mod tests {
         let files = TlsFiles { cert_file: folder.join("tls.crt"), key_file: folder.join("tls.key") };
         fs::write(&files.cert_file, made.cert.pem()).unwrap();
         fs::write(&files.key_file, made.signing_key.serialize_pem()).unwrap();
-        (ListenerTls { files, client_certificates: false }, made.cert.der().clone())
+        (ListenerTls { files, policy: TlsPolicy::default(), client_certificates: false }, made.cert.der().clone())
     }
 
     fn shown(tls: &Tls) -> CertificateDer<'static> {
@@ -156,6 +165,48 @@ pub(super) mod tests {
         fs::remove_file(&files.cert_file).unwrap();
         tls.reload_once().await;
         assert_eq!(shown(&tls), second);
+    }
+
+    /// The suite of a session with a client that speaks this version alone. None if there is none.
+    async fn negotiated(
+        (config, certificate): &(ListenerTls, CertificateDer<'static>),
+        version: &'static SupportedProtocolVersion,
+    ) -> Option<CipherSuite> {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).unwrap();
+        let client = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let acceptor = Tls::load(config).await.unwrap().acceptor();
+        let connector = TlsConnector::from(Arc::new(client));
+        let name = ServerName::try_from("localhost").unwrap();
+        let (accepted, _connected) = tokio::join!(acceptor.accept(far), connector.connect(name, near));
+        accepted.ok()?.get_ref().1.negotiated_cipher_suite().map(|suite| suite.suite())
+    }
+
+    #[tokio::test]
+    async fn sessions_have_the_versions_and_suites_of_the_policy() {
+        use CipherSuite::{
+            TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 as OLD, TLS13_CHACHA20_POLY1305_SHA256 as NEW,
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let (config, certificate) = write_certificate(folder.path());
+        let with = |min_version, suites: Option<&[CipherSuite]>| {
+            let policy = TlsPolicy { min_version, cipher_suites: suites.map(<[_]>::to_vec) };
+            (ListenerTls { policy, ..config.clone() }, certificate.clone())
+        };
+        let all = with(TlsVersion::Tls12, None);
+        assert!(negotiated(&all, &TLS12).await.is_some() && negotiated(&all, &TLS13).await.is_some());
+        let newest = with(TlsVersion::Tls13, None);
+        assert_eq!(negotiated(&newest, &TLS12).await, None);
+        assert!(negotiated(&newest, &TLS13).await.is_some());
+        let both = with(TlsVersion::Tls12, Some(&[OLD, NEW]));
+        assert_eq!((negotiated(&both, &TLS12).await, negotiated(&both, &TLS13).await), (Some(OLD), Some(NEW)));
+        let one = with(TlsVersion::Tls12, Some(&[NEW]));
+        assert_eq!((negotiated(&one, &TLS12).await, negotiated(&one, &TLS13).await), (None, Some(NEW)));
     }
 
     #[tokio::test]

@@ -31,3 +31,4 @@
 //! * In `trusted` mode web pages of other origins are refused over TCP, upgrades included; `clients.acceptOrigins` names those that may ask.
 //! * In `delegated` mode an upstream whose certificate is not verified (`insecure-skip-tls-verify`) is refused, and so is one for reviews.
 //! * In `delegated` mode Secrets are not cached unless `cache.exclude` is given without them.
+//! * `tls.minVersion` and `tls.cipherSuites` of listeners, in Kubernetes' terms.

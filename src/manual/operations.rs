@@ -6,6 +6,8 @@
 //! |---|---|---|
 //! | `listeners[].address` | `127.0.0.1:8001` | a loopback address with its port, `localhost:PORT`, `unix:/PATH`; in `delegated` mode any address, with TLS |
 //! | `listeners[].tls.certFile`, `.keyFile` | none: plain HTTP | PEM files |
+//! | `listeners[].tls.minVersion` | `VersionTLS12` | `VersionTLS12`, `VersionTLS13`, as `--tls-min-version` of Kubernetes' components |
+//! | `listeners[].tls.cipherSuites` | all of those | as `--tls-cipher-suites`: `TLS_AES_128_GCM_SHA256`, `TLS_AES_256_GCM_SHA384`, `TLS_CHACHA20_POLY1305_SHA256`, and `TLS_ECDHE_RSA_WITH_` or `TLS_ECDHE_ECDSA_WITH_` with one of these three; a list without any of the first three, which are of TLS 1.3, leaves all of them |
 //! | `upstream.kubeconfig`, `.context` | what kubectl finds: `$KUBECONFIG`, `~/.kube/config`, else the pod's service account | |
 //! | `clients.mode` | `trusted` | `trusted`, `delegated` |
 //! | `clients.acceptHosts` | none | names and addresses by which clients on TCP call the gateway, besides `localhost`, `127.0.0.1`, `[::1]` and the listeners' own addresses; in `trusted` mode |

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::config::raw;
 use crate::config::validate::check::{Check, given, stand_in_address};
-use crate::config::{Address, ClientsConfig, DEFAULT_LISTEN, ListenerConfig, ListenerTls};
+use crate::config::{Address, ClientsConfig, DEFAULT_LISTEN, ListenerConfig};
 
 impl Check {
     pub(super) fn listeners(
@@ -55,10 +55,8 @@ impl Check {
         if !local && matches!(clients, ClientsConfig::Trusted(_)) {
             self.not_local(&format!("{field}.address"), &address, "clients.mode is trusted");
         }
-        let tls = raw.tls.as_ref().map(|tls| ListenerTls {
-            files: self.tls_files(&format!("{field}.tls"), tls),
-            client_certificates: clients.by_certificate(),
-        });
+        let certificates = clients.by_certificate();
+        let tls = raw.tls.as_ref().map(|tls| self.listener_tls(&format!("{field}.tls"), tls, certificates));
         if tls.is_none() && !local {
             let allowed = "certFile and keyFile; plain HTTP is for loopback addresses and Unix sockets";
             self.problem(&format!("{field}.tls"), "missing", allowed);

@@ -7,6 +7,7 @@ mod clients;
 mod listeners;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
