@@ -3,6 +3,8 @@
 //! Invariant: it shows what the gateway is, and changes nothing. Health is worded as Kubernetes words it, so that
 //! people and tools find what they know.
 
+mod metrics_access;
+
 use std::{fmt, fmt::Write, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -14,6 +16,10 @@ use tokio_util::sync::CancellationToken;
 use crate::lifecycle::Tasks;
 use crate::listener::{self, Bound, Connection, GivesWay, Handler};
 use crate::telemetry::Exposition;
+
+pub use metrics_access::MetricsAccess;
+
+use metrics_access::Denied;
 
 /// One line of readyz: a cache, or whatever else has to be ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +37,8 @@ pub struct Admin {
     exposition: Exposition,
     checks: Arc<dyn Fn() -> Vec<Check> + Send + Sync>,
     draining: CancellationToken,
+    /// None: whoever reaches the port may read the metrics.
+    metrics_access: Option<MetricsAccess>,
 }
 
 /// Scrapers and probes of one machine or cluster: a few of each. A new connection always gets in: probes do not wait for
@@ -49,7 +57,12 @@ impl Admin {
         checks: impl Fn() -> Vec<Check> + Send + Sync + 'static,
         draining: CancellationToken,
     ) -> Self {
-        Self { exposition, checks: Arc::new(checks), draining }
+        Self { exposition, checks: Arc::new(checks), draining, metrics_access: None }
+    }
+
+    /// The same, with metrics for those alone who may get them. Health is for everybody.
+    pub fn with_metrics_access(self, metrics_access: Option<MetricsAccess>) -> Self {
+        Self { metrics_access, ..self }
     }
 
     /// Starts to serve, and to keep the metrics' memory bounded. Ends with the drain of `tasks`: give tasks of their
@@ -75,7 +88,7 @@ impl Admin {
         match path {
             "/livez" => health("livez", &[ping()], verbose),
             "/readyz" => health("readyz", &self.readiness(), verbose),
-            "/metrics" => metrics(&self.exposition),
+            metrics_access::PATH => metrics(&self.exposition),
             _ => text(StatusCode::NOT_FOUND, "paths are /livez, /readyz and /metrics\n".to_owned()),
         }
     }
@@ -91,7 +104,15 @@ impl Admin {
 impl Handler for Admin {
     type Body = Full<Bytes>;
 
-    async fn handle(&self, request: Request<Incoming>, _: &Connection) -> Response<Self::Body> {
+    async fn handle(&self, mut request: Request<Incoming>, connection: &Connection) -> Response<Self::Body> {
+        if let Some(access) = &self.metrics_access
+            && request.uri().path() == metrics_access::PATH
+        {
+            let certificate = connection.client_certificate.as_deref();
+            if let Err(denied) = access.check(request.headers_mut(), certificate).await {
+                return refused(&denied);
+            }
+        }
         self.respond(request.method(), request.uri().path(), request.uri().query())
     }
 }
@@ -131,6 +152,24 @@ fn metrics(exposition: &Exposition) -> Response<Full<Bytes>> {
     let mut response = text(StatusCode::OK, exposition.render());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(Exposition::CONTENT_TYPE));
     response
+}
+
+fn refused(denied: &Denied) -> Response<Full<Bytes>> {
+    match denied {
+        Denied::Unauthenticated => {
+            let mut response = text(StatusCode::UNAUTHORIZED, "metrics need a bearer token that is good\n".to_owned());
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response
+        }
+        Denied::Forbidden { user } => {
+            let words = format!("user {user:?} cannot get path {:?}\n", metrics_access::PATH);
+            text(StatusCode::FORBIDDEN, words)
+        }
+        Denied::Busy => text(StatusCode::TOO_MANY_REQUESTS, "too many scrapes at once\n".to_owned()),
+        Denied::NoVerdict => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "the API server did not say who may read metrics\n".to_owned())
+        }
+    }
 }
 
 fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {

@@ -6,6 +6,7 @@
 mod attributes;
 mod authorizer;
 mod lease;
+mod non_resource;
 mod review;
 #[cfg(test)]
 mod same_reading;
@@ -16,4 +17,5 @@ mod verdicts;
 pub use attributes::Attributes;
 pub use authorizer::{Authorizer, NotCovered, Permit};
 pub use lease::{Lease, Standing};
+pub use non_resource::may_get;
 pub use verdicts::{Config, NotPermitted};

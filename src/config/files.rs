@@ -22,6 +22,9 @@ impl Config {
                 check.pair(&format!("listeners[{index}].tls"), &tls.files).await;
             }
         }
+        if let Some(tls) = &self.admin.tls {
+            check.pair("admin.tls", &tls.files).await;
+        }
         if self.upstream.kubeconfig.is_some() {
             check.kubeconfig("upstream.kubeconfig", Some(&self.upstream)).await;
         }
@@ -142,6 +145,7 @@ users: [{name: c, user: {}}], contexts: [{name: c, context: {cluster: c, user: c
 
     const DELEGATED: &str = "
 listeners: [{address: '0.0.0.0:443', tls: {certFile: DIR/server.crt, keyFile: DIR/server.key}}]
+admin: {tls: {certFile: DIR/server.crt, keyFile: DIR/server.key}}
 upstream: {kubeconfig: DIR/kubeconfig}
 clients:
   mode: delegated
@@ -167,6 +171,7 @@ clients:
         let found = problems(folder.path(), DELEGATED).await;
         let fields = [
             "listeners[0].tls: ",
+            "admin.tls: ",
             "upstream.kubeconfig: ",
             "clients.authentication.clientCAFile: ",
             "clients.authentication.requestHeader.caFile: ",

@@ -89,8 +89,8 @@ fn found(error: &serde_saphyr::Error) -> String {
 mod tests {
     use super::*;
     use crate::config::{
-        Address, ClientsConfig, DEFAULT_HISTORY_BYTES, DEFAULT_LISTEN, ListenerTls, LoggingFormat, MostRecentWatch,
-        TlsFiles, TlsPolicy, TlsVersion, TrustedConfig,
+        Address, ClientsConfig, DEFAULT_HISTORY_BYTES, DEFAULT_LISTEN, ListenerTls, LoggingFormat,
+        MetricsAuthorization, MostRecentWatch, TlsFiles, TlsPolicy, TlsVersion, TrustedConfig,
     };
     use std::time::Duration;
 
@@ -131,7 +131,7 @@ upstream: {kubeconfig: /kc, context: here}
 clients: {mode: trusted, acceptHosts: [Gateway.example, '[::2]', 10.0.0.1], acceptOrigins: ['http://localhost:4466']}
 cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, listBytesTimeout: 5m, history: {age: 90s, bytes: 1Gi}}
 reads: {freshnessWait: 0, fillWait: 45s, mostRecentWatch: forward}
-admin: {address: '0.0.0.0:9000'}
+admin: {address: '0.0.0.0:9000', tls: {certFile: /ac, keyFile: /ak}, metricsAuthorization: delegated}
 limits: {connections: 7, connectionsPerAddress: 3}
 logging: {format: json, level: warn}
 drain: {timeout: 3s}
@@ -157,6 +157,8 @@ drain: {timeout: 3s}
         assert_eq!(config.reads.fill_wait, Duration::from_secs(45));
         assert_eq!(config.reads.most_recent_watch, MostRecentWatch::Forward);
         assert_eq!(config.admin.address.to_string(), "0.0.0.0:9000");
+        assert_eq!(config.admin.listener().tls.unwrap().files.cert_file, Path::new("/ac"));
+        assert_eq!(config.admin.metrics_authorization, MetricsAuthorization::Delegated);
         assert_eq!((config.limits.connections, config.limits.connections_per_address), (7, 3));
         assert_eq!(config.logging.format, LoggingFormat::Json);
         assert_eq!(config.drain.timeout, Duration::from_secs(3));
@@ -226,6 +228,15 @@ colour: red",
         assert!(found[0].starts_with("listeners[0].address: \"0.0.0.0:80\""), "{found:#?}");
         assert!(found[0].contains("clients.mode"), "{found:#?}");
         assert!(found[1].starts_with("listeners[0].tls: missing"), "{found:#?}");
+    }
+
+    #[test]
+    fn tokens_for_metrics_are_not_sent_in_clear_text() {
+        let found = problems("admin: {address: '0.0.0.0:9090', metricsAuthorization: delegated}");
+        assert!(found.len() == 1 && found[0].starts_with("admin.tls: missing"), "{found:#?}");
+        let found = problems("admin: {metricsAuthorization: yes, tls: {}}");
+        assert!(found[0].starts_with("admin.metricsAuthorization: "), "{found:#?}");
+        assert!(found[1].starts_with("admin.tls.certFile: missing"), "{found:#?}");
     }
 
     #[test]

@@ -174,12 +174,25 @@ pub enum MostRecentWatch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminConfig {
     pub address: Address,
+    /// None: plain HTTP wherever it is, for probes and most scrapes send no credentials.
+    pub tls: Option<ListenerTls>,
+    pub metrics_authorization: MetricsAuthorization,
+}
+
+/// Who may read the metrics. Health is for everybody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetricsAuthorization {
+    /// Whoever reaches the port.
+    #[default]
+    None,
+    /// Whoever upstream lets `get` the path `/metrics`. Then the address is a local one, or there is TLS.
+    Delegated,
 }
 
 impl AdminConfig {
-    /// The operator's port as a listener: plain HTTP wherever it is, for probes and scrapes send no credentials.
+    /// The operator's port as a listener.
     pub fn listener(&self) -> ListenerConfig {
-        ListenerConfig { address: self.address.clone(), tls: None }
+        ListenerConfig { address: self.address.clone(), tls: self.tls.clone() }
     }
 }
 

@@ -182,6 +182,8 @@ pub(super) struct Reads {
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Admin {
     pub(super) address: Option<Scalar>,
+    pub(super) tls: Option<ListenerTls>,
+    pub(super) metrics_authorization: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

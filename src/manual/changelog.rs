@@ -32,3 +32,4 @@
 //! * In `delegated` mode an upstream whose certificate is not verified (`insecure-skip-tls-verify`) is refused, and so is one for reviews.
 //! * In `delegated` mode Secrets are not cached unless `cache.exclude` is given without them.
 //! * `tls.minVersion` and `tls.cipherSuites` of listeners, in Kubernetes' terms.
+//! * The admin port with TLS (`admin.tls`), and `/metrics` for those who may get it (`admin.metricsAuthorization: delegated`).

@@ -36,6 +36,8 @@
 //! | `reads.fillWait` | `30s` | 0 to 60 s |
 //! | `reads.mostRecentWatch` | `prove` | `prove`, `forward` |
 //! | `admin.address` | `127.0.0.1:9090` | any address |
+//! | `admin.tls.certFile`, `.keyFile`, `.minVersion`, `.cipherSuites` | none: plain HTTP | as of listeners |
+//! | `admin.metricsAuthorization` | `none` | `none`, `delegated`: then with TLS, or at a loopback address or a Unix socket |
 //! | `limits.connections` | `10000` | 1 to 1,000,000 |
 //! | `limits.connectionsPerAddress` | `1000` in `delegated` mode, else all | 1 to `limits.connections` |
 //! | `limits.forwardedPerClient` | `1000` | 1 to 4,000; in delegated mode |
@@ -66,13 +68,16 @@
 //!
 //! # Health
 //!
-//! On the admin port (`admin.address`, plain HTTP):
+//! On the admin port (`admin.address`), in plain HTTP or with `admin.tls`:
 //!
 //! * `/livez`: the process answers.
 //! * `/readyz`: caches of `cache.prewarm` that were started are filled, no cache has been without a watch of upstream for longer
 //!   than `cache.maxStaleness`, and no drain has begun. `?verbose` shows each cache; one
 //!   that is not wanted warm may fill while requests are forwarded.
-//! * `/metrics`: Prometheus' text format.
+//! * `/metrics`: Prometheus' text format. With `admin.metricsAuthorization: delegated` for those alone whom the API server lets `get` the
+//!   path `/metrics` (a rule with `nonResourceURLs: [/metrics]`), as its own components have it: a TokenReview and a SubjectAccessReview for each scrape,
+//!   401 or 403 where they fail, 503 where the API server does not answer. In `delegated` mode certificates of clients
+//!   count too. The gateway's identity needs `system:auth-delegator` for it, in `trusted` mode too. `/livez` and `/readyz` stay open.
 //!
 //! # Metrics
 //!
@@ -136,6 +141,7 @@
 //! | streams of an HTTP/2 connection that are reset because the client broke the protocol | 1,024 | closed | the same |
 //! | open connections of the admin port | 100 | the oldest is closed | `connections`, `idle_connections` |
 //! | time in which an answer of the admin port is read | 10 s | closed | `answer_seconds` |
+//! | scrapes that the API server is asked about (`admin.metricsAuthorization`) | 20 | 429 | `metrics_reviews` |
 //! | TLS handshake of a client | 10 s | closed | connection error `handshake_timeout` |
 //! | first request's head | 30 s | closed | connection error `header_timeout` |
 //! | idle HTTP/1.1 connection | 100 s | closed | |

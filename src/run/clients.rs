@@ -2,9 +2,13 @@
 
 use super::RunError;
 use crate::{
+    admin::MetricsAccess,
     authn::{self, Authenticator},
     authz::{self, Authorizer},
-    config::{Address, ClientsConfig, Config, DelegatedConfig, IdentityConfig, ListenerConfig, UpstreamConfig},
+    config::{
+        Address, ClientsConfig, Config, DelegatedConfig, IdentityConfig, ListenerConfig, MetricsAuthorization,
+        UpstreamConfig,
+    },
     fairness::Shares,
     forward::{Assertion, Forward},
     gateway::{Admission, Clients},
@@ -34,6 +38,29 @@ pub(super) async fn clients(
             })
         }
     }
+}
+
+/// Who may read the metrics. `clients` are known as everywhere; where they are not told apart, by tokens.
+pub(super) async fn metrics_access(
+    config: &Config,
+    access: &kube_client::Config,
+    clients: &Clients,
+    tasks: &Tasks,
+) -> Result<Option<MetricsAccess>, RunError> {
+    if config.admin.metrics_authorization == MetricsAuthorization::None {
+        return Ok(None);
+    }
+    let (authenticator, reviews) = match &config.clients {
+        ClientsConfig::Trusted(_) => {
+            let reviewer = reviewer(None, access, tasks).await?;
+            let authenticator = Authenticator::delegated(authn::Config::default(), reviewer, tasks).await;
+            (authenticator.map_err(RunError::Authorities)?, None)
+        }
+        ClientsConfig::Delegated(delegated) => {
+            (clients.authenticator.clone(), delegated.authorization.reviews.as_ref())
+        }
+    };
+    Ok(Some(MetricsAccess::new(authenticator, reviewer(reviews, access, tasks).await?)))
 }
 
 async fn authenticator(

@@ -82,6 +82,7 @@ pub async fn run(
     let upstream = Upstream::new(access).map_err(RunError::Upstream)?;
     upstream.follow_files(&tasks);
     let clients = clients::clients(config, access, &upstream, &tasks).await?;
+    let metrics_access = clients::metrics_access(config, access, &clients, &tasks).await?;
     let accounts = accounts(config, &tasks).await?;
     let room = AnswerRoom::new(config.limits.answer_bytes, config.limits.answer_bytes_per_client);
     let discovery = Discovery::new(upstream.clone());
@@ -93,6 +94,7 @@ pub async fn run(
     if let Some((bound, exposition)) = sockets.admin {
         let checks = cachers.clone();
         let admin = Admin::new(exposition, move || readiness(&checks), tasks.token().clone());
+        let admin = admin.with_metrics_access(metrics_access);
         admin.serve(bound, &admin_tasks);
     }
     listener::serve(sockets.listeners, connection_limits(config), &gateway, &tasks);

@@ -5,6 +5,8 @@
 // What every test stands on.
 mod harness;
 
+// The operator's port.
+mod admin;
 // Caches that are being filled.
 mod cold;
 // Answers in gzip.

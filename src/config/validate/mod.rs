@@ -18,7 +18,8 @@ use crate::config::validate::check::Check;
 use crate::config::{
     API_VERSION, AdminConfig, AuditConfig, ClientsConfig, Config, DEFAULT_ADMIN, DEFAULT_CONNECTIONS,
     DEFAULT_CONNECTIONS_PER_ADDRESS, DEFAULT_DRAIN_TIMEOUT, DEFAULT_FORWARDED_PER_CLIENT, DEFAULT_WATCHES_PER_CLIENT,
-    DrainConfig, KIND, LimitsConfig, LoggingConfig, LoggingFormat, Overrides, Problems, UpstreamConfig,
+    DrainConfig, KIND, LimitsConfig, LoggingConfig, LoggingFormat, MetricsAuthorization, Overrides, Problems,
+    UpstreamConfig,
 };
 
 const DRAIN_TIMEOUT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
@@ -41,7 +42,7 @@ pub(super) fn validate(document: &Document, overrides: &Overrides) -> Result<Con
     let upstream = check.upstream(document.upstream.as_ref(), overrides);
     check.problems.append(&mut of_clients.problems);
     let (cache, reads) = (check.cache(document.cache.as_ref(), &clients), check.reads(document.reads.as_ref()));
-    let admin = check.admin(document.admin.as_ref(), overrides.admin_listen.as_deref());
+    let admin = check.admin(document.admin.as_ref(), overrides.admin_listen.as_deref(), &clients);
     let limits = check.limits(document.limits.as_ref(), &clients);
     let config = Config {
         listeners,
@@ -87,16 +88,28 @@ impl Check {
     }
 
     /// Any address: probes and scrapes come from other machines.
-    fn admin(&mut self, raw: Option<&raw::Admin>, admin_listen: Option<&str>) -> AdminConfig {
-        if let Some(raw) = raw {
-            self.unknown("admin", &raw.unknown, &["address"]);
-        }
-        let (field, address) = match (admin_listen, raw.and_then(|raw| raw.address.as_ref())) {
+    fn admin(&mut self, raw: Option<&raw::Admin>, admin_listen: Option<&str>, clients: &ClientsConfig) -> AdminConfig {
+        let absent = raw::Admin::default();
+        let raw = raw.unwrap_or(&absent);
+        self.unknown("admin", &raw.unknown, &["address", "tls", "metricsAuthorization"]);
+        let (field, address) = match (admin_listen, raw.address.as_ref()) {
             (Some(address), _) => ("--admin-listen", address),
             (None, Some(address)) => ("admin.address", address.0.as_str()),
             (None, None) => ("admin.address", DEFAULT_ADMIN),
         };
-        AdminConfig { address: self.address(field, address) }
+        let address = self.address(field, address);
+        let words = [("none", MetricsAuthorization::None), ("delegated", MetricsAuthorization::Delegated)];
+        let raw_authorization = raw.metrics_authorization.as_ref();
+        let metrics_authorization =
+            self.word("admin.metricsAuthorization", raw_authorization, MetricsAuthorization::None, &words);
+        let delegated = metrics_authorization == MetricsAuthorization::Delegated;
+        let tls =
+            raw.tls.as_ref().map(|raw| self.listener_tls("admin.tls", raw, delegated && clients.by_certificate()));
+        if delegated && tls.is_none() && !address.is_local() {
+            let found = "missing, though metricsAuthorization is delegated and the address is not local";
+            self.problem("admin.tls", found, "certFile and keyFile: tokens are not sent in clear text");
+        }
+        AdminConfig { address, tls, metrics_authorization }
     }
 
     fn limits(&mut self, raw: Option<&raw::Limits>, clients: &ClientsConfig) -> LimitsConfig {

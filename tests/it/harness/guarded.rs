@@ -182,10 +182,15 @@ impl Guard {
             }
         } else {
             rules.access_reviews += 1;
-            let attributes = &review["spec"]["resourceAttributes"];
+            let spec = &review["spec"];
+            // Of a path that is no resource, the path takes the resource's place.
+            let (attributes, what) = match spec.get("nonResourceAttributes") {
+                Some(attributes) => (attributes, "path"),
+                None => (&spec["resourceAttributes"], "resource"),
+            };
             let word = |field: &str| attributes[field].as_str().unwrap_or_default();
-            let user = review["spec"]["user"].as_str().unwrap();
-            json!({"allowed": rules.may(user, word("verb"), word("resource"), attributes["name"].as_str())})
+            let user = spec["user"].as_str().unwrap();
+            json!({"allowed": rules.may(user, word("verb"), word(what), attributes["name"].as_str())})
         };
         let mut response = Response::new(Either::Left(review.to_string().into()));
         *response.status_mut() = StatusCode::CREATED;

@@ -42,7 +42,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("listener",     &["config", "fairness", "lifecycle", "telemetry"]),
     ("gateway",      &["apimachinery", "telemetry", "listener", "fairness", "authn", "authz", "audit", "cacher", "serve",
                        "forward", "upstream"]),
-    ("admin",        &["lifecycle", "telemetry", "listener"]),
+    // Metrics are for those who may get them.
+    ("admin",        &["lifecycle", "telemetry", "listener", "authn", "authz", "upstream"]),
     // An API server of its own: shares the parsing of names and selectors with the gateway, and nothing else, so that
     // a test of one against the other means something.
     ("sim",          &["apimachinery", "lifecycle"]),

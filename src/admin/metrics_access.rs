@@ -1,0 +1,74 @@
+//! Who may read the metrics: as with the API server's components, those who may `get` the path `/metrics`.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use tokio::sync::Semaphore;
+
+use crate::authn::{Authenticator, Unauthenticated};
+use crate::authz;
+use crate::listener::ClientCertificate;
+use crate::telemetry;
+use crate::upstream::Upstream;
+
+/// Asks upstream whose a token is and what its user may. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct MetricsAccess {
+    authenticator: Authenticator,
+    reviewer: Upstream,
+    under_way: Arc<Semaphore>,
+}
+
+/// Why somebody may not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Denied {
+    /// Nothing names a user, or not well.
+    Unauthenticated,
+    Forbidden {
+        user: String,
+    },
+    /// As many are asked about as may be.
+    Busy,
+    /// Upstream could not be asked, or did not say.
+    NoVerdict,
+}
+
+/// What is authorized, and answered.
+pub(super) const PATH: &str = "/metrics";
+/// Scrapes that are asked about at once: a few scrapers, each every few seconds.
+const REVIEWS_MAX: usize = 20;
+
+impl MetricsAccess {
+    /// `authenticator` says who clients are; `reviewer` needs the right to create `subjectaccessreviews`.
+    pub fn new(authenticator: Authenticator, reviewer: Upstream) -> Self {
+        Self { authenticator, reviewer, under_way: Arc::new(Semaphore::new(REVIEWS_MAX)) }
+    }
+
+    /// Takes the client's credentials off its headers. No verdict is remembered: scrapes are rare.
+    pub(super) async fn check(
+        &self,
+        headers: &mut HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<(), Denied> {
+        let credentials = self.authenticator.credentials(headers, certificate);
+        let Ok(_place) = self.under_way.try_acquire() else {
+            telemetry::limit_reached("metrics_reviews");
+            return Err(Denied::Busy);
+        };
+        let user = self.authenticator.user(&credentials).await.map_err(|why| match why {
+            Unauthenticated::Impersonates | Unauthenticated::Nobody | Unauthenticated::Rejected => {
+                Denied::Unauthenticated
+            }
+            Unauthenticated::Unavailable => Denied::NoVerdict,
+        })?;
+        match authz::may_get(&self.reviewer, &user, PATH).await {
+            Ok(Some(true)) => Ok(()),
+            Ok(Some(false)) => Err(Denied::Forbidden { user: user.name.clone() }),
+            Ok(None) => Err(Denied::NoVerdict),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "access to metrics not reviewed");
+                Err(Denied::NoVerdict)
+            }
+        }
+    }
+}

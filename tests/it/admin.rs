@@ -1,0 +1,138 @@
+//! The operator's port, as probes and scrapers see it.
+
+use std::{fs, sync::Arc};
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::TokioIo;
+use kube_fanout::{
+    RunError, Sockets,
+    config::{Address, Config, ListenerTls, MetricsAuthorization, Overrides, TlsFiles, TlsPolicy},
+    lifecycle::Drained,
+    listener, run,
+    sim::Sim,
+    telemetry,
+};
+use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    task::JoinSet,
+};
+use tokio_rustls::TlsConnector;
+
+use crate::harness::{
+    guarded::{GATEWAY_TOKEN, Guarded},
+    within,
+};
+
+/// A gateway in `trusted` mode, asked at its operator's port.
+struct Scene {
+    upstream: Guarded,
+    address: Address,
+    _running: JoinSet<Result<Drained, RunError>>,
+}
+
+impl Scene {
+    async fn start(change: impl FnOnce(&mut Config)) -> Self {
+        let upstream = Guarded::start(Sim::new()).await;
+        let mut access = kube_client::Config::new(format!("http://{}", upstream.address).parse().unwrap());
+        access.auth_info.token = Some(GATEWAY_TOKEN.to_owned().into());
+        let any = Some("127.0.0.1:0".to_owned());
+        let overrides = Overrides { listen: any.clone(), admin_listen: any, ..Overrides::default() };
+        let mut config = Config::defaults(&overrides).unwrap();
+        change(&mut config);
+        let bound = listener::bind(&config.listeners[0]).await.unwrap();
+        let admin = listener::bind(&config.admin.listener()).await.unwrap();
+        let address = admin.address().clone();
+        let mut running = JoinSet::new();
+        running.spawn(async move {
+            let sockets = Sockets { listeners: vec![bound], admin: Some((admin, telemetry::install().unwrap())) };
+            run(&config, &access, sockets, std::future::pending()).await
+        });
+        Self { upstream, address, _running: running }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        let Address::Tcp(address) = self.address else { panic!("{}", self.address) };
+        TcpStream::connect(address).await.unwrap()
+    }
+
+    async fn get(&self, path: &str, token: Option<&str>) -> (StatusCode, String) {
+        get(self.connect().await, path, token).await
+    }
+}
+
+async fn get<I>(stream: I, path: &str, token: Option<&str>) -> (StatusCode, String)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    let mut connections = JoinSet::new();
+    connections.spawn(connection);
+    let mut request = Request::get(path).header(header::HOST, "localhost");
+    if let Some(token) = token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request.body(Empty::<Bytes>::new()).unwrap();
+    let answer = within("an answer", sender.send_request(request)).await.unwrap();
+    let status = answer.status();
+    let body = within("the whole answer", answer.collect()).await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn metrics_are_for_those_who_may_get_them_and_health_is_for_everybody() {
+    let scene = Scene::start(|config| config.admin.metrics_authorization = MetricsAuthorization::Delegated).await;
+    scene.upstream.add_user("prometheus-token", "prometheus");
+    scene.upstream.add_user("jane-token", "jane");
+    scene.upstream.grant("prometheus", "get", "/metrics");
+
+    let status = async |token| scene.get("/metrics", token).await.0;
+    assert_eq!(status(None).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(status(Some("nonsense")).await, StatusCode::UNAUTHORIZED);
+    let (forbidden, why) = scene.get("/metrics", Some("jane-token")).await;
+    assert_eq!((forbidden, why.as_str()), (StatusCode::FORBIDDEN, "user \"jane\" cannot get path \"/metrics\"\n"));
+    let (allowed, metrics) = scene.get("/metrics", Some("prometheus-token")).await;
+    assert_eq!(allowed, StatusCode::OK);
+    assert!(metrics.contains("kube_fanout_build_info"), "{metrics}");
+    assert_eq!(scene.get("/livez", None).await, (StatusCode::OK, "ok".to_owned()));
+    assert_eq!(scene.get("/readyz", None).await, (StatusCode::OK, "ok".to_owned()));
+
+    scene.upstream.stop_reviews();
+    assert_eq!(status(Some("prometheus-token")).await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(scene.get("/livez", None).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn metrics_are_for_everybody_by_default() {
+    let scene = Scene::start(|_| {}).await;
+    assert_eq!(scene.get("/metrics", None).await.0, StatusCode::OK);
+    assert_eq!(scene.upstream.reviews(), (0, 0));
+}
+
+#[tokio::test]
+async fn the_operator_s_port_speaks_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let files = TlsFiles { cert_file: folder.path().join("tls.crt"), key_file: folder.path().join("tls.key") };
+    fs::write(&files.cert_file, made.cert.pem()).unwrap();
+    fs::write(&files.key_file, made.signing_key.serialize_pem()).unwrap();
+    let tls = ListenerTls { files, policy: TlsPolicy::default(), client_certificates: false };
+    let scene = Scene::start(|config| config.admin.tls = Some(tls)).await;
+
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let client = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let secured = async || {
+        let name = ServerName::try_from("localhost").unwrap();
+        TlsConnector::from(Arc::new(client.clone())).connect(name, scene.connect().await).await.unwrap()
+    };
+    assert_eq!(get(secured().await, "/metrics", None).await.0, StatusCode::OK);
+    assert_eq!(get(secured().await, "/livez", None).await, (StatusCode::OK, "ok".to_owned()));
+}
