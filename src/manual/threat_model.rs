@@ -45,8 +45,14 @@
 //! create many large objects in the cluster increases the gateway's memory, as well as the API server's.
 //!
 //! **Web page in a local browser (`trusted` mode).** It can send requests to loopback addresses. DNS rebinding is prevented by checking
-//! `Host` (403). The same-origin policy of the browser prevents it from reading responses. A Unix socket cannot be reached by web pages and is
-//! the safer choice where browsers run.
+//! `Host` (403). Requests with the `Origin` of another page, or marked by `Sec-Fetch-Site`, are refused (403), WebSockets and writes included,
+//! unless `clients.acceptOrigins` names the page; a named page has the gateway's rights. A browser without `Sec-Fetch-Site` can still be
+//! made to send a GET, whose response the same-origin policy keeps from the page. Pages that pods and services serve through the
+//! gateway's `proxy` paths have its own origin: they have its rights, except to run commands. See [`super::request_path`]. A Unix socket
+//! cannot be reached by web pages and is the safer choice where browsers run.
+//!
+//! **Web page in a browser with a client certificate (`delegated` mode).** The browser may present the certificate for requests of any
+//! page. `Origin` is not checked, as it is not by the API server. Do not install certificates of users in browsers.
 //!
 //! **Local user on the same machine (`trusted` mode).** A loopback port is open to all local users, and to all containers of the pod: they
 //! have the gateway's rights, as with `kubectl proxy`. A Unix socket has mode 0660.
@@ -56,15 +62,16 @@
 //!
 //! **Network between gateway and API server.** The API server is verified as the kubeconfig says. If the kubeconfig uses plain HTTP or
 //! `insecure-skip-tls-verify`, an attacker on this network can act as the API server: obtain tokens and forge objects, users and
-//! verdicts. Plain HTTP is refused in combination with `identity`.
+//! verdicts. In `delegated` mode both are refused, for the kubeconfigs of reviews too; plain HTTP is accepted for loopback addresses. In
+//! `trusted` mode they are accepted, as kubectl does.
 //!
 //! **Faulty or malicious upstream.** Its content is trusted, its volume is not: list pages, events, reviews and documents have size limits.
 //! No response may cause a panic; the parsers are fuzzed. A stream that contradicts itself stops the cache, and requests are forwarded.
 //!
 //! **Access to the process, its memory or a core dump.** Exposes all cached objects, tokens of requests in progress, and private keys.
 //! Tokens in the cache of reviews are stored as keyed hashes. Disable core dumps and encrypt swap. Limit the damage by limiting the rights of
-//! the gateway: grant only the resources worth caching, and exclude Secrets (`cache.exclude`, and no right to list them: the chart's
-//! default).
+//! the gateway: grant only the resources worth caching, and exclude Secrets (`cache.exclude`, which does so by default in `delegated` mode,
+//! and no right to list them: the chart's default).
 //!
 //! **Stolen gateway credentials.** They can be used directly against the API server, without the rules of the gateway: to list cached resources,
 //! to test tokens and rights through reviews, and, with impersonation or a front-proxy key, to act as any user permitted by
@@ -74,8 +81,9 @@
 //! limited to visible ASCII. The audit log is as sensitive as the API server's at level Metadata. Reads from memory do not appear in the API
 //! server's audit log: set `audit.path` where all reads must be accounted for.
 //!
-//! **Access to the admin port.** Plain HTTP without authentication, read-only. Restrict it with a network policy
-//! (`networkPolicy.metrics` in the chart).
+//! **Access to the admin port.** Read-only. By default plain HTTP without authentication: restrict it with a network policy
+//! (`networkPolicy.metrics` in the chart), or use `admin.tls` and `admin.metricsAuthorization: delegated`, which leave health open to
+//! everybody.
 //!
 //! **Dependencies.** `Cargo.lock` pins every dependency by hash, from crates.io only, under the licences in `deny.toml`. This crate
 //! contains no `unsafe`. A malicious dependency has all the rights of the process.
