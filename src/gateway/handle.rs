@@ -44,7 +44,7 @@ pub(super) struct Stages {
     admission: Admission,
     pub(super) permission: Permission,
     pub(super) accounts: Accounts,
-    room: AnswerRoom,
+    pub(super) room: AnswerRoom,
     pub(super) cachers: Cachers,
     forward: Forward,
     pub(super) config: serve::Config,

@@ -207,7 +207,7 @@ impl Candidate {
         metrics.watch_taken_over();
         let audited = audit::Request { info: &self.info, uri, headers, client: self.client };
         let held = account.hold(audited, user.as_deref(), audit_id, StatusCode::OK.as_u16());
-        Some(Inner::Served { body, _held: held, _room: room })
+        Some(Inner::Served { body, _held: held, _room: Some(room) })
     }
 }
 
