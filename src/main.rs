@@ -4,6 +4,7 @@ use std::{
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::{Args, Parser, Subcommand};
@@ -73,6 +74,8 @@ struct DemoArgs {
 
 /// What `check` ends with when there are problems.
 const EXIT_INVALID: u8 = 2;
+/// What blocking calls may take at the end: a resolver that does not answer is not waited for.
+const RUNTIME_END: Duration = Duration::from_secs(1);
 
 fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
@@ -86,14 +89,17 @@ fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let RunArgs { config, kubeconfig, context, listen, admin_listen } = args;
     let overrides = Overrides { kubeconfig, context, listen, admin_listen };
     let config = Config::load(config.as_deref(), &overrides)?;
-    init_logging(config.logging)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let log = init_logging(config.logging)?;
+    Ok(told(&log, serve(&config)))
+}
+
+fn serve(config: &Config) -> anyhow::Result<()> {
     let open_files = lifecycle::raise_open_files()?;
     tracing::debug!(open_files, "limit raised");
-    runtime.block_on(async {
+    run_to_end(async {
         let shutdown = lifecycle::shutdown_signal()?;
-        kube_fanout::run_config(&config, shutdown).await?;
-        Ok(ExitCode::SUCCESS)
+        kube_fanout::run_config(config, shutdown).await?;
+        Ok(())
     })
 }
 
@@ -101,16 +107,34 @@ fn show_demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
     let DemoArgs { objects, rate, listen, admin_listen } = args;
     let one_line = io::stdout().is_terminal();
     let options = DemoOptions { objects, rate, listen, admin_listen, one_line };
-    telemetry::init_logging(telemetry::LogFormat::Text, LevelFilter::WARN)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let log = telemetry::init_logging(telemetry::LogFormat::Text, LevelFilter::WARN)?;
+    let shown = run_to_end(async {
         let shutdown = lifecycle::shutdown_signal()?;
         kube_fanout::demo(&options, &mut io::stdout(), shutdown).await?;
-        Ok(ExitCode::SUCCESS)
-    })
+        Ok(())
+    });
+    Ok(told(&log, shown))
 }
 
-fn init_logging(config: LoggingConfig) -> anyhow::Result<()> {
+fn run_to_end(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = runtime.block_on(work);
+    runtime.shutdown_timeout(RUNTIME_END);
+    ended
+}
+
+/// Says through the log why the process ends: standard error itself may be a pipe that is not read.
+fn told(log: &telemetry::Log, ended: anyhow::Result<()>) -> ExitCode {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log.print(&format!("Error: {error:?}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn init_logging(config: LoggingConfig) -> anyhow::Result<telemetry::Log> {
     let format = match config.format {
         LoggingFormat::Text => telemetry::LogFormat::Text,
         LoggingFormat::Json => telemetry::LogFormat::Json,

@@ -112,6 +112,7 @@
 //! | `kube_fanout_token_lookups_total` | outcome | requests with a bearer token that could be answered from memory: its user was `known`, or had to be `asked` for |
 //! | `kube_fanout_token_reviews_total` | verdict | `accepted`, `rejected`, `none` (upstream could not be asked, or did not say: forwarded) |
 //! | `kube_fanout_audit_writes_total` | outcome | pieces of the audit log, some hundred events each: `written`, `failed` |
+//! | `kube_fanout_log_lines_dropped_total` | cause | log lines that nothing read in time (`queue_full`), or that could not be written (`unwritten`) |
 //! | `kube_fanout_access_reviews_total` | verdict | SubjectAccessReviews asked for: `allowed`, `denied`, `none` (upstream did not say) |
 //!
 //! The label `resource` is the plural word with its group (`deployments.apps`), `version` the API version. Worth an alert: a
@@ -122,6 +123,10 @@
 //! To standard error, as text or JSON (`logging.format`, `logging.level`). One line for each finished request or watch, with the
 //! target `access`: verb, path without the query, resource, namespace, outcome, reason, status, duration in milliseconds, bytes
 //! of the body, user agent.
+//!
+//! Logging never delays an answer: lines wait in a queue, and a thread of their own writes them. When nothing reads standard error,
+//! lines that find no room are dropped and counted, and a line says how many once it is read again. At the end of the process
+//! the queue is written as far as it is read within a second.
 //!
 //! # Limits
 //!
@@ -200,6 +205,7 @@
 //! | requests of one client on their way upstream (`limits.forwardedPerClient`) | 1,000 | 429 | `client_forwarded_requests` |
 //! | watches of one client from memory (`limits.watchesPerClient`) | 10,000 | 429 | `client_watches` |
 //! | a review's answer | 4 MiB, 10 s | no verdict: forwarded | `upstream_review_bytes` |
+//! | bytes of log lines that wait to be written | 4 MiB | dropped | `kube_fanout_log_lines_dropped_total` |
 //! | audit events that wait to be written | 10,000 | reads from memory wait; the end of a watch is not logged | `audit_queue` |
 //! | group versions asked for by name, before a server without `/apis` | 1,000 | forwarded (`unknown_resource`) | `unlisted_group_versions` |
 //! | label sets of requests | 20,000 | counted as resource `other` | `request_series` |

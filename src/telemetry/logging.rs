@@ -1,9 +1,14 @@
 //! Where log lines go and what they look like.
 
-use std::io::{self, IsTerminal};
+use std::{
+    io::{self, IsTerminal, Write},
+    panic,
+};
 
 use tracing::{Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{Layer, filter::Targets, fmt, fmt::MakeWriter, layer::SubscriberExt};
+
+use crate::telemetry::log_queue::{FLUSH_MAX, LogQueue};
 
 /// Form of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,17 +18,44 @@ pub enum LogFormat {
     Json,
 }
 
-/// The process has a logger already.
+/// Why nothing can be logged.
 #[derive(Debug, thiserror::Error)]
-#[error("another logger is set in this process")]
-pub struct LoggingAlreadySet(#[source] tracing::subscriber::SetGlobalDefaultError);
+pub enum LoggingError {
+    #[error("another logger is set in this process")]
+    AlreadySet(#[source] tracing::subscriber::SetGlobalDefaultError),
+    #[error("the thread that writes the log cannot be started")]
+    Thread(#[source] io::Error),
+}
 
-/// Logs to standard error from now on.
+/// The log of this process. When it is dropped, what is left of it is written, as far as it is read within a second.
+#[derive(Debug)]
+pub struct Log(LogQueue);
+
+/// Logs to standard error from now on, panics included. Whoever logs never waits for standard error to be read.
 ///
 /// # Errors
-/// The process has a logger already.
-pub fn init_logging(format: LogFormat, level: LevelFilter) -> Result<(), LoggingAlreadySet> {
-    tracing::subscriber::set_global_default(subscriber(format, level, io::stderr)).map_err(LoggingAlreadySet)
+/// The process has a logger already, or may start no thread.
+pub fn init_logging(format: LogFormat, level: LevelFilter) -> Result<Log, LoggingError> {
+    let queue = LogQueue::start(io::stderr()).map_err(LoggingError::Thread)?;
+    let writer = queue.clone();
+    tracing::subscriber::set_global_default(subscriber(format, level, move || writer.clone()))
+        .map_err(LoggingError::AlreadySet)?;
+    // The usual hook writes to standard error itself, and would wait for it.
+    panic::set_hook(Box::new(|panic| tracing::error!(error = %panic, "a task panicked")));
+    Ok(Log(queue))
+}
+
+impl Log {
+    /// Writes a text as it is behind the lines so far: for what ends the process, at whatever level is logged.
+    pub fn print(&self, text: &str) {
+        self.0.clone().write_all(text.as_bytes()).expect("the queue takes or drops every line");
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.0.flush(FLUSH_MAX);
+    }
 }
 
 fn subscriber<W>(format: LogFormat, level: LevelFilter, writer: W) -> Box<dyn Subscriber + Send + Sync>
@@ -90,7 +122,7 @@ pub(super) mod tests {
     #[derive(Clone)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Lines {
+    impl Write for Lines {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())

@@ -8,6 +8,8 @@ mod audit_metrics;
 mod cache_metrics;
 mod connection_metrics;
 mod exposition;
+mod log_metrics;
+mod log_queue;
 mod logging;
 mod metrics;
 mod request_metrics;
@@ -21,7 +23,7 @@ pub use connection_metrics::{
     ConnectionError, ConnectionGuard, certificate_reloaded, connection_accepted, connection_failed,
 };
 pub use exposition::{Exposition, InstallError, install};
-pub use logging::{LogFormat, LoggingAlreadySet, init_logging};
+pub use logging::{Log, LogFormat, LoggingError, init_logging};
 pub use metrics::{ALL as METRICS, Kind, Metric, limit_reached};
 pub use request_metrics::RequestMetrics;
 pub use review_metrics::{AccessVerdict, access_reviewed};
