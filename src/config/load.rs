@@ -89,7 +89,7 @@ fn found(error: &serde_saphyr::Error) -> String {
 mod tests {
     use super::*;
     use crate::config::{
-        Address, ClientsConfig, DEFAULT_HISTORY_BYTES, DEFAULT_LISTEN, ListenerTls, LoggingFormat,
+        Address, ClientsConfig, DEFAULT_HISTORY_BYTES, DEFAULT_LISTEN, ListenerTls, LoggingAccess, LoggingFormat,
         MetricsAuthorization, MostRecentWatch, TlsFiles, TlsPolicy, TlsVersion, TrustedConfig,
     };
     use std::time::Duration;
@@ -133,7 +133,7 @@ cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, listBytes
 reads: {freshnessWait: 0, fillWait: 45s, mostRecentWatch: forward}
 admin: {address: '0.0.0.0:9000', tls: {certFile: /ac, keyFile: /ak}, metricsAuthorization: delegated}
 limits: {connections: 7, connectionsPerAddress: 3}
-logging: {format: json, level: warn}
+logging: {format: json, level: warn, access: all}
 drain: {timeout: 3s}
 ";
         let config = Config::parse(text, &Overrides::default()).unwrap();
@@ -161,6 +161,7 @@ drain: {timeout: 3s}
         assert_eq!(config.admin.metrics_authorization, MetricsAuthorization::Delegated);
         assert_eq!((config.limits.connections, config.limits.connections_per_address), (7, 3));
         assert_eq!(config.logging.format, LoggingFormat::Json);
+        assert_eq!(config.logging.access, LoggingAccess::All);
         assert_eq!(config.drain.timeout, Duration::from_secs(3));
     }
 
@@ -190,7 +191,7 @@ drain: {timeout: 3s}
 clients: {mode: open, acceptHosts: ['http://x'], acceptOrigins: ['*', 'http://x/y'], identity: {}}
 cache: {exclude: [Pods, 'a/b'], idleTimeout: 10, history: {age: 5m, bytes: lots}}
 reads: {freshnessWait: 100, mostRecentWatch: true}
-logging: {level: loud}
+logging: {level: loud, access: most}
 limits: {connections: 0, connectionsPerAddress: -1}
 colour: red",
         );
@@ -213,6 +214,7 @@ colour: red",
             "limits.connections: \"0\" was given; allowed: ",
             "limits.connectionsPerAddress: \"-1\" was given; allowed: a number from 1 to 10000",
             "logging.level: \"loud\" was given; allowed: ",
+            "logging.access: \"most\" was given; allowed: all, notable, none",
         ];
         for start in expected {
             assert!(found.iter().any(|line| line.starts_with(start)), "{start}\nin {found:#?}");

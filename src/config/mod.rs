@@ -227,6 +227,17 @@ pub struct AuditConfig {
 pub struct LoggingConfig {
     pub format: LoggingFormat,
     pub level: LevelFilter,
+    /// Which finished requests and watches have a line, at level info and below.
+    pub access: LoggingAccess,
+}
+
+/// Which finished requests and watches have a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoggingAccess {
+    All,
+    /// Errors, refusals, and what was slow.
+    Notable,
+    None,
 }
 
 /// Form of a log line.

@@ -215,6 +215,7 @@ pub(super) struct Audit {
 pub(super) struct Logging {
     pub(super) format: Option<Scalar>,
     pub(super) level: Option<Scalar>,
+    pub(super) access: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

@@ -47,7 +47,7 @@ impl Body {
         (outcome, reason): (Outcome, Option<&'static str>),
         answer: Response<Inner>,
     ) -> Response<Self> {
-        record.answered(outcome, reason, answer.status());
+        record.answered(outcome, reason, &answer);
         answer.map(|inner| Self { inner, record })
     }
 }

@@ -14,7 +14,7 @@ use super::{
     filling,
     pages::NamedPage,
     permission::{Granted, Permission},
-    record::Record,
+    record::{Journal, Record},
     refusal::{Refusal, Unserved},
     respond,
     room::AnswerRoom,
@@ -31,7 +31,7 @@ use crate::{
     forward::Forward,
     listener::{self, Connection, Handler, LongRunning},
     serve::{self, ForwardReason, Read},
-    telemetry::{Outcome, RequestMetrics},
+    telemetry::{AccessLines, Outcome},
 };
 
 /// Answers every request, from memory or from upstream. Cheap to clone: each request has one.
@@ -48,7 +48,7 @@ pub(super) struct Stages {
     pub(super) cachers: Cachers,
     forward: Forward,
     pub(super) config: serve::Config,
-    metrics: RequestMetrics,
+    journal: Journal,
 }
 
 /// What a read has waited for, and the place that it had meanwhile.
@@ -64,18 +64,19 @@ pub struct Clients {
 
 impl Gateway {
     /// Takes what `admission` lets in, answers from `cachers` where it can and the client may, and through the client's
-    /// `forward` else.
+    /// `forward` else. `lines` is what the access log has.
     pub fn new(
         admission: Admission,
         clients: Clients,
         (accounts, room): (Accounts, AnswerRoom),
         cachers: Cachers,
         config: serve::Config,
+        lines: AccessLines,
     ) -> Self {
         let Clients { authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
-        let metrics = RequestMetrics::new();
-        Self(Arc::new(Stages { admission, permission, accounts, room, cachers, forward, config, metrics }))
+        let journal = Journal::new(lines);
+        Self(Arc::new(Stages { admission, permission, accounts, room, cachers, forward, config, journal }))
     }
 }
 
@@ -98,20 +99,28 @@ impl Stages {
         info: &RequestInfo,
         credentials: &Credentials,
         client: Option<IpAddr>,
-        came: Instant,
+        record: &mut Record,
     ) -> Result<Response<Inner>, Unserved> {
         let route = route::decide(request, info)?;
         let Route { verb, target, .. } = route;
         let (uri, headers) = (request.uri(), request.headers());
         let attributes = || Attributes::of(info.verb, target, uri.query());
         let is_hopeless = || route::wants_most_recent(verb, uri.query());
-        let mut granted = self.permission.grant(credentials, attributes, came, is_hopeless).await?;
+        let came = record.came();
+        let mut granted = self
+            .permission
+            .grant(credentials, attributes, (came, |user: &_| record.asked_by(user)), is_hopeless)
+            .await?;
         let (found, share) = match filling::find(&self.cachers, &route, None).await {
             Err(ForwardReason::CacheFilling) => {
                 // In a box: those that need not wait carry no room for it around.
                 let waited = Box::pin(self.wait(&route, uri.query(), came, credentials.client(client))).await?;
                 // Leave was given before the wait, and may have been taken back since.
-                granted = self.permission.grant(credentials, attributes, Instant::now(), is_hopeless).await?;
+                let now = Instant::now();
+                granted = self
+                    .permission
+                    .grant(credentials, attributes, (now, |user: &_| record.asked_by(user)), is_hopeless)
+                    .await?;
                 waited
             }
             found => (found?, None),
@@ -160,7 +169,8 @@ impl Handler for Gateway {
         let Self(stages) = self;
         let uri = request.uri().clone();
         let info = RequestInfo::parse(request.method(), uri.path(), uri.query());
-        let record = Record::start(&request, &info, stages.metrics.clone());
+        let client = connection.peer.map(|peer| peer.ip());
+        let mut record = stages.journal.record(&request, &info, client);
         let page = match stages.admit(&request, &info, connection) {
             Ok(page) => page,
             Err(refusal) => {
@@ -177,10 +187,9 @@ impl Handler for Gateway {
         }
         let certificate = connection.client_certificate.as_deref();
         let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);
-        let client = connection.peer.map(|peer| peer.ip());
 
         let long_running = info.is_long_running();
-        let mut answer = match stages.serve(&request, &info, &credentials, client, record.came()).await {
+        let mut answer = match stages.serve(&request, &info, &credentials, client, &mut record).await {
             Ok(answer) => Body::answer(record, (Outcome::Served, None), answer),
             Err(Unserved::Refuse(refusal)) => refused(record, refusal),
             Err(Unserved::Forward(why)) => {
@@ -189,7 +198,9 @@ impl Handler for Gateway {
                 let candidate =
                     Candidate::of(why, &request, || (stages.clone(), info, credentials.clone(), client, came));
                 // In a box: those that memory answers carry no room for it around.
-                match Box::pin(stages.forward.send(request, &credentials, client, lasts)).await {
+                let answer = Box::pin(stages.forward.send(request, &credentials, client, lasts)).await;
+                stages.permission.name(&credentials, &mut record);
+                match answer {
                     Ok(answer) => {
                         let answer = match candidate {
                             Some(candidate) => candidate.follow(answer),

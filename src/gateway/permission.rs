@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::record::Record;
 use crate::{
     apimachinery::UserInfo,
     authn::{Authenticator, Credentials, Unauthenticated},
@@ -27,24 +28,34 @@ pub(super) struct Granted {
 }
 
 impl Permission {
-    /// Leave to answer from memory what the attributes say; the request came at `came`. `is_hopeless` is true of what memory will not
-    /// answer anyway: upstream is not asked twice about it.
+    /// Tells `record` whose request it is, as far as that is known without asking.
+    pub(super) fn name(&self, credentials: &Credentials, record: &mut Record) {
+        if record.wants_user()
+            && let Some(Ok(user)) = self.authenticator.known(credentials, record.came())
+        {
+            record.asked_by(&user);
+        }
+    }
+
+    /// Leave to answer from memory what the attributes say, as far as it is known at `at`, or given now; `seen` is told whose request it
+    /// is, with leave or without. `is_hopeless` is true of what memory will not answer anyway: upstream is not asked twice about it.
     pub(super) async fn grant(
         &self,
         credentials: &Credentials,
         attributes: impl FnOnce() -> Attributes,
-        came: Instant,
+        (at, seen): (Instant, impl FnOnce(&Arc<UserInfo>)),
         is_hopeless: impl Fn() -> bool,
     ) -> Result<Granted, ForwardReason> {
         if matches!(credentials, Credentials::Gateway { impersonates: false }) {
             return Ok(Granted { permit: self.authorizer.authorize_gateway(attributes())?, user: None });
         }
-        let (user, now) = match self.authenticator.known(credentials, came) {
-            Some(user) => (user, came),
+        let (user, now) = match self.authenticator.known(credentials, at) {
+            Some(user) => (user, at),
             None if is_hopeless() => return Err(ForwardReason::MostRecent),
             None => (self.authenticator.user(credentials).await, Instant::now()),
         };
         let (user, attributes) = (user.map_err(reason)?, attributes());
+        seen(&user);
         let permit = match self.authorizer.known(&user, &attributes, now) {
             Some(permit) => permit,
             None if is_hopeless() => return Err(ForwardReason::MostRecent),

@@ -1,26 +1,49 @@
-//! What is told of a request when it is over: one line in the log, one count in the metrics.
+//! What is told of a request when it is over: a count in the metrics, and a line in the log if there is to be one.
 
-use http::{HeaderMap, Request, StatusCode, header};
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, uri::PathAndQuery};
 use tokio::time::Instant;
 
 use crate::{
-    apimachinery::{GroupResource, RequestInfo, Target},
-    telemetry::{AccessRecord, Outcome, RequestMetrics, access_log},
+    apimachinery::{GroupResource, RequestInfo, ResourceRequest, Target, UserInfo},
+    telemetry::{AccessLines, AccessRecord, CLIENT_CLOSED, Finished, Outcome, RequestMetrics, access_log},
 };
 
+/// Where finished requests are told of. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Journal {
+    metrics: RequestMetrics,
+    lines: AccessLines,
+}
+
 /// Collected along the way; told when dropped.
+///
+/// For a line that may not be written nothing is copied: what it would say is shared with the request's head. An answer that
+/// lasts does not keep that in memory, see [`Self::answered`].
 #[derive(Debug)]
 pub(super) struct Record {
-    metrics: RequestMetrics,
+    journal: Journal,
     came: Instant,
     verb: &'static str,
-    path: Box<str>,
     resource: Option<GroupResource>,
-    namespace: Option<Box<str>>,
-    user_agent: Box<str>,
+    /// The client decides on the end of the answer: the time until then is not slowness.
+    lasts: bool,
+    /// None if there will be no line.
+    line: Option<Line>,
     /// `None` until there is a response: the client went before.
     answered: Option<Answered>,
     bytes: u64,
+}
+
+/// What the line says and the metrics do not.
+#[derive(Debug)]
+struct Line {
+    target: Option<PathAndQuery>,
+    user_agent: Option<HeaderValue>,
+    client: Option<IpAddr>,
+    user: Option<Arc<UserInfo>>,
+    audit_id: Option<HeaderValue>,
 }
 
 #[derive(Debug)]
@@ -30,69 +53,129 @@ struct Answered {
     status: StatusCode,
 }
 
-/// As nginx has it: the client closed the connection before there was an answer.
-const CLIENT_CLOSED: u16 = 499;
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-impl Record {
-    pub(super) fn start<B>(request: &Request<B>, info: &RequestInfo, metrics: RequestMetrics) -> Self {
-        let target = match &info.target {
-            Target::Resource(target) => Some(target),
-            Target::NonResource | Target::Ambiguous => None,
-        };
-        Self {
-            metrics,
+impl Journal {
+    /// Lines are written as far as the log takes them.
+    pub(super) fn new(lines: AccessLines) -> Self {
+        Self { metrics: RequestMetrics::new(), lines: lines.logged() }
+    }
+
+    /// Of a request that comes now, from `client`.
+    pub(super) fn record<B>(&self, request: &Request<B>, info: &RequestInfo, client: Option<IpAddr>) -> Record {
+        let target = resource(info);
+        let line = (self.lines != AccessLines::None).then(|| Line {
+            target: request.uri().path_and_query().cloned(),
+            user_agent: request.headers().get(header::USER_AGENT).cloned(),
+            client,
+            user: None,
+            audit_id: None,
+        });
+        Record {
+            journal: self.clone(),
             came: Instant::now(),
             verb: info.verb.as_str(),
-            path: request.uri().path().into(),
             resource: target.map(|target| target.resource.group_resource()),
-            namespace: target.and_then(|target| target.namespace.as_deref()).map(Into::into),
-            user_agent: user_agent(request.headers()).into(),
+            lasts: info.is_long_running(),
+            line,
             answered: None,
             bytes: 0,
         }
     }
+}
 
+impl Record {
     /// When the request came.
     pub(super) fn came(&self) -> Instant {
         self.came
     }
 
-    /// What is answered, and why not from memory.
-    pub(super) fn answered(&mut self, outcome: Outcome, reason: Option<&'static str>, status: StatusCode) {
+    /// Whose request it is.
+    pub(super) fn asked_by(&mut self, user: &Arc<UserInfo>) {
+        if let Some(line) = &mut self.line {
+            line.user = Some(user.clone());
+        }
+    }
+
+    /// Whether there may be a line, and its user is not known yet.
+    pub(super) fn wants_user(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| line.user.is_none())
+    }
+
+    /// What is answered, and why not from memory. If the answer lasts, it is decided here whether there will be a line, which
+    /// then has bytes of its own: those of the head are part of the connection's buffer, for as long as any of them is held.
+    pub(super) fn answered<B>(&mut self, outcome: Outcome, reason: Option<&'static str>, answer: &Response<B>) {
+        let status = answer.status();
         self.answered = Some(Answered { outcome, reason, status });
+        self.lasts |= status == StatusCode::SWITCHING_PROTOCOLS;
+        let Some(mut line) = self.line.take() else { return };
+        line.audit_id = answer.headers().get(AUDIT_ID).cloned();
+        if !self.lasts {
+            self.line = Some(line);
+        } else if self.journal.lines.include(outcome, status.as_u16(), self.came.elapsed()) {
+            self.line = Some(line.detached());
+        }
     }
 
     pub(super) fn count(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }
-}
 
-impl Drop for Record {
-    fn drop(&mut self) {
+    fn finished(&self, duration: Duration) -> Finished<'_> {
         let (outcome, reason, status) = match &self.answered {
             Some(Answered { outcome, reason, status }) => (*outcome, *reason, status.as_u16()),
             None => (Outcome::Rejected, Some("client_gone"), CLIENT_CLOSED),
         };
         // Memory answers for what discovery knows; the rest upstream has to have found.
         let resource_known = outcome == Outcome::Served || outcome == Outcome::Forwarded && status < 400;
-        let record = AccessRecord {
-            verb: self.verb,
-            path: &self.path,
-            resource: self.resource.as_ref(),
-            resource_known,
-            namespace: self.namespace.as_deref(),
-            outcome,
-            reason,
-            status,
-            duration: self.came.elapsed(),
-            bytes: self.bytes,
-            user_agent: &self.user_agent,
-        };
-        self.metrics.finished(&record);
-        access_log(&record);
+        let (verb, resource, bytes) = (self.verb, self.resource.as_ref(), self.bytes);
+        Finished { verb, resource, resource_known, outcome, reason, status, duration, bytes }
     }
 }
 
-fn user_agent(headers: &HeaderMap) -> &str {
-    headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default()
+impl Drop for Record {
+    fn drop(&mut self) {
+        let finished = self.finished(self.came.elapsed());
+        self.journal.metrics.finished(&finished);
+        let Some(line) = &self.line else { return };
+        let is_decided = self.lasts && self.answered.is_some();
+        if is_decided || self.journal.lines.include(finished.outcome, finished.status, finished.duration) {
+            line.write(finished);
+        }
+    }
+}
+
+impl Line {
+    fn write(&self, finished: Finished<'_>) {
+        let (path, query) = self.target.as_ref().map_or(("", None), |target| (target.path(), target.query()));
+        // Read once more rather than kept for each request.
+        let info = RequestInfo::parse(&Method::GET, path, query);
+        access_log(&AccessRecord {
+            finished,
+            path,
+            namespace: resource(&info).and_then(|target| target.namespace.as_deref()),
+            user: self.user.as_ref().map(|user| user.name.as_str()),
+            address: self.client,
+            audit_id: self.audit_id.as_ref().and_then(|id| id.to_str().ok()),
+            user_agent: self.user_agent.as_ref().and_then(|agent| agent.to_str().ok()).unwrap_or_default(),
+        });
+    }
+
+    /// The same in bytes of its own.
+    fn detached(self) -> Self {
+        let own = |value: HeaderValue| HeaderValue::from_bytes(value.as_bytes()).ok();
+        Self {
+            target: self.target.and_then(|target| PathAndQuery::try_from(target.as_str().to_owned()).ok()),
+            user_agent: self.user_agent.and_then(own),
+            audit_id: self.audit_id.and_then(own),
+            ..self
+        }
+    }
+}
+
+fn resource(info: &RequestInfo) -> Option<&ResourceRequest> {
+    match &info.target {
+        Target::Resource(target) => Some(target),
+        Target::NonResource | Target::Ambiguous => None,
+    }
 }

@@ -151,7 +151,7 @@ impl Candidate {
         let Self { stages, credentials, info, .. } = &*self;
         let Target::Resource(target) = &info.target else { return Err(NotNow::Never) };
         let attributes = || Attributes::of(Verb::Watch, target, self.request.uri().query());
-        let granted = stages.permission.grant(credentials, attributes, Instant::now(), || false).await;
+        let granted = stages.permission.grant(credentials, attributes, (Instant::now(), |_: &_| {}), || false).await;
         let granted = granted.map_err(|_| NotNow::Never)?;
         let account = stages.accounts.open(ReadVerb::Watch, None, || credentials.client(self.client)).await;
         Ok(Box::new(Ready { instance, behind, granted, account: account.map_err(|_| NotNow::Never)? }))

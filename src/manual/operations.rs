@@ -47,6 +47,7 @@
 //! | `limits.answerBytesPerClient` | a quarter of all | `16Mi` to `limits.answerBytes`; in delegated mode |
 //! | `audit.path` | none: no audit log | a file, or `-` for standard output |
 //! | `logging.format`, `.level` | `text`, `info` | `text`, `json`; `off`, `error`, `warn`, `info`, `debug`, `trace` |
+//! | `logging.access` | `notable` | `all`, `notable`, `none`: which finished requests and watches have a line, at `info` and below |
 //! | `drain.timeout` | `20s` | 0 to 1 h |
 //!
 //! Why a default is what it is stands at its constant in [`crate::config`]. Unknown fields are problems, and so are the fields
@@ -120,9 +121,14 @@
 //!
 //! # Logs
 //!
-//! To standard error, as text or JSON (`logging.format`, `logging.level`). One line for each finished request or watch, with the
+//! To standard error, as text or JSON (`logging.format`, `logging.level`). Finished requests and watches have a line with the
 //! target `access`: verb, path without the query, resource, namespace, outcome, reason, status, duration in milliseconds, bytes
-//! of the body, user agent.
+//! of the body, the user's name where the gateway knows it, the client's address, the audit ID of the answer, user agent.
+//!
+//! `logging.access: notable` leaves out what is neither an error (5xx), nor a refusal (rejected by the gateway, 401, 403, 429), nor
+//! slow: a second or more to the end of the answer. Of watches, upgrades and the subresources `attach`, `exec`, `log`, `portforward`
+//! and `proxy`, it is the time to the head of the answer that counts, since clients decide on the end. `all` has a line for each,
+//! `none` has no line; the metrics count every request in any case.
 //!
 //! Logging never delays an answer: lines wait in a queue, and a thread of their own writes them. When nothing reads standard error,
 //! lines that find no room are dropped and counted, and a line says how many once it is read again. At the end of the process

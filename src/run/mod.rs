@@ -7,14 +7,14 @@ use crate::{
     audit::{AuditError, AuditLog},
     authn::AuthoritiesError,
     cacher::{self, Cachers, StalenessLimit},
-    config::{Config, LimitsConfig, MostRecentWatch, Problems, StaleWatches, UpstreamConfigError},
+    config::{Config, LimitsConfig, LoggingAccess, MostRecentWatch, Problems, StaleWatches, UpstreamConfigError},
     fairness::Shares,
     gateway::{Accounts, AnswerRoom, Gateway},
     lifecycle::{Drained, Tasks},
     listener::{self, BindError, Bound, GivesWay},
     serve,
     store::HistoryLimits,
-    telemetry::{self, Exposition, InstallError},
+    telemetry::{self, AccessLines, Exposition, InstallError},
     upstream::{BuildError, Discovery, Upstream},
 };
 
@@ -87,8 +87,8 @@ pub async fn run(
     let room = AnswerRoom::new(config.limits.answer_bytes, config.limits.answer_bytes_per_client);
     let discovery = Discovery::new(upstream.clone());
     let cachers = Cachers::new(upstream, discovery, cacher_config(config), tasks.clone());
-    let gateway =
-        Gateway::new(clients::admission(config), clients, (accounts, room), cachers.clone(), serve_config(config));
+    let (admission, lines) = (clients::admission(config), access_lines(config));
+    let gateway = Gateway::new(admission, clients, (accounts, room), cachers.clone(), serve_config(config), lines);
     cachers.prewarm();
 
     if let Some((bound, exposition)) = sockets.admin {
@@ -148,6 +148,14 @@ fn serve_config(config: &Config) -> serve::Config {
         freshness_wait: config.reads.freshness_wait,
         fill_wait: config.reads.fill_wait,
         prove_most_recent: config.reads.most_recent_watch == MostRecentWatch::Prove,
+    }
+}
+
+fn access_lines(config: &Config) -> AccessLines {
+    match config.logging.access {
+        LoggingAccess::All => AccessLines::All,
+        LoggingAccess::Notable => AccessLines::Notable,
+        LoggingAccess::None => AccessLines::None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The access log: one line a finished request or watch.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use crate::apimachinery::GroupResource;
 
@@ -25,43 +25,96 @@ impl Outcome {
     }
 }
 
-/// One finished request or watch.
+/// What is counted of a finished request or watch.
 #[derive(Clone, Copy, Debug)]
-pub struct AccessRecord<'a> {
+pub struct Finished<'a> {
     /// Kubernetes' word: `get`, `list`, `watch`.
     pub verb: &'static str,
-    /// Without the query.
-    pub path: &'a str,
     /// None for a path that is no resource's.
     pub resource: Option<&'a GroupResource>,
     /// Discovery or a cache knows the resource, so that it may become a label: a client can make up any other.
     pub resource_known: bool,
-    pub namespace: Option<&'a str>,
     pub outcome: Outcome,
     /// Why it was forwarded or rejected: the word of an enum.
     pub reason: Option<&'static str>,
-    /// HTTP status of the response.
+    /// HTTP status of the response; [`CLIENT_CLOSED`] if there was none.
     pub status: u16,
     /// From the head of the request to the end of the response.
     pub duration: Duration,
     /// Bytes of the response's body.
     pub bytes: u64,
+}
+
+/// What its line says besides.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessRecord<'a> {
+    pub finished: Finished<'a>,
+    /// Without the query.
+    pub path: &'a str,
+    pub namespace: Option<&'a str>,
+    /// The user's name, where the gateway knows it.
+    pub user: Option<&'a str>,
+    /// None for a Unix socket.
+    pub address: Option<IpAddr>,
+    /// As in the answer's head, and so in audit logs.
+    pub audit_id: Option<&'a str>,
     pub user_agent: &'a str,
+}
+
+/// Which finished requests and watches have a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessLines {
+    All,
+    /// Errors, refusals, and what was slow.
+    #[default]
+    Notable,
+    None,
+}
+
+/// From here on a request is slow. It is what Kubernetes promises for 99 of 100 requests for single objects.
+pub const SLOW: Duration = Duration::from_secs(1);
+
+/// The status of a request whose client closed the connection before there was an answer, as nginx has it.
+pub const CLIENT_CLOSED: u16 = 499;
+
+impl AccessLines {
+    /// The same as far as the log has such lines at all: none at levels above info.
+    #[must_use]
+    pub fn logged(self) -> Self {
+        if tracing::enabled!(target: "access", tracing::Level::INFO) { self } else { Self::None }
+    }
+
+    /// Whether there is a line for what was answered like this. `duration` is the time to the end of the answer, or to its head
+    /// where the client decides on the end.
+    pub fn include(self, outcome: Outcome, status: u16, duration: Duration) -> bool {
+        match self {
+            Self::All => true,
+            Self::None => false,
+            Self::Notable => {
+                let is_refused = outcome == Outcome::Rejected && status != CLIENT_CLOSED;
+                is_refused || matches!(status, 401 | 403 | 429 | 500..) || duration >= SLOW
+            }
+        }
+    }
 }
 
 /// Writes the record's line.
 pub fn access_log(record: &AccessRecord<'_>) {
+    let Finished { verb, resource, outcome, reason, status, duration, bytes, .. } = record.finished;
     tracing::info!(
         target: "access",
-        verb = record.verb,
+        verb,
         path = record.path,
-        resource = record.resource.map(tracing::field::display),
+        resource = resource.map(tracing::field::display),
         namespace = record.namespace,
-        outcome = record.outcome.as_str(),
-        reason = record.reason,
-        status = record.status,
-        duration_ms = record.duration.as_secs_f64() * 1_000.0,
-        bytes = record.bytes,
+        outcome = outcome.as_str(),
+        reason,
+        status,
+        duration_ms = duration.as_secs_f64() * 1_000.0,
+        bytes,
+        user = record.user,
+        address = record.address.map(tracing::field::display),
+        audit_id = record.audit_id,
         user_agent = record.user_agent,
     );
 }
@@ -75,7 +128,8 @@ mod tests {
     fn a_line_has_what_there_is_and_leaves_out_the_rest() {
         let resource = GroupResource { group: "apps".into(), resource: "deployments".into() };
         let line = capture(|| {
-            access_log(&AccessRecord { resource: Some(&resource), reason: Some("most_recent"), ..record() });
+            let finished = Finished { resource: Some(&resource), reason: Some("most_recent"), ..record().finished };
+            access_log(&AccessRecord { finished, user: Some("jane"), audit_id: Some("id-1"), ..record() });
         });
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(line["target"], "access");
@@ -86,6 +140,34 @@ mod tests {
         assert_eq!(line["status"], 200);
         assert_eq!(line["duration_ms"], 1.5);
         assert_eq!(line["bytes"], 42);
+        assert_eq!(
+            (&line["user"], &line["address"], &line["audit_id"]),
+            (&"jane".into(), &"10.0.0.1".into(), &"id-1".into())
+        );
         assert_eq!(line.get("namespace"), None);
+    }
+
+    #[test]
+    fn notable_is_what_failed_was_refused_or_was_slow() {
+        use Outcome::*;
+        let (quick, notable) = (Duration::from_millis(999), AccessLines::Notable);
+        for (outcome, status, duration, expected) in [
+            (Served, 200, quick, false),
+            (Served, 200, SLOW, true),
+            (Forwarded, 404, quick, false),
+            (Forwarded, 409, quick, false),
+            (Forwarded, 401, quick, true),
+            (Forwarded, 403, quick, true),
+            (Forwarded, 429, quick, true),
+            (Forwarded, 500, quick, true),
+            (Forwarded, 504, quick, true),
+            (Rejected, 400, quick, true),
+            (Rejected, CLIENT_CLOSED, quick, false),
+            (Rejected, CLIENT_CLOSED, SLOW, true),
+        ] {
+            assert_eq!(notable.include(outcome, status, duration), expected, "{outcome:?} {status} {duration:?}");
+            assert!(AccessLines::All.include(outcome, status, duration));
+            assert!(!AccessLines::None.include(outcome, status, duration));
+        }
     }
 }

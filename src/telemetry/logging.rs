@@ -85,24 +85,31 @@ fn filter(level: LevelFilter) -> Targets {
 pub(super) mod tests {
     use super::*;
     use std::{
+        net::{IpAddr, Ipv4Addr},
         sync::{Arc, Mutex},
         time::Duration,
     };
 
-    use crate::telemetry::access_log::{AccessRecord, Outcome, access_log};
+    use crate::telemetry::access_log::{AccessLines, AccessRecord, Finished, Outcome, access_log};
 
     pub(in crate::telemetry) fn record() -> AccessRecord<'static> {
-        AccessRecord {
+        let finished = Finished {
             verb: "list",
-            path: "/apis/apps/v1/deployments",
             resource: None,
             resource_known: false,
-            namespace: None,
             outcome: Outcome::Forwarded,
             reason: None,
             status: 200,
             duration: Duration::from_micros(1_500),
             bytes: 42,
+        };
+        AccessRecord {
+            finished,
+            path: "/apis/apps/v1/deployments",
+            namespace: None,
+            user: None,
+            address: Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1))),
+            audit_id: None,
             user_agent: "kubectl/v1.36.0",
         }
     }
@@ -144,6 +151,11 @@ pub(super) mod tests {
 
     #[test]
     fn warn_leaves_the_access_log_out() {
-        assert_eq!(capture_at(LevelFilter::WARN, || access_log(&record())), "");
+        let lines = capture_at(LevelFilter::WARN, || {
+            access_log(&record());
+            assert_eq!(AccessLines::All.logged(), AccessLines::None);
+        });
+        assert_eq!(lines, "");
+        capture(|| assert_eq!(AccessLines::All.logged(), AccessLines::All));
     }
 }

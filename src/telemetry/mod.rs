@@ -16,7 +16,7 @@ mod request_metrics;
 mod review_metrics;
 mod token_metrics;
 
-pub use access_log::{AccessRecord, Outcome, access_log};
+pub use access_log::{AccessLines, AccessRecord, CLIENT_CLOSED, Finished, Outcome, SLOW, access_log};
 pub use audit_metrics::audit_written;
 pub use cache_metrics::CacheMetrics;
 pub use connection_metrics::{

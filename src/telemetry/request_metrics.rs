@@ -6,7 +6,7 @@ use dashmap::DashMap;
 use metrics::{Counter, Histogram, SharedString, counter, histogram};
 
 use crate::apimachinery::GroupResource;
-use crate::telemetry::access_log::{AccessRecord, Outcome};
+use crate::telemetry::access_log::{Finished, Outcome};
 use crate::telemetry::metrics::{REQUEST_DURATION, REQUESTS, RESPONSE_BYTES, limit_reached};
 
 /// Counts finished requests and watches. Cheap to clone.
@@ -52,7 +52,7 @@ impl RequestMetrics {
     }
 
     /// Counts a finished request or watch.
-    pub fn finished(&self, record: &AccessRecord<'_>) {
+    pub fn finished(&self, record: &Finished<'_>) {
         let series = self.series(Key::of(record));
         series.requests.increment(1);
         series.bytes.increment(record.bytes);
@@ -77,7 +77,7 @@ impl RequestMetrics {
 const WATCH: &str = "watch";
 
 impl Key {
-    fn of(record: &AccessRecord<'_>) -> Self {
+    fn of(record: &Finished<'_>) -> Self {
         let resource = match record.resource {
             None => Resource::None,
             Some(resource) if record.resource_known => Resource::Known(resource.clone()),
@@ -117,12 +117,12 @@ mod tests {
         metrics::with_local_recorder(&recorder, || {
             let metrics = RequestMetrics::new();
             let served =
-                AccessRecord { resource: Some(&pods), resource_known: true, outcome: Outcome::Served, ..record() };
+                Finished { resource: Some(&pods), resource_known: true, outcome: Outcome::Served, ..record().finished };
             metrics.finished(&served);
             metrics.finished(&served);
-            metrics.finished(&AccessRecord { verb: WATCH, ..served });
-            metrics.finished(&AccessRecord { resource: Some(&made_up), reason: Some("unknown"), ..record() });
-            metrics.finished(&record());
+            metrics.finished(&Finished { verb: WATCH, ..served });
+            metrics.finished(&Finished { resource: Some(&made_up), reason: Some("unknown"), ..record().finished });
+            metrics.finished(&record().finished);
         });
         let text = recorder.handle().render();
         for line in [

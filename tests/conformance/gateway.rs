@@ -68,7 +68,7 @@ impl Gateway {
             &config,
             format!(
                 "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n{fields}\n\
-                 admin: {{address: \"127.0.0.1:0\"}}\nlogging: {{format: json, level: info}}\n"
+                 admin: {{address: \"127.0.0.1:0\"}}\nlogging: {{format: json, level: info, access: all}}\n"
             ),
         )?;
         let seen = Arc::new(Mutex::new(Seen::default()));
@@ -166,7 +166,7 @@ fn write_config(path: &Path, upstream: &str, address: &str) -> Result<()> {
     let text = format!(
         "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n\
          listeners: [{{address: \"{address}\"}}]\nadmin: {{address: \"127.0.0.1:0\"}}\n\
-         upstream: {{kubeconfig: \"{upstream}\"}}\nlogging: {{format: json, level: info}}\n"
+         upstream: {{kubeconfig: \"{upstream}\"}}\nlogging: {{format: json, level: info, access: all}}\n"
     );
     Ok(fs::write(path, text)?)
 }

@@ -18,8 +18,8 @@ use crate::config::validate::check::Check;
 use crate::config::{
     API_VERSION, AdminConfig, AuditConfig, ClientsConfig, Config, DEFAULT_ADMIN, DEFAULT_CONNECTIONS,
     DEFAULT_CONNECTIONS_PER_ADDRESS, DEFAULT_DRAIN_TIMEOUT, DEFAULT_FORWARDED_PER_CLIENT, DEFAULT_WATCHES_PER_CLIENT,
-    DrainConfig, KIND, LimitsConfig, LoggingConfig, LoggingFormat, MetricsAuthorization, Overrides, Problems,
-    UpstreamConfig,
+    DrainConfig, KIND, LimitsConfig, LoggingAccess, LoggingConfig, LoggingFormat, MetricsAuthorization, Overrides,
+    Problems, UpstreamConfig,
 };
 
 const DRAIN_TIMEOUT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
@@ -161,7 +161,7 @@ impl Check {
     fn logging(&mut self, raw: Option<&raw::Logging>) -> LoggingConfig {
         let absent = raw::Logging::default();
         let raw = raw.unwrap_or(&absent);
-        self.unknown("logging", &raw.unknown, &["format", "level"]);
+        self.unknown("logging", &raw.unknown, &["format", "level", "access"]);
         let formats = [("text", LoggingFormat::Text), ("json", LoggingFormat::Json)];
         let levels = [
             ("off", LevelFilter::OFF),
@@ -171,9 +171,11 @@ impl Check {
             ("debug", LevelFilter::DEBUG),
             ("trace", LevelFilter::TRACE),
         ];
+        let access = [("all", LoggingAccess::All), ("notable", LoggingAccess::Notable), ("none", LoggingAccess::None)];
         LoggingConfig {
             format: self.word("logging.format", raw.format.as_ref(), LoggingFormat::Text, &formats),
             level: self.word("logging.level", raw.level.as_ref(), LevelFilter::INFO, &levels),
+            access: self.word("logging.access", raw.access.as_ref(), LoggingAccess::Notable, &access),
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube_fanout::{
     RunError, Sockets,
-    config::{Config, Overrides},
+    config::{Config, LoggingAccess, Overrides},
     lifecycle::Drained,
     listener, run, telemetry,
 };
@@ -127,10 +127,11 @@ impl Stopping {
     }
 }
 
-/// What a gateway without a configuration file has, on a port of the system's choice.
+/// What a gateway without a configuration file has, on a port of the system's choice, with a line for each request.
 fn defaults() -> Config {
     let (listen, admin_listen) = (Some("127.0.0.1:0".to_owned()), Some("127.0.0.1:0".to_owned()));
     let mut config = Config::defaults(&Overrides { listen, admin_listen, ..Overrides::default() }).unwrap();
     config.drain.timeout = DRAIN;
+    config.logging.access = LoggingAccess::All;
     config
 }
