@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, net::IpAddr};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-use crate::apimachinery::{RequestInfo, ResourceRequest, Target, UserInfo};
+use super::Request;
+use crate::apimachinery::{RequestInfo, ResourceRequest, Status, StatusReason, Target, UserInfo};
 
 /// How far a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -73,49 +74,71 @@ pub struct ObjectReference {
     pub api_version: String,
 }
 
-/// The part of a Status that is always there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// The part of a Status that events have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ResponseStatus {
     metadata: Nothing,
+    /// `Failure`, of a refusal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
     pub code: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Nothing {}
 
-/// The request that an event is of.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    pub info: &'a RequestInfo,
-    pub uri: &'a http::Uri,
-    pub headers: &'a http::HeaderMap,
-    pub client: Option<IpAddr>,
-}
-
 impl Event {
-    /// The event of a request that is about to be answered with `code`; it was received at `received`.
-    pub fn new(request: Request<'_>, user: User, audit_id: String, code: u16, received: Timestamp) -> Self {
-        let Request { info, uri, headers, client } = request;
-        let user_agent = headers.get(http::header::USER_AGENT).map(http::HeaderValue::as_bytes).unwrap_or_default();
+    /// Of a request that is about to be answered from memory, with `code`.
+    pub fn served(request: &Request, info: &RequestInfo, user: User, audit_id: String, code: u16) -> Self {
+        let status = ResponseStatus { metadata: Nothing {}, status: None, message: None, reason: None, code };
+        let annotations = BTreeMap::from([("authorization.k8s.io/decision", "allow"), (ANSWERED_FROM, "memory")]);
+        Self::new(request, info, user, audit_id, status, annotations)
+    }
+
+    /// Of a request that the gateway refuses itself: whether its user had the right to it was not asked.
+    pub fn refused(request: &Request, info: &RequestInfo, user: User, audit_id: String, status: &Status) -> Self {
+        let status = ResponseStatus {
+            metadata: Nothing {},
+            status: Some("Failure"),
+            message: Some(status.message().to_owned()),
+            reason: status.reason().map(StatusReason::as_str),
+            code: status.code().as_u16(),
+        };
+        let event = Self::new(request, info, user, audit_id, status, BTreeMap::from([(ANSWERED_FROM, "gateway")]));
+        event.at(Stage::ResponseComplete)
+    }
+
+    fn new(
+        request: &Request,
+        info: &RequestInfo,
+        user: User,
+        audit_id: String,
+        response_status: ResponseStatus,
+        annotations: BTreeMap<&'static str, &'static str>,
+    ) -> Self {
         Self {
             kind: "Event",
             api_version: "audit.k8s.io/v1",
             level: "Metadata",
             audit_id,
             stage: Stage::ResponseComplete,
-            request_uri: uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+            request_uri: request.uri(),
             verb: info.verb.as_str(),
             user,
-            source_ips: client.into_iter().collect(),
-            user_agent: String::from_utf8_lossy(user_agent).into_owned(),
+            source_ips: request.source_ips(),
+            user_agent: request.user_agent(),
             object_ref: match &info.target {
                 Target::Resource(target) => Some(ObjectReference::of(target)),
                 Target::NonResource | Target::Ambiguous => None,
             },
-            response_status: ResponseStatus { metadata: Nothing {}, code },
-            request_received_timestamp: received,
-            stage_timestamp: received,
-            annotations: BTreeMap::from([("authorization.k8s.io/decision", "allow"), (ANSWERED_BY, "memory")]),
+            response_status,
+            request_received_timestamp: request.received(),
+            stage_timestamp: request.received(),
+            annotations,
         }
     }
 
@@ -136,7 +159,7 @@ impl Event {
 }
 
 /// Tells these events from upstream's own where both end in one place.
-const ANSWERED_BY: &str = "kube-fanout.io/answered-from";
+const ANSWERED_FROM: &str = "kube-fanout.io/answered-from";
 
 impl From<&UserInfo> for User {
     fn from(user: &UserInfo) -> Self {
@@ -165,19 +188,26 @@ fn micro_time<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{HeaderMap, Method, Uri};
+
+    const RECEIVED: &str = "2026-01-02T03:04:05.6Z";
+
+    /// Of jane, who lists deployments.
+    fn listing(event: impl FnOnce(&Request, &RequestInfo, User) -> Event) -> Event {
+        let request = http::Request::get("http://h/apis/apps/v1/namespaces/a/deployments?resourceVersion=0");
+        let request = request.header("user-agent", "kubectl/v1").body(()).unwrap();
+        let info = RequestInfo::parse(request.method(), request.uri().path(), request.uri().query());
+        let user = UserInfo { name: "jane".to_owned(), groups: vec!["dev".to_owned()], ..UserInfo::default() };
+        let asked = Request::of(&request, Some("10.0.0.1".parse().unwrap())).received_at(RECEIVED.parse().unwrap());
+        event(&asked, &info, User::from(&user))
+    }
+
+    fn line(event: &Event) -> String {
+        String::from_utf8(event.line()).unwrap()
+    }
 
     #[test]
     fn an_event_is_one_line_in_the_words_of_the_api_server() {
-        let uri: Uri = "http://h/apis/apps/v1/namespaces/a/deployments?resourceVersion=0".parse().unwrap();
-        let info = RequestInfo::parse(&Method::GET, uri.path(), uri.query());
-        let mut headers = HeaderMap::new();
-        headers.insert("user-agent", "kubectl/v1".parse().unwrap());
-        let user = UserInfo { name: "jane".to_owned(), groups: vec!["dev".to_owned()], ..UserInfo::default() };
-        let received: Timestamp = "2026-01-02T03:04:05.6Z".parse().unwrap();
-        let request = Request { info: &info, uri: &uri, headers: &headers, client: Some("10.0.0.1".parse().unwrap()) };
-        let event = Event::new(request, User::from(&user), "id-1".to_owned(), 200, received);
-        let line = String::from_utf8(event.line()).unwrap();
+        let event = listing(|request, info, user| Event::served(request, info, user, "id-1".to_owned(), 200));
         let expected = concat!(
             r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"id-1","stage":"ResponseComplete","#,
             r#""requestURI":"/apis/apps/v1/namespaces/a/deployments?resourceVersion=0","verb":"list","#,
@@ -188,19 +218,28 @@ mod tests {
             r#""annotations":{"authorization.k8s.io/decision":"allow","kube-fanout.io/answered-from":"memory"}}"#,
             "\n"
         );
-        assert_eq!(line, expected);
+        assert_eq!(line(&event), expected);
+    }
+
+    #[test]
+    fn a_refusal_says_why_and_decides_nothing() {
+        let status = Status::too_many_requests("too many watches", 1);
+        let event = listing(|request, info, user| Event::refused(request, info, user, "id-1".to_owned(), &status));
+        let line = line(&event);
+        let expected = concat!(
+            r#""responseStatus":{"metadata":{},"status":"Failure","message":"too many watches","reason":"TooManyRequests","code":429},"#,
+            r#""requestReceivedTimestamp":"2026-01-02T03:04:05.600000Z","#,
+        );
+        assert!(line.contains(expected), "{line}");
+        assert!(line.ends_with("\"annotations\":{\"kube-fanout.io/answered-from\":\"gateway\"}}\n"), "{line}");
     }
 
     #[test]
     fn a_later_stage_has_a_later_time() {
-        let uri: Uri = "/api/v1/nodes?watch=1".parse().unwrap();
-        let info = RequestInfo::parse(&Method::GET, uri.path(), uri.query());
-        let received: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
-        let request = Request { info: &info, uri: &uri, headers: &HeaderMap::new(), client: None };
-        let event = Event::new(request, User::default(), String::new(), 200, received).at(Stage::ResponseStarted);
+        let event = listing(|request, info, user| Event::served(request, info, user, String::new(), 200));
+        let event = event.at(Stage::ResponseStarted);
         let value: serde_json::Value = serde_json::from_slice(&event.line()).unwrap();
         assert_eq!(value["stage"], "ResponseStarted");
-        assert!(event.stage_timestamp > received);
-        assert_eq!(value.get("sourceIPs"), None);
+        assert!(event.stage_timestamp > event.request_received_timestamp);
     }
 }

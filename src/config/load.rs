@@ -89,8 +89,9 @@ fn found(error: &serde_saphyr::Error) -> String {
 mod tests {
     use super::*;
     use crate::config::{
-        Address, ClientsConfig, DEFAULT_HISTORY_BYTES, DEFAULT_LISTEN, ListenerTls, LoggingAccess, LoggingFormat,
-        MetricsAuthorization, MostRecentWatch, TlsFiles, TlsPolicy, TlsVersion, TrustedConfig,
+        Address, AuditConfig, AuditMode, ClientsConfig, DEFAULT_HISTORY_BYTES, DEFAULT_LISTEN, ListenerTls,
+        LoggingAccess, LoggingFormat, MetricsAuthorization, MostRecentWatch, TlsFiles, TlsPolicy, TlsVersion,
+        TrustedConfig,
     };
     use std::time::Duration;
 
@@ -133,6 +134,7 @@ cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, listBytes
 reads: {freshnessWait: 0, fillWait: 45s, mostRecentWatch: forward}
 admin: {address: '0.0.0.0:9000', tls: {certFile: /ac, keyFile: /ak}, metricsAuthorization: delegated}
 limits: {connections: 7, connectionsPerAddress: 3}
+audit: {path: /a, mode: bestEffort}
 logging: {format: json, level: warn, access: all}
 drain: {timeout: 3s}
 ";
@@ -160,6 +162,7 @@ drain: {timeout: 3s}
         assert_eq!(config.admin.listener().tls.unwrap().files.cert_file, Path::new("/ac"));
         assert_eq!(config.admin.metrics_authorization, MetricsAuthorization::Delegated);
         assert_eq!((config.limits.connections, config.limits.connections_per_address), (7, 3));
+        assert_eq!(config.audit, AuditConfig { path: Some("/a".into()), mode: AuditMode::BestEffort });
         assert_eq!(config.logging.format, LoggingFormat::Json);
         assert_eq!(config.logging.access, LoggingAccess::All);
         assert_eq!(config.drain.timeout, Duration::from_secs(3));
@@ -191,6 +194,7 @@ drain: {timeout: 3s}
 clients: {mode: open, acceptHosts: ['http://x'], acceptOrigins: ['*', 'http://x/y'], identity: {}}
 cache: {exclude: [Pods, 'a/b'], idleTimeout: 10, history: {age: 5m, bytes: lots}}
 reads: {freshnessWait: 100, mostRecentWatch: true}
+audit: {mode: none}
 logging: {level: loud, access: most}
 limits: {connections: 0, connectionsPerAddress: -1}
 colour: red",
@@ -213,6 +217,8 @@ colour: red",
             "reads.mostRecentWatch: \"true\" was given; allowed: prove, forward",
             "limits.connections: \"0\" was given; allowed: ",
             "limits.connectionsPerAddress: \"-1\" was given; allowed: a number from 1 to 10000",
+            "audit.mode: given without audit.path; allowed: ",
+            "audit.mode: \"none\" was given; allowed: blocking, bestEffort",
             "logging.level: \"loud\" was given; allowed: ",
             "logging.access: \"most\" was given; allowed: all, notable, none",
         ];

@@ -215,11 +215,22 @@ pub struct LimitsConfig {
     pub answer_bytes_per_client: u64,
 }
 
-/// What is kept of reads that memory answered.
+/// What is kept of the gateway's own answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditConfig {
     /// The file that events are appended to; `-` is standard output. None: there is no audit log.
     pub path: Option<PathBuf>,
+    pub mode: AuditMode,
+}
+
+/// What becomes of a read whose event cannot be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuditMode {
+    /// Memory does not answer it: it is forwarded.
+    #[default]
+    Blocking,
+    /// Memory answers it.
+    BestEffort,
 }
 
 /// Form and amount of log lines.

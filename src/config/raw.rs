@@ -206,6 +206,7 @@ pub(super) struct Limits {
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Audit {
     pub(super) path: Option<Scalar>,
+    pub(super) mode: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

@@ -1,6 +1,8 @@
-//! What is held against a client for an answer from memory: its share of the watches, and an event in the audit log.
+//! What is held against a client for an answer of the gateway's own: its share of the watches, and an event in the audit log.
 
-use jiff::Timestamp;
+use std::net::IpAddr;
+
+use http::{HeaderValue, Request};
 
 use super::{
     audited::Audited,
@@ -8,10 +10,10 @@ use super::{
     route::ReadVerb,
 };
 use crate::{
-    apimachinery::UserInfo,
-    audit::{AuditLog, Event, Place, Request, User},
+    apimachinery::{RequestInfo, Status, UserInfo},
+    audit::{self, AuditLog, Event, Place, User},
     fairness::{ClientKey, Share, Shares},
-    serve::ForwardReason,
+    serve::{self, ForwardReason},
 };
 
 /// Where it is held. Cheap to clone.
@@ -21,20 +23,22 @@ pub struct Accounts {
     audit: Option<AuditLog>,
 }
 
+/// What is kept of a request's head for the gateway's own answer: the rest may be on its way upstream by then. Shares the
+/// head's bytes.
+#[derive(Debug)]
+pub(super) struct Asked {
+    audit_id: Option<HeaderValue>,
+    /// None if there is no audit log.
+    audit: Option<audit::Request>,
+}
+
 /// Before there is an answer: everything that it needs is there.
 #[derive(Debug)]
 pub(super) struct Account {
     lasts: bool,
     share: Option<Share>,
-    audit: Option<Audit>,
-}
-
-/// Room for the event, and when its request came.
-#[derive(Debug)]
-struct Audit {
-    log: AuditLog,
-    place: Place,
-    received: Timestamp,
+    /// Room for the event.
+    audit: Option<(AuditLog, Place)>,
 }
 
 /// For as long as the answer lasts.
@@ -45,9 +49,34 @@ pub(super) struct Held {
 }
 
 impl Accounts {
-    /// `watches` of each client; `audit` is told of every answer, if there is one.
+    /// `watches` of each client; `audit` is told of every answer of the gateway's own, if there is one.
     pub fn new(watches: Shares, audit: Option<AuditLog>) -> Self {
         Self { watches, audit }
+    }
+
+    /// Of a request that has just come, from `client`.
+    pub(super) fn asked<B>(&self, request: &Request<B>, client: Option<IpAddr>) -> Asked {
+        Asked {
+            audit_id: request.headers().get(serve::AUDIT_ID).cloned(),
+            audit: self.audit.is_some().then(|| audit::Request::of(request, client)),
+        }
+    }
+
+    /// The request is refused with `status`. Returns the answer's audit ID.
+    pub(super) fn refuse(
+        &self,
+        asked: Asked,
+        info: &RequestInfo,
+        user: Option<&UserInfo>,
+        status: &Status,
+    ) -> HeaderValue {
+        let audit_id = serve::new_audit_id(asked.audit_id);
+        if let (Some(log), Some(request)) = (&self.audit, &asked.audit) {
+            let user = || user.map(User::from).unwrap_or_default();
+            let id = || String::from_utf8_lossy(audit_id.as_bytes()).into_owned();
+            log.offer_refusal(|| Event::refused(request, info, user(), id(), status));
+        }
+        audit_id
     }
 
     /// A further place among the watches of `client`; none is needed if clients are not told apart.
@@ -71,9 +100,8 @@ impl Accounts {
         };
         let audit = match &self.audit {
             Some(log) => {
-                let (log, received) = (log.clone(), Timestamp::now());
-                let place = log.place().await.ok_or(ForwardReason::Unaudited)?;
-                Some(Audit { log, place, received })
+                let place = log.place().await.map_err(|_| ForwardReason::Unaudited)?;
+                place.map(|place| (log.clone(), place))
             }
             None => None,
         };
@@ -83,10 +111,17 @@ impl Accounts {
 
 impl Account {
     /// The request is answered with `code`.
-    pub(super) fn hold(self, request: Request<'_>, user: Option<&UserInfo>, audit_id: &str, code: u16) -> Held {
-        let audited = self.audit.map(|Audit { log, place, received }| {
+    pub(super) fn hold(
+        self,
+        asked: &Asked,
+        info: &RequestInfo,
+        user: Option<&UserInfo>,
+        audit_id: &str,
+        code: u16,
+    ) -> Held {
+        let audited = self.audit.zip(asked.audit.as_ref()).map(|((log, place), request)| {
             let user = user.map(User::from).unwrap_or_default();
-            let event = Event::new(request, user, audit_id.to_owned(), code, received);
+            let event = Event::served(request, info, user, audit_id.to_owned(), code);
             if self.lasts { Audited::lasts(log, place, event) } else { Audited::ends_soon(log, place, event) }
         });
         Held { _share: self.share, _audited: audited }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{
     Body,
-    account::Accounts,
+    account::{Accounts, Asked},
     admission::Admission,
     body::Inner,
     filling,
@@ -22,8 +22,7 @@ use super::{
     takeover::Candidate,
 };
 use crate::{
-    apimachinery::{Representation, RequestInfo, Verb},
-    audit,
+    apimachinery::{Representation, RequestInfo, Status, Verb},
     authn::{Authenticator, Credentials},
     authz::{Attributes, Authorizer},
     cacher::{Cachers, Instance},
@@ -100,6 +99,7 @@ impl Stages {
         credentials: &Credentials,
         client: Option<IpAddr>,
         record: &mut Record,
+        asked: &Asked,
     ) -> Result<Response<Inner>, Unserved> {
         let route = route::decide(request, info)?;
         let Route { verb, target, .. } = route;
@@ -136,9 +136,21 @@ impl Stages {
         }?;
         let room =
             self.room.take(credentials.client(client), answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
-        let audited = audit::Request { info, uri, headers, client };
-        let held = account.hold(audited, user.as_deref(), serve::audit_id(&answer), answer.status().as_u16());
+        let held = account.hold(asked, info, user.as_deref(), serve::audit_id(&answer), answer.status().as_u16());
         Ok(answer.map(|body| Inner::Served { body, _held: held, _room: Some(room) }))
+    }
+
+    /// The gateway's own answer, an error, and why.
+    fn refuse(
+        &self,
+        asked: Asked,
+        info: &RequestInfo,
+        record: Record,
+        (status, why): (Status, &'static str),
+    ) -> Response<Body> {
+        let audit_id = self.accounts.refuse(asked, info, record.user(), &status);
+        let answer = respond::response(&status, audit_id).map(Inner::Rejected);
+        Body::answer(record, (Outcome::Rejected, Some(why)), answer)
     }
 
     /// Waits for the fill that is under way, if the read is one of those that do, on one of the client's places for watches.
@@ -171,10 +183,12 @@ impl Handler for Gateway {
         let info = RequestInfo::parse(request.method(), uri.path(), uri.query());
         let client = connection.peer.map(|peer| peer.ip());
         let mut record = stages.journal.record(&request, &info, client);
+        let asked = stages.accounts.asked(&request, client);
         let page = match stages.admit(&request, &info, connection) {
             Ok(page) => page,
             Err(refusal) => {
-                let mut answer = refused(record, refusal);
+                let refused = (respond::refusal(refusal), refusal.as_str());
+                let mut answer = stages.refuse(asked, &info, record, refused);
                 // Where the next request begins may be read in two ways, too.
                 if request.version() < Version::HTTP_2 {
                     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -189,17 +203,21 @@ impl Handler for Gateway {
         let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);
 
         let long_running = info.is_long_running();
-        let mut answer = match stages.serve(&request, &info, &credentials, client, &mut record).await {
+        let mut answer = match stages.serve(&request, &info, &credentials, client, &mut record, &asked).await {
             Ok(answer) => Body::answer(record, (Outcome::Served, None), answer),
-            Err(Unserved::Refuse(refusal)) => refused(record, refusal),
+            Err(Unserved::Refuse(refusal)) => {
+                stages.refuse(asked, &info, record, (respond::refusal(refusal), refusal.as_str()))
+            }
             Err(Unserved::Forward(why)) => {
                 let lasts = info.verb == Verb::Watch;
                 let came = record.came();
                 let candidate =
-                    Candidate::of(why, &request, || (stages.clone(), info, credentials.clone(), client, came));
+                    Candidate::of(why, &request, || (stages.clone(), info.clone(), credentials.clone(), client, came));
                 // In a box: those that memory answers carry no room for it around.
                 let answer = Box::pin(stages.forward.send(request, &credentials, client, lasts)).await;
-                stages.permission.name(&credentials, &mut record);
+                if answer.is_err() || record.may_have_line() {
+                    stages.permission.name(&credentials, &mut record);
+                }
                 match answer {
                     Ok(answer) => {
                         let answer = match candidate {
@@ -208,10 +226,7 @@ impl Handler for Gateway {
                         };
                         Body::answer(record, (Outcome::Forwarded, Some(why.as_str())), answer)
                     }
-                    Err(error) => {
-                        let answer = respond::error(&error).map(Inner::Rejected);
-                        Body::answer(record, (Outcome::Rejected, Some(error.as_str())), answer)
-                    }
+                    Err(error) => stages.refuse(asked, &info, record, (respond::error(&error), error.as_str())),
                 }
             }
         };
@@ -223,9 +238,4 @@ impl Handler for Gateway {
         }
         answer
     }
-}
-
-fn refused(record: Record, refusal: Refusal) -> Response<Body> {
-    let answer = respond::refusal(refusal).map(Inner::Rejected);
-    Body::answer(record, (Outcome::Rejected, Some(refusal.as_str())), answer)
 }

@@ -30,7 +30,7 @@ pub(super) struct Granted {
 impl Permission {
     /// Tells `record` whose request it is, as far as that is known without asking.
     pub(super) fn name(&self, credentials: &Credentials, record: &mut Record) {
-        if record.wants_user()
+        if record.user().is_none()
             && let Some(Ok(user)) = self.authenticator.known(credentials, record.came())
         {
             record.asked_by(&user);

@@ -2,11 +2,12 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, uri::PathAndQuery};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header, uri::PathAndQuery};
 use tokio::time::Instant;
 
 use crate::{
     apimachinery::{GroupResource, RequestInfo, ResourceRequest, Target, UserInfo},
+    serve,
     telemetry::{AccessLines, AccessRecord, CLIENT_CLOSED, Finished, Outcome, RequestMetrics, access_log},
 };
 
@@ -29,6 +30,8 @@ pub(super) struct Record {
     resource: Option<GroupResource>,
     /// The client decides on the end of the answer: the time until then is not slowness.
     lasts: bool,
+    /// Where it is known.
+    user: Option<Arc<UserInfo>>,
     /// None if there will be no line.
     line: Option<Line>,
     /// `None` until there is a response: the client went before.
@@ -42,7 +45,6 @@ struct Line {
     target: Option<PathAndQuery>,
     user_agent: Option<HeaderValue>,
     client: Option<IpAddr>,
-    user: Option<Arc<UserInfo>>,
     audit_id: Option<HeaderValue>,
 }
 
@@ -52,8 +54,6 @@ struct Answered {
     reason: Option<&'static str>,
     status: StatusCode,
 }
-
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 impl Journal {
     /// Lines are written as far as the log takes them.
@@ -68,7 +68,6 @@ impl Journal {
             target: request.uri().path_and_query().cloned(),
             user_agent: request.headers().get(header::USER_AGENT).cloned(),
             client,
-            user: None,
             audit_id: None,
         });
         Record {
@@ -77,6 +76,7 @@ impl Journal {
             verb: info.verb.as_str(),
             resource: target.map(|target| target.resource.group_resource()),
             lasts: info.is_long_running(),
+            user: None,
             line,
             answered: None,
             bytes: 0,
@@ -92,14 +92,16 @@ impl Record {
 
     /// Whose request it is.
     pub(super) fn asked_by(&mut self, user: &Arc<UserInfo>) {
-        if let Some(line) = &mut self.line {
-            line.user = Some(user.clone());
-        }
+        self.user = Some(user.clone());
     }
 
-    /// Whether there may be a line, and its user is not known yet.
-    pub(super) fn wants_user(&self) -> bool {
-        self.line.as_ref().is_some_and(|line| line.user.is_none())
+    pub(super) fn user(&self) -> Option<&UserInfo> {
+        self.user.as_deref()
+    }
+
+    /// Whether there may be a line.
+    pub(super) fn may_have_line(&self) -> bool {
+        self.line.is_some()
     }
 
     /// What is answered, and why not from memory. If the answer lasts, it is decided here whether there will be a line, which
@@ -109,7 +111,7 @@ impl Record {
         self.answered = Some(Answered { outcome, reason, status });
         self.lasts |= status == StatusCode::SWITCHING_PROTOCOLS;
         let Some(mut line) = self.line.take() else { return };
-        line.audit_id = answer.headers().get(AUDIT_ID).cloned();
+        line.audit_id = answer.headers().get(serve::AUDIT_ID).cloned();
         if !self.lasts {
             self.line = Some(line);
         } else if self.journal.lines.include(outcome, status.as_u16(), self.came.elapsed()) {
@@ -140,13 +142,13 @@ impl Drop for Record {
         let Some(line) = &self.line else { return };
         let is_decided = self.lasts && self.answered.is_some();
         if is_decided || self.journal.lines.include(finished.outcome, finished.status, finished.duration) {
-            line.write(finished);
+            line.write(finished, self.user());
         }
     }
 }
 
 impl Line {
-    fn write(&self, finished: Finished<'_>) {
+    fn write(&self, finished: Finished<'_>, user: Option<&UserInfo>) {
         let (path, query) = self.target.as_ref().map_or(("", None), |target| (target.path(), target.query()));
         // Read once more rather than kept for each request.
         let info = RequestInfo::parse(&Method::GET, path, query);
@@ -154,7 +156,7 @@ impl Line {
             finished,
             path,
             namespace: resource(&info).and_then(|target| target.namespace.as_deref()),
-            user: self.user.as_ref().map(|user| user.name.as_str()),
+            user: user.map(|user| user.name.as_str()),
             address: self.client,
             audit_id: self.audit_id.as_ref().and_then(|id| id.to_str().ok()),
             user_agent: self.user_agent.as_ref().and_then(|agent| agent.to_str().ok()).unwrap_or_default(),

@@ -7,31 +7,30 @@ use super::refusal::Refusal;
 use crate::{
     apimachinery::Status,
     forward::ForwardError,
+    serve,
     upstream::{Fault, Retry, SendError},
 };
 
 /// Seconds after which a client may ask again.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// The answer to a request that could not be forwarded.
-pub(super) fn error(error: &ForwardError) -> Response<Bytes> {
+/// What a request is answered with that could not be forwarded.
+pub(super) fn error(error: &ForwardError) -> Status {
     tracing::warn!(cause = %chain(error), reason = error.as_str(), "request not forwarded");
-    response(&status(error))
+    status(error)
 }
 
-/// The answer to a request that is not looked at.
-pub(super) fn refusal(refusal: Refusal) -> Response<Bytes> {
+/// What a request is answered with that is not looked at.
+pub(super) fn refusal(refusal: Refusal) -> Status {
     match refusal {
-        Refusal::Malformed(why) => response(&Status::bad_request(format!("kube-fanout: {why}"))),
+        Refusal::Malformed(why) => Status::bad_request(format!("kube-fanout: {why}")),
         Refusal::ForeignHost | Refusal::ForeignOrigin | Refusal::OwnPage => {
-            response(&Status::forbidden(format!("kube-fanout: {refusal}")))
+            Status::forbidden(format!("kube-fanout: {refusal}"))
         }
         Refusal::TooManyWatches | Refusal::TooManyBytes => {
-            response(&Status::too_many_requests(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS))
+            Status::too_many_requests(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS)
         }
-        Refusal::Draining => {
-            response(&Status::service_unavailable(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS))
-        }
+        Refusal::Draining => Status::service_unavailable(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS),
     }
 }
 
@@ -51,9 +50,11 @@ fn status(error: &ForwardError) -> Status {
     }
 }
 
-fn response(status: &Status) -> Response<Bytes> {
+/// The answer with a status.
+pub(super) fn response(status: &Status, audit_id: HeaderValue) -> Response<Bytes> {
     let mut response = Response::builder()
         .status(status.code())
+        .header(serve::AUDIT_ID, audit_id)
         .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
         .header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     if let Some(seconds) = status.retry_after() {

@@ -28,7 +28,6 @@ use super::{
 };
 use crate::{
     apimachinery::{Answer, Representation, RequestInfo, ResourceVersion, Target, Verb, WatchOptions},
-    audit,
     authn::Credentials,
     authz::Attributes,
     cacher::Instance,
@@ -205,8 +204,8 @@ impl Candidate {
         };
         let room = self.stages.room.take(self.credentials.client(self.client), body.own_bytes())?;
         metrics.watch_taken_over();
-        let audited = audit::Request { info: &self.info, uri, headers, client: self.client };
-        let held = account.hold(audited, user.as_deref(), audit_id, StatusCode::OK.as_u16());
+        let asked = self.stages.accounts.asked(&self.request, self.client);
+        let held = account.hold(&asked, &self.info, user.as_deref(), audit_id, StatusCode::OK.as_u16());
         Some(Inner::Served { body, _held: held, _room: Some(room) })
     }
 }

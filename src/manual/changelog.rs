@@ -33,3 +33,8 @@
 //! * In `delegated` mode Secrets are not cached unless `cache.exclude` is given without them.
 //! * `tls.minVersion` and `tls.cipherSuites` of listeners, in Kubernetes' terms.
 //! * The admin port with TLS (`admin.tls`), and `/metrics` for those who may get it (`admin.metricsAuthorization: delegated`).
+//! * Logging never delays an answer: a bounded queue, written by a thread of its own; `logging.access: all | notable | none`, and the user,
+//!   the address and the audit ID in each line.
+//! * The audit log fails closed (`audit.mode: blocking`): what cannot be logged is forwarded, and `/readyz` fails; it has the gateway's own
+//!   refusals, and `sourceIPs` as the API server names them.
+//! * No credentials and no content of Secrets in the log, at `trace` too.

@@ -89,6 +89,21 @@
 //!
 //! # Audit
 //!
-//! Upstream's audit log does not see what memory answers. With `audit.path` the gateway writes it: events of `audit.k8s.io/v1` at level
-//! Metadata, one JSON object a line, with the annotation `kube-fanout.io/answered-from: memory`. A watch has two events, its
-//! beginning and its end. Answers wait when the log cannot keep up. A file that is moved away is made anew.
+//! Upstream's audit log does not see what the gateway answers itself. With `audit.path` the gateway logs it: events of `audit.k8s.io/v1`
+//! at level Metadata, one JSON object a line. A read from memory has the annotation `kube-fanout.io/answered-from: memory`, and a
+//! watch two events, its beginning and its end. What the gateway refuses itself (400, 403, 429, and the errors of requests that could not
+//! be forwarded) has the annotation `kube-fanout.io/answered-from: gateway`, the `responseStatus` that the client got, and the user as far
+//! as it is known by then.
+//!
+//! What is forwarded, 401 and 403 among it, is in upstream's own log: as the client, with the client's audit ID if it sent one, and with the
+//! client's address in `sourceIPs`, in front of the gateway's (the gateway appends it to `X-Forwarded-For`). In the gateway's events
+//! `sourceIPs` are those that the API server would name: the first `X-Forwarded-For`, `X-Real-Ip`, and the address of the connection, which
+//! is the last one. As there, only the last one is certain: clients can send these headers.
+//!
+//! `audit.mode: blocking`, the default, answers nothing from memory that it cannot log. An answer begins when its event has a place in the
+//! queue. When a write fails, or does not end, reads are forwarded (`unaudited`), so that upstream logs them, and `/readyz` fails, until the
+//! same events have been written: they are tried again each second, in their order, and a line that a full disk has cut is completed. Some
+//! reads are answered before the first failed write is noticed: their events wait in memory. They are lost, and counted, if the process
+//! ends in that state. `audit.mode: bestEffort` goes on answering from memory, and counts what it could not log.
+//!
+//! A file that is moved away is made anew. A file that ends within a line gets a line break first.

@@ -46,6 +46,7 @@
 //! | `limits.answerBytes` | `1Gi` | from `16Mi` |
 //! | `limits.answerBytesPerClient` | a quarter of all | `16Mi` to `limits.answerBytes`; in delegated mode |
 //! | `audit.path` | none: no audit log | a file, or `-` for standard output |
+//! | `audit.mode` | `blocking` | `blocking`: what cannot be logged is not answered from memory; `bestEffort`: it is; with `audit.path` |
 //! | `logging.format`, `.level` | `text`, `info` | `text`, `json`; `off`, `error`, `warn`, `info`, `debug`, `trace` |
 //! | `logging.access` | `notable` | `all`, `notable`, `none`: which finished requests and watches have a line, at `info` and below |
 //! | `drain.timeout` | `20s` | 0 to 1 h |
@@ -75,6 +76,7 @@
 //! * `/readyz`: caches of `cache.prewarm` that were started are filled, no cache has been without a watch of upstream for longer
 //!   than `cache.maxStaleness`, and no drain has begun. `?verbose` shows each cache; one
 //!   that is not wanted warm may fill while requests are forwarded.
+//!   With `audit.mode: blocking` the last events could be written to the audit log (`audit`).
 //! * `/metrics`: Prometheus' text format. With `admin.metricsAuthorization: delegated` for those alone whom the API server lets `get` the
 //!   path `/metrics` (a rule with `nonResourceURLs: [/metrics]`), as its own components have it: a TokenReview and a SubjectAccessReview for each scrape,
 //!   401 or 403 where they fail, 503 where the API server does not answer. In `delegated` mode certificates of clients
@@ -113,6 +115,7 @@
 //! | `kube_fanout_token_lookups_total` | outcome | requests with a bearer token that could be answered from memory: its user was `known`, or had to be `asked` for |
 //! | `kube_fanout_token_reviews_total` | verdict | `accepted`, `rejected`, `none` (upstream could not be asked, or did not say: forwarded) |
 //! | `kube_fanout_audit_writes_total` | outcome | pieces of the audit log, some hundred events each: `written`, `failed` |
+//! | `kube_fanout_audit_events_lost_total` | | events that the audit log lacks: of `bestEffort`, of the ends of watches and of refusals without room, and of a process that ended with a full disk |
 //! | `kube_fanout_log_lines_dropped_total` | cause | log lines that nothing read in time (`queue_full`), or that could not be written (`unwritten`) |
 //! | `kube_fanout_access_reviews_total` | verdict | SubjectAccessReviews asked for: `allowed`, `denied`, `none` (upstream did not say) |
 //!
@@ -212,7 +215,9 @@
 //! | watches of one client from memory (`limits.watchesPerClient`) | 10,000 | 429 | `client_watches` |
 //! | a review's answer | 4 MiB, 10 s | no verdict: forwarded | `upstream_review_bytes` |
 //! | bytes of log lines that wait to be written | 4 MiB | dropped | `kube_fanout_log_lines_dropped_total` |
-//! | audit events that wait to be written | 10,000 | reads from memory wait; the end of a watch is not logged | `audit_queue` |
+//! | audit events that wait to be written | 10,000, of which refusals take half | `audit.mode: blocking`: reads wait for 1 s, then are forwarded (`unaudited`); `bestEffort`, refusals, ends of watches: not logged | `audit_queue` |
+//! | a write to the audit log | 5 s, twice that at most | as a write that failed: reads are forwarded until one succeeds | |
+//! | path and query in an audit event; user agent; addresses | 8 KiB; 1 KiB; the last 32 | cut | |
 //! | group versions asked for by name, before a server without `/apis` | 1,000 | forwarded (`unknown_resource`) | `unlisted_group_versions` |
 //! | label sets of requests | 20,000 | counted as resource `other` | `request_series` |
 //! | drain (`drain.timeout`) | 20 s | aborted | |

@@ -105,7 +105,7 @@
 //! | `unauthenticated` | nothing in the request names a user to the gateway: no credentials, wrong ones, a token that upstream rejects |
 //! | `denied` | upstream has said that the user may not, and words it |
 //! | `no_verdict` | upstream could not be asked whose a token is, or whether the user may |
-//! | `unaudited` | the audit log takes no more events: the process ends |
+//! | `unaudited` | the audit log cannot be written, or not fast enough, and `audit.mode` is `blocking` |
 //! | `invalid_options` | parameters that upstream refuses, or that only it can be sure of |
 //! | `representation` | a form that memory does not hold |
 //! | `excluded` | `cache.exclude` names the resource |

@@ -4,10 +4,12 @@ mod clients;
 
 use crate::{
     admin::{Admin, Check},
-    audit::{AuditError, AuditLog},
+    audit::{self, AuditError, AuditHealth, AuditLog},
     authn::AuthoritiesError,
     cacher::{self, Cachers, StalenessLimit},
-    config::{Config, LimitsConfig, LoggingAccess, MostRecentWatch, Problems, StaleWatches, UpstreamConfigError},
+    config::{
+        AuditMode, Config, LimitsConfig, LoggingAccess, MostRecentWatch, Problems, StaleWatches, UpstreamConfigError,
+    },
     fairness::Shares,
     gateway::{Accounts, AnswerRoom, Gateway},
     lifecycle::{Drained, Tasks},
@@ -83,7 +85,9 @@ pub async fn run(
     upstream.follow_files(&tasks);
     let clients = clients::clients(config, access, &upstream, &tasks).await?;
     let metrics_access = clients::metrics_access(config, access, &clients, &tasks).await?;
-    let accounts = accounts(config, &tasks).await?;
+    let audit = audit(config, &tasks).await?;
+    let audit_health = audit.as_ref().and_then(AuditLog::health);
+    let accounts = Accounts::new(Shares::new(config.limits.watches_per_client, "client_watches"), audit);
     let room = AnswerRoom::new(config.limits.answer_bytes, config.limits.answer_bytes_per_client);
     let discovery = Discovery::new(upstream.clone());
     let cachers = Cachers::new(upstream, discovery, cacher_config(config), tasks.clone());
@@ -93,7 +97,7 @@ pub async fn run(
 
     if let Some((bound, exposition)) = sockets.admin {
         let checks = cachers.clone();
-        let admin = Admin::new(exposition, move || readiness(&checks), tasks.token().clone());
+        let admin = Admin::new(exposition, move || readiness(&checks, audit_health.as_ref()), tasks.token().clone());
         let admin = admin.with_metrics_access(metrics_access);
         admin.serve(bound, &admin_tasks);
     }
@@ -130,12 +134,13 @@ fn cacher_config(config: &Config) -> cacher::Config {
     }
 }
 
-async fn accounts(config: &Config, tasks: &Tasks) -> Result<Accounts, RunError> {
-    let audit = match &config.audit.path {
-        Some(path) => Some(AuditLog::open(path, tasks).await.map_err(RunError::Audit)?),
-        None => None,
+async fn audit(config: &Config, tasks: &Tasks) -> Result<Option<AuditLog>, RunError> {
+    let Some(path) = &config.audit.path else { return Ok(None) };
+    let mode = match config.audit.mode {
+        AuditMode::Blocking => audit::Mode::Blocking,
+        AuditMode::BestEffort => audit::Mode::BestEffort,
     };
-    Ok(Accounts::new(Shares::new(config.limits.watches_per_client, "client_watches"), audit))
+    AuditLog::open(path, mode, tasks).await.map(Some).map_err(RunError::Audit)
 }
 
 fn connection_limits(config: &Config) -> listener::Limits {
@@ -159,7 +164,8 @@ fn access_lines(config: &Config) -> AccessLines {
     }
 }
 
-fn readiness(cachers: &Cachers) -> Vec<Check> {
+fn readiness(cachers: &Cachers, audit: Option<&AuditHealth>) -> Vec<Check> {
     let check = |(name, ready, required)| Check { name: format!("cache/{name}"), ready, required };
-    cachers.readiness().into_iter().map(check).collect()
+    let audit = audit.map(|audit| Check { name: "audit".to_owned(), ready: audit.is_writable(), required: true });
+    audit.into_iter().chain(cachers.readiness().into_iter().map(check)).collect()
 }

@@ -1,13 +1,14 @@
 //! Status and headers of an answer from memory (read-path 4.2).
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, response};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header, response};
 use uuid::Uuid;
 
 use super::{Body, ForwardReason, Read, gzip};
 use crate::apimachinery::{Answer, Encoding};
 use crate::encode::Form;
 
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// Names an answer, in audit logs and to its client.
+pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// A user agent that gets indented JSON without asking for it (read-path 4.1).
 const PRETTY_AGENTS: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
@@ -17,7 +18,7 @@ impl Read<'_> {
     pub(super) fn answer(&self, status: StatusCode, answer: Answer) -> response::Builder {
         let mut builder = Response::builder()
             .status(status)
-            .header(AUDIT_ID, new_audit_id(self.headers))
+            .header(AUDIT_ID, new_audit_id(self.headers.get(AUDIT_ID).cloned()))
             .header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"))
             .header(header::CONTENT_TYPE, HeaderValue::from_static(self.form.content_type(answer)));
         for warning in &self.instance.warnings {
@@ -69,8 +70,8 @@ pub fn audit_id<B>(answer: &Response<B>) -> &str {
     answer.headers().get(AUDIT_ID).and_then(|id| id.to_str().ok()).unwrap_or_default()
 }
 
-/// The client's own, or a new one.
-fn new_audit_id(headers: &HeaderMap) -> HeaderValue {
+/// The audit ID of a new answer: the client's own, or a new one.
+pub fn new_audit_id(asked: Option<HeaderValue>) -> HeaderValue {
     let new = || HeaderValue::try_from(Uuid::new_v4().to_string()).expect("a uuid is a header value");
-    headers.get(AUDIT_ID).cloned().unwrap_or_else(new)
+    asked.unwrap_or_else(new)
 }

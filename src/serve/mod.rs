@@ -14,7 +14,7 @@ mod watch;
 
 pub use body::Body;
 pub use get::get;
-pub use head::audit_id;
+pub use head::{AUDIT_ID, audit_id, new_audit_id};
 pub use list::list;
 pub use reason::ForwardReason;
 pub use told::Told;

@@ -24,7 +24,7 @@ pub enum ForwardReason {
     Denied,
     /// Upstream has not said who asks, or whether they may.
     NoVerdict,
-    /// The audit log takes no more events.
+    /// The audit log cannot be written.
     Unaudited,
     /// Parameters that upstream would refuse, and it words the refusal.
     InvalidOptions,

@@ -2,9 +2,14 @@
 
 use metrics::counter;
 
-use crate::telemetry::metrics::AUDIT_WRITES;
+use crate::telemetry::metrics::{AUDIT_EVENTS_LOST, AUDIT_WRITES};
 
 /// Counts a piece of the audit log: whether it could be written.
 pub fn audit_written(written: bool) {
     counter!(AUDIT_WRITES, "outcome" => if written { "written" } else { "failed" }).increment(1);
+}
+
+/// Counts events that the audit log lacks.
+pub fn audit_lost(events: usize) {
+    counter!(AUDIT_EVENTS_LOST).increment(events as u64);
 }

@@ -38,7 +38,7 @@ pub struct Log(LogQueue);
 pub fn init_logging(format: LogFormat, level: LevelFilter) -> Result<Log, LoggingError> {
     let queue = LogQueue::start(io::stderr()).map_err(LoggingError::Thread)?;
     let writer = queue.clone();
-    tracing::subscriber::set_global_default(subscriber(format, level, move || writer.clone()))
+    tracing::subscriber::set_global_default(log_subscriber(format, level, move || writer.clone()))
         .map_err(LoggingError::AlreadySet)?;
     // The usual hook writes to standard error itself, and would wait for it.
     panic::set_hook(Box::new(|panic| tracing::error!(error = %panic, "a task panicked")));
@@ -58,7 +58,8 @@ impl Drop for Log {
     }
 }
 
-fn subscriber<W>(format: LogFormat, level: LevelFilter, writer: W) -> Box<dyn Subscriber + Send + Sync>
+/// What [`init_logging`] installs, with lines to `writer`.
+pub fn log_subscriber<W>(format: LogFormat, level: LevelFilter, writer: W) -> Box<dyn Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -122,7 +123,7 @@ pub(super) mod tests {
     fn capture_at(level: LevelFilter, run: impl FnOnce()) -> String {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let writer = Lines(lines.clone());
-        tracing::subscriber::with_default(subscriber(LogFormat::Json, level, move || writer.clone()), run);
+        tracing::subscriber::with_default(log_subscriber(LogFormat::Json, level, move || writer.clone()), run);
         String::from_utf8(lines.lock().unwrap().clone()).unwrap()
     }
 

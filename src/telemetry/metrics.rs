@@ -52,6 +52,7 @@ pub(super) const CERTIFICATE_RELOADS: &str = "kube_fanout_certificate_reloads_to
 pub(super) const TOKEN_LOOKUPS: &str = "kube_fanout_token_lookups_total";
 pub(super) const TOKEN_REVIEWS: &str = "kube_fanout_token_reviews_total";
 pub(super) const AUDIT_WRITES: &str = "kube_fanout_audit_writes_total";
+pub(super) const AUDIT_EVENTS_LOST: &str = "kube_fanout_audit_events_lost_total";
 pub(super) const LOG_LINES_DROPPED: &str = "kube_fanout_log_lines_dropped_total";
 pub(super) const ACCESS_REVIEWS: &str = "kube_fanout_access_reviews_total";
 
@@ -94,6 +95,7 @@ pub const ALL: &[Metric] = &[
     counter_of(TOKEN_LOOKUPS, Unit::Count, &["outcome"], "Requests whose bearer token had a known user, or one that had to be asked for."),
     counter_of(TOKEN_REVIEWS, Unit::Count, &["verdict"], "Reviews of bearer tokens that upstream was asked for, by verdict."),
     counter_of(AUDIT_WRITES, Unit::Count, &["outcome"], "Times that events were written to the audit log, some hundred at once, by outcome."),
+    counter_of(AUDIT_EVENTS_LOST, Unit::Count, &[], "Events that the audit log lacks."),
     counter_of(LOG_LINES_DROPPED, Unit::Count, &["cause"], "Log lines that were not written, by cause."),
     counter_of(ACCESS_REVIEWS, Unit::Count, &["verdict"], "Questions to upstream whether a user may; verdicts that were kept are not asked for."),
 ];

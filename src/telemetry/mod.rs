@@ -17,13 +17,13 @@ mod review_metrics;
 mod token_metrics;
 
 pub use access_log::{AccessLines, AccessRecord, CLIENT_CLOSED, Finished, Outcome, SLOW, access_log};
-pub use audit_metrics::audit_written;
+pub use audit_metrics::{audit_lost, audit_written};
 pub use cache_metrics::CacheMetrics;
 pub use connection_metrics::{
     ConnectionError, ConnectionGuard, certificate_reloaded, connection_accepted, connection_failed,
 };
 pub use exposition::{Exposition, InstallError, install};
-pub use logging::{Log, LogFormat, LoggingError, init_logging};
+pub use logging::{Log, LogFormat, LoggingError, init_logging, log_subscriber};
 pub use metrics::{ALL as METRICS, Kind, Metric, limit_reached};
 pub use request_metrics::RequestMetrics;
 pub use review_metrics::{AccessVerdict, access_reviewed};

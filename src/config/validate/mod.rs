@@ -16,7 +16,7 @@ use tracing::level_filters::LevelFilter;
 use crate::config::raw::{self, Document};
 use crate::config::validate::check::Check;
 use crate::config::{
-    API_VERSION, AdminConfig, AuditConfig, ClientsConfig, Config, DEFAULT_ADMIN, DEFAULT_CONNECTIONS,
+    API_VERSION, AdminConfig, AuditConfig, AuditMode, ClientsConfig, Config, DEFAULT_ADMIN, DEFAULT_CONNECTIONS,
     DEFAULT_CONNECTIONS_PER_ADDRESS, DEFAULT_DRAIN_TIMEOUT, DEFAULT_FORWARDED_PER_CLIENT, DEFAULT_WATCHES_PER_CLIENT,
     DrainConfig, KIND, LimitsConfig, LoggingAccess, LoggingConfig, LoggingFormat, MetricsAuthorization, Overrides,
     Problems, UpstreamConfig,
@@ -154,8 +154,15 @@ impl Check {
 
     fn audit(&mut self, raw: Option<&raw::Audit>) -> AuditConfig {
         let Some(raw) = raw else { return AuditConfig::default() };
-        self.unknown("audit", &raw.unknown, &["path"]);
-        AuditConfig { path: self.text("audit.path", raw.path.as_ref()).map(PathBuf::from) }
+        self.unknown("audit", &raw.unknown, &["path", "mode"]);
+        if raw.mode.is_some() && raw.path.is_none() {
+            self.problem("audit.mode", "given without audit.path", "no such field, or audit.path too");
+        }
+        let modes = [("blocking", AuditMode::Blocking), ("bestEffort", AuditMode::BestEffort)];
+        AuditConfig {
+            path: self.text("audit.path", raw.path.as_ref()).map(PathBuf::from),
+            mode: self.word("audit.mode", raw.mode.as_ref(), AuditMode::default(), &modes),
+        }
     }
 
     fn logging(&mut self, raw: Option<&raw::Logging>) -> LoggingConfig {

@@ -1,0 +1,203 @@
+//! The audit log with disks that are full, and pipes that are not read.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc as std_mpsc,
+    },
+};
+
+use http::Request;
+
+use super::*;
+use crate::{
+    apimachinery::{RequestInfo, Status},
+    audit::{self, User, file::Lines},
+    lifecycle::Drained,
+};
+
+const DRAIN: Duration = Duration::from_secs(20);
+/// Real time: the writer is a thread.
+const SOON: Duration = Duration::from_millis(1);
+
+fn event(name: &str) -> Event {
+    let request = Request::get(format!("/api/v1/nodes/{name}")).body(()).unwrap();
+    let info = RequestInfo::parse(request.method(), request.uri().path(), None);
+    Event::served(&audit::Request::of(&request, None), &info, User::default(), name.to_owned(), 200)
+}
+
+fn names(text: &str) -> Vec<String> {
+    let name = |line| serde_json::from_str::<serde_json::Value>(line).unwrap()["auditID"].as_str().unwrap().to_owned();
+    text.lines().map(name).collect()
+}
+
+/// A disk that takes a few bytes and is full then, for as long as it is told to be.
+#[derive(Clone, Default)]
+struct Disk(Arc<DiskState>);
+
+#[derive(Default)]
+struct DiskState {
+    bytes: Mutex<Vec<u8>>,
+    full: AtomicBool,
+}
+
+/// What a full disk takes of a write.
+const CUT: usize = 10;
+
+impl Sink for Disk {
+    fn write(&mut self, lines: &mut Lines) -> io::Result<()> {
+        let Self(disk) = self;
+        let full = disk.full.load(SeqCst);
+        let length = if full { CUT.min(lines.rest().len()) } else { lines.rest().len() };
+        disk.bytes.lock().unwrap().extend_from_slice(&lines.rest()[..length]);
+        lines.advance(length);
+        if full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
+
+impl Disk {
+    fn names(&self) -> Vec<String> {
+        names(str::from_utf8(&self.0.bytes.lock().unwrap()).unwrap())
+    }
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        sleep(SOON).await;
+    }
+}
+
+async fn fill(log: &AuditLog, name: &str) {
+    log.place().await.unwrap().unwrap().fill(event(name));
+}
+
+#[tokio::test]
+async fn events_are_appended_in_order_and_all_written_before_the_drain_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    for round in 0..2 {
+        let tasks = Tasks::new();
+        let log = AuditLog::open(&path, Mode::Blocking, &tasks).await.unwrap();
+        for number in 0..300 {
+            fill(&log, &format!("{round}-{number}")).await;
+        }
+        log.offer(event("end"));
+        drop(log);
+        assert_eq!(tasks.drain(DRAIN).await, Drained::All);
+    }
+    let expected =
+        (0..2).flat_map(|round| (0..300).map(move |number| format!("{round}-{number}")).chain(["end".to_owned()]));
+    assert_eq!(names(&std::fs::read_to_string(&path).unwrap()), expected.collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_answers_until_there_is_room_and_loses_no_event() {
+    let (disk, tasks) = (Disk::default(), Tasks::new());
+    let log = AuditLog::start(disk.clone(), Mode::Blocking, SOON, &tasks).unwrap();
+    let health = log.health().unwrap();
+    fill(&log, "before").await;
+    let early = log.place().await.unwrap().unwrap();
+    disk.0.full.store(true, SeqCst);
+    fill(&log, "cut").await;
+    until(|| !health.is_writable()).await;
+    assert_eq!(log.place().await.unwrap_err(), Unwritable);
+    // Of an answer that began before.
+    early.fill(event("early"));
+    log.offer(event("end-of-a-watch"));
+    assert!(!health.is_writable());
+    disk.0.full.store(false, SeqCst);
+    until(|| health.is_writable()).await;
+    fill(&log, "after").await;
+    drop(log);
+    assert_eq!(tasks.drain(DRAIN).await, Drained::All);
+    assert_eq!(disk.names(), ["before", "cut", "early", "end-of-a-watch", "after"]);
+}
+
+#[tokio::test]
+async fn a_disk_that_stays_full_does_not_hold_up_the_end() {
+    let tasks = Tasks::new();
+    let log = AuditLog::open(Path::new("/dev/full"), Mode::Blocking, &tasks).await.unwrap();
+    let health = log.health().unwrap();
+    fill(&log, "lost").await;
+    until(|| !health.is_writable()).await;
+    drop(log);
+    assert_eq!(tasks.drain(DRAIN).await, Drained::All);
+}
+
+#[tokio::test]
+async fn best_effort_answers_whatever_the_disk_does() {
+    let (disk, tasks) = (Disk::default(), Tasks::new());
+    disk.0.full.store(true, SeqCst);
+    let log = AuditLog::start(disk.clone(), Mode::BestEffort, SOON, &tasks).unwrap();
+    assert!(log.health().is_none());
+    let mut places = 0;
+    while let Some(place) = log.place().await.unwrap() {
+        places += 1;
+        place.fill(event("x"));
+    }
+    assert!(places >= QUEUE_MAX, "{places}");
+    assert!(log.place().await.unwrap().is_none());
+    disk.0.full.store(false, SeqCst);
+    until(|| disk.0.bytes.lock().unwrap().len() > 1_000).await;
+    drop(log);
+    assert_eq!(tasks.drain(DRAIN).await, Drained::All);
+    assert_eq!(disk.names().len(), places);
+}
+
+/// A pipe that nothing reads.
+struct Pipe(std_mpsc::Receiver<()>);
+
+impl Sink for Pipe {
+    fn write(&mut self, lines: &mut Lines) -> io::Result<()> {
+        // Its other end is gone when the test is over.
+        self.0.recv().unwrap_or_default();
+        lines.advance(lines.rest().len());
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pipe_that_is_not_read_refuses_answers_and_keeps_none_waiting() {
+    let ((reads, pipe), tasks) = (std_mpsc::channel(), Tasks::new());
+    let log = AuditLog::start(Pipe(pipe), Mode::Blocking, SOON, &tasks).unwrap();
+    let health = log.health().unwrap();
+    // Time passes as fast as the test waits: the first one may find the pipe stalled already.
+    while let Ok(place) = log.place().await {
+        place.unwrap().fill(event("x"));
+    }
+    until(|| !health.is_writable()).await;
+    assert_eq!(log.place().await.unwrap_err(), Unwritable);
+    reads.send(()).unwrap();
+    while !health.is_writable() {
+        thread::yield_now();
+    }
+    drop(reads);
+    drop(log);
+}
+
+#[tokio::test]
+async fn refusals_leave_room_for_answers() {
+    let ((reads, pipe), tasks) = (std_mpsc::channel(), Tasks::new());
+    let log = AuditLog::start(Pipe(pipe), Mode::Blocking, SOON, &tasks).unwrap();
+    let request = Request::get("/api/v1/nodes").body(()).unwrap();
+    let info = RequestInfo::parse(request.method(), request.uri().path(), None);
+    let asked = audit::Request::of(&request, None);
+    let refusal =
+        || Event::refused(&asked, &info, User::default(), String::new(), &Status::too_many_requests("too many", 1));
+    for _ in 0..2 * QUEUE_MAX {
+        log.offer_refusal(refusal);
+    }
+    assert!(log.queue.capacity() >= QUEUE_MAX / 2, "{}", log.queue.capacity());
+    assert!(log.place().await.unwrap().is_some());
+    drop((reads, log));
+    assert_eq!(tasks.drain(DRAIN).await, Drained::All);
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_opened_is_named() {
+    let path = PathBuf::from("/nowhere/audit.log");
+    let error = AuditLog::open(&path, Mode::Blocking, &Tasks::new()).await.unwrap_err();
+    assert_eq!(error.to_string(), "cannot open the audit log /nowhere/audit.log");
+}
