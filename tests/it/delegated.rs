@@ -26,10 +26,10 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(300);
 const NO_ANSWER: Duration = Duration::from_millis(200);
 
 /// Jane may list and watch pods, john may not.
-struct Scene {
-    sim: Sim,
-    upstream: Guarded,
-    gateway: Gateway,
+pub(crate) struct Scene {
+    pub(crate) sim: Sim,
+    pub(crate) upstream: Guarded,
+    pub(crate) gateway: Gateway,
 }
 
 impl Scene {
@@ -37,7 +37,7 @@ impl Scene {
         Self::start_with(|_| {}).await
     }
 
-    async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
         let sim = Sim::new();
         sim.create(pod("default", "a", "x")).unwrap();
         let upstream = Guarded::start(sim.clone()).await;
@@ -59,16 +59,16 @@ impl Scene {
         scene
     }
 
-    async fn get(&self, token: &str, path: &str) -> Answer {
+    pub(crate) async fn get(&self, token: &str, path: &str) -> Answer {
         self.ask("GET", path, &[("authorization", &format!("Bearer {token}"))]).await
     }
 
-    async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    pub(crate) async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         self.gateway.client.request(method, path, headers, Bytes::new()).await
     }
 }
 
-fn delegated() -> ClientsConfig {
+pub(crate) fn delegated() -> ClientsConfig {
     ClientsConfig::Delegated(Box::new(DelegatedConfig {
         authentication: AuthenticationConfig {
             client_ca: None,
@@ -89,7 +89,7 @@ fn delegated() -> ClientsConfig {
     }))
 }
 
-fn forwarded(reason: &str) -> Route {
+pub(crate) fn forwarded(reason: &str) -> Route {
     Route::Forwarded(reason.to_owned())
 }
 
@@ -404,7 +404,7 @@ async fn a_forwarded_watch_stays_upstreams_for_who_has_no_place() {
     assert_eq!(scene.sim.counts().open_watches("configmaps"), 2);
 }
 
-fn events(path: &Path) -> Vec<Value> {
+pub(crate) fn events(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

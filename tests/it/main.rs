@@ -7,6 +7,8 @@ mod harness;
 
 // The operator's port.
 mod admin;
+// What is told of reads, and what happens when it cannot be.
+mod audit;
 // Caches that are being filled.
 mod cold;
 // Answers in gzip.
@@ -27,8 +29,12 @@ mod golden;
 mod kube_rs;
 // Caches that come and go, drains.
 mod life;
+// The built binary.
+mod process;
 // Gets and lists.
 mod reads;
+// What the log never shows.
+mod secrecy;
 // Random changes, faults and clients.
 mod simulation;
 // Watches that begin upstream and go on from memory.

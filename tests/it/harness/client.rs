@@ -72,6 +72,10 @@ impl Client {
         Self { http, ..self.clone() }
     }
 
+    pub(crate) fn log(&self) -> AccessLog {
+        self.log.clone()
+    }
+
     pub(crate) fn url(&self) -> &str {
         &self.url
     }

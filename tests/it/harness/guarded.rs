@@ -19,8 +19,18 @@ use kube_fanout::{
     apimachinery::{RequestInfo, Target},
     sim::{self, Sim},
 };
+use rcgen::{CertificateParams, KeyPair};
+use rustls::{
+    ServerConfig,
+    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    task::JoinSet,
+};
+use tokio_rustls::TlsAcceptor;
 
 /// The gateway's own token: may do everything, reviews included.
 pub(crate) const GATEWAY_TOKEN: &str = "gateway-token";
@@ -63,11 +73,29 @@ type Body = Either<Full<Bytes>, sim::Body>;
 
 impl Guarded {
     pub(crate) async fn start(sim: Sim) -> Self {
+        Self::listen(sim, None).await
+    }
+
+    /// With TLS, so that it is spoken to in HTTP/2; and how it is reached.
+    pub(crate) async fn start_with_tls(sim: Sim) -> (Self, kube_client::Config) {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let tls = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate.der().clone()], key);
+        let mut tls = tls.unwrap();
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let server = Self::listen(sim, Some(TlsAcceptor::from(Arc::new(tls)))).await;
+        let mut access = kube_client::Config::new(format!("https://{}", server.address).parse().unwrap());
+        access.root_cert = Some(vec![certificate.der().to_vec()]);
+        (server, access)
+    }
+
+    async fn listen(sim: Sim, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let guard = Arc::new(Guard::default());
         let mut connections = JoinSet::new();
-        connections.spawn(accept(listener, sim, guard.clone()));
+        connections.spawn(accept(listener, tls, sim, guard.clone()));
         Self { address, guard, _connections: connections }
     }
 
@@ -115,21 +143,32 @@ impl Guarded {
     }
 }
 
-async fn accept(listener: TcpListener, sim: Sim, guard: Arc<Guard>) {
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, sim: Sim, guard: Arc<Guard>) {
     let mut connections = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        let (sim, guard) = (sim.clone(), guard.clone());
+        let (tls, sim, guard) = (tls.clone(), sim.clone(), guard.clone());
         connections.spawn(async move {
-            let service = service_fn(move |request| {
-                let (sim, guard) = (sim.clone(), guard.clone());
-                async move { Ok::<_, Infallible>(answer(&sim, &guard, request).await) }
-            });
-            let http = auto::Builder::new(TokioExecutor::new());
-            // However it ended: the client notices by itself.
-            http.serve_connection(TokioIo::new(stream), service).await.unwrap_or_default();
+            match tls {
+                None => serve(stream, sim, guard).await,
+                Some(tls) => {
+                    if let Ok(stream) = tls.accept(stream).await {
+                        serve(stream, sim, guard).await;
+                    }
+                }
+            }
         });
     }
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, sim: Sim, guard: Arc<Guard>) {
+    let service = service_fn(move |request| {
+        let (sim, guard) = (sim.clone(), guard.clone());
+        async move { Ok::<_, Infallible>(answer(&sim, &guard, request).await) }
+    });
+    let http = auto::Builder::new(TokioExecutor::new());
+    // However it ended: the client notices by itself.
+    http.serve_connection(TokioIo::new(stream), service).await.unwrap_or_default();
 }
 
 async fn answer(sim: &Sim, guard: &Guard, request: Request<Incoming>) -> Response<Body> {

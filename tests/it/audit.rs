@@ -1,0 +1,82 @@
+//! The audit log, as clients and operators see it.
+
+use kube_fanout::config::AuditMode;
+use serde_json::json;
+
+use crate::{
+    delegated::{Scene, events, forwarded},
+    harness::{Route, until},
+};
+
+const PODS: &str = "/api/v1/pods?resourceVersion=0";
+const WATCH: &str = "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1800";
+/// Events are never cached: such a watch is forwarded.
+const FORWARDED: &str = "/api/v1/events?watch=1&timeoutSeconds=1800";
+
+#[tokio::test]
+async fn what_cannot_be_logged_is_not_answered_from_memory() {
+    let scene = Scene::start_with(|config| config.audit.path = Some("/dev/full".into())).await;
+    let unaudited = async || (scene.get("jane-token", PODS).await.route == forwarded("unaudited")).then_some(());
+    until("the first event has failed to be written", unaudited).await;
+    for _ in 0..20 {
+        let answer = scene.get("jane-token", PODS).await;
+        assert_eq!((answer.status.as_u16(), &answer.route), (200, &forwarded("unaudited")));
+        assert!(answer.text().contains(r#""name":"a""#), "{}", answer.text());
+    }
+    let watch = WATCH.replace("1800", "1");
+    assert_eq!(scene.get("jane-token", &watch).await.route, forwarded("unaudited"));
+}
+
+#[tokio::test]
+async fn best_effort_goes_on_answering() {
+    let scene = Scene::start_with(|config| {
+        config.audit.path = Some("/dev/full".into());
+        config.audit.mode = AuditMode::BestEffort;
+    })
+    .await;
+    for _ in 0..200 {
+        assert_eq!(scene.get("jane-token", PODS).await.route, Route::Served);
+    }
+}
+
+#[tokio::test]
+async fn refusals_of_the_gateway_itself_are_in_the_audit_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let scene = Scene::start_with(|config| {
+        config.audit.path = Some(path.clone());
+        config.limits.watches_per_client = 1;
+        config.limits.forwarded_per_client = 1;
+    })
+    .await;
+    scene.upstream.grant("jane", "watch", "events");
+    let jane = [("authorization", "Bearer jane-token"), ("x-forwarded-for", "10.1.2.3")];
+    let mut refused = Vec::new();
+    for (path, reason) in [(WATCH, "client_watches"), (FORWARDED, "client_share")] {
+        let first = scene.gateway.client.watch_with(path, &jane).await;
+        let second = scene.ask("GET", path, &jane).await;
+        assert_eq!((second.status.as_u16(), second.route), (429, Route::Rejected(reason.to_owned())));
+        refused.push((path, second.headers["audit-id"].to_str().unwrap().to_owned()));
+        drop(first);
+    }
+    // A client's own audit ID stays; nothing is known of who has two readings.
+    let ambiguous = [("audit-id", "of-the-client"), ("host", "a"), ("host", "b")];
+    let answer = scene.ask("GET", PODS, &ambiguous).await;
+    assert_eq!((answer.status.as_u16(), &answer.headers["audit-id"]), (400, &"of-the-client".parse().unwrap()));
+    scene.gateway.stop().drained().await;
+
+    let events = events(&path);
+    let of =
+        |id: &str| events.iter().find(|event| event["auditID"] == id).unwrap_or_else(|| panic!("{id}: {events:?}"));
+    for (uri, id) in refused {
+        let event = of(&id);
+        assert_eq!((&event["requestURI"], &event["stage"]), (&json!(uri), &json!("ResponseComplete")));
+        assert_eq!((&event["user"]["username"], &event["verb"]), (&json!("jane"), &json!("watch")));
+        assert_eq!(event["sourceIPs"], json!(["10.1.2.3", "127.0.0.1"]));
+        let status = &event["responseStatus"];
+        assert_eq!((&status["code"], &status["reason"]), (&json!(429), &json!("TooManyRequests")));
+        assert_eq!(event["annotations"], json!({"kube-fanout.io/answered-from": "gateway"}));
+    }
+    let malformed = of("of-the-client");
+    assert_eq!((&malformed["responseStatus"]["code"], &malformed["user"]), (&json!(400), &json!({})));
+}
