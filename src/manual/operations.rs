@@ -137,6 +137,9 @@
 //! lines that find no room are dropped and counted, and a line says how many once it is read again. At the end of the process
 //! the queue is written as far as it is read within a second.
 //!
+//! At `debug` only the gateway itself says more; at `trace` the libraries below do too, frame by frame. At no level is a credential or the
+//! content of a Secret shown.
+//!
 //! # Limits
 //!
 //! What is reached is counted by `kube_fanout_limits_reached_total` under the name in the last column, or by the metric

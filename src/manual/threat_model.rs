@@ -22,7 +22,7 @@
 //! | certificate authorities in `requestHeader.caFile`, for `allowedNames` | not used | can assert users in headers |
 //! | operators: configuration, environment, files | fully trusted | fully trusted |
 //! | a process that can connect to the admin port | can read health and metrics, which contain resource names and counts but no object or user names | the same |
-//! | readers of the access log | see paths, which contain object names, and user agents; no queries, bodies or credentials | the same |
+//! | readers of the access log | see paths, which contain object names, addresses and user agents; no queries, bodies or credentials | the same, and user names |
 //! | readers of the audit log | not used | see users, addresses and object names; no contents |
 //!
 //! # Attackers
@@ -77,9 +77,11 @@
 //! to test tokens and rights through reviews, and, with impersonation or a front-proxy key, to act as any user permitted by
 //! `resourceNames` or by `--requestheader-allowed-names`. Protect these keys like those of the API server.
 //!
-//! **Readers of logs.** The access log has no query, no header except the user agent, and no body. The user agent is chosen by the client and
-//! limited to visible ASCII. The audit log is as sensitive as the API server's at level Metadata. Reads from memory do not appear in the API
-//! server's audit log: set `audit.path` where all reads must be accounted for.
+//! **Readers of logs.** The access log has no query, no header except the user agent and the audit ID, and no body. Both are chosen by the
+//! client and limited to visible ASCII. At no level, `trace` included, does the log show credentials or the content of Secrets. A log that
+//! is not read costs log lines, never answers. The audit log is as sensitive as the API server's at level Metadata. Reads from memory do not
+//! appear in the API server's audit log: set `audit.path` where all reads must be accounted for. Reads that cannot be logged there are
+//! forwarded, unless `audit.mode` is `bestEffort`. All addresses of `sourceIPs` but the last can be made up by the client.
 //!
 //! **Access to the admin port.** Read-only. By default plain HTTP without authentication: restrict it with a network policy
 //! (`networkPolicy.metrics` in the chart), or use `admin.tls` and `admin.metricsAuthorization: delegated`, which leave health open to
