@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use kube_fanout::{
+    config::Config,
     lifecycle::Drained,
     sim::{Features, Refusal, Sim},
 };
@@ -30,7 +31,13 @@ fn forwarded(reason: &str) -> Route {
 
 /// A cold gateway, whose first fill comes as far as its watch and no further.
 async fn held(features: Features) -> World {
-    let world = World::start_lacking(features).await;
+    held_with(features, |_| {}).await
+}
+
+async fn held_with(features: Features, change: impl FnOnce(&mut Config)) -> World {
+    let sim = Sim::new();
+    sim.set_features(features);
+    let world = World::start_with(sim, change).await;
     for name in ["a", "b", "c"] {
         world.create_pod("default", name, "x");
     }
@@ -99,7 +106,8 @@ async fn a_herd_that_takes_protobuf_is_served_by_one_fill() {
 
 #[tokio::test]
 async fn a_fill_that_is_slower_than_the_wait_leaves_reads_to_upstream() {
-    let world = held(Features::default()).await;
+    // Shorter than what the fill itself may wait for upstream.
+    let world = held_with(Features::default(), |config| config.reads.fill_wait = Duration::from_secs(10)).await;
     let answer = passing(Duration::from_secs(5), world.client().get(LIST)).await;
     assert_eq!((answer.status.as_u16(), answer.route), (200, forwarded("cache_filling")));
     // And all that come later wait for themselves.
