@@ -7,7 +7,10 @@
 use std::{
     net::IpAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -49,6 +52,8 @@ pub(super) struct Candidate {
     credentials: Credentials,
     client: Option<IpAddr>,
     came: Instant,
+    /// The version up to which the client has been told everything; 0 if there is none.
+    told: AtomicU64,
 }
 
 /// Upstream's answer to a candidate, until memory takes over.
@@ -74,7 +79,7 @@ pub(super) enum Next {
 enum Attempt {
     /// Memory could not go on behind this version; another may be told.
     Tried(Option<ResourceVersion>),
-    Under(ResourceVersion, BoxFuture<'static, Result<Box<Ready>, NotNow>>),
+    Under(BoxFuture<'static, Result<Box<Ready>, NotNow>>),
     Ready(Box<Ready>),
 }
 
@@ -92,7 +97,7 @@ struct Ready {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NotNow {
     /// History does not go back to what the client has been told.
-    NotCovered,
+    NotCovered(ResourceVersion),
     /// Memory may not or cannot answer this client, or this resource: the watch stays upstream's.
     Never,
 }
@@ -117,7 +122,7 @@ impl Candidate {
         let mut head = Request::new(());
         *head.uri_mut() = request.uri().clone();
         *head.headers_mut() = request.headers().clone();
-        Some(Box::new(Self { stages, request: head, info, credentials, client, came }))
+        Some(Box::new(Self { stages, request: head, info, credentials, client, came, told: AtomicU64::new(0) }))
     }
 
     /// The answer as it is sent on: read along, if it is the stream that memory would send.
@@ -144,9 +149,14 @@ impl Candidate {
         Some((form, Told::new(form.encoding, &options)))
     }
 
-    /// Waits for a cache that has come as far as the client, which has been told everything up to `told`.
-    async fn attempt(self: Arc<Self>, form: Representation, told: ResourceVersion) -> Result<Box<Ready>, NotNow> {
-        let (instance, behind) = self.instance(form, told).await?;
+    /// What the client has been told by now.
+    fn told(&self) -> Option<ResourceVersion> {
+        ResourceVersion::new(self.told.load(Relaxed))
+    }
+
+    /// Waits for a cache whose history goes back to what the client has been told, and that has come as far.
+    async fn attempt(self: Arc<Self>, form: Representation) -> Result<Box<Ready>, NotNow> {
+        let (instance, behind) = self.instance(form).await?;
         let Self { stages, credentials, info, .. } = &*self;
         let Target::Resource(target) = &info.target else { return Err(NotNow::Never) };
         let attributes = || Attributes::of(Verb::Watch, target, self.request.uri().query());
@@ -157,14 +167,9 @@ impl Candidate {
     }
 
     /// The cache, and the version to go on behind: what the client has been told, or a later one if nothing happened in between.
-    async fn instance(
-        &self,
-        form: Representation,
-        told: ResourceVersion,
-    ) -> Result<(Arc<Instance>, ResourceVersion), NotNow> {
+    async fn instance(&self, form: Representation) -> Result<(Arc<Instance>, ResourceVersion), NotNow> {
         let Route { verb, target, .. } = route::decide(&self.request, &self.info).map_err(|_| NotNow::Never)?;
         let route = Route { verb, target, forms: vec![form] };
-        let mut behind = told;
         loop {
             let instance = match filling::find(&self.stages.cachers, &route, None).await {
                 Ok((instance, _)) if !instance.refuses_watches() => instance,
@@ -174,17 +179,26 @@ impl Candidate {
                 }
                 Err(_) => return Err(NotNow::Never),
             };
-            if !instance.reaches_back_to(behind) {
-                sleep(QUIET).await;
-                behind = instance.quiet_since(told).await.ok_or(NotNow::NotCovered)?;
-            }
-            if !instance.reaches_back_to(behind) {
-                return Err(NotNow::NotCovered);
-            }
+            // More may have been told meanwhile.
+            let told = self.told().ok_or(NotNow::Never)?;
+            let behind = if instance.reaches_back_to(told) { told } else { self.after_quiet(&instance, told).await? };
             // One that lags would hold back what the client is told now.
-            if timeout(LOOK_EVERY, instance.reached(behind)).await.is_ok() {
+            if instance.reaches_back_to(behind) && timeout(LOOK_EVERY, instance.reached(behind)).await.is_ok() {
                 return Ok((instance, behind));
             }
+        }
+    }
+
+    /// The version up to which nothing has happened since `told`, which history does not cover; or another that has been told
+    /// meanwhile.
+    async fn after_quiet(&self, instance: &Instance, told: ResourceVersion) -> Result<ResourceVersion, NotNow> {
+        sleep(QUIET).await;
+        let is_still_told = || self.told() == Some(told);
+        let quiet = if is_still_told() { instance.quiet_since(told).await } else { None };
+        match quiet {
+            Some(behind) if instance.reaches_back_to(behind) => Ok(behind),
+            _ if !is_still_told() => self.told().ok_or(NotNow::Never),
+            _ => Err(NotNow::NotCovered(told)),
         }
     }
 
@@ -243,16 +257,17 @@ impl Followed {
     fn poll_takeover(&mut self, context: &mut Context<'_>) -> Option<Inner> {
         loop {
             let told = self.told.version()?;
+            self.candidate.told.store(told.value(), Relaxed);
             self.attempt = match std::mem::replace(&mut self.attempt, Attempt::Tried(Some(told))) {
                 Attempt::Tried(before) if before == Some(told) => return None,
-                Attempt::Tried(_) => Attempt::Under(told, self.candidate.clone().attempt(self.form, told).boxed()),
-                Attempt::Under(version, mut attempt) => match attempt.poll_unpin(context) {
+                Attempt::Tried(_) => Attempt::Under(self.candidate.clone().attempt(self.form).boxed()),
+                Attempt::Under(mut attempt) => match attempt.poll_unpin(context) {
                     Poll::Pending => {
-                        self.attempt = Attempt::Under(version, attempt);
+                        self.attempt = Attempt::Under(attempt);
                         return None;
                     }
                     Poll::Ready(Ok(ready)) => Attempt::Ready(ready),
-                    Poll::Ready(Err(NotNow::NotCovered)) => Attempt::Tried(Some(version)),
+                    Poll::Ready(Err(NotNow::NotCovered(version))) => Attempt::Tried(Some(version)),
                     Poll::Ready(Err(NotNow::Never)) => {
                         self.told.give_up();
                         return None;
@@ -275,7 +290,7 @@ impl std::fmt::Debug for Attempt {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Tried(version) => formatter.debug_tuple("Tried").field(version).finish(),
-            Self::Under(version, _) => formatter.debug_tuple("Under").field(version).finish(),
+            Self::Under(_) => formatter.write_str("Under"),
             Self::Ready(ready) => formatter.debug_tuple("Ready").field(ready).finish(),
         }
     }
