@@ -86,6 +86,11 @@ impl Gateway {
         Ok(())
     }
 
+    /// Where the operator's port is.
+    pub(crate) fn admin(&self) -> Option<String> {
+        lock(&self.seen).addresses.get("admin port").cloned()
+    }
+
     /// Bytes of the process in memory.
     pub(crate) fn resident(&self) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;

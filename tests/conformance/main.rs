@@ -11,6 +11,7 @@
 //! * `large`: ten thousand objects, which upstream reads out once
 //! * `crowd`: ten thousand connections that ask nothing or read nothing
 //! * `identity`: who may read what, whoever asks in whatever way
+//! * `hostile`: clients that take what all share, beside one that only wants to go on
 //! * `redefined`, `restored`: a resource, or the storage, becomes another
 //! * `storm`: a thousand watchers through crashes of upstream and of the gateway
 //!
@@ -27,6 +28,7 @@ mod definitions;
 mod events;
 mod foreign;
 mod gateway;
+mod hostile;
 mod identity;
 mod informers;
 mod kinds;
@@ -144,6 +146,7 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
             [&assets.full].into_iter().chain(&assets.crd).map(|folder| folder.join("kubectl")).collect();
         scenario!("large 1.20", large::run(full, certificates, &kubectls));
         scenario!("crowd 1.20", crowd::run(full));
+        scenario!("hostile 1.20", hostile::run(full, certificates));
     };
     let on_crd = async {
         let Some(crd) = crd else { return };

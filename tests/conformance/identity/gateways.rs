@@ -12,10 +12,10 @@ pub(super) const TTL: Duration = Duration::from_secs(2);
 pub(super) const WATCH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A gateway whose clients are who they show to be.
-pub(super) struct Delegated {
-    pub(super) gateway: Gateway,
+pub(crate) struct Delegated {
+    pub(crate) gateway: Gateway,
     /// With TLS.
-    pub(super) secure: String,
+    pub(crate) secure: String,
     /// Without; of this machine only.
     pub(super) plain: String,
     asserts: Asserts,
@@ -23,14 +23,14 @@ pub(super) struct Delegated {
 
 /// How users of certificates and front proxies get upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asserts {
+pub(crate) enum Asserts {
     FrontProxy,
     Impersonation,
 }
 
 impl Delegated {
     /// Reviews are asked for at `reviews`, if that is another address than the server's.
-    pub(super) async fn start(
+    pub(crate) async fn start(
         name: &str,
         asserts: Asserts,
         reviews: Option<&str>,
@@ -94,7 +94,7 @@ impl Delegated {
     }
 
     /// Returns when memory holds what the matrix asks for.
-    pub(super) async fn warm(&self) -> Result<()> {
+    pub(crate) async fn warm(&self) -> Result<()> {
         for collection in ["pods", "secrets", "configmaps", "namespaces", "nodes"] {
             self.gateway.warm(&format!("/api/v1/{collection}")).await?;
         }

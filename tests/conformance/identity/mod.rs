@@ -30,7 +30,8 @@ pub(crate) use reviews::run as reviews;
 pub(crate) use roles::grant;
 pub(crate) use rotation::rotation;
 
-use gateways::{Asserts, Delegated, TTL};
+use gateways::TTL;
+pub(crate) use gateways::{Asserts, Delegated};
 use matrix::{Matrix, Through};
 use users::Caller;
 

@@ -1,0 +1,268 @@
+//! Hostile clients at full size beside a bystander: a client with a token of its own, an operator's probe, and a watch. The
+//! bystander gets no refusal and the same answers, the probe gets through, and memory stays within a stated bound.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use futures_util::future;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty};
+use hyper::{
+    body::Incoming,
+    client::conn::http2::{self, SendRequest},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::pki_types::ServerName;
+use serde_json::json;
+use tokio::{
+    net::TcpStream,
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+
+use crate::{
+    Side,
+    certificates::Certificates,
+    client::{Ask, Endpoint, Protocol, tls_config},
+    identity::{Asserts, Delegated},
+    report::Tally,
+};
+
+/// Streams that one connection may have.
+const STREAMS: usize = 1000;
+/// Connections to the admin port: more than it takes.
+const ADMIN_CONNECTIONS: usize = 150;
+/// Distinct questions of one user.
+const SELECTORS: usize = 3000;
+/// Requests of the bystander during each attack.
+const REQUESTS: usize = 40;
+/// In which a probe has to be answered: a kubelet's default is a second.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// What hostile clients may add to the gateway's memory: `limits.answerBytesPerClient`, and some for streams and tables.
+const MEMORY: u64 = (256 << 20) + (128 << 20);
+
+/// Config maps whose list is some tens of megabytes, selected by a label.
+const OBJECTS: usize = 40;
+const OBJECT_BYTES: usize = 512 << 10;
+const SELECTED: &str = "/api/v1/namespaces/conf/configmaps?resourceVersion=0&labelSelector=hostile";
+/// From memory.
+const LIST: &str = "/api/v1/namespaces/conf/pods?resourceVersion=0";
+
+/// The gateway, and those who only want to go on.
+struct Scene<'a> {
+    side: &'a Side,
+    certificates: &'a Certificates,
+    delegated: Delegated,
+    admin: String,
+    tally: Tally,
+}
+
+/// How long requests took.
+struct Times(Vec<Duration>);
+
+pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tally> {
+    seed(&side.server.endpoint).await?;
+    let delegated = Delegated::start("gateway-hostile", Asserts::FrontProxy, None, &side.server, certificates).await?;
+    delegated.warm().await?;
+    let admin = delegated.gateway.admin().context("the gateway did not say where its admin port is")?;
+    let mut scene = Scene { side, certificates, delegated, admin, tally: Tally::default() };
+    let quiet = scene.bystander("quiet").await?;
+    scene.unknown_clients(&quiet).await?;
+    scene.unread_lists(&quiet).await?;
+    scene.idle_admin_connections(&quiet).await?;
+    scene.many_questions(&quiet).await?;
+    clean_up(&side.server.endpoint).await?;
+    Ok(scene.tally)
+}
+
+impl Scene<'_> {
+    /// A thousand requests without credentials on one connection that takes no byte of an answer.
+    async fn unknown_clients(&mut self, quiet: &Times) -> Result<()> {
+        let attack = Attack::connect(self).await?;
+        let path = "/api/v1/namespaces/conf/pods/pod-00?x=forwarded";
+        let held = attack.ask(STREAMS, |_| (path.to_owned(), None)).await;
+        self.beside("1,000 requests without credentials that are not read", quiet).await?;
+        drop(held);
+        Ok(())
+    }
+
+    /// Lists by a selector, each of tens of megabytes, on a connection that takes no byte of them.
+    async fn unread_lists(&mut self, quiet: &Times) -> Result<()> {
+        // In memory first.
+        self.delegated.gateway.warm("/api/v1/configmaps").await?;
+        let before = self.delegated.gateway.resident()?;
+        let attack = Attack::connect(self).await?;
+        let keeper = "Bearer conformance-keeper";
+        let held = attack.ask(STREAMS, |_| (SELECTED.to_owned(), Some(keeper))).await;
+        let name = "1,000 selected lists that are not read";
+        self.beside(name, quiet).await?;
+        let grown = self.delegated.gateway.resident()?.saturating_sub(before);
+        self.tally.note(format!("{name}: {} MiB more, {} answers begun", grown >> 20, held.len()));
+        self.tally.holds(name, grown <= MEMORY, || format!("{grown} bytes more, {MEMORY} allowed"));
+        Ok(())
+    }
+
+    /// Connections to the admin port that ask once and stay.
+    async fn idle_admin_connections(&mut self, quiet: &Times) -> Result<()> {
+        let base = format!("http://{}", self.admin);
+        let mut kept = Vec::new();
+        for _ in 0..ADMIN_CONNECTIONS {
+            let client = Endpoint::plain(&base)?;
+            // Those that come late may find that they had to give way already.
+            timeout(PROBE_TIMEOUT, client.get("/livez")).await.ok();
+            kept.push(client);
+        }
+        self.beside("idle connections to the admin port", quiet).await?;
+        drop(kept);
+        Ok(())
+    }
+
+    /// Selectors that the API server has to be asked about one by one.
+    async fn many_questions(&mut self, quiet: &Times) -> Result<()> {
+        let attack = Attack::connect(self).await?;
+        let keeper = "Bearer conformance-keeper";
+        let ask = |number| (format!("{LIST}&labelSelector=a%3D{number}"), Some(keeper));
+        let asked = attack.ask_all(SELECTORS, ask);
+        let (beside, ()) = future::join(self.beside("3,000 distinct selectors", quiet), asked).await;
+        beside
+    }
+
+    /// What the bystander sees while something else goes on.
+    async fn beside(&mut self, attack: &str, quiet: &Times) -> Result<()> {
+        let times = self.bystander(attack).await?;
+        let (quiet, now) = (quiet.p99(), times.p99());
+        self.tally.note(format!("{attack}: the bystander's p99 is {now:.1?}, {quiet:.1?} when it is quiet"));
+        Ok(())
+    }
+
+    /// Requests of clients whose tokens have not been seen before, probes, and a watch that has to be told of a change.
+    async fn bystander(&mut self, during: &str) -> Result<Times> {
+        let api = &self.side.server.endpoint;
+        let mut watch = self.watch().await?;
+        let mut times = Vec::new();
+        for number in 0..REQUESTS {
+            let token = if number % 4 == 0 { new_token(api).await? } else { "conformance-reader".to_owned() };
+            let client = self.client()?;
+            let started = Instant::now();
+            let ask = Ask::get(LIST).header("authorization", &format!("Bearer {token}"));
+            let answer = timeout(Duration::from_secs(20), client.send(&ask)).await;
+            times.push(started.elapsed());
+            let status = answer.map_or(0, |answer| answer.map_or(0, |answer| answer.status));
+            self.tally.equal(&format!("{during}: a client with a token of its own"), &200, &status);
+            let probe = Endpoint::plain(&format!("http://{}", self.admin))?;
+            let alive = timeout(PROBE_TIMEOUT, probe.get("/livez")).await;
+            let status = alive.map_or(0, |answer| answer.map_or(0, |answer| answer.status));
+            self.tally.equal(&format!("{during}: a probe within a second"), &200, &status);
+        }
+        let marker = json!({"metadata": {"annotations": {"hostile": during}}});
+        api.patch("/api/v1/namespaces/conf/pods/pod-00", &marker).await?;
+        let told = timeout(Duration::from_secs(20), until_told(&mut watch, during)).await;
+        self.tally.holds(&format!("{during}: a watch goes on"), matches!(told, Ok(Ok(()))), || format!("{told:?}"));
+        Ok(Times(times))
+    }
+
+    async fn watch(&self) -> Result<Response<Incoming>> {
+        let path = "/api/v1/namespaces/conf/pods?watch=1&resourceVersion=0&timeoutSeconds=600";
+        let ask = Ask::get(path).header("authorization", "Bearer conformance-reader");
+        let answer = self.client()?.open(&ask).await?;
+        ensure!(answer.status() == 200, "the bystander's watch: {}", answer.status());
+        Ok(answer)
+    }
+
+    fn client(&self) -> Result<Endpoint> {
+        let authority = self.certificates.file("ca.crt");
+        Endpoint::showing(&self.delegated.secure, Path::new(&authority), None, Protocol::Http1)
+    }
+}
+
+/// A connection over HTTP/2 whose streams take nothing.
+struct Attack {
+    sender: SendRequest<Empty<Bytes>>,
+    base: String,
+    _driver: JoinSet<()>,
+}
+
+impl Attack {
+    async fn connect(scene: &Scene<'_>) -> Result<Self> {
+        let base = scene.delegated.secure.clone();
+        let mut tls = tls_config(Some(Path::new(&scene.certificates.file("ca.crt"))), None)?;
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let stream = TcpStream::connect(base.trim_start_matches("https://")).await?;
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(tls));
+        let stream = connector.connect(ServerName::try_from("127.0.0.1")?, stream).await?;
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.timer(TokioTimer::new()).initial_stream_window_size(0);
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+        let mut driver = JoinSet::new();
+        driver.spawn(async move { connection.await.unwrap_or_default() });
+        Ok(Self { sender, base, _driver: driver })
+    }
+
+    /// Answers that have begun and are not read; those that were refused are not among them.
+    async fn ask(
+        &self,
+        count: usize,
+        request: impl Fn(usize) -> (String, Option<&'static str>),
+    ) -> Vec<Response<Incoming>> {
+        let asked = (0..count).map(|number| self.one(request(number)));
+        let answers = future::join_all(asked.map(|asked| timeout(Duration::from_secs(10), asked))).await;
+        answers.into_iter().filter_map(|answer| answer.ok()?.ok()).collect()
+    }
+
+    /// The same, some at a time, and without keeping the answers.
+    async fn ask_all(&self, count: usize, request: impl Fn(usize) -> (String, Option<&'static str>)) {
+        for begin in (0..count).step_by(STREAMS / 4) {
+            let asked = (begin..(begin + STREAMS / 4).min(count)).map(|number| self.one(request(number)));
+            future::join_all(asked.map(|asked| timeout(Duration::from_secs(10), asked))).await;
+        }
+    }
+
+    async fn one(&self, (path, authorization): (String, Option<&'static str>)) -> Result<Response<Incoming>> {
+        let mut request = Request::get(format!("{}{path}", self.base));
+        if let Some(authorization) = authorization {
+            request = request.header("authorization", authorization);
+        }
+        Ok(self.sender.clone().send_request(request.body(Empty::new())?).await?)
+    }
+}
+
+impl Times {
+    fn p99(&self) -> Duration {
+        let mut times = self.0.clone();
+        times.sort();
+        times.get(times.len() * 99 / 100).copied().unwrap_or_default()
+    }
+}
+
+async fn until_told(watch: &mut Response<Incoming>, marker: &str) -> Result<()> {
+    let mut seen = String::new();
+    while !seen.contains(marker) {
+        let frame = watch.body_mut().frame().await.context("the watch ended")??;
+        seen.push_str(&String::from_utf8_lossy(frame.data_ref().unwrap_or(&Bytes::new())));
+    }
+    Ok(())
+}
+
+/// A token that the gateway has not seen: of an account that may read pods.
+async fn new_token(api: &Endpoint) -> Result<String> {
+    let path = "/api/v1/namespaces/conf/serviceaccounts/reader/token";
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
+    let token = api.create(path, &request).await?;
+    Ok(token["status"]["token"].as_str().context("no token")?.to_owned())
+}
+
+async fn seed(api: &Endpoint) -> Result<()> {
+    for number in 0..OBJECTS {
+        let metadata = json!({"name": format!("hostile-{number}"), "labels": {"hostile": "yes"}});
+        let data = json!({"text": "x".repeat(OBJECT_BYTES)});
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+        api.create("/api/v1/namespaces/conf/configmaps", &map).await?;
+    }
+    Ok(())
+}
+
+async fn clean_up(api: &Endpoint) -> Result<()> {
+    api.delete("/api/v1/namespaces/conf/configmaps?labelSelector=hostile").await.map(drop)
+}
