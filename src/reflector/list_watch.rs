@@ -10,7 +10,7 @@ use crate::apimachinery::ResourceVersion;
 /// One page of the whole collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListRequest {
-    /// `None`: the most recent state.
+    /// `None`: any version will do (`resourceVersion=0`).
     pub not_older_than: Option<ResourceVersion>,
     /// From the page before.
     pub continue_token: Option<String>,

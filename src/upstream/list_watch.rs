@@ -147,7 +147,9 @@ impl ListWatch for ResourceListWatch {
             (None, Some(version)) => {
                 query.push_str(&format!("&resourceVersion={version}&resourceVersionMatch=NotOlderThan"));
             }
-            (None, None) => {}
+            // What the cache of an older server has is what that server answers reads from. A state from its storage may be
+            // ahead of that by far, and with its version the server's own clients would be refused (seen on 1.20).
+            (None, None) => query.push_str("&resourceVersion=0"),
         }
         Ok(ListWatchStream { body: self.get(&query, LIST_HEADERS_MAX).await?.into_body(), left: Some(LIST_BYTES_MAX) })
     }

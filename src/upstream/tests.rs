@@ -41,15 +41,19 @@ async fn the_path_arrives_as_it_was_given() {
 }
 
 #[tokio::test]
-async fn a_first_fill_is_most_recent_and_later_ones_no_older_than_what_was_known() {
+async fn a_first_watch_list_is_most_recent_and_later_ones_no_older_than_what_was_known() {
     let server = TestServer::start(describe).await;
     let pods = (GroupVersionResource::new("", "v1", "pods"), true);
     let reflected = ResourceListWatch::new(server.upstream(), pods, Encoding::Json, None);
     for (not_older_than, version) in [(None, ""), (ResourceVersion::new(7), "&resourceVersion=7")] {
         let mut list = reflected.list(ListRequest { not_older_than, continue_token: None }).await.unwrap();
         let list = reflected.next(&mut list).await.unwrap().unwrap();
-        let rule = if version.is_empty() { "" } else { "&resourceVersionMatch=NotOlderThan" };
-        assert!(list.starts_with(format!("GET /api/v1/pods?limit=500{version}{rule} ").as_bytes()), "{list:?}");
+        let rule = if version.is_empty() {
+            "&resourceVersion=0"
+        } else {
+            "&resourceVersion=7&resourceVersionMatch=NotOlderThan"
+        };
+        assert!(list.starts_with(format!("GET /api/v1/pods?limit=500{rule} ").as_bytes()), "{list:?}");
         let request = WatchRequest { from: WatchFrom::State { not_older_than }, seconds: 300 };
         let mut watch = reflected.watch(request).await.unwrap();
         let watch = String::from_utf8(reflected.next(&mut watch).await.unwrap().unwrap().to_vec()).unwrap();
