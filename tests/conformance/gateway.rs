@@ -68,7 +68,8 @@ impl Gateway {
             &config,
             format!(
                 "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n{fields}\n\
-                 admin: {{address: \"127.0.0.1:0\"}}\nlogging: {{format: json, level: info, access: all}}\n"
+                 admin: {{address: \"127.0.0.1:0\"}}\n{}\n",
+                logging(),
             ),
         )?;
         let seen = Arc::new(Mutex::new(Seen::default()));
@@ -171,7 +172,8 @@ fn write_config(path: &Path, upstream: &str, address: &str) -> Result<()> {
     let text = format!(
         "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n\
          listeners: [{{address: \"{address}\"}}]\nadmin: {{address: \"127.0.0.1:0\"}}\n\
-         upstream: {{kubeconfig: \"{upstream}\"}}\nlogging: {{format: json, level: info, access: all}}\n"
+         upstream: {{kubeconfig: \"{upstream}\"}}\n{}\n",
+        logging(),
     );
     Ok(fs::write(path, text)?)
 }
@@ -193,9 +195,23 @@ async fn launched(config: &Path, seen: &Arc<Mutex<Seen>>) -> Result<(Child, Stri
     }
 }
 
+/// The build that is tested, or another one that is held against it (`KUBE_FANOUT_BINARY`).
+fn binary() -> PathBuf {
+    std::env::var_os("KUBE_FANOUT_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_kube-fanout").into(), PathBuf::from)
+}
+
+/// Every request is to be logged; builds before `logging.access` did so without being told.
+fn logging() -> &'static str {
+    if std::env::var_os("KUBE_FANOUT_BINARY").is_some_and(|_| std::env::var_os("KUBE_FANOUT_LOGS_ALL").is_some()) {
+        "logging: {format: json, level: info}"
+    } else {
+        "logging: {format: json, level: info, access: all}"
+    }
+}
+
 /// Starts the gateway; its log is read, and kept beside its configuration.
 fn launch(config: &Path, seen: &Arc<Mutex<Seen>>) -> Result<Child> {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
+    let mut child = Command::new(binary())
         .args(["run", "--config"])
         .arg(config)
         .stdin(Stdio::null())

@@ -49,6 +49,9 @@ const SELECTED: &str = "/api/v1/namespaces/conf/configmaps?resourceVersion=0&lab
 /// From memory.
 const LIST: &str = "/api/v1/namespaces/conf/pods?resourceVersion=0";
 
+/// From upstream.
+const FORWARDED: &str = "/api/v1/namespaces/conf/pods/pod-00";
+
 /// The gateway, and those who only want to go on.
 struct Scene<'a> {
     side: &'a Side,
@@ -142,12 +145,17 @@ impl Scene<'_> {
         let mut watch = self.watch().await?;
         let mut times = Vec::new();
         for number in 0..REQUESTS {
-            let token = if number % 4 == 0 { new_token(api).await? } else { "conformance-reader".to_owned() };
+            // Every fourth has a token that has not been seen before, and asks for what is forwarded.
+            let is_new = number % 4 == 0;
+            let token = if is_new { new_token(api).await? } else { "conformance-reader".to_owned() };
+            let path = if is_new { FORWARDED } else { LIST };
             let client = self.client()?;
             let started = Instant::now();
-            let ask = Ask::get(LIST).header("authorization", &format!("Bearer {token}"));
+            let ask = Ask::get(path).header("authorization", &format!("Bearer {token}"));
             let answer = timeout(Duration::from_secs(20), client.send(&ask)).await;
-            times.push(started.elapsed());
+            if !is_new {
+                times.push(started.elapsed());
+            }
             let status = answer.map_or(0, |answer| answer.map_or(0, |answer| answer.status));
             self.tally.equal(&format!("{during}: a client with a token of its own"), &200, &status);
             let probe = Endpoint::plain(&format!("http://{}", self.admin))?;
