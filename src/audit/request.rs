@@ -88,10 +88,11 @@ impl Request {
 
 /// The text up to so many bytes.
 fn cut(text: &str, most: usize) -> String {
-    match text.len() {
-        length if length <= most => text.to_owned(),
-        _ => format!("{}{TRUNCATED}", &text[..text.floor_char_boundary(most)]),
+    if text.len() <= most {
+        return text.to_owned();
     }
+    let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default();
+    format!("{}{TRUNCATED}", &text[..end])
 }
 
 #[cfg(test)]
