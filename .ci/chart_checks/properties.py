@@ -4,6 +4,7 @@ import itertools
 import random
 
 import helm_python as helm
+import yaml
 
 from chart import API_VERSIONS, invalid, invalid_monitoring, merged, nested, one, pod_of, render, ways_of_use
 from gateway import problems_of, text_of
@@ -53,6 +54,10 @@ TOGGLES = {
     "own listener": nested("config.listeners", [{"address": "[::]:8443", "tls": {"certFile": "/etc/kube-fanout/tls/tls.crt",
                                                                                    "keyFile": "/etc/kube-fanout/tls/tls.key"}}]),
     "socket": merged(DELEGATED_DAEMON, nested("hostSocket.enabled", True)),
+    "admin by TLS": merged(
+        nested("config.admin", {"tls": {"certFile": "/etc/kube-fanout/tls/tls.crt", "keyFile": "/etc/kube-fanout/tls/tls.key"}}),
+        nested("metrics.podMonitor.endpoint", {"tlsConfig": {"insecureSkipVerify": True}}),
+        nested("config.admin.metricsAuthorization", "delegated")),
     "host network": merged(DELEGATED_DAEMON, {"hostNetwork": True}),
     "trusted socket": merged(DELEGATED_DAEMON, nested("hostSocket.enabled", True), nested("config.clients.mode", "trusted")),
 }
@@ -116,9 +121,16 @@ def laws(objects: list[dict]) -> list[str]:
     if spec["terminationGracePeriodSeconds"] <= sleep + 20:
         problems.append("a pod is killed before its drain is over")
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        is_tls = "tls" in yaml.safe_load(text_of(objects))["admin"] if has_config(objects) else False
+        if (container[probe]["httpGet"]["scheme"] == "HTTPS") != is_tls:
+            problems.append(f"{probe} asks by another scheme than the admin port has")
         if container[probe]["httpGet"]["port"] not in [port["name"] for port in container["ports"]]:
             problems.append(f"{probe} asks a port that is not there")
     return problems
+
+
+def has_config(objects: list[dict]) -> bool:
+    return any("gateway.yaml" in (item.get("data") or item.get("stringData") or {}) for item in objects)
 
 
 def selectors(objects: list[dict], pod: dict) -> list[str]:
@@ -201,6 +213,7 @@ def rights() -> list[str]:
         (merged(trusted, nested("rbac.resources", ["pods"])), always | pods),
         (nested("rbac.resources", ["pods", "deployments.apps"]), always | delegated | pods | scales),
         (merged(none, nested("config.cache.prewarm", ["pods"])), always | delegated | pods),
+        (merged(none, trusted, nested("config.admin.metricsAuthorization", "delegated")), always | delegated),
         (nested("rbac.resources", ["*"]), always | delegated | everything),
         (merged(none, by_impersonation), always | delegated | impersonation),
         (merged(none, by_impersonation, nested("rbac.impersonate", {"uids": True, "extraKeys": ["scopes"]})),

@@ -37,6 +37,11 @@
 {{- toYaml (mustMergeOverwrite $config (deepCopy .Values.config)) -}}
 {{- end -}}
 
+{{/* HTTPS or HTTP: how health and metrics are asked for. */}}
+{{- define "kube-fanout.adminScheme" -}}
+{{- if (default (dict) .Values.config.admin).tls }}HTTPS{{ else }}HTTP{{ end -}}
+{{- end -}}
+
 {{/* The name of the object that holds the configuration. */}}
 {{- define "kube-fanout.configName" -}}
 {{- default (include "kube-fanout.fullname" .) .Values.configSecret.name -}}

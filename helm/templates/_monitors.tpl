@@ -8,9 +8,14 @@ labels:
   {{- mustMergeOverwrite (include "kube-fanout.labels" $root | fromYaml) (deepCopy $values.additionalLabels) | toYaml | nindent 2 }}
 {{- end -}}
 
-{{/* An endpoint of a monitor, without its port. */}}
+{{/* An endpoint of a monitor, without its port; takes the root and its values. */}}
 {{- define "kube-fanout.monitorEndpoint" -}}
+{{- $root := index . 0 -}}
+{{- with index . 1 -}}
 path: /metrics
+{{- if not (hasKey .endpoint "scheme") }}
+scheme: {{ include "kube-fanout.adminScheme" $root | lower }}
+{{- end }}
 {{- with .interval }}
 interval: {{ . }}
 {{- end }}
@@ -25,4 +30,8 @@ relabelings:
 metricRelabelings:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .endpoint }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
 {{- end -}}

@@ -28,6 +28,7 @@ startupProbe:
   httpGet:
     path: /readyz
     port: admin
+    scheme: {{ include "kube-fanout.adminScheme" . }}
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: {{ .Values.startupProbe.failureThreshold }}
@@ -35,6 +36,7 @@ livenessProbe:
   httpGet:
     path: /livez
     port: admin
+    scheme: {{ include "kube-fanout.adminScheme" . }}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
@@ -42,6 +44,7 @@ readinessProbe:
   httpGet:
     path: /readyz
     port: admin
+    scheme: {{ include "kube-fanout.adminScheme" . }}
   periodSeconds: 5
   timeoutSeconds: 5
 {{- if include "kube-fanout.preStopSeconds" . | int }}
