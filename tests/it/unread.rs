@@ -85,6 +85,6 @@ async fn what_is_not_read_is_given_back_after_its_time() {
     let again = async || world.client().open(ONE).await.ok();
     drop(passing(Duration::from_secs(1), until("room that was taken away", again)).await);
     for answer in unread {
-        assert!(passing(Duration::from_secs(1), answer.is_broken()).await);
+        assert!(passing(Duration::from_secs(1), answer.ends_broken()).await);
     }
 }

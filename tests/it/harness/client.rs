@@ -195,7 +195,7 @@ impl Watch {
     }
 
     /// Whether the stream ends before its proper end.
-    pub(crate) async fn is_broken(mut self) -> bool {
+    pub(crate) async fn ends_broken(mut self) -> bool {
         loop {
             match within("the stream's end", self.body.frame()).await {
                 Some(Ok(_)) => {}
