@@ -16,7 +16,7 @@ use crate::{
     fanout::EndCause,
     reflector::{Collection, Reflector},
     telemetry::CacheMetrics,
-    upstream::{ApiResource, Crd, ResourceListWatch},
+    upstream::{ApiResource, Crd, ResourceListWatch, ServedBy},
 };
 
 /// How long a resource that cannot be cached is not looked at again.
@@ -70,13 +70,17 @@ impl Shared {
         if !api.is_watchable() {
             return Err(NotCached::NotWatchable);
         }
-        if api.aggregated {
+        if api.served_by == ServedBy::Another {
             return Err(NotCached::Aggregated);
         }
         let definition = self.upstream.crd(&resource.group_resource()).await.map_err(|error| {
             tracing::warn!(%resource, %error, "the resource's definition could not be read");
             NotCached::Undiscovered
         })?;
+        // A definition shows that the API server itself answers, where it may not be asked.
+        if api.served_by == ServedBy::Unknown && definition.is_none() {
+            return Err(NotCached::Undiscovered);
+        }
         if definition.is_some() && *encoding == Encoding::Protobuf {
             return Err(NotCached::NotInProtobuf);
         }

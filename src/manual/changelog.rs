@@ -38,3 +38,4 @@
 //! * The audit log fails closed (`audit.mode: blocking`): what cannot be logged is forwarded, and `/readyz` fails; it has the gateway's own
 //!   refusals, and `sourceIPs` as the API server names them.
 //! * No credentials and no content of Secrets in the log, at `trace` too.
+//! * Without the right to list `apiservices`, only the core group and custom resources are cached.

@@ -64,7 +64,8 @@
 //! * `list` and `watch` on each resource that is to be cached, in all namespaces. Where it lacks them, requests are forwarded.
 //! * `get` on `customresourcedefinitions`, to know a custom resource when it changes. Without it, only resources of the core group
 //!   are cached: everything else is `undiscovered`.
-//! * `list` on `apiservices`, to leave aggregated APIs alone. Without it, none is taken for aggregated.
+//! * `list` on `apiservices`, to leave aggregated APIs alone. Without it, only the core group and custom resources are cached:
+//!   everything else is `undiscovered`.
 //! * in `trusted` mode whatever its clients are to do: every forwarded request is made with the gateway's credentials.
 //! * in `delegated` mode `create` on `tokenreviews` and `subjectaccessreviews` (`system:auth-delegator`), and what [`super::identity`] says.
 //!

@@ -105,7 +105,10 @@ impl<'a> Call<'a> {
     {
         let verb = target.verb(&parts.method, parameters.flag("watch") == Some(true));
         let Some(definition) = simulation.storage.definition(&target.group, &target.plural) else {
-            return Self::unknown(simulation, target);
+            // A right may be lacking to what is not there, too.
+            let resource = format!("{}.{}", target.plural, target.group);
+            let refused = simulation.faults.refused(verb, &resource);
+            return refused.map_or_else(|| Self::unknown(simulation, target), Err);
         };
         let resource = definition.group_resource().to_string();
         simulation.census.count(verb, &resource);

@@ -42,7 +42,7 @@ pub use body::{RequestBody, ResponseBody};
 pub use build_error::BuildError;
 pub use client_certificate::CertificateError;
 pub use crd::Crd;
-pub use discovery::{ApiResource, Discovery, DiscoveryError};
+pub use discovery::{ApiResource, Discovery, DiscoveryError, ServedBy};
 pub use error::{Fault, Retry, SendError};
 pub use fetch::FetchError;
 pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, Outbound};

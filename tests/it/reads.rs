@@ -1,7 +1,11 @@
 //! Gets and lists: memory gives upstream's own bytes, and what it cannot give goes upstream for a named reason.
 
 use http::Method;
-use kube_fanout::{apimachinery::GroupResource, config::MostRecentWatch, sim::Sim};
+use kube_fanout::{
+    apimachinery::GroupResource,
+    config::MostRecentWatch,
+    sim::{Refusal, Sim},
+};
 use serde_json::json;
 
 use crate::harness::{Route, World, world::pods};
@@ -204,6 +208,25 @@ async fn custom_resources_follow_their_definition() {
     world.assert_same(&by_color, &Route::Served).await;
     world.assert_same(&by_size, &forwarded("unsupported_field")).await;
     assert_eq!(world.sim.objects(&widgets).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn without_the_right_to_list_api_services_only_what_is_certain_is_cached() {
+    let sim = Sim::new();
+    let services = Some("apiservices.apiregistration.k8s.io".to_owned());
+    sim.refuse(Refusal { resource: services, status: 403, ..Refusal::default() });
+    sim.create(definition(".spec.size")).unwrap();
+    sim.create(widget("one", "1")).unwrap();
+    let world = World::start_with(sim, |_| {}).await;
+    world.create_pod("default", "a", "x");
+    for collection in ["/api/v1/pods", "/apis/example.com/v1/widgets"] {
+        world.gateway.warm(collection).await;
+        world.assert_same(&format!("{collection}?resourceVersion=0"), &Route::Served).await;
+    }
+    // Another server could answer for it.
+    let deployments = "/apis/apps/v1/deployments?resourceVersion=0";
+    world.gateway.until_forwarded(deployments, "undiscovered").await;
+    world.assert_same(deployments, &forwarded("undiscovered")).await;
 }
 
 fn definition(selectable: &str) -> serde_json::Value {

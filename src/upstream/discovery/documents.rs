@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 
-use super::{ApiResource, GroupVersion};
+use super::{ApiResource, GroupVersion, ServedBy};
 
 /// Asks for aggregated discovery (1.26 on, beta until 1.30); older servers skip to the last clause.
 pub(super) const ACCEPT_DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
@@ -35,7 +35,10 @@ pub(super) fn resources(document: &[u8]) -> Result<Resources, serde_json::Error>
     let collections = list.resources.unwrap_or_default().into_iter().filter(|listed| !listed.name.contains('/'));
     let entry = |listed: ListedResource| {
         let verbs = listed.verbs.unwrap_or_default();
-        (listed.name, ApiResource { kind: listed.kind, namespaced: listed.namespaced, verbs, aggregated: false })
+        (
+            listed.name,
+            ApiResource { kind: listed.kind, namespaced: listed.namespaced, verbs, served_by: ServedBy::ApiServer },
+        )
     };
     Ok(collections.map(entry).collect())
 }
@@ -147,7 +150,7 @@ impl DiscoveredGroup {
                     kind: discovered.response_kind.map(|kind| kind.kind).unwrap_or_default(),
                     namespaced: &*discovered.scope == "Namespaced",
                     verbs: discovered.verbs.unwrap_or_default(),
-                    aggregated: false,
+                    served_by: ServedBy::ApiServer,
                 };
                 (discovered.resource, resource)
             });

@@ -38,8 +38,18 @@ pub struct ApiResource {
     pub namespaced: bool,
     /// In Kubernetes' words: `get`, `list`, `watch`, …
     pub verbs: Box<[Box<str>]>,
-    /// Another server answers, behind the API server.
-    pub aggregated: bool,
+    pub served_by: ServedBy,
+}
+
+/// Which server answers for a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServedBy {
+    /// The API server itself.
+    ApiServer,
+    /// Another one, behind the API server.
+    Another,
+    /// The gateway may not list API services, which would say so.
+    Unknown,
 }
 
 /// What upstream serves, kept between questions. Cheap to clone; clones share what they know.
@@ -79,11 +89,13 @@ struct Table {
     versions: HashMap<GroupVersion, Versioned>,
     /// Upstream does not list its groups (an API server for custom resources alone): each has to be asked for by name.
     is_unlisted: bool,
+    /// Upstream does not say which groups other servers answer for.
+    hides_services: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Versioned {
-    aggregated: bool,
+    served_by: ServedBy,
     resources: Told,
 }
 
@@ -168,7 +180,7 @@ impl Shared {
             match versioned.resources {
                 Told::Resources(resources) => {
                     if let Some(resource) = resources.get(&*gvr.resource) {
-                        let resource = ApiResource { aggregated: versioned.aggregated, ..resource.clone() };
+                        let resource = ApiResource { served_by: versioned.served_by, ..resource.clone() };
                         return Knowledge::Answer(Ok(Some(resource)));
                     }
                 }
@@ -190,6 +202,9 @@ impl Shared {
         let now = Some(Instant::now());
         self.learn(|known| {
             known.asked = now;
+            if read.as_ref().is_ok_and(|table| table.hides_services) && !known.table.hides_services {
+                tracing::warn!("apiservices may not be listed: only the core group and custom resources are cached");
+            }
             match read {
                 Ok(table) => (known.table, known.told, known.failure) = (Arc::new(table), now, None),
                 Err(error) => known.failure = Some(error.into()),
@@ -203,22 +218,29 @@ impl Shared {
         let is_unlisted = groups.is_none();
         let versions = core.into_iter().chain(groups).flatten().map(|(group_version, resources)| {
             let resources = resources.map_or(Told::NotYet, |resources| Told::Resources(Arc::new(resources)));
-            (group_version, Versioned { aggregated: false, resources })
+            (group_version, Versioned { served_by: ServedBy::ApiServer, resources })
         });
-        let mut table = Table { versions: versions.collect(), is_unlisted };
-        for group_version in self.fetch_aggregated().await? {
+        let mut table = Table { versions: versions.collect(), is_unlisted, hides_services: false };
+        let Some(aggregated) = self.fetch_aggregated().await? else {
+            table.hides_services = true;
+            for (group_version, versioned) in &mut table.versions {
+                versioned.served_by = served_by_unlisted(&group_version.group);
+            }
+            return Ok(table);
+        };
+        for group_version in aggregated {
             if let Some(versioned) = table.versions.get_mut(&group_version) {
-                versioned.aggregated = true;
+                versioned.served_by = ServedBy::Another;
             }
         }
         Ok(table)
     }
 
-    /// A server without an aggregation layer has no such groups.
-    async fn fetch_aggregated(&self) -> Result<HashSet<GroupVersion>, FetchError> {
+    /// The group versions that other servers answer for: none without an aggregation layer. `None` if the gateway may not know.
+    async fn fetch_aggregated(&self) -> Result<Option<HashSet<GroupVersion>>, FetchError> {
         match self.read(API_SERVICES, ACCEPT_JSON, documents::aggregated).await {
-            Ok(aggregated) => Ok(aggregated.unwrap_or_default()),
-            Err(FetchError::Status { status: http::StatusCode::FORBIDDEN, .. }) => Ok(HashSet::new()),
+            Ok(aggregated) => Ok(Some(aggregated.unwrap_or_default())),
+            Err(FetchError::Status { status: http::StatusCode::FORBIDDEN, .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -264,8 +286,14 @@ impl Table {
             limit_reached("unlisted_group_versions");
             return None;
         }
-        Some(Versioned { aggregated: false, resources: Told::NotYet })
+        let served_by = if self.hides_services { served_by_unlisted(&gvr.group) } else { ServedBy::ApiServer };
+        Some(Versioned { served_by, resources: Told::NotYet })
     }
+}
+
+/// What is known where API services are not: the core group is never another server's.
+fn served_by_unlisted(group: &str) -> ServedBy {
+    if group.is_empty() { ServedBy::ApiServer } else { ServedBy::Unknown }
 }
 
 impl GroupVersion {

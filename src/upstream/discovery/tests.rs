@@ -76,7 +76,10 @@ async fn aggregated_discovery_takes_one_round() {
     let server = Scripted::start(AGGREGATED).await;
     let discovery = server.discovery();
     let deployments = discovery.resource(&gvr("apps", "v1", "deployments")).await.unwrap().unwrap();
-    assert_eq!((&*deployments.kind, deployments.namespaced, deployments.aggregated), ("Deployment", true, false));
+    assert_eq!(
+        (&*deployments.kind, deployments.namespaced, deployments.served_by),
+        ("Deployment", true, ServedBy::ApiServer)
+    );
     assert!(discovery.resource(&gvr("", "v1", "pods")).await.unwrap().unwrap().is_watchable());
     assert!(!discovery.resource(&gvr("", "v1", "bindings")).await.unwrap().unwrap().is_watchable());
     assert_eq!(server.asked(), ["/api", "/apis"]);
@@ -190,9 +193,14 @@ async fn groups_behind_another_server_are_marked() {
     let services = r#"{"items":[{"spec":{"group":"apps","version":"v1","service":{"name":"elsewhere"}}}]}"#;
     server.set(API_SERVICES, StatusCode::OK, services);
     let discovery = server.discovery();
-    assert!(discovery.resource(&gvr("apps", "v1", "deployments")).await.unwrap().unwrap().aggregated);
-    assert!(!discovery.resource(&gvr("batch", "v1", "jobs")).await.unwrap().unwrap().aggregated);
+    let served_by =
+        async |group, resource| discovery.resource(&gvr(group, "v1", resource)).await.unwrap().unwrap().served_by;
+    assert_eq!(served_by("apps", "deployments").await, ServedBy::Another);
+    assert_eq!(served_by("batch", "jobs").await, ServedBy::ApiServer);
+    // Without the right to know, nothing but the core group is certainly the API server's own.
     server.set(API_SERVICES, StatusCode::FORBIDDEN, "");
     pass(TRUSTED_FOR).await;
-    assert!(!discovery.resource(&gvr("apps", "v1", "deployments")).await.unwrap().unwrap().aggregated);
+    assert_eq!(served_by("apps", "deployments").await, ServedBy::Unknown);
+    assert_eq!(served_by("batch", "jobs").await, ServedBy::Unknown);
+    assert_eq!(served_by("", "pods").await, ServedBy::ApiServer);
 }
