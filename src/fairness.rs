@@ -1,10 +1,14 @@
 //! Fair shares: how much of something bounded one client may hold at once, so that none takes all of it from the others.
 //!
+//! A client is a user as soon as one is known, and an address before that: what a request merely claims is never a key, since
+//! claims cost nothing to make up. One client gets at most a quarter of a pool ([`share_of`]).
+//!
 //! Invariant: a client is counted from its first [`Share`] to the drop of its last; there is one entry for each client that
 //! holds something now, so that what bounds the shares bounds the entries.
 
 use std::{
     hash::{BuildHasher, Hash, RandomState},
+    net::{IpAddr, Ipv6Addr},
     sync::{Arc, OnceLock},
 };
 
@@ -32,8 +36,35 @@ pub struct Share {
     amount: usize,
 }
 
+/// Into so many shares a pool is divided.
+const SHARES: usize = 4;
+
+/// One client's share of a pool of so many places: a quarter, and at least one.
+pub const fn share_of(pool: usize) -> usize {
+    if pool < SHARES { 1 } else { pool / SHARES }
+}
+
+/// What an address counts as: itself, or for IPv6 its network of 64 bits, which is what one client has to itself.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
 impl ClientKey {
-    /// The key of whoever is known by `identity`.
+    /// The key of a user, whatever shows that it is that user: several tokens, certificates or front proxies are one client.
+    pub fn user(name: &str) -> Self {
+        Self::of(&("user", name))
+    }
+
+    /// The key of all requests from an address, or from its IPv6 network of 64 bits. Those without an address, which come over
+    /// Unix sockets, have one key together.
+    pub fn address(address: Option<IpAddr>) -> Self {
+        Self::of(&("address", address.map(network)))
+    }
+
+    /// The key of what is equal to `identity`.
     pub fn of(identity: &impl Hash) -> Self {
         static KEYS: OnceLock<RandomState> = OnceLock::new();
         Self(KEYS.get_or_init(RandomState::new).hash_one(identity))
@@ -83,6 +114,23 @@ impl Drop for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_of_ipv6_counts_as_its_network() {
+        for (address, expected) in
+            [("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"), ("192.0.2.7", "192.0.2.7"), ("::ffff:192.0.2.7", "192.0.2.7")]
+        {
+            let [address, expected] = [address, expected].map(|text| text.parse::<IpAddr>().unwrap());
+            assert_eq!(network(address), expected);
+            assert_eq!(ClientKey::address(Some(address)), ClientKey::address(Some(expected)));
+        }
+        assert_ne!(ClientKey::address(None), ClientKey::address(Some([192, 0, 2, 7].into())));
+    }
+
+    #[test]
+    fn a_share_is_a_quarter() {
+        assert_eq!([1, 3, 4, 7, 1000].map(share_of), [1, 1, 1, 1, 250]);
+    }
 
     #[test]
     fn nobody_takes_what_is_anothers() {

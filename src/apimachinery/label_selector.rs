@@ -57,6 +57,16 @@ impl LabelSelector {
         Ok(Self(requirements.into()))
     }
 
+    /// As authorizers are told of it (read-path 8.3): in the order of the keys, terms of one key in the order of the text, and without
+    /// comparisons of numbers.
+    #[must_use]
+    pub fn as_authorized(self) -> Self {
+        let mut told = self.0.into_vec();
+        told.retain(|term| !matches!(term.condition, LabelCondition::GreaterThan(_) | LabelCondition::LessThan(_)));
+        told.sort_by(|one, other| one.key.cmp(&other.key));
+        Self(told.into())
+    }
+
     /// Whether it selects everything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a token is in no text that is made from these types.
 
-use std::{fmt, net::IpAddr, ops::Range, str, sync::Arc};
+use std::{fmt, ops::Range, str, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -41,17 +41,6 @@ impl Credentials {
         }
     }
 
-    /// Whom the request is counted for where clients share something: a user, a token, or where neither is known the address.
-    /// None if clients are not told apart.
-    pub fn client(&self, address: Option<IpAddr>) -> Option<ClientKey> {
-        match self {
-            Self::Gateway { .. } => None,
-            Self::Verified { user, .. } => Some(ClientKey::of(&("user", &user.name))),
-            Self::Bearer { token, .. } => Some(ClientKey::of(&("token", token.authorization.as_bytes()))),
-            Self::Passed { .. } | Self::Refused => Some(ClientKey::of(&("address", address))),
-        }
-    }
-
     /// Sorts what stood in `Authorization`, as the API server does (read-path 8.1).
     pub(crate) fn of_authorization(authorization: Option<HeaderValue>, impersonates: bool) -> Self {
         match authorization.map(BearerToken::of_authorization) {
@@ -85,6 +74,11 @@ impl BearerToken {
             Some(token) => Ok(Self { authorization, token: Some(token) }),
             None => Err(authorization),
         }
+    }
+
+    /// What stands for the token, however the header around it is written.
+    pub fn key(&self) -> ClientKey {
+        ClientKey::of(&self.token().unwrap_or_else(|| self.authorization.as_bytes()))
     }
 
     /// The token alone. None if it has letters that a review cannot ask about.

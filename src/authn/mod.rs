@@ -16,6 +16,7 @@ mod certificates;
 mod credentials;
 mod front_proxy;
 mod groups;
+mod origin;
 #[cfg(test)]
 mod test_certificates;
 #[cfg(test)]
@@ -24,13 +25,14 @@ mod token;
 mod unauthenticated;
 mod x509;
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use http::HeaderMap;
 use tokio::time::Instant;
 
 use crate::apimachinery::UserInfo;
 use crate::config::PemFile;
+use crate::fairness::ClientKey;
 use crate::lifecycle::Tasks;
 use crate::listener::ClientCertificate;
 use crate::upstream::Upstream;
@@ -38,6 +40,7 @@ use crate::upstream::Upstream;
 pub use authorities::AuthoritiesError;
 pub use certificates::RequestHeader;
 pub use credentials::{BearerToken, Credentials};
+pub use origin::{Origin, client_of};
 pub use token::TokenReviews;
 pub use unauthenticated::Unauthenticated;
 pub use x509::CREDENTIAL_ID;
@@ -119,6 +122,22 @@ impl Authenticator {
         }
     }
 
+    /// For whom a request with these credentials from this address counts: a user where one is known. A token's user is known when
+    /// a review has said lately who it is; before that any text may be a token, and the address counts.
+    pub fn origin(&self, credentials: &Credentials, address: Option<IpAddr>) -> Origin {
+        let client = self.delegated.as_ref().map(|delegated| match credentials {
+            Credentials::Verified { user, .. } => client_of(user, address),
+            Credentials::Bearer { token, .. } => {
+                let known = token.token().and_then(|token| delegated.tokens.client(token));
+                known.unwrap_or_else(|| ClientKey::address(address))
+            }
+            Credentials::Gateway { .. } | Credentials::Passed { .. } | Credentials::Refused => {
+                ClientKey::address(address)
+            }
+        });
+        Origin { address, client }
+    }
+
     /// The user that somebody with these credentials is, as far as that is known at `now`. `None` if upstream has to be asked:
     /// [`Self::user`]. Those of the gateway itself have none: see [`crate::authz::Authorizer::authorize_gateway`].
     ///
@@ -140,17 +159,22 @@ impl Authenticator {
         }
     }
 
-    /// The same, with what upstream says where it is not known.
+    /// The same, with what upstream says where it is not known. Asking counts for the address that the request came from.
     ///
     /// # Errors
     /// As [`Self::known`].
-    pub async fn user(&self, credentials: &Credentials) -> Result<Arc<UserInfo>, Unauthenticated> {
+    pub async fn user(
+        &self,
+        credentials: &Credentials,
+        address: Option<IpAddr>,
+    ) -> Result<Arc<UserInfo>, Unauthenticated> {
         if let Some(known) = self.known(credentials, Instant::now()) {
             return known;
         }
         match (credentials, &self.delegated) {
             (Credentials::Bearer { token, .. }, Some(delegated)) => {
-                delegated.tokens.ask(token.text().ok_or(Unauthenticated::Unavailable)?).await
+                let token = token.text().ok_or(Unauthenticated::Unavailable)?;
+                delegated.tokens.ask(token, ClientKey::address(address)).await
             }
             // Of all others it is known whether they have a user.
             _ => Err(Unauthenticated::Nobody),

@@ -82,7 +82,7 @@ async fn outcome(authenticator: &Authenticator, certificate: Option<&Issued>, he
     let credentials = authenticator.credentials(&mut headers, shown.as_ref());
     let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
     assert!(!left.iter().any(|name| *name == "authorization" || name.starts_with("x-remote-")), "{left:?}");
-    match (&credentials, authenticator.user(&credentials).await) {
+    match (&credentials, authenticator.user(&credentials, None).await) {
         (Credentials::Refused, Err(Unauthenticated::Nobody)) => "refused".to_owned(),
         (Credentials::Bearer { .. }, Err(Unauthenticated::Rejected)) => "rejected".to_owned(),
         (_, Ok(user)) => user.name.clone(),
@@ -176,7 +176,7 @@ async fn nobody_is_anonymous_unless_that_is_configured() {
         let came = lines.first().map(|(_, value)| *value);
         let Credentials::Passed { authorization, .. } = &credentials else { panic!("{credentials:?}") };
         assert_eq!(authorization.as_ref().map(|value| value.to_str().unwrap()), came);
-        assert_eq!(authenticator.user(&credentials).await, Err(Unauthenticated::Nobody));
+        assert_eq!(authenticator.user(&credentials, None).await, Err(Unauthenticated::Nobody));
     }
 }
 
@@ -188,7 +188,7 @@ async fn groups(
 ) -> String {
     let shown = certificate.map(Issued::shown);
     let credentials = authenticator.credentials(&mut headers(lines), shown.as_ref());
-    authenticator.user(&credentials).await.unwrap().groups.join(",")
+    authenticator.user(&credentials, None).await.unwrap().groups.join(",")
 }
 
 #[tokio::test]
@@ -241,14 +241,14 @@ async fn whoever_impersonates_has_no_user_here() {
                     headers.insert(HeaderName::from_static(name), HeaderValue::from_static(""));
                     let credentials = authenticator.credentials(&mut headers, certificate.map(Issued::shown).as_ref());
                     assert!(credentials.impersonates());
-                    assert_eq!(authenticator.user(&credentials).await, Err(Unauthenticated::Impersonates));
+                    assert_eq!(authenticator.user(&credentials, None).await, Err(Unauthenticated::Impersonates));
                     assert!(headers.contains_key(name));
                 }
             }
         }
         let credentials = delegated.credentials(&mut headers(&[(name, "x")]), Some(&stranger.shown()));
         assert!(matches!(credentials, Credentials::Refused));
-        assert!(delegated.user(&credentials).await.is_err());
+        assert!(delegated.user(&credentials, None).await.is_err());
     }
 }
 
@@ -261,7 +261,7 @@ async fn the_gateway_is_believed_by_nobody_as_a_user() {
     let credentials = trusted.credentials(&mut headers, Some(&jane));
     assert!(matches!(credentials, Credentials::Gateway { impersonates: false }), "{credentials:?}");
     assert_eq!(headers.keys().collect::<Vec<_>>(), [&header::ACCEPT]);
-    assert_eq!(trusted.user(&credentials).await, Err(Unauthenticated::Nobody));
+    assert_eq!(trusted.user(&credentials, None).await, Err(Unauthenticated::Nobody));
 }
 
 #[tokio::test]

@@ -24,8 +24,9 @@ use super::{
 };
 use crate::{
     apimachinery::UserInfo,
+    fairness::{ClientKey, Shares, share_of},
     lifecycle::Tasks,
-    remembered::{Answer, Answers, Bound},
+    remembered::{Answer, Answers, Bound, Kept, Room},
     telemetry::{self, TokenLookups, TokenVerdict},
     upstream::{ReviewError, Upstream},
 };
@@ -52,6 +53,9 @@ impl Default for TokenReviews {
 pub(super) struct Tokens {
     key: hmac::Key,
     answers: Answers<TokenHash, Outcome>,
+    clients: Arc<Kept<TokenHash, ClientKey>>,
+    /// Of the reviews under way, for each address: whoever makes up tokens has no name yet.
+    shares: Shares,
     lookups: TokenLookups,
     reviews: Arc<Reviews>,
 }
@@ -72,15 +76,22 @@ type TokenHash = [u8; 32];
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// Tokens known at once: so many service accounts, users and robots may be active within ten seconds.
 const KNOWN: Bound = Bound { most: 20_000, limit: "known_tokens" };
+/// Tokens of which it is known for whom they count. That is remembered for longer than that they are good: it grants nothing.
+const COUNTED: Bound = Bound { most: 20_000, limit: "counted_tokens" };
+const COUNTED_FOR: Duration = Duration::from_secs(10 * 60);
 /// Reviews under way at once. Whoever comes beyond them is forwarded, which asks upstream the same.
 const UNDER_WAY: Bound = Bound { most: 500, limit: "token_reviews" };
+/// No review of a token has to be asked whatever happens.
+const RESERVED: Bound = Bound { most: 0, limit: "token_reviews" };
 
 impl Tokens {
     /// Asks `upstream`; `tasks` runs the reviews, so that none is given up because the first who asked goes away.
     pub(super) fn new(config: TokenReviews, upstream: Upstream, tasks: Tasks) -> Self {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).expect("the system has random numbers");
         let reviews = Arc::new(Reviews { upstream, config, answers: AtomicBool::new(true) });
-        Self { key, answers: Answers::new(KNOWN, UNDER_WAY, tasks), lookups: TokenLookups::new(), reviews }
+        let (answers, clients) = (Answers::new(KNOWN, UNDER_WAY, RESERVED, tasks), Arc::new(Kept::new(COUNTED)));
+        let shares = Shares::new(share_of(UNDER_WAY.most), "address_token_reviews");
+        Self { key, answers, clients, shares, lookups: TokenLookups::new(), reviews }
     }
 
     /// Whose token it is, if that is known at `now`.
@@ -92,12 +103,28 @@ impl Tokens {
         outcome
     }
 
-    /// Whose token it is that nobody knew just now.
-    pub(super) fn ask(&self, token: &str) -> impl Future<Output = Outcome> + Send + use<> {
+    /// Whose token it is that was not known just now. The review counts for `address`; beyond its share there is no verdict.
+    pub(super) fn ask(&self, token: &str, address: ClientKey) -> impl Future<Output = Outcome> + Send + use<> {
         self.lookups.asked();
         let (reviews, hash, token) = (self.reviews.clone(), self.hash(token.as_bytes()), token.to_owned());
-        let outcome = self.answers.ask("token review", hash, async move { reviews.answer(token).await });
+        let (clients, shares) = (self.clients.clone(), self.shares.clone());
+        let outcome = self.answers.ask("token review", hash, Room::Common, move || {
+            let share = shares.take(address)?;
+            Some(async move {
+                let _share = share;
+                let answer = reviews.answer(token).await;
+                if let Ok(user) = &answer.value {
+                    clients.keep(hash, ClientKey::user(&user.name), COUNTED_FOR);
+                }
+                answer
+            })
+        });
         async move { outcome.await.unwrap_or(Err(Unauthenticated::Unavailable)) }
+    }
+
+    /// For whom requests with this token count, if a review has said lately whose it is.
+    pub(super) fn client(&self, token: &[u8]) -> Option<ClientKey> {
+        self.clients.get(&self.hash(token), Instant::now())
     }
 
     fn hash(&self, token: &[u8]) -> TokenHash {
@@ -286,7 +313,7 @@ mod tests {
         async fn user(&self, token: &str) -> Outcome {
             match self.known(token.as_bytes(), Instant::now()) {
                 Some(known) => known,
-                None => self.ask(token).await,
+                None => self.ask(token, ClientKey::address(None)).await,
             }
         }
     }
@@ -478,9 +505,39 @@ mod tests {
         let (reviewer, _gate) = Reviewer::start(by_name).await;
         let tokens = reviewer.tokens(TokenReviews::default());
         tokens.user("good-jane").await.unwrap();
-        let _under_way: Vec<_> = (0..UNDER_WAY.most).map(|number| tokens.ask(&number.to_string())).collect();
+        let at = |number: usize| ClientKey::of(&number);
+        let _under_way: Vec<_> =
+            (0..UNDER_WAY.most).map(|number| tokens.ask(&number.to_string(), at(number % 4))).collect();
         assert_eq!(tokens.user("good-joe").await, Err(Unauthenticated::Unavailable));
         assert!(tokens.user("good-jane").await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn an_address_that_makes_up_tokens_keeps_no_other_from_its_reviews() {
+        let (reviewer, gate) = Reviewer::start(by_name).await;
+        let tokens = reviewer.tokens(TokenReviews::default());
+        tokens.user("good-jane").await.unwrap();
+        let closed = gate.acquire().await.unwrap();
+        let hostile = ClientKey::of(&"hostile");
+        let under_way: Vec<_> = (0..500).map(|number| tokens.ask(&number.to_string(), hostile)).collect();
+        let (_, verdicts) = tokio::join!(async { drop(closed) }, join_all(under_way));
+        let refused = verdicts.iter().filter(|verdict| **verdict == Err(Unauthenticated::Unavailable)).count();
+        assert_eq!((refused, reviewer.reviews()), (375, 126));
+        let _held: Vec<_> = (0..125).map(|number| tokens.ask(&format!("more-{number}"), hostile)).collect();
+        assert_eq!(tokens.ask("good-joe", hostile).await, Err(Unauthenticated::Unavailable));
+        assert!(tokens.user("good-joe").await.is_ok(), "of another address");
+        assert!(tokens.user("good-jane").await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_token_counts_for_its_user_once_that_is_known() {
+        let (reviewer, _gate) = Reviewer::start(by_name).await;
+        let tokens = reviewer.tokens(TokenReviews { success_ttl: Duration::ZERO, ..TokenReviews::default() });
+        assert_eq!(tokens.client(b"good-jane"), None);
+        tokens.user("good-jane").await.unwrap();
+        tokens.user("bad").await.unwrap_err();
+        assert_eq!(tokens.client(b"good-jane"), Some(ClientKey::user("jane")));
+        assert_eq!(tokens.client(b"bad"), None);
     }
 
     #[tokio::test]

@@ -20,6 +20,7 @@ pub struct Attributes {
     /// As the client wrote them, whatever other names the resource has for its fields. Empty if it wrote none, or none
     /// that can be read.
     pub(super) fields: FieldSelector,
+    /// As authorizers are told of it, so that what they do not see makes no other question.
     pub(super) labels: LabelSelector,
 }
 
@@ -61,7 +62,7 @@ impl Attributes {
             && labels.is_ok()
             && ["limit", "timeoutSeconds"].into_iter().all(|number| query.integer(number).is_ok());
         self.fields = fields.unwrap_or_default();
-        self.labels = labels.unwrap_or_default();
+        self.labels = labels.unwrap_or_default().as_authorized();
         if decodes && matches!(self.verb, Verb::List | Verb::Watch) {
             let name = self.fields.exact("metadata.name").filter(|name| is_path_segment(name));
             self.name = name.map(|name| Name::Selector(name.into()));

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     apimachinery::{GroupVersionResource, ObjectKey, UserInfo, Verb},
+    fairness::ClientKey,
     lifecycle::Tasks,
     store::Scope,
     upstream::Upstream,
@@ -114,13 +115,18 @@ impl Authorizer {
         Some(verdict.map(|question| Permit(Basis::Review(verdicts.clone(), question))))
     }
 
-    /// The same, with what upstream says where it is not known.
+    /// The same, with what upstream says where it is not known. Asking counts for `client`, who may have so many questions under way.
     ///
     /// # Errors
-    /// Upstream refuses, or has not said, or (in `trusted` mode) is not asked.
-    pub async fn authorize(&self, user: Arc<UserInfo>, attributes: Attributes) -> Result<Permit, NotPermitted> {
+    /// Upstream refuses, or has not said, or (in `trusted` mode, or beyond the client's share) is not asked.
+    pub async fn authorize(
+        &self,
+        user: Arc<UserInfo>,
+        attributes: Attributes,
+        client: ClientKey,
+    ) -> Result<Permit, NotPermitted> {
         let verdicts = self.verdicts.as_ref().ok_or(NotPermitted::NoVerdict)?;
-        let question = verdicts.on(Arc::new(Question { user, attributes })).await?;
+        let question = verdicts.on(Arc::new(Question { user, attributes }), client).await?;
         Ok(Permit(Basis::Review(verdicts.clone(), question)))
     }
 }

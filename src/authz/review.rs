@@ -62,8 +62,7 @@ pub(super) fn is_allowed(status: Option<&SubjectAccessReviewStatus>) -> Option<b
 
 fn resource_attributes(attributes: &Attributes) -> ResourceAttributes {
     let fields: Vec<_> = attributes.fields.requirements().iter().map(field_requirement).collect();
-    let mut labels: Vec<_> = attributes.labels.requirements().iter().filter_map(label_requirement).collect();
-    labels.sort_by(|one, other| one.key.cmp(&other.key));
+    let labels: Vec<_> = attributes.labels.requirements().iter().filter_map(label_requirement).collect();
     ResourceAttributes {
         verb: (attributes.verb != Verb::Other).then(|| attributes.verb.as_str().to_owned()),
         group: given(&attributes.resource.group),

@@ -22,6 +22,7 @@ use tokio::{
 use super::{Attributes, Authorizer, Config, Lease, NotPermitted, Standing};
 use crate::{
     apimachinery::{RequestInfo, Target, UserInfo},
+    fairness::ClientKey,
     lifecycle::Tasks,
     upstream::test_server::{TestServer, full},
 };
@@ -88,7 +89,12 @@ fn user(name: &str) -> Arc<UserInfo> {
 }
 
 async fn ask(authorizer: &Authorizer, name: &str, url: &str) -> Result<(), NotPermitted> {
-    authorizer.authorize(user(name), attributes(url)).await.map(drop)
+    ask_as(authorizer, ClientKey::user(name), name, url).await
+}
+
+/// The same, counted for `client`.
+async fn ask_as(authorizer: &Authorizer, client: ClientKey, name: &str, url: &str) -> Result<(), NotPermitted> {
+    authorizer.authorize(user(name), attributes(url), client).await.map(drop)
 }
 
 /// Lets time pass between two questions: none is under way that could time out.
@@ -126,7 +132,7 @@ async fn each_user_and_each_request_has_a_verdict_of_its_own() {
     }
     ask(&authorizer, "joe", PODS).await.unwrap();
     let in_another_group = UserInfo { groups: vec!["g".to_owned()], ..(*user("jane")).clone() };
-    authorizer.authorize(Arc::new(in_another_group), attributes(PODS)).await.unwrap();
+    authorizer.authorize(Arc::new(in_another_group), attributes(PODS), ClientKey::user("jane")).await.unwrap();
     assert_eq!(reviewer.asked(), urls.len() + 2);
 }
 
@@ -180,7 +186,8 @@ async fn there_are_only_so_many_questions_at_a_time() {
     let authorizer = reviewer.authorizer();
     // Nothing else runs before this test waits for something.
     for number in 0..1000 {
-        assert_eq!(ask(&authorizer, &number.to_string(), PODS).now_or_never(), None);
+        let client = ClientKey::of(&(number % 4));
+        assert_eq!(ask_as(&authorizer, client, &number.to_string(), PODS).now_or_never(), None);
     }
     assert_eq!(ask(&authorizer, "jane", PODS).now_or_never(), Some(Err(NotPermitted::NoVerdict)));
     assert_eq!(ask(&authorizer, "0", PODS).now_or_never(), None, "joins the first");
@@ -196,11 +203,18 @@ async fn only_in_trusted_mode_somebody_acts_as_the_gateway() {
     assert_eq!(reviewer.asked(), 0);
 }
 
+/// A lease of Jane's, of whom upstream has just said that she may.
+async fn lease(authorizer: &Authorizer) -> Lease {
+    let watch = attributes("/api/v1/pods?watch=1");
+    let permit = authorizer.authorize(user("jane"), watch, ClientKey::user("jane")).await.unwrap();
+    permit.into_lease().unwrap()
+}
+
 /// Where a lease stands when no review is under way any more.
 async fn settled(lease: &mut Lease, now: Instant) -> Standing {
     poll_fn(|context| match lease.poll(now, context) {
-        Standing::UnderReview => Poll::Pending,
-        standing @ (Standing::Until(_) | Standing::Revoked) => Poll::Ready(standing),
+        Standing::UnderReview | Standing::Overdue => Poll::Pending,
+        standing @ (Standing::Until(_) | Standing::Revoked | Standing::Unconfirmed) => Poll::Ready(standing),
     })
     .await
 }
@@ -210,8 +224,7 @@ async fn a_lease_goes_on_until_upstream_says_no() {
     // Allowed, allowed again, no verdict, denied.
     let verdicts = [Some(true), Some(true), None, Some(false)];
     let reviewer = Reviewer::start(move |_, before| verdicts[before]).await;
-    let permit = reviewer.authorizer().authorize(user("jane"), attributes("/api/v1/pods?watch=1")).await.unwrap();
-    let mut lease = permit.into_lease().unwrap();
+    let mut lease = lease(&reviewer.authorizer()).await;
     let mut now = Instant::now();
     for asked in [2, 3] {
         let Standing::Until(due) = settled(&mut lease, now).await else { panic!("{lease:?}") };
@@ -227,4 +240,117 @@ async fn a_lease_goes_on_until_upstream_says_no() {
     let Standing::Until(due) = settled(&mut lease, now).await else { panic!("{lease:?}") };
     pass(due.duration_since(now)).await;
     assert_eq!(settled(&mut lease, due).await, Standing::Revoked);
+}
+
+#[tokio::test]
+async fn a_user_who_asks_for_much_keeps_no_other_from_a_review() {
+    let reviewer = Reviewer::start(|_, _| Some(true)).await;
+    let authorizer = reviewer.authorizer();
+    reviewer.answers.forget_permits(Semaphore::MAX_PERMITS);
+    for number in 0..300 {
+        let url = format!("{PODS}?labelSelector=a%3D{number}");
+        let verdict = ask(&authorizer, "jane", &url).now_or_never();
+        assert_eq!(verdict, if number < 250 { None } else { Some(Err(NotPermitted::NoVerdict)) }, "{number}");
+    }
+    let (joe, ()) = tokio::join!(ask(&authorizer, "joe", PODS), async { reviewer.answers.add_permits(251) });
+    assert_eq!(joe, Ok(()));
+}
+
+#[tokio::test]
+async fn requests_that_authorizers_do_not_tell_apart_have_one_verdict() {
+    let reviewer = Reviewer::start(|_, _| Some(true)).await;
+    let authorizer = reviewer.authorizer();
+    for query in [
+        "",
+        "?resourceVersion=0",
+        "?resourceVersion=12345&resourceVersionMatch=NotOlderThan",
+        "?limit=7&continue=abc",
+        "?timeoutSeconds=3&pretty=true&unknown=x",
+        "?labelSelector=&fieldSelector=",
+    ] {
+        ask(&authorizer, "jane", &format!("{PODS}{query}")).await.unwrap();
+    }
+    let in_any_order = ["b%3D1%2Ca%3D2", "a%3D2%2Cb%3D1", "a+in+(2)%2Cb%3D%3D1", "a%3D2%2Cn>5%2Cb%3D1"];
+    for selector in in_any_order {
+        ask(&authorizer, "jane", &format!("{PODS}?labelSelector={selector}")).await.unwrap();
+    }
+    assert_eq!(reviewer.asked(), 2);
+}
+
+#[tokio::test]
+async fn a_lease_is_reviewed_however_much_is_asked() {
+    let reviewer = Reviewer::start(|name, before| Some(before == 0 || name != "jane")).await;
+    let authorizer = reviewer.authorizer();
+    let mut lease = lease(&authorizer).await;
+    pass(Duration::from_secs(300)).await;
+    for number in 0..1000 {
+        let client = ClientKey::of(&(number % 4));
+        assert_eq!(ask_as(&authorizer, client, &number.to_string(), PODS).now_or_never(), None);
+    }
+    assert_eq!(ask(&authorizer, "joe", PODS).now_or_never(), Some(Err(NotPermitted::NoVerdict)), "all is taken");
+    assert_eq!(settled(&mut lease, Instant::now()).await, Standing::Revoked);
+}
+
+/// Follows a lease until it ends; how long after it was last confirmed that was.
+async fn lasts(lease: &mut Lease) -> Duration {
+    let began = Instant::now();
+    loop {
+        match settled(lease, Instant::now()).await {
+            Standing::Until(due) => pass(due.duration_since(Instant::now())).await,
+            Standing::Unconfirmed => return began.elapsed(),
+            standing => panic!("{standing:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_finds_no_room_for_its_review_ends() {
+    let reviewer = Reviewer::start(|_, _| Some(true)).await;
+    let authorizer = reviewer.authorizer();
+    let mut lease = lease(&authorizer).await;
+    // The reviews of many other watches of the same user are under way, and stay so.
+    let mut others = Vec::new();
+    for number in 0..250 {
+        let watch = attributes(&format!("/api/v1/pods?watch=1&labelSelector=a%3D{number}"));
+        let permit = authorizer.authorize(user("jane"), watch, ClientKey::user("jane")).await.unwrap();
+        others.push(permit.into_lease().unwrap());
+    }
+    pass(Duration::from_secs(300)).await;
+    reviewer.answers.forget_permits(Semaphore::MAX_PERMITS);
+    for other in &mut others {
+        let standing = poll_fn(|context| Poll::Ready(other.poll(Instant::now(), context))).await;
+        assert_eq!(standing, Standing::UnderReview);
+    }
+    // Nothing else runs before this test waits for something.
+    let began = Instant::now();
+    let mut now = began;
+    let ended = loop {
+        match poll_fn(|context| Poll::Ready(lease.poll(now, context))).await {
+            Standing::Until(due) => now = due,
+            standing => break standing,
+        }
+    };
+    // Three intervals after it was confirmed, which was one before this.
+    let lasted = now.duration_since(began);
+    assert_eq!(ended, Standing::Unconfirmed);
+    assert!((Duration::from_secs(590)..=Duration::from_secs(600)).contains(&lasted), "{lasted:?}");
+}
+
+#[tokio::test]
+async fn a_lease_ends_when_upstream_gives_no_verdict_for_an_hour() {
+    let reviewer = Reviewer::start(|_, before| (before == 0).then_some(true)).await;
+    let authorizer = reviewer.authorizer();
+    let lasted = lasts(&mut lease(&authorizer).await).await;
+    assert!((Duration::from_secs(3600)..Duration::from_secs(3660)).contains(&lasted), "{lasted:?}");
+}
+
+#[tokio::test]
+async fn a_lease_that_was_not_looked_at_for_long_is_reviewed_before_anything_is_read() {
+    let reviewer = Reviewer::start(|_, before| Some(before == 0)).await;
+    let authorizer = reviewer.authorizer();
+    let mut lease = lease(&authorizer).await;
+    pass(Duration::from_secs(3000)).await;
+    let first = poll_fn(|context| Poll::Ready(lease.poll(Instant::now(), context))).await;
+    assert_eq!(first, Standing::Overdue);
+    assert_eq!(settled(&mut lease, Instant::now()).await, Standing::Revoked);
 }

@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use super::review::{self, Asked, Question};
 use crate::{
+    fairness::{ClientKey, Shares, share_of},
     lifecycle::Tasks,
-    remembered::{Answer, Answers, Bound},
+    remembered::{Answer, Answers, Bound, Room},
     telemetry::{self, AccessVerdict},
     upstream::Upstream,
 };
@@ -20,6 +21,9 @@ const KNOWN: Bound = Bound { most: 8192, limit: "access_verdicts" };
 /// Questions under way; beyond it there is no verdict. Far less than the requests that the gateway may have on their way in all,
 /// so that those of the caches go on.
 const UNDER_WAY: Bound = Bound { most: 1000, limit: "access_reviews" };
+/// Questions under way about watches that go on, which have a reserve of their own: however many others ask, a right that was taken
+/// away is noticed.
+const RENEWALS: Bound = Bound { most: 1000, limit: "watch_reviews" };
 /// A verdict on attributes of more bytes is not kept: clients choose them.
 const ATTRIBUTES_BYTES_MAX: usize = 10_000;
 
@@ -51,11 +55,20 @@ pub(super) struct Verdicts {
     reviewer: Upstream,
     pub(super) config: Config,
     answers: Answers<Arc<Question>, Verdict>,
+    /// Of the questions under way, for each client.
+    shares: Shares,
+    renewal_shares: Shares,
 }
 
 impl Verdicts {
     pub(super) fn new(config: Config, reviewer: Upstream, tasks: Tasks) -> Self {
-        Self { reviewer, config, answers: Answers::new(KNOWN, UNDER_WAY, tasks) }
+        Self {
+            reviewer,
+            config,
+            answers: Answers::new(KNOWN, UNDER_WAY, RENEWALS, tasks),
+            shares: Shares::new(share_of(UNDER_WAY.most), "client_access_reviews"),
+            renewal_shares: Shares::new(share_of(RENEWALS.most), "client_watch_reviews"),
+        }
     }
 
     /// The verdict on a question, if it is known at `now`.
@@ -63,14 +76,35 @@ impl Verdicts {
         self.answers.known(question, now)
     }
 
-    /// The verdict on a question, kept or new.
-    pub(super) async fn on(self: &Arc<Self>, question: Arc<Question>) -> Verdict {
+    /// The verdict on a question of `client`, kept or new.
+    pub(super) async fn on(self: &Arc<Self>, question: Arc<Question>, client: ClientKey) -> Verdict {
+        let verdict = self.ask(question, Room::Common, client).await;
+        verdict.unwrap_or(Err(NotPermitted::NoVerdict))
+    }
+
+    /// The verdict on a question that was allowed before. `None` if it was not asked: too many are under way.
+    pub(super) async fn renewed(self: &Arc<Self>, question: Arc<Question>) -> Option<Verdict> {
+        let client = ClientKey::user(&question.user.name);
+        self.ask(question, Room::Reserved, client).await
+    }
+
+    async fn ask(self: &Arc<Self>, question: Arc<Question>, room: Room, client: ClientKey) -> Option<Verdict> {
         if let Some(verdict) = self.answers.known(&question, Instant::now()) {
-            return verdict;
+            return Some(verdict);
         }
         let (verdicts, asked) = (self.clone(), question.clone());
-        let verdict = self.answers.ask("access review", question, async move { verdicts.review(asked).await });
-        verdict.await.unwrap_or(Err(NotPermitted::NoVerdict))
+        let shares = match room {
+            Room::Common => &self.shares,
+            Room::Reserved => &self.renewal_shares,
+        };
+        let verdict = self.answers.ask("access review", question, room, || {
+            let share = shares.take(client)?;
+            Some(async move {
+                let _share = share;
+                verdicts.review(asked).await
+            })
+        });
+        verdict.await
     }
 
     async fn review(&self, question: Arc<Question>) -> Answer<Verdict> {

@@ -21,6 +21,8 @@ pub enum EndCause {
     Unencodable,
     /// Its user may no longer read this.
     Revoked,
+    /// It could not be found out for too long whether its user still may.
+    Unconfirmed,
     /// The client went away.
     ClientGone,
 }
@@ -38,6 +40,7 @@ impl EndCause {
             Self::Drained => "drained",
             Self::Unencodable => "unencodable",
             Self::Revoked => "revoked",
+            Self::Unconfirmed => "unconfirmed",
             Self::ClientGone => "client_gone",
         }
     }

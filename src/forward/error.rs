@@ -25,6 +25,15 @@ pub enum ForwardError {
     NoAnswer(#[source] SendError),
 }
 
+impl From<SendError> for ForwardError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::ClientShare => Self::ClientShare,
+            error => Self::NoAnswer(error),
+        }
+    }
+}
+
 impl ForwardError {
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {

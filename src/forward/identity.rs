@@ -30,7 +30,7 @@ impl Identity {
         let outbound = match (self, credentials) {
             (Self::Trusted(gateway), Credentials::Gateway { .. }) => gateway.outbound(request),
             (Self::Delegated { client, .. }, Credentials::Bearer { token, .. }) => {
-                Ok(client.outbound(request, token.authorization().clone()))
+                Ok(client.outbound(request, token.authorization().clone(), token.key()))
             }
             (Self::Delegated { client, .. }, Credentials::Passed { authorization, .. }) => {
                 Ok(client.nobody(request, authorization.clone()))

@@ -12,15 +12,13 @@ mod identity;
 mod tests;
 mod tunnel;
 
-use std::net::IpAddr;
-
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
-use crate::authn::Credentials;
-use crate::fairness::{Share, Shares};
+use crate::authn::{Credentials, Origin};
+use crate::fairness::{ClientKey, Share, Shares};
 use crate::lifecycle::Tasks;
-use crate::upstream::{AsClient, AsGateway, RequestBody, ResponseBody};
+use crate::upstream::{AsClient, AsGateway, Outbound, RequestBody, ResponseBody};
 
 pub use error::ForwardError;
 pub use headers::is_upgrade;
@@ -50,8 +48,9 @@ impl Forward {
         Self { identity: Identity::Delegated { client, assertion }, shares: Some(shares), tasks }
     }
 
-    /// Upstream's answer. `credentials` are the request's own, taken off its headers. `client` is the address of the client,
-    /// if it has one: it goes into X-Forwarded-For. `lasts` is true of an answer that goes on for as long as the client likes.
+    /// Upstream's answer. `credentials` are the request's own, taken off its headers. The address of `origin`, if there is one,
+    /// goes into X-Forwarded-For, and the request counts for its client. `lasts` is true of an answer that goes on for as long as the
+    /// client likes.
     ///
     /// X-Remote-* of the client are dropped, Impersonate-* pass.
     ///
@@ -61,28 +60,28 @@ impl Forward {
         &self,
         mut request: Request<Incoming>,
         credentials: &Credentials,
-        client: Option<IpAddr>,
+        origin: Origin,
         lasts: bool,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         if request.method() == Method::CONNECT {
             return Err(ForwardError::Connect);
         }
-        let share = self.share(credentials, client)?;
+        let share = self.share(origin)?;
         let upgrade = is_upgrade(&request);
-        headers::for_upstream(request.headers_mut(), client, upgrade)?;
+        headers::for_upstream(request.headers_mut(), origin.address, upgrade)?;
         if upgrade {
             // In a box: others carry no room for it around.
-            return Box::pin(self.upgrade(request, credentials, share)).await;
+            return Box::pin(self.upgrade(request, credentials, origin, share)).await;
         }
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
-        let mut answer = outbound.lasts(lasts).send().await.map_err(ForwardError::NoAnswer)?;
+        let mut answer = counted(outbound, origin).lasts(lasts).send().await?;
         answer.body_mut().hold(share);
         relayed(answer)
     }
 
     /// A place among those of one client, where clients are told apart.
-    fn share(&self, credentials: &Credentials, address: Option<IpAddr>) -> Result<Option<Share>, ForwardError> {
-        let Some((shares, client)) = self.shares.as_ref().zip(credentials.client(address)) else { return Ok(None) };
+    fn share(&self, origin: Origin) -> Result<Option<Share>, ForwardError> {
+        let Some((shares, client)) = self.shares.as_ref().zip(origin.client) else { return Ok(None) };
         shares.take(client).map(Some).ok_or(ForwardError::ClientShare)
     }
 
@@ -91,11 +90,12 @@ impl Forward {
         &self,
         mut request: Request<Incoming>,
         credentials: &Credentials,
+        origin: Origin,
         share: Option<Share>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         let client = hyper::upgrade::on(&mut request);
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
-        let mut answer = outbound.send_http1().await.map_err(ForwardError::NoAnswer)?;
+        let mut answer = counted(outbound, origin).send_http1().await?;
         answer.body_mut().hold(share);
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return relayed(answer);
@@ -105,6 +105,14 @@ impl Forward {
         self.tasks.spawn("tunnel", tunnel::join(client, upstream, slot));
         headers::for_client(answer.headers_mut(), true);
         Ok(answer)
+    }
+}
+
+/// The request with a share of the connections, where clients are told apart.
+fn counted(outbound: Outbound, Origin { address, client }: Origin) -> Outbound {
+    match client {
+        Some(client) => outbound.counted(client, ClientKey::address(address)),
+        None => outbound,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use http::{HeaderValue, Request, Response, Version, header};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
@@ -109,24 +109,24 @@ impl Stages {
         let came = record.came();
         let mut granted = self
             .permission
-            .grant(credentials, attributes, (came, |user: &_| record.asked_by(user)), is_hopeless)
+            .grant(credentials, client, attributes, (came, |user: &_| record.asked_by(user)), is_hopeless)
             .await?;
         let (found, share) = match filling::find(&self.cachers, &route, None).await {
             Err(ForwardReason::CacheFilling) => {
                 // In a box: those that need not wait carry no room for it around.
-                let waited = Box::pin(self.wait(&route, uri.query(), came, credentials.client(client))).await?;
+                let waited = Box::pin(self.wait(&route, uri.query(), came, granted.counted)).await?;
                 // Leave was given before the wait, and may have been taken back since.
                 let now = Instant::now();
                 granted = self
                     .permission
-                    .grant(credentials, attributes, (now, |user: &_| record.asked_by(user)), is_hopeless)
+                    .grant(credentials, client, attributes, (now, |user: &_| record.asked_by(user)), is_hopeless)
                     .await?;
                 waited
             }
             found => (found?, None),
         };
-        let (Granted { permit, user }, (instance, form)) = (granted, found);
-        let account = self.accounts.open(verb, share, || credentials.client(client)).await?;
+        let (Granted { permit, user, counted }, (instance, form)) = (granted, found);
+        let account = self.accounts.open(verb, share, || counted).await?;
         let read = Read { request: target, query: uri.query(), headers, instance, form, config: self.config };
         let answer = match verb {
             ReadVerb::Get => serve::get(&read, permit).await,
@@ -134,8 +134,7 @@ impl Stages {
             // In a box: it needs five times the room of the others, which every request would carry around.
             ReadVerb::Watch => Box::pin(serve::watch(&read, permit)).await,
         }?;
-        let room =
-            self.room.take(credentials.client(client), answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
+        let room = self.room.take(counted, answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
         let held = account.hold(asked, info, user.as_deref(), serve::audit_id(&answer), answer.status().as_u16());
         Ok(answer.map(|body| Inner::Served { body, _held: held, _room: Some(room) }))
     }
@@ -214,7 +213,8 @@ impl Handler for Gateway {
                 let candidate =
                     Candidate::of(why, &request, || (stages.clone(), info.clone(), credentials.clone(), client, came));
                 // In a box: those that memory answers carry no room for it around.
-                let answer = Box::pin(stages.forward.send(request, &credentials, client, lasts)).await;
+                let origin = stages.permission.authenticator.origin(&credentials, client);
+                let answer = Box::pin(stages.forward.send(request, &credentials, origin, lasts)).await;
                 if answer.is_err() || record.may_have_line() {
                     stages.permission.name(&credentials, &mut record);
                 }
@@ -230,7 +230,9 @@ impl Handler for Gateway {
                 }
             }
         };
-        if long_running {
+        // A refusal is read at once, whatever was asked for.
+        let lasts = answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if long_running && lasts {
             answer.extensions_mut().insert(LongRunning);
         }
         if let Some(page) = page {

@@ -1,14 +1,15 @@
 //! From credentials to leave to read from memory.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use tokio::time::Instant;
 
 use super::record::Record;
 use crate::{
     apimachinery::UserInfo,
-    authn::{Authenticator, Credentials, Unauthenticated},
+    authn::{Authenticator, Credentials, Unauthenticated, client_of},
     authz::{Attributes, Authorizer, Permit},
+    fairness::ClientKey,
     serve::ForwardReason,
 };
 
@@ -25,6 +26,8 @@ pub(super) struct Granted {
     pub(super) permit: Permit,
     /// None for whoever acts as the gateway itself.
     pub(super) user: Option<Arc<UserInfo>>,
+    /// For whom it counts. None if clients are not told apart.
+    pub(super) counted: Option<ClientKey>,
 }
 
 impl Permission {
@@ -37,31 +40,33 @@ impl Permission {
         }
     }
 
-    /// Leave to answer from memory what the attributes say, as far as it is known at `at`, or given now; `seen` is told whose request it
+    /// Leave to answer from memory what the attributes say, as far as it is known at `at`, or given now to who asks from `address`; `seen` is told whose request it
     /// is, with leave or without. `is_hopeless` is true of what memory will not answer anyway: upstream is not asked twice about it.
     pub(super) async fn grant(
         &self,
         credentials: &Credentials,
+        address: Option<IpAddr>,
         attributes: impl FnOnce() -> Attributes,
         (at, seen): (Instant, impl FnOnce(&Arc<UserInfo>)),
         is_hopeless: impl Fn() -> bool,
     ) -> Result<Granted, ForwardReason> {
         if matches!(credentials, Credentials::Gateway { impersonates: false }) {
-            return Ok(Granted { permit: self.authorizer.authorize_gateway(attributes())?, user: None });
+            return Ok(Granted { permit: self.authorizer.authorize_gateway(attributes())?, user: None, counted: None });
         }
         let (user, now) = match self.authenticator.known(credentials, at) {
             Some(user) => (user, at),
             None if is_hopeless() => return Err(ForwardReason::MostRecent),
-            None => (self.authenticator.user(credentials).await, Instant::now()),
+            None => (self.authenticator.user(credentials, address).await, Instant::now()),
         };
         let (user, attributes) = (user.map_err(reason)?, attributes());
         seen(&user);
+        let counted = client_of(&user, address);
         let permit = match self.authorizer.known(&user, &attributes, now) {
             Some(permit) => permit,
             None if is_hopeless() => return Err(ForwardReason::MostRecent),
-            None => self.authorizer.authorize(user.clone(), attributes).await,
+            None => self.authorizer.authorize(user.clone(), attributes, counted).await,
         };
-        Ok(Granted { permit: permit?, user: Some(user) })
+        Ok(Granted { permit: permit?, user: Some(user), counted: Some(counted) })
     }
 }
 

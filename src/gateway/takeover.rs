@@ -160,9 +160,10 @@ impl Candidate {
         let Self { stages, credentials, info, .. } = &*self;
         let Target::Resource(target) = &info.target else { return Err(NotNow::Never) };
         let attributes = || Attributes::of(Verb::Watch, target, self.request.uri().query());
-        let granted = stages.permission.grant(credentials, attributes, (Instant::now(), |_: &_| {}), || false).await;
+        let granted =
+            stages.permission.grant(credentials, self.client, attributes, (Instant::now(), |_: &_| {}), || false).await;
         let granted = granted.map_err(|_| NotNow::Never)?;
-        let account = stages.accounts.open(ReadVerb::Watch, None, || credentials.client(self.client)).await;
+        let account = stages.accounts.open(ReadVerb::Watch, None, || granted.counted).await;
         Ok(Box::new(Ready { instance, behind, granted, account: account.map_err(|_| NotNow::Never)? }))
     }
 
@@ -204,7 +205,7 @@ impl Candidate {
 
     /// The rest of the watch, behind what the client has been told.
     fn go_on(&self, ready: Ready, (form, audit_id): (Representation, &str), told: ResourceVersion) -> Option<Inner> {
-        let Ready { instance, behind, granted: Granted { permit, user }, account } = ready;
+        let Ready { instance, behind, granted: Granted { permit, user, counted }, account } = ready;
         let Target::Resource(request) = &self.info.target else { return None };
         let (uri, headers, config) = (self.request.uri(), self.request.headers(), self.stages.config);
         let metrics = instance.metrics.clone();
@@ -216,7 +217,7 @@ impl Candidate {
                 return None;
             }
         };
-        let room = self.stages.room.take(self.credentials.client(self.client), body.own_bytes())?;
+        let room = self.stages.room.take(counted, body.own_bytes())?;
         metrics.watch_taken_over();
         let asked = self.stages.accounts.asked(&self.request, self.client);
         let held = account.hold(&asked, &self.info, user.as_deref(), audit_id, StatusCode::OK.as_u16());

@@ -38,4 +38,7 @@
 //! * The audit log fails closed (`audit.mode: blocking`): what cannot be logged is forwarded, and `/readyz` fails; it has the gateway's own
 //!   refusals, and `sourceIPs` as the API server names them.
 //! * No credentials and no content of Secrets in the log, at `trace` too.
+//! * Shares: a client is its user, whatever tokens it has, or its address where no user is known; it gets at most a quarter of each pool
+//!   of connections, upgrades and reviews. `limits.forwardedPerClient` is at most 1,000.
+//! * Reviews of watches have room of their own; a watch that could not be reviewed ends within a stated time.
 //! * Without the right to list `apiservices`, only the core group and custom resources are cached.

@@ -38,7 +38,10 @@
 //! whole cluster.
 //!
 //! A watch is authorized again every `authorization.watchInterval`, and ends like one whose time is over when its right is gone.
-//! The API server itself lets a watch run to its end.
+//! These reviews have room of their own, which other reviews cannot take. A watch ends, too, when there was no room for its review for
+//! three intervals, and when upstream has given no verdict on it for an hour (or three intervals, if that is longer). One whose
+//! client did not read for two intervals gets nothing more before it is authorized again. The API server itself lets a watch run to
+//! its end, for an hour at most.
 //!
 //! Requests with `Impersonate-*` are never answered from memory.
 //!
@@ -84,8 +87,18 @@
 //! # Shares
 //!
 //! One client cannot take from others what all have to share: `limits.forwardedPerClient` requests on their way upstream,
-//! `limits.watchesPerClient` watches from memory. A client is a user, a token, or, where neither is known, an address. Beyond its
-//! share it gets 429 with `Retry-After`. In trusted mode clients are not told apart, and all share everything.
+//! `limits.watchesPerClient` watches from memory, and a quarter of each pool: connections of one kind, upgraded connections, reviews of
+//! access. Beyond its share it gets 429 with `Retry-After`; reviews beyond it are not asked for, and the request is forwarded.
+//!
+//! A client is a user, by name, whatever shows that: all tokens and certificates of one user are one client. A token counts for its
+//! user when it has been reviewed within the last ten minutes, which it is when memory could have answered it. Everything else counts
+//! for its address (IPv6: its network of 64 bits): requests without credentials, `system:anonymous`, tokens that no review has told of.
+//! Behind a proxy that hides addresses these share what one address has. Reviews of tokens always count for an address.
+//!
+//! A place upstream is held for work, and not for a client that does not read: an answer that is not long-running, and every refusal,
+//! has `limits.answerTimeout`.
+//!
+//! In trusted mode clients are not told apart, and all share everything.
 //!
 //! # Audit
 //!

@@ -40,7 +40,7 @@
 //! | `admin.metricsAuthorization` | `none` | `none`, `delegated`: then with TLS, or at a loopback address or a Unix socket |
 //! | `limits.connections` | `10000` | 1 to 1,000,000 |
 //! | `limits.connectionsPerAddress` | `1000` in `delegated` mode, else all | 1 to `limits.connections` |
-//! | `limits.forwardedPerClient` | `1000` | 1 to 4,000; in delegated mode |
+//! | `limits.forwardedPerClient` | `1000` | 1 to 1,000, a quarter of what can be on its way; in delegated mode |
 //! | `limits.watchesPerClient` | `10000` | 1 to 10,000,000; in delegated mode |
 //! | `limits.answerTimeout` | `60s` | 1 s to 1 h |
 //! | `limits.answerBytes` | `1Gi` | from `16Mi` |
@@ -105,7 +105,7 @@
 //! | `kube_fanout_watchers` | resource, version, encoding | watches served now |
 //! | `kube_fanout_watch_events_sent_total` | resource, version, encoding | events given to watches, bookmarks included |
 //! | `kube_fanout_watches_taken_over_total` | resource, version, encoding | forwarded watches that went on from the cache in mid-stream |
-//! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `lost` (upstream's versions went back), `stale` (`cache.maxStaleness`), `stopped`, `drained`, `unencodable` (metadata that upstream would not write so), `revoked` (its user may no longer), `client_gone` |
+//! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `lost` (upstream's versions went back), `stale` (`cache.maxStaleness`), `stopped`, `drained`, `unencodable` (metadata that upstream would not write so), `revoked` (its user may no longer), `unconfirmed` (it could not be found out for too long whether its user still may), `client_gone` |
 //! | `kube_fanout_reflector_restarts_total` | resource, version, encoding, cause | `ended` (in time), `expired`, `too_large`, `refused`, `not_found`, `denied`, `unavailable`, `malformed`, `silent`, `stalled` (in the middle of the initial events), `stuck` (another watch shows what it does not) |
 //! | `kube_fanout_freshness_proofs_total` | resource, version, encoding, outcome | `proven`, `no_head`, `no_bookmark`, `ahead` (a client wants a version that upstream has not reached), `backwards` (the head is behind the cache) |
 //! | `kube_fanout_limits_reached_total` | limit | see below |
@@ -195,6 +195,11 @@
 //! | verdicts on access that are kept | 8,192 | some go that were not asked for lately | `access_verdicts` |
 //! | bytes of attributes whose verdict is kept | 10,000 | asked for each time | |
 //! | reviews of access under way | 1,000 | forwarded (`no_verdict`) | `access_reviews` |
+//! | the same of one user | 250 | the same | `client_access_reviews` |
+//! | reviews of watches that go on under way | 1,000 more | tried again, 8 times an interval | `watch_reviews` |
+//! | the same of one user | 250 | the same | `client_watch_reviews` |
+//! | time without a review of a watch, since there is no room for it | 3 × `watchInterval` | watches ended `unconfirmed` | |
+//! | time without a verdict on a watch, since upstream gives none | 1 h, or 3 × `watchInterval` | the same | |
 //! | upgraded connections | 1,000 | 429 | `upstream_upgrades` |
 //! | requests of clients with credentials of their own | 4,000 | 429 | `upstream_client_requests` |
 //! | connections that these have upgraded | 1,000 | 429 | `upstream_client_upgrades` |
@@ -211,11 +216,18 @@
 //! | page of a list from upstream | 4 GiB | not cached, forwarded | `upstream_list_bytes` |
 //! | one event of upstream's watch | 64 MiB | the cache is filled again | restarts `malformed` |
 //! | reviews of tokens under way | 500 | no verdict: forwarded | `token_reviews` |
+//! | the same for one address | 125 | the same | `address_token_reviews` |
+//! | tokens of which it is known for whom they count | 20,000, 10 min | some count for their address | `counted_tokens` |
 //! | tokens whose user is known | 20,000 | some are asked for again | `known_tokens` |
 //! | client certificates that were verified, for a minute each | 10,000 | some are verified again | `verified_certificates` |
 //! | answer to a review | 4 MiB, 10 s | no verdict: forwarded | `upstream_review_bytes` |
 //! | document of discovery, or definition | 64 MiB, 30 s | forwarded (`undiscovered`) | `upstream_document_bytes` |
 //! | requests of one client on their way upstream (`limits.forwardedPerClient`) | 1,000 | 429 | `client_forwarded_requests` |
+//! | of these, with a connection each | 250 | they share connections | `client_exclusive_requests` |
+//! | of these, that share connections | 1,000 | 429 | `client_shared_requests` |
+//! | of these, upgraded connections | 250 | 429 | `client_upgrades` |
+//! | of one address, requests of clients who show nothing that has been good before | 250 | 429 | `address_unknown_requests` |
+//! | of these, upgraded connections | 250 | 429 | `address_unknown_upgrades` |
 //! | watches of one client from memory (`limits.watchesPerClient`) | 10,000 | 429 | `client_watches` |
 //! | a review's answer | 4 MiB, 10 s | no verdict: forwarded | `upstream_review_bytes` |
 //! | bytes of log lines that wait to be written | 4 MiB | dropped | `kube_fanout_log_lines_dropped_total` |

@@ -2,7 +2,7 @@
 //!
 //! Invariants: the same is never asked twice at the same time. A question is asked by a task of its own, so that its answer is kept
 //! although those who wait for it go away, or are not polled because their clients do not read. There are as many tasks as questions,
-//! never as many as requests.
+//! never as many as requests. Questions of one [`Room`] take nothing from those of the other.
 
 use std::{
     collections::HashMap,
@@ -27,6 +27,15 @@ pub struct Answer<V> {
     pub ttl: Duration,
 }
 
+/// What a question takes up while it is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// A place among those of all questions.
+    Common,
+    /// A place that is kept free for questions that have to be asked however many others there are.
+    Reserved,
+}
+
 /// What is known, and what is being asked. Clones are the same.
 pub struct Answers<K, V> {
     shared: Arc<Shared<K, V>>,
@@ -35,9 +44,17 @@ pub struct Answers<K, V> {
 
 struct Shared<K, V> {
     known: Kept<K, V>,
+    under_way: Mutex<UnderWay<K, V>>,
+    common: Bound,
+    reserved: Bound,
+}
+
+struct UnderWay<K, V> {
     /// `None` until there is an answer.
-    under_way: Mutex<HashMap<K, watch::Receiver<Option<V>>>>,
-    under_way_bound: Bound,
+    questions: HashMap<K, watch::Receiver<Option<V>>>,
+    /// How many of them are in each room.
+    common: usize,
+    reserved: usize,
 }
 
 impl<K, V> Answers<K, V>
@@ -45,10 +62,11 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Nothing is known yet. `known` bounds the answers that are kept, `under_way` the questions that are asked at a time; `tasks` runs
-    /// them.
-    pub fn new(known: Bound, under_way: Bound, tasks: Tasks) -> Self {
-        let shared = Shared { known: Kept::new(known), under_way: Mutex::default(), under_way_bound: under_way };
+    /// Nothing is known yet. `known` bounds the answers that are kept, `common` and `reserved` the questions that are asked at a time in
+    /// each room; `tasks` runs them.
+    pub fn new(known: Bound, common: Bound, reserved: Bound, tasks: Tasks) -> Self {
+        let under_way = Mutex::new(UnderWay { questions: HashMap::new(), common: 0, reserved: 0 });
+        let shared = Shared { known: Kept::new(known), under_way, common, reserved };
         Self { shared: Arc::new(shared), tasks }
     }
 
@@ -57,18 +75,21 @@ where
         self.shared.known.get(question, now)
     }
 
-    /// The answer to a question that nobody knew just now: that of the same one under way, or else what comes of `asked`, in a task with
-    /// that name. It is on its way when this returns. `None` if too much is being asked already, or if no answer comes.
-    pub fn ask<A>(
+    /// The answer to a question that was not known just now: that of the same one under way, or else what comes of the future of
+    /// `begin`, in a task with that name. It is on its way when this returns. `None` if too much is being asked already, if `begin` has
+    /// nothing (the one who asks may not), or if no answer comes.
+    pub fn ask<A, B>(
         &self,
         name: &'static str,
         question: K,
-        asked: A,
-    ) -> impl Future<Output = Option<V>> + Send + use<K, V, A>
+        room: Room,
+        begin: B,
+    ) -> impl Future<Output = Option<V>> + Send + use<K, V, A, B>
     where
         A: Future<Output = Answer<V>> + Send + 'static,
+        B: FnOnce() -> Option<A>,
     {
-        let answer = self.answer(name, question, asked);
+        let answer = self.answer(name, question, room, begin);
         async move {
             match answer? {
                 Pending::Known(value) => Some(value),
@@ -78,27 +99,33 @@ where
         }
     }
 
-    fn answer<A>(&self, name: &'static str, question: K, asked: A) -> Option<Pending<V>>
+    fn answer<A, B>(&self, name: &'static str, question: K, room: Room, begin: B) -> Option<Pending<V>>
     where
         A: Future<Output = Answer<V>> + Send + 'static,
+        B: FnOnce() -> Option<A>,
     {
         let mut under_way = self.shared.under_way();
-        if let Some(answer) = under_way.get(&question) {
+        if let Some(answer) = under_way.questions.get(&question) {
             return Some(Pending::UnderWay(answer.clone()));
         }
         // It may have come since somebody looked.
         if let Some(value) = self.known(&question, Instant::now()) {
             return Some(Pending::Known(value));
         }
-        let Bound { most, limit } = self.shared.under_way_bound;
-        if under_way.len() >= most {
+        let Bound { most, limit } = match room {
+            Room::Common => self.shared.common,
+            Room::Reserved => self.shared.reserved,
+        };
+        if *under_way.count(room) >= most {
             telemetry::limit_reached(limit);
             return None;
         }
+        let asked = begin()?;
         let (told, answer) = watch::channel(None);
-        under_way.insert(question.clone(), answer.clone());
+        under_way.questions.insert(question.clone(), answer.clone());
+        *under_way.count(room) += 1;
         drop(under_way);
-        let question = UnderWay { shared: self.shared.clone(), question };
+        let question = Place { shared: self.shared.clone(), question, room };
         self.tasks.spawn(name, async move {
             let Answer { value, ttl } = asked.await;
             // Kept before it is no longer under way: whoever comes now finds it in one place or the other.
@@ -112,8 +139,17 @@ where
 
 impl<K, V> Shared<K, V> {
     /// The map holds no invariant that a panic could break half-way.
-    fn under_way(&self) -> MutexGuard<'_, HashMap<K, watch::Receiver<Option<V>>>> {
+    fn under_way(&self) -> MutexGuard<'_, UnderWay<K, V>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K, V> UnderWay<K, V> {
+    fn count(&mut self, room: Room) -> &mut usize {
+        match room {
+            Room::Common => &mut self.common,
+            Room::Reserved => &mut self.reserved,
+        }
     }
 }
 
@@ -123,15 +159,18 @@ enum Pending<V> {
     UnderWay(watch::Receiver<Option<V>>),
 }
 
-/// A question that is under way until this is dropped.
-struct UnderWay<K: Eq + Hash, V> {
+/// The place of a question, which is under way until this is dropped.
+struct Place<K: Eq + Hash, V> {
     shared: Arc<Shared<K, V>>,
     question: K,
+    room: Room,
 }
 
-impl<K: Eq + Hash, V> Drop for UnderWay<K, V> {
+impl<K: Eq + Hash, V> Drop for Place<K, V> {
     fn drop(&mut self) {
-        self.shared.under_way().remove(&self.question);
+        let mut under_way = self.shared.under_way();
+        under_way.questions.remove(&self.question);
+        *under_way.count(self.room) -= 1;
     }
 }
 
@@ -144,7 +183,7 @@ impl<K, V> Clone for Answers<K, V> {
 impl<K: Eq + Hash, V: Clone> fmt::Debug for Answers<K, V> {
     /// Neither questions nor answers: they may be secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let under_way = self.shared.under_way().len();
+        let under_way = self.shared.under_way().questions.len();
         formatter
             .debug_struct("Answers")
             .field("known", &self.shared.known)
@@ -158,7 +197,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-    use futures_util::FutureExt;
+    use futures_util::{FutureExt, future};
     use tokio::sync::Semaphore;
 
     const TTL: Duration = Duration::from_secs(10);
@@ -174,17 +213,22 @@ mod tests {
     impl World {
         fn new() -> Self {
             let bound = |most| Bound { most, limit: LIMIT };
-            let answers = Answers::new(bound(1000), bound(3), Tasks::new());
+            let answers = Answers::new(bound(1000), bound(3), bound(1), Tasks::new());
             Self { answers, asked: Arc::default(), gate: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)) }
         }
 
         fn ask(&self, question: u32, ttl: Duration) -> impl Future<Output = Option<u32>> + use<> {
+            self.ask_in(Room::Common, question, ttl)
+        }
+
+        fn ask_in(&self, room: Room, question: u32, ttl: Duration) -> impl Future<Output = Option<u32>> + use<> {
             let (asked, gate) = (self.asked.clone(), self.gate.clone());
-            self.answers.ask("question", question, async move {
+            let answered = async move {
                 asked.fetch_add(1, SeqCst);
                 gate.acquire().await.unwrap().forget();
                 Answer { value: question, ttl }
-            })
+            };
+            self.answers.ask("question", question, room, || Some(answered))
         }
 
         fn asked(&self) -> usize {
@@ -207,7 +251,7 @@ mod tests {
     async fn an_answer_without_a_time_is_for_those_who_wait() {
         let world = World::new();
         let waiting = [world.ask(1, Duration::ZERO), world.ask(1, Duration::ZERO)];
-        assert_eq!(futures_util::future::join_all(waiting).await, [Some(1); 2]);
+        assert_eq!(future::join_all(waiting).await, [Some(1); 2]);
         assert_eq!((world.asked(), world.answers.known(&1, Instant::now())), (1, None));
         assert_eq!((world.ask(1, TTL).await, world.asked()), (Some(1), 2));
     }
@@ -238,9 +282,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_reserve_is_free_however_much_is_asked() {
+        let world = World::new();
+        world.gate.forget_permits(Semaphore::MAX_PERMITS);
+        for question in 1..=3 {
+            assert_eq!(world.ask(question, TTL).now_or_never(), None);
+        }
+        let reserved = world.ask_in(Room::Reserved, 5, TTL);
+        assert_eq!(world.ask(6, TTL).now_or_never(), Some(None));
+        assert_eq!(world.ask_in(Room::Reserved, 6, TTL).now_or_never(), Some(None));
+        let joined = world.ask(5, TTL);
+        world.gate.add_permits(4);
+        assert_eq!((reserved.await, joined.await, world.asked()), (Some(5), Some(5), 4));
+        world.gate.add_permits(1);
+        assert_eq!(world.ask_in(Room::Reserved, 6, TTL).await, Some(6));
+    }
+
+    #[tokio::test]
+    async fn what_may_not_be_asked_takes_no_room_and_joins_what_is_asked() {
+        let world = World::new();
+        world.gate.forget_permits(Semaphore::MAX_PERMITS);
+        let refused =
+            |question| world.answers.ask("question", question, Room::Common, || None::<future::Ready<Answer<u32>>>);
+        assert_eq!(refused(1).await, None);
+        let asked = world.ask(1, TTL);
+        let joined = refused(1);
+        world.gate.add_permits(1);
+        assert_eq!((asked.await, joined.await, world.asked()), (Some(1), Some(1), 1));
+    }
+
+    #[tokio::test]
     async fn who_waits_for_what_breaks_is_told_so() {
         let world = World::new();
-        let broken = world.answers.ask("question", 1, async { panic!("as the test wants it") });
+        let broken = world.answers.ask("question", 1, Room::Common, || Some(async { panic!("as the test wants it") }));
         assert_eq!(broken.await, None);
         assert_eq!(world.ask(1, TTL).await, Some(1), "no longer under way");
     }

@@ -6,5 +6,5 @@
 mod answers;
 mod kept;
 
-pub use answers::{Answer, Answers};
+pub use answers::{Answer, Answers, Room};
 pub use kept::{Bound, Kept};

@@ -166,6 +166,11 @@ impl WatchBody {
                     self.cause = EndCause::Revoked;
                     return Poll::Ready(None);
                 }
+                Some(Standing::Unconfirmed) => {
+                    self.cause = EndCause::Unconfirmed;
+                    return Poll::Ready(None);
+                }
+                Some(Standing::Overdue) => return Poll::Pending,
                 Some(Standing::Until(due)) => Some(due),
                 Some(Standing::UnderReview) | None => None,
             };

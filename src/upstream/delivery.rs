@@ -3,21 +3,25 @@
 use http::{Method, Request, Response, Version, header::HOST, request};
 use tower::ServiceExt;
 
+use crate::fairness::ClientKey;
+
 use super::{
     RequestBody, ResponseBody, Retry, SendError,
     access::Transport,
     body::Received,
     connector::ConnectionUse,
-    lanes::Lanes,
+    lanes::{Lanes, NoPlace},
+    slot::Slot,
     target::{InvalidTarget, Target},
 };
 
-/// Sends a request on the first of `lanes` that has a place, the best first. Only path and query of its URI count.
+/// Sends a request on the first of `lanes` that has a place for `client`, the best first. Only path and query of its URI count.
 ///
 /// GET and HEAD without a body are asked a second time if a connection that had worked turns out to be dead.
 pub(super) async fn deliver(
     target: &Target,
     lanes: &[&Lanes],
+    client: Option<ClientKey>,
     request: Request<RequestBody>,
 ) -> Result<Response<ResponseBody>, SendError> {
     let (mut head, body) = request.into_parts();
@@ -26,7 +30,7 @@ pub(super) async fn deliver(
     head.version = Version::HTTP_11;
     head.headers.remove(HOST);
     head.extensions = http::Extensions::new();
-    let (transport, slot) = lanes.iter().find_map(|lanes| lanes.admit()).ok_or(SendError::Saturated)?;
+    let (transport, slot) = admit(lanes, client)?;
 
     let again = is_repeatable(&head, &body).then(|| (head.clone(), transport.clone()));
     let answer = match (exchange(transport, Request::from_parts(head, body)).await, again) {
@@ -36,6 +40,21 @@ pub(super) async fn deliver(
         (answer, _) => answer?,
     };
     Ok(answer.map(|received| ResponseBody::new(received, slot)))
+}
+
+/// A place on one of `lanes`. Why there is none is what the last of them says: it is the one for everything.
+fn admit(lanes: &[&Lanes], client: Option<ClientKey>) -> Result<(Transport, Slot), SendError> {
+    let mut why = NoPlace::Saturated;
+    for lanes in lanes {
+        match lanes.admit(client) {
+            Ok(place) => return Ok(place),
+            Err(no_place) => why = no_place,
+        }
+    }
+    Err(match why {
+        NoPlace::Saturated => SendError::Saturated,
+        NoPlace::ClientShare => SendError::ClientShare,
+    })
 }
 
 /// Whether a request may be sent twice without harm, and still can be.

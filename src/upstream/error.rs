@@ -23,6 +23,9 @@ pub enum SendError {
     ConnectTimedOut(Duration),
     #[error("as many requests as allowed are on their way to the API server")]
     Saturated,
+    /// Others go on.
+    #[error("this client has too many requests on their way to the API server")]
+    ClientShare,
     /// `reused`: an earlier request was answered on the same connection, so it may have been dead for long.
     #[error("the connection to the API server was lost before it answered")]
     ConnectionLost { reused: bool, source: BoxError },
@@ -53,7 +56,7 @@ impl SendError {
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
-            Self::InvalidTarget | Self::RequestBody(_) => Fault::Client,
+            Self::InvalidTarget | Self::RequestBody(_) | Self::ClientShare => Fault::Client,
             Self::Credentials(_) | Self::Saturated => Fault::Gateway,
             Self::Unreachable(_) | Self::ConnectTimedOut(_) | Self::ConnectionLost { .. } | Self::Malformed(_) => {
                 Fault::Upstream
@@ -69,6 +72,7 @@ impl SendError {
             Self::ConnectionLost { reused: false, .. }
             | Self::Credentials(_)
             | Self::Saturated
+            | Self::ClientShare
             | Self::Unreachable(_)
             | Self::ConnectTimedOut(_) => Retry::Later,
         }
@@ -83,6 +87,7 @@ impl SendError {
             Self::Unreachable(_) => "unreachable",
             Self::ConnectTimedOut(_) => "connect_timed_out",
             Self::Saturated => "saturated",
+            Self::ClientShare => "client_share",
             Self::ConnectionLost { .. } => "connection_lost",
             Self::Malformed(_) => "malformed",
         }

@@ -13,7 +13,10 @@ use hyper_util::{
 };
 use tokio::sync::Semaphore;
 
-use crate::telemetry::limit_reached;
+use crate::{
+    fairness::{ClientKey, Shares, share_of},
+    telemetry::limit_reached,
+};
 
 use super::{
     RequestBody,
@@ -47,10 +50,20 @@ pub(super) struct Windows {
 /// connections.
 const EXCLUSIVE_MAX: usize = 1000;
 
-/// Several connections' worth of requests of one kind.
+/// Several connections' worth of requests of one kind, of which one client gets a share.
 pub(super) struct Lanes {
     lanes: Box<[Lane]>,
     limit: &'static str,
+    shares: Shares,
+}
+
+/// Why there is no place for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoPlace {
+    /// All are taken.
+    Saturated,
+    /// The client has its share of them.
+    ClientShare,
 }
 
 /// The requests that share a limit.
@@ -62,6 +75,8 @@ pub(super) struct LaneGroup {
     pub(super) count: usize,
     /// The limit's name in the metrics.
     pub(super) limit: &'static str,
+    /// The name of the limit of one client.
+    pub(super) client_limit: &'static str,
 }
 
 struct Lane {
@@ -83,26 +98,27 @@ impl Lanes {
             transport: access.transport(client(connector.clone(), group.windows)),
             places: Arc::new(Semaphore::new(LANE_REQUESTS_MAX as usize)),
         });
-        Self { lanes: lanes.collect(), limit: group.limit }
+        let shares = Shares::new(share_of(group.count * LANE_REQUESTS_MAX as usize), group.client_limit);
+        Self { lanes: lanes.collect(), limit: group.limit, shares }
     }
 
-    /// A connection for each request, over HTTP/1.1. `limit` is its name in the metrics.
-    pub(super) fn exclusive(access: &Access, target: &Target, limit: &'static str) -> Self {
+    /// A connection for each request, over HTTP/1.1. `limit` and that of one client are their names in the metrics.
+    pub(super) fn exclusive(access: &Access, target: &Target, limit: &'static str, client_limit: &'static str) -> Self {
         let exclusive = Exclusive::new(access.connector(Protocols::Http1), target.host());
         let places = Arc::new(Semaphore::new(EXCLUSIVE_MAX));
-        Self { lanes: [Lane { transport: access.transport(exclusive), places }].into(), limit }
+        let shares = Shares::new(share_of(EXCLUSIVE_MAX), client_limit);
+        Self { lanes: [Lane { transport: access.transport(exclusive), places }].into(), limit, shares }
     }
 
-    /// A place on the first connection that has one; `None` when all are full.
-    pub(super) fn admit(&self) -> Option<(Transport, Slot)> {
-        let place = self.lanes.iter().find_map(|lane| {
-            let permit = lane.places.clone().try_acquire_owned().ok()?;
-            Some((lane.transport.clone(), Slot::new(permit)))
-        });
-        if place.is_none() {
+    /// A place on the first connection that has one, counted for `client` if clients are told apart.
+    pub(super) fn admit(&self, client: Option<ClientKey>) -> Result<(Transport, Slot), NoPlace> {
+        let share = client.map(|client| self.shares.take(client).ok_or(NoPlace::ClientShare)).transpose()?;
+        let free = self.lanes.iter().find_map(|lane| Some((lane, lane.places.clone().try_acquire_owned().ok()?)));
+        let Some((lane, permit)) = free else {
             limit_reached(self.limit);
-        }
-        place
+            return Err(NoPlace::Saturated);
+        };
+        Ok((lane.transport.clone(), Slot::new(permit, share)))
     }
 }
 

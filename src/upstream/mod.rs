@@ -61,8 +61,14 @@ use crate::lifecycle::Tasks;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The gateway's own requests, one watch for each cache, proofs, discovery: 2,000 at once.
-const OWN: LaneGroup =
-    LaneGroup { protocols: Protocols::Any, windows: Windows::EAGER, count: 20, limit: "upstream_own_requests" };
+const OWN: LaneGroup = LaneGroup {
+    protocols: Protocols::Any,
+    windows: Windows::EAGER,
+    count: 20,
+    limit: "upstream_own_requests",
+    // Of no effect: the gateway is no client.
+    client_limit: "upstream_own_requests",
+};
 /// The API server, asked with the gateway's own credentials. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Upstream {
@@ -136,6 +142,6 @@ impl Upstream {
 
     /// A request of the gateway itself, whose answer is read without pause. Only path and query of the URI count.
     async fn send(&self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, SendError> {
-        delivery::deliver(&self.shared.target, &[&self.shared.own], request).await
+        delivery::deliver(&self.shared.target, &[&self.shared.own], None, request).await
     }
 }

@@ -8,16 +8,18 @@ use crate::fairness::Share;
 #[derive(Debug)]
 pub struct Slot {
     _permit: OwnedSemaphorePermit,
-    /// The client's share of all places, if they are shared out.
-    share: Option<Share>,
+    /// The client's share of such places, if clients are told apart.
+    _of_places: Option<Share>,
+    /// Its share of everything that is on its way, if that is counted.
+    of_all: Option<Share>,
 }
 
 impl Slot {
-    pub(super) fn new(permit: OwnedSemaphorePermit) -> Self {
-        Self { _permit: permit, share: None }
+    pub(super) fn new(permit: OwnedSemaphorePermit, share: Option<Share>) -> Self {
+        Self { _permit: permit, _of_places: share, of_all: None }
     }
 
     pub(super) fn hold(&mut self, share: Option<Share>) {
-        self.share = share;
+        self.of_all = share;
     }
 }

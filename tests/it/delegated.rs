@@ -17,11 +17,11 @@ use crate::harness::{
     world::pod,
 };
 
-const PODS: &str = "/api/v1/pods?resourceVersion=0";
-const WATCH: &str = "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1800";
+pub(crate) const PODS: &str = "/api/v1/pods?resourceVersion=0";
+pub(crate) const WATCH: &str = "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1800";
 /// How long verdicts are kept, and after which a watch is authorized again.
-const TTL: Duration = Duration::from_secs(10);
-const WATCH_INTERVAL: Duration = Duration::from_secs(300);
+pub(crate) const TTL: Duration = Duration::from_secs(10);
+pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(300);
 /// Who is refused is told so sooner.
 const NO_ANSWER: Duration = Duration::from_millis(200);
 
@@ -33,7 +33,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_with(|_| {}).await
     }
 

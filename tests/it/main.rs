@@ -36,6 +36,7 @@ mod reads;
 // What the log never shows.
 mod secrecy;
 // Random changes, faults and clients.
+mod shares;
 mod simulation;
 // Watches that begin upstream and go on from memory.
 mod takeover;

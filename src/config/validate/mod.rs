@@ -25,8 +25,8 @@ use crate::config::{
 const DRAIN_TIMEOUT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 /// Above what one process can have open files on any usual system.
 const CONNECTIONS: RangeInclusive<usize> = 1..=1_000_000;
-/// All that go upstream at once, whoever asks.
-const FORWARDED_PER_CLIENT: RangeInclusive<usize> = 1..=4_000;
+/// A quarter of the 4,000 that share connections, as of everything that clients share ([`crate::fairness`]).
+const FORWARDED_PER_CLIENT: RangeInclusive<usize> = 1..=1_000;
 const WATCHES_PER_CLIENT: RangeInclusive<usize> = 1..=10_000_000;
 
 /// The configuration that the document describes, under what the command line says.

@@ -31,7 +31,8 @@ async fn forwarding(forward: Forward, credentials: Credentials) -> TestServer {
     TestServer::start(move |request| {
         let (forward, credentials) = (forward.clone(), credentials.clone());
         async move {
-            match forward.send(request, &credentials, Some(IpAddr::from([192, 0, 2, 7])), false).await {
+            let origin = Origin { address: Some([192, 0, 2, 7].into()), client: Some(ClientKey::of(&"client")) };
+            match forward.send(request, &credentials, origin, false).await {
                 Ok(answer) => answer.map(BodyExt::boxed_unsync),
                 Err(error) => Response::builder().status(503).body(full(error.as_str())).unwrap(),
             }

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice},
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::SocketAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -92,7 +92,7 @@ impl Places {
     /// The address's share of the places, for who has an address that is counted. None if there is nothing left of it.
     fn share(&self, stream: &Stream) -> Option<Option<Share>> {
         match (&self.by_address, stream) {
-            (Some(shares), Stream::Tcp(_, peer)) => shares.take(ClientKey::of(&network(peer.ip()))).map(Some),
+            (Some(shares), Stream::Tcp(_, peer)) => shares.take(ClientKey::address(Some(peer.ip()))).map(Some),
             (None, _) | (_, Stream::Unix(_)) => Some(None),
         }
     }
@@ -107,14 +107,6 @@ impl Places {
             telemetry::limit_reached("idle_connections");
         }
         self.all.clone().acquire_owned().await.expect("the semaphore is never closed")
-    }
-}
-
-/// What one client has to itself.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        address @ IpAddr::V4(_) => address,
     }
 }
 

@@ -273,15 +273,6 @@ async fn a_half_finished_handshake_is_silence() {
     assert!(is_closed(&mut first).await);
 }
 
-#[test]
-fn a_client_has_a_network_of_ipv6_to_itself() {
-    for (address, expected) in
-        [("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::")]
-    {
-        assert_eq!(network(address.parse().unwrap()), expected.parse::<IpAddr>().unwrap());
-    }
-}
-
 #[tokio::test]
 async fn an_upgraded_connection_keeps_its_place() {
     #[derive(Clone)]

@@ -37,10 +37,9 @@ impl AsClient {
         Ok(Self { connections: Connections::new(&access, target, LIMITS), unknown, proven: Proven::new() })
     }
 
-    /// The request with the client's own Authorization, which may be good. A token in a WebSocket's subprotocol passes, and
-    /// Impersonate-*: upstream knows what the client may.
-    pub fn outbound(&self, request: Request<RequestBody>, authorization: HeaderValue) -> Outbound {
-        let token = ClientKey::of(&authorization.as_bytes());
+    /// The request with the client's own Authorization, which may be good; `token` stands for the token in it. A token in a
+    /// WebSocket's subprotocol passes, and Impersonate-*: upstream knows what the client may.
+    pub fn outbound(&self, request: Request<RequestBody>, authorization: HeaderValue, token: ClientKey) -> Outbound {
         let connections = if self.proven.has(token) { &self.connections } else { &self.unknown };
         let outbound = connections.outbound(showing(request, Some(authorization)));
         Outbound { token: Some((self.proven.clone(), token)), ..outbound }

@@ -73,6 +73,14 @@ pub struct Outbound {
     /// A token that the answer says something of.
     token: Option<(Proven, ClientKey)>,
     lasts: bool,
+    counted: Option<Counted>,
+}
+
+/// For whom a request counts.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    client: ClientKey,
+    address: ClientKey,
 }
 
 /// Where the requests of one identity go.
@@ -83,6 +91,8 @@ struct Connections {
     /// For what lasts, and for what finds no place on connections of its own. None: no request shares a connection.
     shared: Option<Lanes>,
     upgrades: Lanes,
+    /// Nothing that is known of these clients tells them apart: their addresses have to.
+    by_address: bool,
 }
 
 /// Names of an identity's limits in the metrics.
@@ -107,6 +117,12 @@ impl Outbound {
         Self { lasts, ..self }
     }
 
+    /// The same request, counted for `client` where that is known to upstream, and else for where it comes from. One that is not
+    /// counted has no share: its clients are not told apart.
+    pub fn counted(self, client: ClientKey, address: ClientKey) -> Self {
+        Self { counted: Some(Counted { client, address }), ..self }
+    }
+
     /// Upstream's answer, which is read at the client's pace. Only path and query of the request's URI count.
     ///
     /// GET and HEAD without a body are asked a second time if a connection that had worked turns out to be dead.
@@ -120,7 +136,8 @@ impl Outbound {
             Some(shared) if self.lasts => &[shared],
             Some(shared) => &[exclusive, shared],
         };
-        let answer = deliver(target, lanes, self.request).await?;
+        let client = self.connections.client(self.counted);
+        let answer = deliver(target, lanes, client, self.request).await?;
         if let Some((proven, token)) = self.token {
             proven.learn(token, answer.status());
         }
@@ -132,7 +149,8 @@ impl Outbound {
     /// # Errors
     /// There is no answer.
     pub async fn send_http1(self) -> Result<Response<ResponseBody>, SendError> {
-        deliver(&self.connections.target, &[&self.connections.upgrades], self.request).await
+        let Connections { target, upgrades, .. } = &*self.connections;
+        deliver(target, &[upgrades], self.connections.client(self.counted), self.request).await
     }
 }
 
@@ -143,30 +161,36 @@ impl Connections {
             windows: Windows::PATIENT,
             count: SHARED_LANES,
             limit: limits.requests,
+            client_limit: "client_shared_requests",
         };
-        let exclusive = Lanes::exclusive(access, &target, EXCLUSIVE_LIMIT);
+        let exclusive = Lanes::exclusive(access, &target, EXCLUSIVE_LIMIT, "client_exclusive_requests");
         Arc::new(Self {
             target,
             exclusive,
             shared: Some(Lanes::new(access, shared)),
-            upgrades: Lanes::new(access, upgrades(limits.upgrades)),
+            upgrades: Lanes::new(access, upgrades(limits.upgrades, "client_upgrades")),
+            by_address: false,
         })
     }
 
-    /// No request shares a connection with another one.
+    /// For requests of those who are not known yet: none shares a connection with another one, and each counts for its address.
     fn one_at_a_time(access: &Access, target: Target, limits: Limits) -> Arc<Self> {
-        let exclusive = Lanes::exclusive(access, &target, limits.requests);
-        let upgrades = Lanes::new(access, upgrades(limits.upgrades));
-        Arc::new(Self { target, exclusive, shared: None, upgrades })
+        let exclusive = Lanes::exclusive(access, &target, limits.requests, "address_unknown_requests");
+        let upgrades = Lanes::new(access, upgrades(limits.upgrades, "address_unknown_upgrades"));
+        Arc::new(Self { target, exclusive, shared: None, upgrades, by_address: true })
     }
 
     fn outbound(self: &Arc<Self>, request: Request<RequestBody>) -> Outbound {
-        Outbound { connections: self.clone(), request, token: None, lasts: false }
+        Outbound { connections: self.clone(), request, token: None, lasts: false, counted: None }
+    }
+
+    fn client(&self, counted: Option<Counted>) -> Option<ClientKey> {
+        counted.map(|Counted { client, address }| if self.by_address { address } else { client })
     }
 }
 
-fn upgrades(limit: &'static str) -> LaneGroup {
-    LaneGroup { protocols: Protocols::Http1, windows: Windows::PATIENT, count: UPGRADE_LANES, limit }
+fn upgrades(limit: &'static str, client_limit: &'static str) -> LaneGroup {
+    LaneGroup { protocols: Protocols::Http1, windows: Windows::PATIENT, count: UPGRADE_LANES, limit, client_limit }
 }
 
 impl UserPart {

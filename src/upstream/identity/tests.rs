@@ -127,7 +127,7 @@ async fn each_identity_arrives_as_itself_over_every_protocol() {
             };
             assert_eq!(ask(as_gateway.outbound(forged()).unwrap()).await, own);
             let mine = ["certificate: none", "authorization: Bearer mine"];
-            assert_eq!(ask(as_client.outbound(forged(), token())).await, mine);
+            assert_eq!(ask(as_client.outbound(forged(), token(), ClientKey::of(&"mine"))).await, mine);
             assert_eq!(ask(as_client.nobody(forged(), None)).await, ["certificate: none"]);
             let asserted = ask(as_front_proxy.outbound(forged(), &jane()).unwrap()).await;
             assert_eq!(asserted, ASSERTED, "{protocols:?}");
@@ -163,13 +163,13 @@ async fn upgrades_are_asked_for_over_http1() {
     let as_client = AsClient::new(gateway).unwrap();
     let version =
         async |answer: Result<Response<ResponseBody>, SendError>| answer.unwrap().headers()["seen-version"].clone();
-    let (token, first, second) =
-        (HeaderValue::from_static("Bearer mine"), format!("{:?}", Version::HTTP_11), format!("{:?}", Version::HTTP_2));
+    let mine = || as_client.outbound(plain(), HeaderValue::from_static("Bearer mine"), ClientKey::of(&"mine"));
+    let (first, second) = (format!("{:?}", Version::HTTP_11), format!("{:?}", Version::HTTP_2));
     // What lasts shares a connection once its token has been good.
-    assert_eq!(version(as_client.outbound(plain(), token.clone()).lasts(true).send().await).await, first);
-    assert_eq!(version(as_client.outbound(plain(), token.clone()).lasts(true).send().await).await, second);
-    assert_eq!(version(as_client.outbound(plain(), token.clone()).send().await).await, first);
-    assert_eq!(version(as_client.outbound(plain(), token).send_http1().await).await, first);
+    assert_eq!(version(mine().lasts(true).send().await).await, first);
+    assert_eq!(version(mine().lasts(true).send().await).await, second);
+    assert_eq!(version(mine().send().await).await, first);
+    assert_eq!(version(mine().send_http1().await).await, first);
     // So is everything of somebody unknown: upstream would end the connection that others use.
     assert_eq!(version(as_client.nobody(plain(), None).send().await).await, first);
     assert_eq!(version(as_client.refused(plain()).send().await).await, first);
@@ -275,7 +275,7 @@ async fn requests_beyond_an_identity_s_limit_are_refused_until_an_answer_is_drop
     let limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
     let connections = Connections::new(&access, Target::of(gateway).unwrap(), limits);
     let most = UPGRADE_LANES * LANE_REQUESTS_MAX as usize;
-    let slots: Vec<_> = std::iter::from_fn(|| connections.upgrades.admit()).take(most + 1).collect();
+    let slots: Vec<_> = std::iter::from_fn(|| connections.upgrades.admit(None).ok()).take(most + 1).collect();
     assert_eq!(slots.len(), most);
     let error = connections.outbound(plain()).send_http1().await.unwrap_err();
     assert!(matches!(error, SendError::Saturated), "{error:?}");

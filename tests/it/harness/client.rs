@@ -76,6 +76,21 @@ impl Client {
         self.log.clone()
     }
 
+    /// The same gateway, asked over HTTP/2 by a client that takes no byte of any answer.
+    pub(crate) fn that_does_not_read(&self) -> Self {
+        let mut http = legacy::Client::builder(TokioExecutor::new());
+        let http = http.http2_only(true).http2_initial_stream_window_size(0).build_http();
+        Self { http, ..self.clone() }
+    }
+
+    /// The same gateway, asked from another address of this machine.
+    pub(crate) fn at(&self, address: [u8; 4]) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_local_address(Some(address.into()));
+        let http = legacy::Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
+        Self { http, ..self.clone() }
+    }
+
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
@@ -103,6 +118,11 @@ impl Client {
         let (user_agent, response) = self.send(method, path, headers, Bytes::new()).await;
         let answer = self.answer(&user_agent, response).await;
         (user_agent, answer)
+    }
+
+    /// An answer of which nothing is read yet.
+    pub(crate) async fn head(&self, path: &str, headers: &[(&str, &str)]) -> Response<Incoming> {
+        self.send("GET", path, headers, Bytes::new()).await.1
     }
 
     async fn answer(&self, user_agent: &str, response: Response<Incoming>) -> Answer {

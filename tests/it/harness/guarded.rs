@@ -174,6 +174,8 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, sim: Sim, 
 async fn answer(sim: &Sim, guard: &Guard, request: Request<Incoming>) -> Response<Body> {
     let authorization = text(request.headers(), header::AUTHORIZATION.as_str());
     let token = authorization.as_deref().and_then(|text| text.strip_prefix("Bearer "));
+    // As an API server reads it (read-path 8.1).
+    let token = token.and_then(|text| text.split(' ').next());
     if token == Some(GATEWAY_TOKEN) {
         return match request.uri().path().rsplit('/').next() {
             Some(kind @ ("tokenreviews" | "subjectaccessreviews")) => {

@@ -33,7 +33,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener", "fairness", "remembered"]),
     ("audit",        &["apimachinery", "telemetry", "lifecycle"]),
     // What was authorized is the scope of what is read.
-    ("authz",        &["apimachinery", "telemetry", "lifecycle", "store", "upstream", "remembered"]),
+    ("authz",        &["apimachinery", "telemetry", "lifecycle", "store", "upstream", "fairness", "remembered"]),
     ("cacher",       &["apimachinery", "telemetry", "lifecycle", "store", "encode", "reflector", "fanout", "authz", "upstream"]),
     // Reads along in what upstream tells a watch, to go on from there.
     ("serve",        &["apimachinery", "json", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),

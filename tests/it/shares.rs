@@ -1,0 +1,77 @@
+//! What clients share: none takes it from the others, whatever it sends and whatever it does not read.
+
+use std::{net::SocketAddr, time::Duration};
+
+use http::{Response, StatusCode};
+use hyper_util::client::legacy::connect::HttpInfo;
+
+use crate::{
+    delegated::{PODS, Scene, WATCH, forwarded},
+    harness::{Route, passing, until},
+};
+
+/// A most-recent read: always forwarded.
+const MOST_RECENT: &str = "/api/v1/namespaces/default/pods/a";
+/// Events are never cached: such a watch is forwarded.
+const EVENTS: &str = "/api/v1/events?watch=1&timeoutSeconds=1800";
+
+/// The client's side of the connection that an answer came on.
+fn connection<B>(answer: &Response<B>) -> SocketAddr {
+    answer.extensions().get::<HttpInfo>().unwrap().local_addr()
+}
+
+#[tokio::test]
+async fn a_peer_without_credentials_that_does_not_read_keeps_no_other_out() {
+    let scene = Scene::start().await;
+    scene.upstream.add_user("new-token", "jane");
+    let hostile = scene.gateway.client.that_does_not_read();
+    let mut held = Vec::new();
+    for _ in 0..1000 {
+        held.push(hostile.head("/version", &[]).await);
+    }
+    let refused = held.iter().filter(|answer| answer.status() == StatusCode::TOO_MANY_REQUESTS).count();
+    assert_eq!(refused, 750, "an address has a quarter of the 1,000 places");
+
+    // A token that was not seen before, from elsewhere; and one that was, even from the same address.
+    let new = [("authorization", "Bearer new-token")];
+    let elsewhere = scene.gateway.client.at([127, 0, 0, 2]).request("GET", MOST_RECENT, &new, "".into()).await;
+    assert_eq!((elsewhere.status, elsewhere.route), (StatusCode::OK, forwarded("most_recent")));
+    let known = scene.get("jane-token", MOST_RECENT).await;
+    assert_eq!((known.status, known.route), (StatusCode::OK, forwarded("most_recent")));
+    let same = scene.ask("GET", "/version", &[]).await;
+    assert_eq!((same.status.as_u16(), same.route), (429, Route::Rejected("client_share".to_owned())));
+
+    // Its places are free after a while although it reads nothing and its connection lives.
+    let again = async || {
+        let answer = scene.ask("GET", "/version", &[]).await;
+        (answer.status == StatusCode::FORBIDDEN).then_some(())
+    };
+    passing(Duration::from_secs(5), until("a place that was given back", again)).await;
+    drop(held.pop());
+    assert_eq!(connection(&hostile.head("/version", &[]).await), connection(&held[0]));
+}
+
+#[tokio::test]
+async fn a_client_is_its_user_whatever_it_shows() {
+    let scene = Scene::start_with(|config| {
+        config.limits.watches_per_client = 2;
+        config.limits.forwarded_per_client = 2;
+    })
+    .await;
+    scene.upstream.add_user("jane-second-token", "jane");
+    scene.upstream.grant("jane", "watch", "events");
+    scene.upstream.grant("john", "watch", "events");
+    assert_eq!(scene.get("jane-second-token", PODS).await.route, Route::Served);
+    for (path, refusal) in [(WATCH, "client_watches"), (EVENTS, "client_share")] {
+        let mut open = Vec::new();
+        for token in ["jane-token", "jane-token 1"] {
+            let authorization = format!("Bearer {token}");
+            open.push(scene.gateway.client.watch_with(path, &[("authorization", &authorization)]).await);
+        }
+        for token in ["jane-token", "jane-token 2", "jane-second-token"] {
+            let answer = scene.get(token, path).await;
+            assert_eq!(answer.route, Route::Rejected(refusal.to_owned()), "{token} {path}");
+        }
+        drop(scene.gateway.client.watch_with(EVENTS, &[("authorization", "Bearer john-token")]).await);
+    }
+}
