@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 
 use crate::authn::{Authenticator, Unauthenticated};
 use crate::authz;
-use crate::listener::ClientCertificate;
+use crate::listener::Connection;
 use crate::telemetry;
 use crate::upstream::Upstream;
 
@@ -45,17 +45,14 @@ impl MetricsAccess {
     }
 
     /// Takes the client's credentials off its headers. No verdict is remembered: scrapes are rare.
-    pub(super) async fn check(
-        &self,
-        headers: &mut HeaderMap,
-        certificate: Option<&ClientCertificate>,
-    ) -> Result<(), Denied> {
-        let credentials = self.authenticator.credentials(headers, certificate);
+    pub(super) async fn check(&self, headers: &mut HeaderMap, connection: &Connection) -> Result<(), Denied> {
+        let credentials = self.authenticator.credentials(headers, connection.client_certificate.as_deref());
+        let address = connection.peer.map(|peer| peer.ip());
         let Ok(_place) = self.under_way.try_acquire() else {
             telemetry::limit_reached("metrics_reviews");
             return Err(Denied::Busy);
         };
-        let user = self.authenticator.user(&credentials).await.map_err(|why| match why {
+        let user = self.authenticator.user(&credentials, address).await.map_err(|why| match why {
             Unauthenticated::Impersonates | Unauthenticated::Nobody | Unauthenticated::Rejected => {
                 Denied::Unauthenticated
             }

@@ -108,8 +108,7 @@ impl Handler for Admin {
         if let Some(access) = &self.metrics_access
             && request.uri().path() == metrics_access::PATH
         {
-            let certificate = connection.client_certificate.as_deref();
-            if let Err(denied) = access.check(request.headers_mut(), certificate).await {
+            if let Err(denied) = access.check(request.headers_mut(), connection).await {
                 return refused(&denied);
             }
         }

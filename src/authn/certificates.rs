@@ -20,7 +20,7 @@ use crate::{
         groups::add_authenticated,
         x509::Subject,
     },
-    config::PemFile,
+    config::{PemFile, ProxyHeaders},
     listener::ClientCertificate,
     remembered::{Bound, Kept},
 };
@@ -32,6 +32,8 @@ pub struct RequestHeader {
     pub ca: PemFile,
     /// Common names of their certificates; empty for any.
     pub allowed_names: Vec<String>,
+    /// The headers in which they say for which user they ask.
+    pub headers: ProxyHeaders,
 }
 
 /// What an authenticator makes of what it was shown.
@@ -98,7 +100,9 @@ impl Certificates {
             None => None,
         };
         let front_proxies = match front_proxies {
-            Some(RequestHeader { ca, allowed_names }) => Some((Authorities::load(ca).await?, allowed_names)),
+            Some(RequestHeader { ca, allowed_names, headers: _ }) => {
+                Some((Authorities::load(ca).await?, allowed_names))
+            }
             None => None,
         };
         Ok(Self { clients, front_proxies, generation: AtomicU64::new(0), found: Kept::new(FOUND) })

@@ -7,14 +7,7 @@ use std::str;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 
-use crate::apimachinery::UserInfo;
-
-/// What all of these headers begin with.
-const PREFIX: &str = "x-remote-";
-const USER: &str = "x-remote-user";
-const UID: &str = "x-remote-uid";
-const GROUP: &str = "x-remote-group";
-const EXTRA: &str = "x-remote-extra-";
+use crate::{apimachinery::UserInfo, config::ProxyHeaders};
 
 /// Headers that assert a user, in their order; empty if there are none. Only those of a front proxy mean anything.
 #[derive(Clone, Debug, Default)]
@@ -26,39 +19,56 @@ pub(super) struct Asserted(Vec<(HeaderName, HeaderValue)>);
 pub(super) struct Unreadable;
 
 impl Asserted {
-    /// Takes them off the headers of a request.
-    pub(super) fn take(headers: &mut HeaderMap) -> Self {
-        let names: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
+    /// Takes them off the headers of a request: those with one of `names`, and with the usual ones.
+    pub(super) fn take(headers: &mut HeaderMap, names: &[ProxyHeaders]) -> Self {
+        let is_asserted = |name: &&HeaderName| names.iter().any(|names| names.has(name));
+        let found: Vec<_> = headers.keys().filter(is_asserted).cloned().collect();
         let mut taken = Vec::new();
-        for name in names {
+        for name in found {
             taken.extend(headers.get_all(&name).iter().map(|value| (name.clone(), value.clone())));
             headers.remove(name);
         }
         Self(taken)
     }
 
-    /// The user they assert, with no group added. None without a name: then the proxy speaks for itself.
-    pub(super) fn user(&self) -> Result<Option<UserInfo>, Unreadable> {
-        let name = self.first(USER)?;
+    /// The user they assert by `names`, with no group added. None without a name: then the proxy speaks for itself.
+    pub(super) fn user(&self, names: &ProxyHeaders) -> Result<Option<UserInfo>, Unreadable> {
+        let name = self.first(&names.user)?;
         if name.is_empty() {
             return Ok(None);
         }
-        let mut user = UserInfo { name: name.to_owned(), uid: self.first(UID)?.to_owned(), ..UserInfo::default() };
+        let mut user =
+            UserInfo { name: name.to_owned(), uid: self.first(&names.uid)?.to_owned(), ..UserInfo::default() };
+        for name in &names.group {
+            for value in self.values(name) {
+                let value = text(value.as_bytes())?;
+                if !value.is_empty() {
+                    user.groups.push(value.to_owned());
+                }
+            }
+        }
         for (name, value) in &self.0 {
-            let value = text(value.as_bytes())?;
-            if name == GROUP && !value.is_empty() {
-                user.groups.push(value.to_owned());
-            } else if let Some(key) = name.as_str().strip_prefix(EXTRA) {
+            for key in names.extra_prefixes.iter().filter_map(|prefix| name.as_str().strip_prefix(prefix.as_str())) {
+                let value = text(value.as_bytes())?;
                 user.extra.entry(extra_key(key)?).or_default().push(value.to_owned());
             }
         }
         Ok(Some(user))
     }
 
-    /// The first value, even if it is empty and others are not.
-    fn first(&self, name: &str) -> Result<&str, Unreadable> {
-        let value = self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value);
-        value.map_or(Ok(""), |value| text(value.as_bytes()))
+    /// The first value of the first of these names that has one; a first value that is empty is none, even if others are not.
+    fn first(&self, names: &[HeaderName]) -> Result<&str, Unreadable> {
+        for name in names {
+            let value = self.values(name).next().map_or(Ok(""), |value| text(value.as_bytes()))?;
+            if !value.is_empty() {
+                return Ok(value);
+            }
+        }
+        Ok("")
+    }
+
+    fn values<'a>(&'a self, name: &HeaderName) -> impl Iterator<Item = &'a HeaderValue> {
+        self.0.iter().filter(move |(other, _)| other == name).map(|(_, value)| value)
     }
 }
 
@@ -91,7 +101,7 @@ mod tests {
     }
 
     fn user(lines: &[(&'static str, &[u8])]) -> Result<Option<UserInfo>, Unreadable> {
-        Asserted::take(&mut headers(lines)).user()
+        Asserted::take(&mut headers(lines), &[ProxyHeaders::default()]).user(&ProxyHeaders::default())
     }
 
     #[test]
@@ -124,6 +134,37 @@ mod tests {
     }
 
     #[test]
+    fn names_that_were_configured_are_read_and_all_are_taken() {
+        let name = |name| HeaderName::from_static(name);
+        let names = ProxyHeaders {
+            user: vec![name("x-first"), name("x-second")],
+            uid: Vec::new(),
+            group: vec![name("x-team"), name("x-group")],
+            extra_prefixes: vec!["x-more-".to_owned()],
+        };
+        let mut headers = headers(&[
+            ("accept", b"*/*"),
+            ("x-group", b"b"),
+            ("x-first", b""),
+            ("x-second", b"jane"),
+            ("x-remote-user", b"admin"),
+            ("x-remote-group", b"system:masters"),
+            ("x-remote-uid", b"0"),
+            ("x-team", b"a"),
+            ("x-more-scope", b"s"),
+        ]);
+        let asserted = Asserted::take(&mut headers, std::slice::from_ref(&names));
+        assert_eq!(headers.keys().collect::<Vec<_>>(), ["accept"]);
+        let expected = UserInfo {
+            name: "jane".into(),
+            uid: String::new(),
+            groups: vec!["a".into(), "b".into()],
+            extra: [("scope".to_owned(), vec!["s".to_owned()])].into(),
+        };
+        assert_eq!(asserted.user(&names), Ok(Some(expected)));
+    }
+
+    #[test]
     fn without_a_name_nobody_is_asserted() {
         assert_eq!(user(&[("x-remote-group", b"system:masters")]), Ok(None));
         assert_eq!(user(&[("x-remote-user", b""), ("x-remote-user", b"jane")]), Ok(None));
@@ -145,8 +186,8 @@ mod tests {
             for name in &names {
                 headers.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_static("x"));
             }
-            let others = names.iter().filter(|name| !name.starts_with(PREFIX)).count();
-            let taken = Asserted::take(&mut headers);
+            let others = names.iter().filter(|name| !name.starts_with("x-remote-")).count();
+            let taken = Asserted::take(&mut headers, &[ProxyHeaders::default()]);
             prop_assert_eq!(headers.len(), others);
             prop_assert_eq!(taken.0.len(), names.len() - others);
         }

@@ -31,7 +31,7 @@ use http::HeaderMap;
 use tokio::time::Instant;
 
 use crate::apimachinery::UserInfo;
-use crate::config::PemFile;
+use crate::config::{PemFile, ProxyHeaders};
 use crate::fairness::ClientKey;
 use crate::lifecycle::Tasks;
 use crate::listener::ClientCertificate;
@@ -58,6 +58,8 @@ pub struct Config {
     /// Who may assert users by `X-Remote-*`. Without it, nobody.
     pub request_header: Option<RequestHeader>,
     pub token_reviews: TokenReviews,
+    /// The headers in which the gateway itself says so to upstream: of clients they mean nothing.
+    pub asserted_upstream: Option<ProxyHeaders>,
     /// Whether who shows nothing is `system:anonymous`, and may be answered from memory.
     pub anonymous: bool,
 }
@@ -71,6 +73,10 @@ pub struct Authenticator {
 
 #[derive(Debug)]
 struct Delegated {
+    /// The headers in which front proxies say for which user they ask.
+    of_proxies: ProxyHeaders,
+    /// The same, and those in which the gateway says so itself.
+    all: Vec<ProxyHeaders>,
     certificates: Arc<Certificates>,
     tokens: Tokens,
     anonymous: Option<Arc<UserInfo>>,
@@ -89,6 +95,8 @@ impl Authenticator {
     /// # Errors
     /// The authorities cannot be read.
     pub async fn delegated(config: Config, reviewer: Upstream, tasks: &Tasks) -> Result<Self, AuthoritiesError> {
+        let of_proxies = config.request_header.as_ref().map(|proxies| proxies.headers.clone()).unwrap_or_default();
+        let all = [of_proxies.clone()].into_iter().chain(config.asserted_upstream).collect();
         let certificates = Arc::new(Certificates::load(config.client_ca, config.request_header).await?);
         let (followed, token) = (certificates.clone(), tasks.token().clone());
         tasks.spawn("certificate authorities", async move {
@@ -96,13 +104,16 @@ impl Authenticator {
         });
         let anonymous = config.anonymous.then(|| Arc::new(anonymous()));
         let tokens = Tokens::new(config.token_reviews, reviewer, tasks.clone());
-        Ok(Self { delegated: Some(Arc::new(Delegated { certificates, tokens, anonymous })) })
+        Ok(Self { delegated: Some(Arc::new(Delegated { of_proxies, all, certificates, tokens, anonymous })) })
     }
 
     /// Takes the client's credentials off a request: nothing behind this sees them, or may take them for its own. `certificate` is
     /// what its connection has shown.
     pub fn credentials(&self, headers: &mut HeaderMap, certificate: Option<&ClientCertificate>) -> Credentials {
-        let asserted = Asserted::take(headers);
+        let asserted = match &self.delegated {
+            Some(delegated) => Asserted::take(headers, &delegated.all),
+            None => Asserted::take(headers, &[ProxyHeaders::default()]),
+        };
         let authorization = credentials::take_authorization(headers);
         let impersonates = credentials::impersonates(headers);
         let Some(delegated) = &self.delegated else { return Credentials::Gateway { impersonates } };
@@ -192,7 +203,8 @@ impl Delegated {
         let proof = self.certificates.proof(certificate);
         let asserted = match proof.front_proxy {
             Finding::Proven(()) => {
-                asserted.user()?.map_or(Finding::Nothing, |user| Finding::Proven(Arc::new(add_authenticated(user))))
+                let user = asserted.user(&self.of_proxies)?;
+                user.map_or(Finding::Nothing, |user| Finding::Proven(Arc::new(add_authenticated(user))))
             }
             Finding::Nothing => Finding::Nothing,
             Finding::Wrong => Finding::Wrong,

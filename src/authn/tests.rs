@@ -56,7 +56,12 @@ impl World {
         let file = |name| PemFile(self.folder.path().join(name));
         Config {
             client_ca: Some(file("clients")),
-            request_header: Some(RequestHeader { ca: file("proxies"), allowed_names: vec!["front-proxy".to_owned()] }),
+            request_header: Some(RequestHeader {
+                ca: file("proxies"),
+                allowed_names: vec!["front-proxy".to_owned()],
+                headers: ProxyHeaders::default(),
+            }),
+            asserted_upstream: None,
             anonymous: true,
             ..Config::default()
         }

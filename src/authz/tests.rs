@@ -298,7 +298,7 @@ async fn lasts(lease: &mut Lease) -> Duration {
         match settled(lease, Instant::now()).await {
             Standing::Until(due) => pass(due.duration_since(Instant::now())).await,
             Standing::Unconfirmed => return began.elapsed(),
-            standing => panic!("{standing:?}"),
+            standing @ (Standing::UnderReview | Standing::Overdue | Standing::Revoked) => panic!("{standing:?}"),
         }
     }
 }
@@ -325,10 +325,9 @@ async fn a_lease_that_finds_no_room_for_its_review_ends() {
     let began = Instant::now();
     let mut now = began;
     let ended = loop {
-        match poll_fn(|context| Poll::Ready(lease.poll(now, context))).await {
-            Standing::Until(due) => now = due,
-            standing => break standing,
-        }
+        let standing = poll_fn(|context| Poll::Ready(lease.poll(now, context))).await;
+        let Standing::Until(due) = standing else { break standing };
+        now = due;
     };
     // Three intervals after it was confirmed, which was one before this.
     let lasted = now.duration_since(began);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::apimachinery::Origin;
-use crate::config::{PemFile, TlsFiles, UpstreamConfig};
+use crate::config::{PemFile, ProxyHeaders, TlsFiles, UpstreamConfig};
 
 /// As kube-apiserver remembers a token that it has verified.
 pub const DEFAULT_TOKEN_SUCCESS_TTL: Duration = Duration::from_secs(10);
@@ -72,6 +72,8 @@ pub struct RequestHeaderConfig {
     pub ca: PemFile,
     /// Common names of their certificates. Empty: any.
     pub allowed_names: Vec<String>,
+    /// The headers in which they say so.
+    pub headers: ProxyHeaders,
 }
 
 /// How it is found out what a client may read.
@@ -89,9 +91,17 @@ pub struct AuthorizationConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityConfig {
     /// `X-Remote-*` under a certificate that upstream knows as a front proxy's.
-    FrontProxy(TlsFiles),
+    FrontProxy(FrontProxyConfig),
     /// `Impersonate-*` with the gateway's own credentials.
     Impersonation,
+}
+
+/// The gateway as a front proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrontProxyConfig {
+    pub files: TlsFiles,
+    /// The headers that upstream reads, one of each kind.
+    pub headers: ProxyHeaders,
 }
 
 impl ClientsConfig {

@@ -5,7 +5,8 @@ use std::error::Error;
 use rustls::pki_types::CertificateDer;
 
 use crate::config::{
-    ClientsConfig, Config, DelegatedConfig, IdentityConfig, PemFile, Problem, Problems, TlsFiles, UpstreamConfig,
+    ClientsConfig, Config, DelegatedConfig, FrontProxyConfig, IdentityConfig, PemFile, Problem, Problems, TlsFiles,
+    UpstreamConfig,
 };
 
 impl Config {
@@ -60,7 +61,7 @@ impl FileCheck {
         }
         self.kubeconfig("clients.authentication.kubeconfig", authentication.reviews.as_ref()).await;
         self.kubeconfig("clients.authorization.kubeconfig", config.authorization.reviews.as_ref()).await;
-        if let Some(IdentityConfig::FrontProxy(files)) = &config.identity {
+        if let Some(IdentityConfig::FrontProxy(FrontProxyConfig { files, .. })) = &config.identity {
             self.pair("clients.identity.frontProxy", files).await;
         }
     }

@@ -8,6 +8,7 @@ mod clients;
 mod files;
 mod load;
 mod problem;
+mod proxy_headers;
 mod quantity;
 mod raw;
 mod tls_files;
@@ -24,11 +25,12 @@ use crate::apimachinery::GroupResource;
 pub use address::{Address, InvalidAddress};
 pub use clients::{
     AuthenticationConfig, AuthorizationConfig, ClientsConfig, DEFAULT_ALLOWED_TTL, DEFAULT_DENIED_TTL,
-    DEFAULT_TOKEN_FAILURE_TTL, DEFAULT_TOKEN_SUCCESS_TTL, DEFAULT_WATCH_INTERVAL, DelegatedConfig, IdentityConfig,
-    RequestHeaderConfig, TrustedConfig,
+    DEFAULT_TOKEN_FAILURE_TTL, DEFAULT_TOKEN_SUCCESS_TTL, DEFAULT_WATCH_INTERVAL, DelegatedConfig, FrontProxyConfig,
+    IdentityConfig, RequestHeaderConfig, TrustedConfig,
 };
 pub use load::{LoadError, Overrides};
 pub use problem::{Problem, Problems};
+pub use proxy_headers::ProxyHeaders;
 pub use tls_files::{PemError, PemFile, TlsFiles, TlsPem};
 pub use tls_policy::{TlsPolicy, TlsVersion};
 pub use upstream::UpstreamConfigError;

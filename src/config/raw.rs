@@ -99,6 +99,10 @@ pub(super) struct Authentication {
 pub(super) struct RequestHeader {
     pub(super) ca_file: Option<Scalar>,
     pub(super) allowed_names: Option<Vec<Scalar>>,
+    pub(super) username_headers: Option<Vec<Scalar>>,
+    pub(super) uid_headers: Option<Vec<Scalar>>,
+    pub(super) group_headers: Option<Vec<Scalar>>,
+    pub(super) extra_header_prefixes: Option<Vec<Scalar>>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }
@@ -131,8 +135,21 @@ pub(super) struct Authorization {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Identity {
-    pub(super) front_proxy: Option<Tls>,
+    pub(super) front_proxy: Option<FrontProxy>,
     pub(super) impersonation: Option<Impersonation>,
+    #[serde(flatten)]
+    pub(super) unknown: Unknown,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct FrontProxy {
+    pub(super) cert_file: Option<Scalar>,
+    pub(super) key_file: Option<Scalar>,
+    pub(super) username_header: Option<Scalar>,
+    pub(super) uid_header: Option<Scalar>,
+    pub(super) group_header: Option<Scalar>,
+    pub(super) extra_header_prefix: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

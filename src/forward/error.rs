@@ -27,10 +27,7 @@ pub enum ForwardError {
 
 impl From<SendError> for ForwardError {
     fn from(error: SendError) -> Self {
-        match error {
-            SendError::ClientShare => Self::ClientShare,
-            error => Self::NoAnswer(error),
-        }
+        if matches!(error, SendError::ClientShare) { Self::ClientShare } else { Self::NoAnswer(error) }
     }
 }
 
@@ -38,8 +35,8 @@ impl ForwardError {
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
+            Self::NoIdentity | Self::Identity(IdentityError::NotBelieved) => Fault::Gateway,
             Self::Connect | Self::IdentityHeader(_) | Self::Identity(_) | Self::ClientShare => Fault::Client,
-            Self::NoIdentity => Fault::Gateway,
             Self::UnaskedUpgrade => Fault::Upstream,
             Self::NoAnswer(error) => error.fault(),
         }
@@ -62,6 +59,7 @@ impl ForwardError {
             Self::Connect => "connect_method",
             Self::IdentityHeader(_) => "identity_header",
             Self::Identity(IdentityError::Impersonation) => "impersonation",
+            Self::Identity(IdentityError::NotBelieved) => "not_believed",
             Self::Identity(_) => "user",
             Self::NoIdentity => "no_identity",
             Self::ClientShare => "client_share",

@@ -16,9 +16,9 @@ use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
 use crate::authn::{Credentials, Origin};
-use crate::fairness::{ClientKey, Share, Shares};
+use crate::fairness::{Share, Shares};
 use crate::lifecycle::Tasks;
-use crate::upstream::{AsClient, AsGateway, Outbound, RequestBody, ResponseBody};
+use crate::upstream::{AsClient, AsGateway, RequestBody, ResponseBody};
 
 pub use error::ForwardError;
 pub use headers::is_upgrade;
@@ -74,7 +74,7 @@ impl Forward {
             return Box::pin(self.upgrade(request, credentials, origin, share)).await;
         }
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
-        let mut answer = counted(outbound, origin).lasts(lasts).send().await?;
+        let mut answer = outbound.counted(origin.client).lasts(lasts).send().await?;
         answer.body_mut().hold(share);
         relayed(answer)
     }
@@ -95,7 +95,7 @@ impl Forward {
     ) -> Result<Response<ResponseBody>, ForwardError> {
         let client = hyper::upgrade::on(&mut request);
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
-        let mut answer = counted(outbound, origin).send_http1().await?;
+        let mut answer = outbound.counted(origin.client).send_http1().await?;
         answer.body_mut().hold(share);
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return relayed(answer);
@@ -105,14 +105,6 @@ impl Forward {
         self.tasks.spawn("tunnel", tunnel::join(client, upstream, slot));
         headers::for_client(answer.headers_mut(), true);
         Ok(answer)
-    }
-}
-
-/// The request with a share of the connections, where clients are told apart.
-fn counted(outbound: Outbound, Origin { address, client }: Origin) -> Outbound {
-    match client {
-        Some(client) => outbound.counted(client, ClientKey::address(address)),
-        None => outbound,
     }
 }
 

@@ -41,4 +41,6 @@
 //! * Shares: a client is its user, whatever tokens it has, or its address where no user is known; it gets at most a quarter of each pool
 //!   of connections, upgrades and reviews. `limits.forwardedPerClient` is at most 1,000.
 //! * Reviews of watches have room of their own; a watch that could not be reviewed ends within a stated time.
+//! * The headers of front proxies have names that can be configured, those of clients' proxies and those that the API server reads.
+//! * The gateway does not start with a front-proxy certificate that the API server does not believe, and says what is wrong.
 //! * Without the right to list `apiservices`, only the core group and custom resources are cached.

@@ -81,6 +81,11 @@
 //! common name, and the usual `X-Remote-*` names; for uids, from 1.32 on, `--requestheader-uid-headers`. The authority must
 //! not be among those of its `--client-ca-file`: there the certificate would show a user of its own, and every client would be that user.
 //!
+//! At its start, and until it is known, the gateway asks the API server by this certificate as a made-up user without rights, and looks as
+//! whom it is seen (a SelfSubjectReview; servers before 1.28 refuse it, and name the user in the refusal). If it is seen as another
+//! user, as nobody or without its groups, the gateway does not start and says why; if that becomes known later, it says so
+//! in the log and forwards nothing with the certificate. If the API server cannot be asked at the start, requests are forwarded meanwhile.
+//!
 //! Whoever may impersonate everybody is as mighty as everybody: a front proxy's certificate is no less so. Keep either where
 //! the keys of the API server are kept.
 //!

@@ -15,6 +15,7 @@
 //! | `clients.authentication.clientCAFile` | none: no certificate names a user | PEM file of authorities |
 //! | `clients.authentication.requestHeader.caFile` | none: `X-Remote-*` is believed of nobody | PEM file of authorities |
 //! | `clients.authentication.requestHeader.allowedNames` | any | common names; needed if an authority is in `clientCAFile` too |
+//! | `clients.authentication.requestHeader.usernameHeaders`, `.uidHeaders`, `.groupHeaders`, `.extraHeaderPrefixes` | `[X-Remote-User]`, `[X-Remote-Uid]`, `[X-Remote-Group]`, `[X-Remote-Extra-]` | names, and beginnings of names, of headers; `usernameHeaders` has at least one |
 //! | `clients.authentication.kubeconfig` | none: `upstream` | whom to ask for TokenReviews |
 //! | `clients.authentication.tokenReview.audiences` | the reviewer's own | texts |
 //! | `clients.authentication.tokenReview.successTTL`, `.failureTTL` | `10s`, `0` | 0 to 10 min |
@@ -23,6 +24,7 @@
 //! | `clients.authorization.allowedTTL`, `.deniedTTL` | `10s`, `10s` | 0 to 10 min |
 //! | `clients.authorization.watchInterval` | `5m` | 10 s to 24 h |
 //! | `clients.identity.frontProxy.certFile`, `.keyFile` | none | PEM files; this or the next one, if there is `clientCAFile` or `requestHeader` |
+//! | `clients.identity.frontProxy.usernameHeader`, `.uidHeader`, `.groupHeader`, `.extraHeaderPrefix` | `X-Remote-User`, `X-Remote-Uid`, `X-Remote-Group`, `X-Remote-Extra-` | those of the API server's `--requestheader-*` |
 //! | `clients.identity.impersonation` | none | `{}` |
 //! | `cache.exclude` | `[events, events.events.k8s.io]`, in `delegated` mode `secrets` too | what takes the place of the default, `[]` too: plural words, with their group: `deployments.apps` |
 //! | `cache.prewarm` | none | the same; their JSON is kept |
@@ -226,8 +228,8 @@
 //! | of these, with a connection each | 250 | they share connections | `client_exclusive_requests` |
 //! | of these, that share connections | 1,000 | 429 | `client_shared_requests` |
 //! | of these, upgraded connections | 250 | 429 | `client_upgrades` |
-//! | of one address, requests of clients who show nothing that has been good before | 250 | 429 | `address_unknown_requests` |
-//! | of these, upgraded connections | 250 | 429 | `address_unknown_upgrades` |
+//! | of one client, requests that show nothing that has been good before | 250 | 429 | `client_unknown_requests` |
+//! | of these, upgraded connections | 250 | 429 | `client_unknown_upgrades` |
 //! | watches of one client from memory (`limits.watchesPerClient`) | 10,000 | 429 | `client_watches` |
 //! | a review's answer | 4 MiB, 10 s | no verdict: forwarded | `upstream_review_bytes` |
 //! | bytes of log lines that wait to be written | 4 MiB | dropped | `kube_fanout_log_lines_dropped_total` |

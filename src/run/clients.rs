@@ -7,7 +7,7 @@ use crate::{
     authz::{self, Authorizer},
     config::{
         Address, ClientsConfig, Config, DelegatedConfig, IdentityConfig, ListenerConfig, MetricsAuthorization,
-        UpstreamConfig,
+        RequestHeaderConfig, UpstreamConfig,
     },
     fairness::Shares,
     forward::{Assertion, Forward},
@@ -34,7 +34,7 @@ pub(super) async fn clients(
             Ok(Clients {
                 authenticator: authenticator(delegated, access, tasks).await?,
                 authorizer: authorizer(delegated, access, tasks).await?,
-                forward: forward(delegated, access, (upstream, shares), tasks)?,
+                forward: forward(delegated, access, (upstream, shares), tasks).await?,
             })
         }
     }
@@ -71,17 +71,23 @@ async fn authenticator(
     let config = delegated.authentication.clone();
     let reviewer = reviewer(config.reviews.as_ref(), access, tasks).await?;
     let request_header = config.request_header;
-    let config = authn::Config {
-        client_ca: config.client_ca,
-        request_header: request_header
-            .map(|proxies| authn::RequestHeader { ca: proxies.ca, allowed_names: proxies.allowed_names }),
-        token_reviews: authn::TokenReviews {
-            audiences: config.audiences,
-            success_ttl: config.success_ttl,
-            failure_ttl: config.failure_ttl,
-        },
-        anonymous: config.anonymous,
-    };
+    let config =
+        authn::Config {
+            client_ca: config.client_ca,
+            request_header: request_header.map(|RequestHeaderConfig { ca, allowed_names, headers }| {
+                authn::RequestHeader { ca, allowed_names, headers }
+            }),
+            asserted_upstream: match &delegated.identity {
+                Some(IdentityConfig::FrontProxy(proxy)) => Some(proxy.headers.clone()),
+                Some(IdentityConfig::Impersonation) | None => None,
+            },
+            token_reviews: authn::TokenReviews {
+                audiences: config.audiences,
+                success_ttl: config.success_ttl,
+                failure_ttl: config.failure_ttl,
+            },
+            anonymous: config.anonymous,
+        };
     Authenticator::delegated(config, reviewer, tasks).await.map_err(RunError::Authorities)
 }
 
@@ -115,7 +121,7 @@ async fn reviewer(
     Ok(reviewer)
 }
 
-fn forward(
+async fn forward(
     delegated: &DelegatedConfig,
     access: &kube_client::Config,
     (upstream, shares): (&Upstream, Shares),
@@ -123,8 +129,11 @@ fn forward(
 ) -> Result<Forward, RunError> {
     let client = AsClient::new(access).map_err(RunError::Upstream)?;
     let assertion = match &delegated.identity {
-        Some(IdentityConfig::FrontProxy(certificate)) => {
-            AsFrontProxy::new(access, certificate, tasks).map(|proxy| Some(Assertion::FrontProxy(proxy)))
+        Some(IdentityConfig::FrontProxy(config)) => {
+            let proxy =
+                AsFrontProxy::new(access, &config.files, config.headers.clone(), tasks).map_err(RunError::Upstream)?;
+            proxy.probe(tasks).await.map_err(RunError::FrontProxy)?;
+            Ok(Some(Assertion::FrontProxy(proxy)))
         }
         Some(IdentityConfig::Impersonation) => {
             upstream.as_impersonator().map(|impersonator| Some(Assertion::Impersonation(impersonator)))

@@ -17,7 +17,7 @@ use crate::{
     serve,
     store::HistoryLimits,
     telemetry::{self, AccessLines, Exposition, InstallError},
-    upstream::{BuildError, Discovery, Upstream},
+    upstream::{BuildError, Discovery, NotBelieved, Upstream},
 };
 
 /// What the gateway listens on.
@@ -42,6 +42,8 @@ pub enum RunError {
     Files(#[source] Problems),
     #[error("nobody could be known by a certificate")]
     Authorities(#[source] AuthoritiesError),
+    #[error("the certificate of clients.identity.frontProxy is not used")]
+    FrontProxy(#[source] NotBelieved),
     #[error("what is read could not be logged")]
     Audit(#[source] AuditError),
     #[error("no metrics")]

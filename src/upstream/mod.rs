@@ -45,7 +45,7 @@ pub use crd::Crd;
 pub use discovery::{ApiResource, Discovery, DiscoveryError, ServedBy};
 pub use error::{Fault, Retry, SendError};
 pub use fetch::FetchError;
-pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, Outbound};
+pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, NotBelieved, Outbound};
 pub use list_watch::ResourceListWatch;
 pub use review::ReviewError;
 pub use slot::Slot;

@@ -145,10 +145,12 @@ impl Check {
 
     fn request_header(&mut self, raw: &raw::RequestHeader) -> RequestHeaderConfig {
         let field = "clients.authentication.requestHeader";
-        self.unknown(field, &raw.unknown, &["caFile", "allowedNames"]);
+        let known = ["caFile", "allowedNames", "usernameHeaders", "uidHeaders", "groupHeaders", "extraHeaderPrefixes"];
+        self.unknown(field, &raw.unknown, &known);
         RequestHeaderConfig {
             ca: PemFile(self.path(&format!("{field}.caFile"), raw.ca_file.as_ref())),
             allowed_names: self.texts(&format!("{field}.allowedNames"), raw.allowed_names.as_deref()),
+            headers: self.proxy_headers(field, raw),
         }
     }
 
@@ -184,12 +186,12 @@ impl Check {
     fn identity(&mut self, raw: Option<&raw::Identity>) -> Option<IdentityConfig> {
         let raw = raw?;
         self.unknown("clients.identity", &raw.unknown, &["frontProxy", "impersonation"]);
-        let front_proxy = raw.front_proxy.as_ref().map(|raw| self.tls_files("clients.identity.frontProxy", raw));
+        let front_proxy = raw.front_proxy.as_ref().map(|raw| self.front_proxy("clients.identity.frontProxy", raw));
         if let Some(raw) = &raw.impersonation {
             self.unknown("clients.identity.impersonation", &raw.unknown, &[]);
         }
         match (front_proxy, &raw.impersonation) {
-            (Some(files), None) => Some(IdentityConfig::FrontProxy(files)),
+            (Some(proxy), None) => Some(IdentityConfig::FrontProxy(proxy)),
             (None, Some(_)) => Some(IdentityConfig::Impersonation),
             (both, _) => {
                 let found = if both.is_some() { "both were given" } else { "neither was given" };

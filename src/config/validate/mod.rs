@@ -5,6 +5,7 @@ mod cache;
 mod check;
 mod clients;
 mod listeners;
+mod proxy_headers;
 #[cfg(test)]
 mod tests;
 mod tls;

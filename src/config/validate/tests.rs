@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use http::HeaderName;
+
 use crate::config::{
-    API_VERSION, AuthenticationConfig, AuthorizationConfig, ClientsConfig, Config, DelegatedConfig, IdentityConfig,
-    KIND, Overrides, PemFile, Problems, RequestHeaderConfig, TlsFiles, UpstreamConfig,
+    API_VERSION, AuthenticationConfig, AuthorizationConfig, ClientsConfig, Config, DelegatedConfig, FrontProxyConfig,
+    IdentityConfig, KIND, Overrides, PemFile, Problems, ProxyHeaders, RequestHeaderConfig, TlsFiles, UpstreamConfig,
 };
 
 fn parse(text: &str, overrides: &Overrides) -> Result<Config, Problems> {
@@ -36,8 +38,11 @@ clients:
   identity: {frontProxy: {certFile: /pc, keyFile: /pk}}
 ";
     let config = parse(text, &Overrides::default()).unwrap();
-    let request_header =
-        RequestHeaderConfig { ca: PemFile("/front".into()), allowed_names: vec!["a".to_owned(), "b".to_owned()] };
+    let request_header = RequestHeaderConfig {
+        ca: PemFile("/front".into()),
+        allowed_names: vec!["a".to_owned(), "b".to_owned()],
+        headers: ProxyHeaders::default(),
+    };
     let authentication = AuthenticationConfig {
         client_ca: Some(PemFile("/ca".into())),
         request_header: Some(request_header),
@@ -54,7 +59,7 @@ clients:
         watch_interval: Duration::from_secs(3600),
     };
     let files = TlsFiles { cert_file: "/pc".into(), key_file: "/pk".into() };
-    let identity = Some(IdentityConfig::FrontProxy(files));
+    let identity = Some(IdentityConfig::FrontProxy(FrontProxyConfig { files, headers: ProxyHeaders::default() }));
     let delegated = DelegatedConfig { authentication, authorization, identity };
     assert_eq!(config.clients, ClientsConfig::Delegated(Box::new(delegated)));
     assert!(config.listeners[0].tls.as_ref().is_some_and(|tls| tls.client_certificates));
@@ -166,4 +171,47 @@ fn an_address_has_its_share_of_the_connections() {
     assert_eq!(shares("clients: {mode: delegated}\nlimits: {connections: 5}"), (5, 5));
     let found = problems("limits: {connections: 5, connectionsPerAddress: 6}");
     assert_eq!(found, ["limits.connectionsPerAddress: \"6\" was given; allowed: a number from 1 to 5"]);
+}
+
+#[test]
+fn front_proxies_headers_have_names_of_their_own() {
+    let config = |inbound: &str, outbound: &str| {
+        let yaml = format!(
+            "clients: {{mode: delegated, authentication: {{requestHeader: {{caFile: /ca, {inbound}}}}}, \
+             identity: {{frontProxy: {{certFile: /c, keyFile: /k, {outbound}}}}}}}"
+        );
+        parse(&yaml, &Overrides::default())
+    };
+    let inbound = "usernameHeaders: [X-A, X-B], uidHeaders: [], groupHeaders: [X-G], extraHeaderPrefixes: [X-Extra-]";
+    let outbound = "usernameHeader: X-U, uidHeader: X-I, groupHeader: X-G, extraHeaderPrefix: X-More-";
+    let ClientsConfig::Delegated(delegated) = config(inbound, outbound).unwrap().clients else { panic!() };
+    let names = |names: &[&'static str]| names.iter().map(|name| HeaderName::from_static(name)).collect::<Vec<_>>();
+    let prefixes = |prefix: &str| vec![prefix.to_owned()];
+    let expected = ProxyHeaders {
+        user: names(&["x-a", "x-b"]),
+        uid: names(&[]),
+        group: names(&["x-g"]),
+        extra_prefixes: prefixes("x-extra-"),
+    };
+    assert_eq!(delegated.authentication.request_header.unwrap().headers, expected);
+    let Some(IdentityConfig::FrontProxy(FrontProxyConfig { headers, .. })) = delegated.identity else { panic!() };
+    let expected = ProxyHeaders {
+        user: names(&["x-u"]),
+        uid: names(&["x-i"]),
+        group: names(&["x-g"]),
+        extra_prefixes: prefixes("x-more-"),
+    };
+    assert_eq!(headers, expected);
+    for (inbound, outbound, field) in [
+        ("usernameHeaders: []", "", "requestHeader.usernameHeaders"),
+        ("usernameHeaders: [Authorization]", "", "requestHeader.usernameHeaders[0]"),
+        ("groupHeaders: [X-G, Impersonate-Group]", "", "requestHeader.groupHeaders[1]"),
+        ("extraHeaderPrefixes: [x]", "", "requestHeader.extraHeaderPrefixes[0]"),
+        ("extraHeaderPrefixes: [content-]", "", "requestHeader.extraHeaderPrefixes[0]"),
+        ("", "usernameHeader: 'a b'", "frontProxy.usernameHeader"),
+        ("", "extraHeaderPrefix: Impersonate-Extra-", "frontProxy.extraHeaderPrefix"),
+    ] {
+        let Problems(problems) = config(inbound, outbound).unwrap_err();
+        assert!(problems.iter().any(|problem| problem.field.ends_with(field)), "{field}: {problems:?}");
+    }
 }

@@ -8,7 +8,7 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use crate::{
     apimachinery::UserInfo,
-    config::TlsFiles,
+    config::{ProxyHeaders, TlsFiles},
     upstream::{
         AsFrontProxy,
         test_authority::Authority,
@@ -59,7 +59,9 @@ impl Setup {
     }
 
     fn front_proxy(&self) -> Option<Assertion> {
-        Some(Assertion::FrontProxy(AsFrontProxy::new(&self.own, &self.proxy, &Tasks::new()).unwrap()))
+        Some(Assertion::FrontProxy(
+            AsFrontProxy::new(&self.own, &self.proxy, ProxyHeaders::default(), &Tasks::new()).unwrap(),
+        ))
     }
 
     fn impersonation(&self) -> Option<Assertion> {

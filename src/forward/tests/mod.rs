@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use super::*;
+use crate::fairness::ClientKey;
 use crate::upstream::{
     Fault, Upstream,
     test_server::{TestBody, TestServer, config, full, read_head, write},

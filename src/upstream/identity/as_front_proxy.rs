@@ -6,10 +6,11 @@ use http::Request;
 use kube_client::Config;
 
 use super::{
-    Connections, IdentityError, Limits, Outbound, UNKNOWN_LIMITS, refuse_exposed, shed_credentials, user_headers,
+    Belief, Connections, IdentityError, Limits, Outbound, UNKNOWN_LIMITS, refuse_exposed, shed,
+    user_headers::{self, Names},
 };
 use crate::apimachinery::UserInfo;
-use crate::config::TlsFiles;
+use crate::config::{ProxyHeaders, TlsFiles};
 use crate::lifecycle::Tasks;
 use crate::upstream::{BuildError, RequestBody, access::Access, client_certificate::ClientCertificate, target::Target};
 
@@ -22,18 +23,26 @@ pub struct AsFrontProxy {
     connections: Arc<Connections>,
     /// For whom upstream takes for nobody: it ends the HTTP/2 connection on which somebody unknown asks.
     anonymous: Arc<Connections>,
+    headers: Arc<ProxyHeaders>,
+    names: Arc<Names>,
+    pub(super) belief: Belief,
 }
 
 const LIMITS: Limits = Limits { requests: "upstream_front_proxy_requests", upgrades: "upstream_front_proxy_upgrades" };
 
 impl AsFrontProxy {
-    /// Of a configuration, only where the server is, how it is verified, and a proxy on the way count. Reads the files,
+    /// `headers` are those that upstream reads, one of each kind. Of a configuration, only where the server is, how it is verified, and a proxy on the way count. Reads the files,
     /// blocking; `tasks` looks at them until the drain begins, and new connections show what they hold by then.
     ///
     /// # Errors
     /// The configuration or the files cannot be used, or there is no TLS to show a certificate in, or
     /// none that is verified.
-    pub fn new(config: &Config, certificate: &TlsFiles, tasks: &Tasks) -> Result<Self, BuildError> {
+    pub fn new(
+        config: &Config,
+        certificate: &TlsFiles,
+        headers: ProxyHeaders,
+        tasks: &Tasks,
+    ) -> Result<Self, BuildError> {
         refuse_exposed(config)?;
         if config.cluster_url.scheme() != Some(&http::uri::Scheme::HTTPS) {
             return Err(BuildError::ClearText(config.cluster_url.clone()));
@@ -43,17 +52,31 @@ impl AsFrontProxy {
         access.follow_files(tasks);
         let target = Target::of(config)?;
         let anonymous = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
-        Ok(Self { connections: Connections::new(&access, target, LIMITS), anonymous })
+        let names = Arc::new(Names::of(&headers));
+        let connections = Connections::new(&access, target, LIMITS);
+        Ok(Self { connections, anonymous, headers: Arc::new(headers), names, belief: Belief::new() })
     }
 
     /// The request as the user's, with nothing else that shows who asks. Impersonate-* passes: upstream knows what the
     /// user may.
     ///
     /// # Errors
-    /// The user cannot be told exactly.
-    pub fn outbound(&self, mut request: Request<RequestBody>, user: &UserInfo) -> Result<Outbound, IdentityError> {
-        let asserted = user_headers::front_proxy(user)?;
-        shed_credentials(request.headers_mut());
+    /// The user cannot be told exactly, or upstream has said that it does not believe the certificate ([`Self::probe`]).
+    pub fn outbound(&self, request: Request<RequestBody>, user: &UserInfo) -> Result<Outbound, IdentityError> {
+        if !self.belief.holds() {
+            return Err(IdentityError::NotBelieved);
+        }
+        self.asserting(request, user)
+    }
+
+    /// The same, whether upstream believes it or not.
+    pub(super) fn asserting(
+        &self,
+        mut request: Request<RequestBody>,
+        user: &UserInfo,
+    ) -> Result<Outbound, IdentityError> {
+        let asserted = user_headers::front_proxy(user, &self.names)?;
+        shed::shed_credentials_and(request.headers_mut(), &self.headers);
         user_headers::add(request.headers_mut(), asserted)?;
         let connections = if user.name == user_headers::ANONYMOUS { &self.anonymous } else { &self.connections };
         Ok(connections.outbound(request))

@@ -8,13 +8,20 @@ mod as_client;
 mod as_front_proxy;
 mod as_gateway;
 mod as_impersonator;
+mod probe;
 mod proven;
 mod shed;
 #[cfg(test)]
 mod tests;
 mod user_headers;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use http::{Request, Response};
 use kube_client::Config;
@@ -32,6 +39,7 @@ pub use as_client::AsClient;
 pub use as_front_proxy::AsFrontProxy;
 pub use as_gateway::AsGateway;
 pub use as_impersonator::AsImpersonator;
+pub use probe::NotBelieved;
 
 use crate::fairness::ClientKey;
 use proven::Proven;
@@ -54,6 +62,27 @@ pub enum IdentityError {
     /// Upstream makes whoever is impersonated by that name a member of `system:unauthenticated`.
     #[error("system:anonymous cannot be impersonated with exactly its groups")]
     Anonymous,
+    /// Upstream said so: see [`NotBelieved`].
+    #[error("the API server does not believe the gateway's front-proxy certificate")]
+    NotBelieved,
+}
+
+/// Whether upstream believes an identity. It does until it says no. Clones are the same.
+#[derive(Clone, Debug)]
+struct Belief(Arc<AtomicBool>);
+
+impl Belief {
+    fn new() -> Self {
+        Self(Arc::new(AtomicBool::new(true)))
+    }
+
+    fn holds(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn set(&self, holds: bool) {
+        self.0.store(holds, Ordering::Release);
+    }
 }
 
 /// What of a user is to be sent.
@@ -73,14 +102,8 @@ pub struct Outbound {
     /// A token that the answer says something of.
     token: Option<(Proven, ClientKey)>,
     lasts: bool,
-    counted: Option<Counted>,
-}
-
-/// For whom a request counts.
-#[derive(Clone, Copy, Debug)]
-struct Counted {
-    client: ClientKey,
-    address: ClientKey,
+    /// None if clients are not told apart.
+    client: Option<ClientKey>,
 }
 
 /// Where the requests of one identity go.
@@ -91,8 +114,6 @@ struct Connections {
     /// For what lasts, and for what finds no place on connections of its own. None: no request shares a connection.
     shared: Option<Lanes>,
     upgrades: Lanes,
-    /// Nothing that is known of these clients tells them apart: their addresses have to.
-    by_address: bool,
 }
 
 /// Names of an identity's limits in the metrics.
@@ -117,10 +138,9 @@ impl Outbound {
         Self { lasts, ..self }
     }
 
-    /// The same request, counted for `client` where that is known to upstream, and else for where it comes from. One that is not
-    /// counted has no share: its clients are not told apart.
-    pub fn counted(self, client: ClientKey, address: ClientKey) -> Self {
-        Self { counted: Some(Counted { client, address }), ..self }
+    /// The same request, which takes up `client`'s share of the connections. None if clients are not told apart.
+    pub fn counted(self, client: Option<ClientKey>) -> Self {
+        Self { client, ..self }
     }
 
     /// Upstream's answer, which is read at the client's pace. Only path and query of the request's URI count.
@@ -136,8 +156,7 @@ impl Outbound {
             Some(shared) if self.lasts => &[shared],
             Some(shared) => &[exclusive, shared],
         };
-        let client = self.connections.client(self.counted);
-        let answer = deliver(target, lanes, client, self.request).await?;
+        let answer = deliver(target, lanes, self.client, self.request).await?;
         if let Some((proven, token)) = self.token {
             proven.learn(token, answer.status());
         }
@@ -150,7 +169,7 @@ impl Outbound {
     /// There is no answer.
     pub async fn send_http1(self) -> Result<Response<ResponseBody>, SendError> {
         let Connections { target, upgrades, .. } = &*self.connections;
-        deliver(target, &[upgrades], self.connections.client(self.counted), self.request).await
+        deliver(target, &[upgrades], self.client, self.request).await
     }
 }
 
@@ -169,23 +188,18 @@ impl Connections {
             exclusive,
             shared: Some(Lanes::new(access, shared)),
             upgrades: Lanes::new(access, upgrades(limits.upgrades, "client_upgrades")),
-            by_address: false,
         })
     }
 
-    /// For requests of those who are not known yet: none shares a connection with another one, and each counts for its address.
+    /// No request shares a connection with another one.
     fn one_at_a_time(access: &Access, target: Target, limits: Limits) -> Arc<Self> {
-        let exclusive = Lanes::exclusive(access, &target, limits.requests, "address_unknown_requests");
-        let upgrades = Lanes::new(access, upgrades(limits.upgrades, "address_unknown_upgrades"));
-        Arc::new(Self { target, exclusive, shared: None, upgrades, by_address: true })
+        let exclusive = Lanes::exclusive(access, &target, limits.requests, "client_unknown_requests");
+        let upgrades = Lanes::new(access, upgrades(limits.upgrades, "client_unknown_upgrades"));
+        Arc::new(Self { target, exclusive, shared: None, upgrades })
     }
 
     fn outbound(self: &Arc<Self>, request: Request<RequestBody>) -> Outbound {
-        Outbound { connections: self.clone(), request, token: None, lasts: false, counted: None }
-    }
-
-    fn client(&self, counted: Option<Counted>) -> Option<ClientKey> {
-        counted.map(|Counted { client, address }| if self.by_address { address } else { client })
+        Outbound { connections: self.clone(), request, token: None, lasts: false, client: None }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
+use crate::config::ProxyHeaders;
+
 /// Names of a front proxy's user, groups and extra values; nobody's but a front proxy's.
 const REMOTE: &str = "x-remote-";
 const IMPERSONATE: &str = "impersonate-";
@@ -23,6 +25,15 @@ pub(super) fn shed_credentials(headers: &mut HeaderMap) {
     headers.remove(header::AUTHORIZATION);
     shed_front_proxy(headers);
     shed_token_protocol(headers);
+}
+
+/// The same for one whose headers of a user have these names.
+pub(super) fn shed_credentials_and(headers: &mut HeaderMap, asserted: &ProxyHeaders) {
+    let found: Vec<_> = headers.keys().filter(|name| asserted.has(name)).cloned().collect();
+    for name in found {
+        headers.remove(name);
+    }
+    shed_credentials(headers);
 }
 
 /// What only a front proxy may say.

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use super::*;
 use crate::{
     apimachinery::UserInfo,
-    config::TlsFiles,
+    config::{ProxyHeaders, TlsFiles},
     lifecycle::Tasks,
     upstream::{
         Upstream,
@@ -116,7 +116,7 @@ async fn each_identity_arrives_as_itself_over_every_protocol() {
         let Setup { gateway, front_proxy, .. } = &setup(protocols).await;
         let upstream = Upstream::new(gateway).unwrap();
         let (as_gateway, as_client) = (upstream.as_gateway(), AsClient::new(gateway).unwrap());
-        let as_front_proxy = AsFrontProxy::new(gateway, front_proxy, &Tasks::new()).unwrap();
+        let as_front_proxy = AsFrontProxy::new(gateway, front_proxy, ProxyHeaders::default(), &Tasks::new()).unwrap();
         let as_impersonator = upstream.as_impersonator().unwrap();
 
         let own = ["certificate: gateway", "authorization: Bearer gateway"];
@@ -156,6 +156,28 @@ const IMPERSONATED: [&str; 7] = [
     "impersonate-extra-scopes%2f%c3%96: b",
     "authorization: Bearer gateway",
 ];
+
+#[tokio::test]
+async fn a_front_proxy_says_it_by_the_names_that_upstream_reads() {
+    let Setup { gateway, front_proxy, .. } = &setup(&[b"http/1.1"]).await;
+    let name = |name| vec![http::HeaderName::from_static(name)];
+    let headers = ProxyHeaders {
+        user: name("x-who"),
+        uid: name("x-which"),
+        group: name("x-team"),
+        extra_prefixes: vec!["x-more-".to_owned()],
+    };
+    let proxy = AsFrontProxy::new(gateway, front_proxy, headers, &Tasks::new()).unwrap();
+    let mut request = forged();
+    for name in ["x-who", "x-which", "x-team", "x-more-scopes"] {
+        request.headers_mut().insert(name, HeaderValue::from_static("forged"));
+    }
+    let expected = ASSERTED.map(|line| {
+        let line = line.replace("x-remote-user", "x-who").replace("x-remote-uid", "x-which");
+        line.replace("x-remote-group", "x-team").replace("x-remote-extra-", "x-more-")
+    });
+    assert_eq!(seen(proxy.outbound(request, &jane()).unwrap().send().await).await, expected);
+}
 
 #[tokio::test]
 async fn upgrades_are_asked_for_over_http1() {
@@ -204,7 +226,7 @@ async fn no_plugin_runs_and_nothing_of_the_kubeconfig_is_sent_for_a_client() {
     config.headers = vec![("x-tenant".parse().unwrap(), HeaderValue::from_static("t"))];
     let as_client = AsClient::new(&config).unwrap();
     assert_eq!(seen(as_client.nobody(plain(), None).send().await).await, ["certificate: none"]);
-    let as_front_proxy = AsFrontProxy::new(&config, front_proxy, &Tasks::new()).unwrap();
+    let as_front_proxy = AsFrontProxy::new(&config, front_proxy, ProxyHeaders::default(), &Tasks::new()).unwrap();
     assert_eq!(seen(as_front_proxy.outbound(plain(), &jane()).unwrap().send().await).await, ASSERTED);
     assert!(!ran.exists());
 }
@@ -219,7 +241,7 @@ async fn a_request_is_impersonated_once() {
     let as_impersonator = Upstream::new(gateway).unwrap().as_impersonator().unwrap();
     let refused = as_impersonator.outbound(impersonating(), &jane()).unwrap_err();
     assert_eq!(refused, IdentityError::Impersonation);
-    let as_front_proxy = AsFrontProxy::new(gateway, front_proxy, &Tasks::new()).unwrap();
+    let as_front_proxy = AsFrontProxy::new(gateway, front_proxy, ProxyHeaders::default(), &Tasks::new()).unwrap();
     let passed = seen(as_front_proxy.outbound(impersonating(), &jane()).unwrap().send().await).await;
     assert!(passed.contains(&"impersonate-extra-x: y".to_owned()), "{passed:?}");
 
@@ -231,6 +253,71 @@ async fn a_request_is_impersonated_once() {
 }
 
 #[tokio::test]
+async fn a_front_proxy_that_upstream_does_not_believe_is_not_used() {
+    let refusal = |name: &str| format!("{{\"message\":\"x is forbidden: User \\\"{name}\\\" cannot create\"}}");
+    for believed in [true, false] {
+        let authority = Authority::new();
+        let server = TestServer::start_tls_with(&authority, &[b"http/1.1"], move |request: Request<Incoming>| {
+            let user = request.headers()["x-remote-user"].to_str().unwrap().to_owned();
+            let answer = refusal(if believed { &user } else { "front-proxy-client" });
+            async move { Response::builder().status(403).body(full(answer)).unwrap() }
+        })
+        .await;
+        let folder = tempfile::tempdir().unwrap();
+        let tasks = Tasks::new();
+        let proxy = AsFrontProxy::new(
+            &server.config,
+            &authority.client("p").write(folder.path()),
+            ProxyHeaders::default(),
+            &tasks,
+        )
+        .unwrap();
+        let another = NotBelieved::Another("front-proxy-client".to_owned());
+        assert_eq!(proxy.probe(&tasks).await, if believed { Ok(()) } else { Err(another) });
+    }
+}
+
+#[tokio::test]
+async fn what_upstream_says_later_counts_too() {
+    let authority = Authority::new();
+    let status = Arc::new(std::sync::atomic::AtomicU16::new(500));
+    let answered = status.clone();
+    let server = TestServer::start_tls_with(&authority, &[b"http/1.1"], move |request: Request<Incoming>| {
+        let user = request.headers()["x-remote-user"].to_str().unwrap().to_owned();
+        let groups = request.headers().get_all("x-remote-group").iter().map(|group| group.to_str().unwrap());
+        let info = serde_json::json!({"username": user, "groups": groups.collect::<Vec<_>>()});
+        let body = serde_json::json!({"status": {"userInfo": info}}).to_string();
+        let status = answered.load(Ordering::SeqCst);
+        async move { Response::builder().status(status).body(full(body)).unwrap() }
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let tasks = Tasks::new();
+    let proxy =
+        AsFrontProxy::new(&server.config, &authority.client("p").write(folder.path()), ProxyHeaders::default(), &tasks)
+            .unwrap();
+    assert_eq!(proxy.probe(&tasks).await, Ok(()), "it may be believed");
+    for (says, expected) in
+        [(401, Some(IdentityError::NotBelieved)), (500, Some(IdentityError::NotBelieved)), (201, None)]
+    {
+        status.store(says, Ordering::SeqCst);
+        // As often as it takes: an advance may cut short what is under way.
+        for look in 0..1000 {
+            if proxy.outbound(plain(), &jane()).err() == expected {
+                break;
+            }
+            if look % 50 == 0 {
+                tokio::time::pause();
+                tokio::time::advance(std::time::Duration::from_secs(31)).await;
+                tokio::time::resume();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert_eq!(proxy.outbound(plain(), &jane()).err(), expected, "{says}");
+    }
+}
+
+#[tokio::test]
 async fn nobody_is_shown_in_clear_text() {
     let at = |address: &str| Config::new(address.parse().unwrap());
     let folder = tempfile::tempdir().unwrap();
@@ -239,7 +326,7 @@ async fn nobody_is_shown_in_clear_text() {
         assert!(AsClient::new(&at(local)).is_ok(), "{local}");
     }
     assert!(matches!(AsClient::new(&at("http://elsewhere")), Err(BuildError::ClearText(_))));
-    let plain = AsFrontProxy::new(&at("http://127.0.0.1:1"), &files, &Tasks::new());
+    let plain = AsFrontProxy::new(&at("http://127.0.0.1:1"), &files, ProxyHeaders::default(), &Tasks::new());
     assert!(matches!(plain, Err(BuildError::ClearText(_))));
     let upstream = || Upstream::new(&at("http://elsewhere")).unwrap();
     assert!(matches!(upstream().as_impersonator(), Err(BuildError::ClearText(_))));
@@ -253,11 +340,11 @@ async fn nobody_is_shown_to_a_server_that_is_not_verified() {
     for address in ["https://elsewhere", "https://127.0.0.1:1"] {
         let mut config = Config::new(address.parse().unwrap());
         let upstream = |config: &Config| Upstream::new(config).unwrap();
-        assert!(AsFrontProxy::new(&config, &files, &Tasks::new()).is_ok());
+        assert!(AsFrontProxy::new(&config, &files, ProxyHeaders::default(), &Tasks::new()).is_ok());
         assert!(upstream(&config).as_impersonator().is_ok() && upstream(&config).as_reviewer().is_ok());
         config.accept_invalid_certs = true;
         assert!(matches!(AsClient::new(&config), Err(BuildError::Unverified(_))), "{address}");
-        let as_front_proxy = AsFrontProxy::new(&config, &files, &Tasks::new());
+        let as_front_proxy = AsFrontProxy::new(&config, &files, ProxyHeaders::default(), &Tasks::new());
         assert!(matches!(as_front_proxy, Err(BuildError::Unverified(_))), "{address}");
         assert!(matches!(upstream(&config).as_impersonator(), Err(BuildError::Unverified(_))), "{address}");
         assert!(matches!(upstream(&config).as_reviewer(), Err(BuildError::Unverified(_))), "{address}");
@@ -312,7 +399,9 @@ async fn new_connections_show_the_certificates_of_their_time() {
     let upstream = Upstream::new(&config).unwrap();
     upstream.follow_files(&tasks);
     let (as_gateway, as_impersonator) = (upstream.as_gateway(), upstream.as_impersonator().unwrap());
-    let front_proxy = AsFrontProxy::new(&config, &authority.client("first").write(proxy.path()), &tasks).unwrap();
+    let front_proxy =
+        AsFrontProxy::new(&config, &authority.client("first").write(proxy.path()), ProxyHeaders::default(), &tasks)
+            .unwrap();
     for _ in 0..3 {
         let (next_own, next_proxy) = (authority.client("next"), authority.client("next"));
         next_own.write(own.path());

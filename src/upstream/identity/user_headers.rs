@@ -4,31 +4,44 @@
 //! is refused. Names are percent-encoded where an API server decodes them. Values may hold what is beyond ASCII: API
 //! servers send and read it as it is.
 
-use std::fmt::Write;
+use std::{borrow::Cow, fmt::Write};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{IdentityError, UserPart};
-use crate::apimachinery::UserInfo;
+use crate::{apimachinery::UserInfo, config::ProxyHeaders};
 
 type Headers = Vec<(HeaderName, HeaderValue)>;
 
 /// Names of one way to tell a user.
-struct Names {
-    user: &'static str,
-    uid: &'static str,
-    group: &'static str,
-    extra_prefix: &'static str,
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    user: HeaderName,
+    uid: HeaderName,
+    group: HeaderName,
+    extra_prefix: Cow<'static, str>,
 }
 
-const FRONT_PROXY: Names =
-    Names { user: "x-remote-user", uid: "x-remote-uid", group: "x-remote-group", extra_prefix: "x-remote-extra-" };
-const IMPERSONATION: Names = Names {
-    user: "impersonate-user",
-    uid: "impersonate-uid",
-    group: "impersonate-group",
-    extra_prefix: "impersonate-extra-",
+static IMPERSONATION: Names = Names {
+    user: HeaderName::from_static("impersonate-user"),
+    uid: HeaderName::from_static("impersonate-uid"),
+    group: HeaderName::from_static("impersonate-group"),
+    extra_prefix: Cow::Borrowed("impersonate-extra-"),
 };
+
+impl Names {
+    /// Those by which upstream reads what a front proxy says: the first of each kind, or else the usual one.
+    pub(super) fn of(headers: &ProxyHeaders) -> Self {
+        let first = |names: &[HeaderName], usual| names.first().cloned().unwrap_or(HeaderName::from_static(usual));
+        let extra_prefix = headers.extra_prefixes.first().map_or("x-remote-extra-", String::as_str);
+        Self {
+            user: first(&headers.user, "x-remote-user"),
+            uid: first(&headers.uid, "x-remote-uid"),
+            group: first(&headers.group, "x-remote-group"),
+            extra_prefix: Cow::Owned(extra_prefix.to_owned()),
+        }
+    }
+}
 
 pub(super) const ANONYMOUS: &str = "system:anonymous";
 /// Upstream makes everybody a member who is no anonymous and has neither this group nor `system:unauthenticated`.
@@ -40,10 +53,10 @@ const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// The user as a front proxy asserts it. `system:authenticated` is sent with the other groups: upstream adds it only for
 /// who does not say to have it.
-pub(super) fn front_proxy(user: &UserInfo) -> Result<Headers, IdentityError> {
-    let mut headers = named(user, &FRONT_PROXY)?;
-    add_groups(&mut headers, &FRONT_PROXY, user.groups.iter().map(String::as_str))?;
-    add_extra(&mut headers, &FRONT_PROXY, user, |_| true)?;
+pub(super) fn front_proxy(user: &UserInfo, names: &Names) -> Result<Headers, IdentityError> {
+    let mut headers = named(user, names)?;
+    add_groups(&mut headers, names, user.groups.iter().map(String::as_str))?;
+    add_extra(&mut headers, names, user, |_| true)?;
     Ok(headers)
 }
 
@@ -77,9 +90,9 @@ fn named(user: &UserInfo, names: &Names) -> Result<Headers, IdentityError> {
     if user.name.is_empty() {
         return Err(IdentityError::Nameless);
     }
-    let mut headers = vec![(HeaderName::from_static(names.user), value(&user.name, UserPart::Name)?)];
+    let mut headers = vec![(names.user.clone(), value(&user.name, UserPart::Name)?)];
     if !user.uid.is_empty() {
-        headers.push((HeaderName::from_static(names.uid), value(&user.uid, UserPart::Uid)?));
+        headers.push((names.uid.clone(), value(&user.uid, UserPart::Uid)?));
     }
     Ok(headers)
 }
@@ -91,7 +104,7 @@ fn add_groups<'a>(
     groups: impl Iterator<Item = &'a str>,
 ) -> Result<(), IdentityError> {
     for group in groups.filter(|group| !group.is_empty()) {
-        headers.push((HeaderName::from_static(names.group), value(group, UserPart::Group)?));
+        headers.push((names.group.clone(), value(group, UserPart::Group)?));
     }
     Ok(())
 }
@@ -136,6 +149,10 @@ fn escaped(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn front_proxy(user: &UserInfo) -> Result<Headers, IdentityError> {
+        super::front_proxy(user, &Names::of(&ProxyHeaders::default()))
+    }
 
     fn user(name: &str, groups: &[&str]) -> UserInfo {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();

@@ -1,0 +1,215 @@
+//! Whether upstream believes the certificate of a front proxy: asked by a made-up user without rights.
+//!
+//! A certificate whose authority is among those of upstream's clients shows a user of its own there, and every client would be that
+//! user: nothing is sent with it then.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
+
+use super::AsFrontProxy;
+use crate::{apimachinery::UserInfo, lifecycle::Tasks, upstream::RequestBody};
+
+/// Answered since Kubernetes 1.28. Older servers refuse it, and name the user that they refuse it to.
+const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const QUESTION: &[u8] = br#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
+const AUTHENTICATED: &str = "system:authenticated";
+const ANONYMOUS: &str = "system:anonymous";
+/// The whole answer must be there after this time.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Pause before upstream is asked again, if it could not say or says that something is wrong.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+/// Why a certificate is not used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotBelieved {
+    #[error(
+        "the API server does not take it for a front proxy's: its authority has to be in --requestheader-client-ca-file and \
+         its common name among --requestheader-allowed-names"
+    )]
+    Unknown,
+    #[error(
+        "the API server takes it for the user {0:?}, as which every client would act: its authority must not be in \
+         --client-ca-file, but in --requestheader-client-ca-file, and its common name among --requestheader-allowed-names"
+    )]
+    Another(String),
+    #[error(
+        "the API server reads no groups of its users: --requestheader-group-headers has to name the groupHeader of clients.identity.frontProxy"
+    )]
+    Groups,
+}
+
+/// What upstream says of the certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Said {
+    Believed,
+    NotBelieved(NotBelieved),
+    /// Nothing that is of use here.
+    Nothing(String),
+}
+
+impl AsFrontProxy {
+    /// Asks upstream whether it believes the certificate, and goes on to ask until it does: in a task of `tasks`.
+    ///
+    /// # Errors
+    /// It does not.
+    pub async fn probe(&self, tasks: &Tasks) -> Result<(), NotBelieved> {
+        match self.ask().await {
+            Said::Believed => return Ok(()),
+            Said::NotBelieved(why) => return Err(why),
+            Said::Nothing(why) => {
+                tracing::warn!(%why, "not known whether the API server believes the front proxy's certificate");
+            }
+        }
+        let (proxy, token) = (self.clone(), tasks.token().clone());
+        tasks.spawn("front proxy probe", async move {
+            let _ended = token.run_until_cancelled(proxy.until_believed()).await;
+        });
+        Ok(())
+    }
+
+    async fn until_believed(&self) {
+        loop {
+            sleep(ASK_AGAIN).await;
+            match self.ask().await {
+                Said::Believed => {
+                    self.belief.set(true);
+                    tracing::info!("the API server believes the front proxy's certificate");
+                    return;
+                }
+                Said::NotBelieved(error) => {
+                    self.belief.set(false);
+                    tracing::error!(error = &error as &dyn std::error::Error, "front proxy's certificate not used");
+                }
+                Said::Nothing(why) => tracing::debug!(%why, "still not known"),
+            }
+        }
+    }
+
+    async fn ask(&self) -> Said {
+        let user = UserInfo {
+            name: format!("kube-fanout:probe:{}", Uuid::new_v4()),
+            groups: vec![format!("kube-fanout:probe:{}", Uuid::new_v4()), AUTHENTICATED.to_owned()],
+            ..UserInfo::default()
+        };
+        match timeout(PROBE_TIMEOUT, self.answer(&user)).await {
+            Ok(Ok((status, body))) => said(status, &body, &user),
+            Ok(Err(why)) => Said::Nothing(why),
+            Err(_) => Said::Nothing(format!("no answer within {PROBE_TIMEOUT:?}")),
+        }
+    }
+
+    async fn answer(&self, user: &UserInfo) -> Result<(StatusCode, Bytes), String> {
+        let mut request = Request::new(RequestBody::Full(Bytes::from_static(QUESTION)));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = http::Uri::from_static(PATH);
+        let json = HeaderValue::from_static("application/json");
+        request.headers_mut().insert(header::CONTENT_TYPE, json.clone());
+        request.headers_mut().insert(header::ACCEPT, json);
+        let outbound = self.asserting(request, user).map_err(|error| error.to_string())?;
+        let answer = outbound.send().await.map_err(|error| error.to_string())?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
+    }
+}
+
+/// What an answer says of the certificate. Pure.
+fn said(status: StatusCode, body: &[u8], user: &UserInfo) -> Said {
+    #[derive(Deserialize)]
+    struct Review {
+        status: ReviewStatus,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ReviewStatus {
+        user_info: Seen,
+    }
+    #[derive(Deserialize)]
+    struct Seen {
+        #[serde(default)]
+        username: String,
+        #[serde(default)]
+        groups: Vec<String>,
+    }
+    let unread = || Said::Nothing(format!("{PATH} was answered with {status}"));
+    match status {
+        StatusCode::UNAUTHORIZED => Said::NotBelieved(NotBelieved::Unknown),
+        StatusCode::OK | StatusCode::CREATED => match serde_json::from_slice::<Review>(body) {
+            Ok(Review { status: ReviewStatus { user_info: Seen { username, groups } } }) => {
+                let is_member = groups.contains(&user.groups[0]);
+                if username == user.name && !is_member {
+                    Said::NotBelieved(NotBelieved::Groups)
+                } else {
+                    seen(username, user)
+                }
+            }
+            Err(_) => unread(),
+        },
+        StatusCode::FORBIDDEN => refused_user(body).map_or_else(unread, |name| seen(name, user)),
+        _ => unread(),
+    }
+}
+
+fn seen(name: String, user: &UserInfo) -> Said {
+    match name {
+        name if name == user.name => Said::Believed,
+        name if name == ANONYMOUS => Said::NotBelieved(NotBelieved::Unknown),
+        name => Said::NotBelieved(NotBelieved::Another(name)),
+    }
+}
+
+/// The user that a refusal names.
+fn refused_user(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Status {
+        message: String,
+    }
+    let Status { message } = serde_json::from_slice(body).ok()?;
+    let (_, rest) = message.split_once("User \"")?;
+    rest.split_once('"').map(|(name, _)| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn probe() -> UserInfo {
+        UserInfo { name: "p".to_owned(), groups: vec!["g".to_owned(), AUTHENTICATED.to_owned()], ..UserInfo::default() }
+    }
+
+    #[test]
+    fn an_answer_says_as_whom_upstream_sees_the_user() {
+        let review = |name: &str, groups: &str| {
+            format!(r#"{{"status":{{"userInfo":{{"username":"{name}","groups":[{groups}]}}}}}}"#)
+        };
+        let refusal = |name: &str| {
+            format!(r#"{{"kind":"Status","message":"x is forbidden: User \"{name}\" cannot create resource"}}"#)
+        };
+        let another = || Said::NotBelieved(NotBelieved::Another("proxy".to_owned()));
+        for (status, body, expected) in [
+            (201, review("p", r#""g","system:authenticated""#), Said::Believed),
+            (201, review("p", r#""system:authenticated""#), Said::NotBelieved(NotBelieved::Groups)),
+            (201, review("proxy", r#""g""#), another()),
+            (201, review("system:anonymous", ""), Said::NotBelieved(NotBelieved::Unknown)),
+            (403, refusal("p"), Said::Believed),
+            (403, refusal("proxy"), another()),
+            (403, refusal("system:anonymous"), Said::NotBelieved(NotBelieved::Unknown)),
+            (401, String::new(), Said::NotBelieved(NotBelieved::Unknown)),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(said(status, body.as_bytes(), &probe()), expected, "{status} {body}");
+        }
+        for (status, body) in [(201, "{}"), (403, "no"), (403, r#"{"message":"no"}"#), (404, ""), (500, ""), (429, "")]
+        {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert!(matches!(said(status, body.as_bytes(), &probe()), Said::Nothing(_)), "{status} {body}");
+        }
+    }
+}
