@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
 use serde_json::json;
 use tokio::{
-    net::TcpStream,
+    net::TcpSocket,
     task::JoinSet,
     time::{Instant, timeout},
 };
@@ -35,6 +35,8 @@ const STREAMS: usize = 1000;
 const ADMIN_CONNECTIONS: usize = 150;
 /// Distinct questions of one user.
 const SELECTORS: usize = 3000;
+/// Where hostile clients are: another address of this machine than the bystander's.
+const ELSEWHERE: &str = "127.0.0.2:0";
 /// Requests of the bystander during each attack.
 const REQUESTS: usize = 40;
 /// In which a probe has to be answered: a kubelet's default is a second.
@@ -196,7 +198,10 @@ impl Attack {
         let base = scene.delegated.secure.clone();
         let mut tls = tls_config(Some(Path::new(&scene.certificates.file("ca.crt"))), None)?;
         tls.alpn_protocols = vec![b"h2".to_vec()];
-        let stream = TcpStream::connect(base.trim_start_matches("https://")).await?;
+        // Unknown clients are told apart by their addresses.
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(ELSEWHERE.parse()?)?;
+        let stream = socket.connect(base.trim_start_matches("https://").parse()?).await?;
         let connector = tokio_rustls::TlsConnector::from(Arc::new(tls));
         let stream = connector.connect(ServerName::try_from("127.0.0.1")?, stream).await?;
         let mut builder = http2::Builder::new(TokioExecutor::new());
