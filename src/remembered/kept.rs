@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::telemetry;
 
-/// So many and no more.
+/// A capacity, and the metric label counted when it is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
     pub most: usize,

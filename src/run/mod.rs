@@ -32,21 +32,21 @@ pub struct Sockets {
 /// Why the gateway could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    #[error("no API server to stand before")]
+    #[error("cannot determine which API server to connect to")]
     UpstreamConfig(#[source] UpstreamConfigError),
-    #[error("the API server cannot be reached this way")]
+    #[error("cannot set up connections to the API server")]
     Upstream(#[source] BuildError),
-    #[error("no socket to serve on")]
+    #[error("cannot listen")]
     Bind(#[source] BindError),
     #[error("the files of the configuration have problems")]
     Files(#[source] Problems),
-    #[error("nobody could be known by a certificate")]
+    #[error("cannot load the certificate authorities for client authentication")]
     Authorities(#[source] AuthoritiesError),
     #[error("the certificate of clients.identity.frontProxy is not used")]
     FrontProxy(#[source] NotBelieved),
-    #[error("what is read could not be logged")]
+    #[error("cannot open the audit log")]
     Audit(#[source] AuditError),
-    #[error("no metrics")]
+    #[error("cannot set up the metrics")]
     Metrics(#[source] InstallError),
 }
 
@@ -112,7 +112,7 @@ pub async fn run(
     drop(gateway);
     let drained = tasks.drain(config.drain.timeout).await;
     if let Drained::Aborted(tasks) = &drained {
-        tracing::warn!(?tasks, "the drain's time is over");
+        tracing::warn!(?tasks, "drain timed out; remaining tasks aborted");
     }
     admin_tasks.drain(ADMIN_DRAIN).await;
     Ok(drained)

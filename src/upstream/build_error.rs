@@ -18,11 +18,11 @@ pub enum BuildError {
     #[error("the client certificate cannot be used")]
     Certificate(#[source] CertificateError),
     /// Whoever is on the way could read tokens, and nobody can be asserted by a certificate.
-    #[error("what shows who a client is would go to {0} without TLS")]
+    #[error("refusing to send client credentials to {0} without TLS")]
     ClearText(http::Uri),
     /// Whoever is on the way could pretend to be upstream, and do the same.
     #[error(
-        "what shows who a client is would go to {0}, whose certificate nothing verifies: take insecure-skip-tls-verify \
+        "refusing to send client credentials to {0}, whose certificate is not verified: take insecure-skip-tls-verify \
          out of the kubeconfig, and set certificate-authority, or tls-server-name for a certificate of another name"
     )]
     Unverified(http::Uri),

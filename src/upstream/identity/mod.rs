@@ -251,7 +251,8 @@ pub(super) enum Exposed {
 }
 
 impl Exposed {
-    /// Who can read along could be whom he reads of; a proxy or a sidecar of this machine may be asked without TLS. TLS that
+    /// Anyone who can read the traffic could impersonate the client; a proxy or a sidecar
+    /// of this machine may be asked without TLS. TLS that
     /// is not verified is refused at loopback addresses too: it leads to another machine, through a tunnel, or it would
     /// be of no use.
     pub(super) fn of(config: &Config) -> Option<Self> {
