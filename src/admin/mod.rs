@@ -107,10 +107,9 @@ impl Handler for Admin {
     async fn handle(&self, mut request: Request<Incoming>, connection: &Connection) -> Response<Self::Body> {
         if let Some(access) = &self.metrics_access
             && request.uri().path() == metrics_access::PATH
+            && let Err(denied) = access.check(request.headers_mut(), connection).await
         {
-            if let Err(denied) = access.check(request.headers_mut(), connection).await {
-                return refused(&denied);
-            }
+            return refused(&denied);
         }
         self.respond(request.method(), request.uri().path(), request.uri().query())
     }

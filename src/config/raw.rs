@@ -52,15 +52,6 @@ pub(super) struct ListenerTls {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Tls {
-    pub(super) cert_file: Option<Scalar>,
-    pub(super) key_file: Option<Scalar>,
-    #[serde(flatten)]
-    pub(super) unknown: Unknown,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
 pub(super) struct Upstream {
     pub(super) kubeconfig: Option<Scalar>,
     pub(super) context: Option<Scalar>,

@@ -2,8 +2,8 @@
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use crate::config::raw::{self, Scalar, Unknown};
-use crate::config::{Address, DEFAULT_LISTEN, Problem, TlsFiles, quantity};
+use crate::config::raw::{Scalar, Unknown};
+use crate::config::{Address, DEFAULT_LISTEN, Problem, quantity};
 
 /// Collects problems. What is wrong gets a stand-in, so that the rest can be looked at.
 #[derive(Debug, Default)]
@@ -12,14 +12,6 @@ pub(super) struct Check {
 }
 
 impl Check {
-    pub(super) fn tls_files(&mut self, field: &str, raw: &raw::Tls) -> TlsFiles {
-        self.unknown(field, &raw.unknown, &["certFile", "keyFile"]);
-        TlsFiles {
-            cert_file: self.path(&format!("{field}.certFile"), raw.cert_file.as_ref()),
-            key_file: self.path(&format!("{field}.keyFile"), raw.key_file.as_ref()),
-        }
-    }
-
     pub(super) fn path(&mut self, field: &str, raw: Option<&Scalar>) -> PathBuf {
         if raw.is_none_or(|path| path.0.is_empty()) {
             self.problem(field, "missing", "the path of a PEM file");
