@@ -48,6 +48,7 @@ pub use x509::CREDENTIAL_ID;
 use certificates::{Certificates, Finding};
 use front_proxy::{Asserted, Unreadable};
 use groups::{add_authenticated, anonymous};
+use origin::unknown_tokens;
 use token::Tokens;
 
 /// How clients show who they are in `delegated` mode. Bearer tokens are always taken.
@@ -134,13 +135,13 @@ impl Authenticator {
     }
 
     /// For whom a request with these credentials from this address counts: a user where one is known. A token's user is known when
-    /// a review has said lately who it is; before that any text may be a token, and the address counts.
+    /// a review has said lately who it is; before that any text may be a token, and all of one address count together.
     pub fn origin(&self, credentials: &Credentials, address: Option<IpAddr>) -> Origin {
         let client = self.delegated.as_ref().map(|delegated| match credentials {
             Credentials::Verified { user, .. } => client_of(user, address),
             Credentials::Bearer { token, .. } => {
                 let known = token.token().and_then(|token| delegated.tokens.client(token));
-                known.unwrap_or_else(|| ClientKey::address(address))
+                known.unwrap_or_else(|| unknown_tokens(address))
             }
             Credentials::Gateway { .. } | Credentials::Passed { .. } | Credentials::Refused => {
                 ClientKey::address(address)

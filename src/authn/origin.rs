@@ -14,6 +14,12 @@ pub struct Origin {
     pub client: Option<ClientKey>,
 }
 
+/// All tokens from an address of which no review has told whose they are count as one client, apart from what comes from
+/// there without any: neither keeps the other out.
+pub(super) fn unknown_tokens(address: Option<IpAddr>) -> ClientKey {
+    ClientKey::of(&("tokens", ClientKey::address(address)))
+}
+
 /// A user counts as a user, wherever its requests come from and whatever shows that they are the user's. Anybody can be
 /// anonymous: those are told apart by their addresses.
 pub fn client_of(user: &UserInfo, address: Option<IpAddr>) -> ClientKey {

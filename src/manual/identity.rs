@@ -97,8 +97,8 @@
 //!
 //! A client is a user, by name, whatever shows that: all tokens and certificates of one user are one client. A token counts for its
 //! user when it has been reviewed within the last ten minutes, which it is when memory could have answered it. Everything else counts
-//! for its address (IPv6: its network of 64 bits): requests without credentials, `system:anonymous`, tokens that no review has told of.
-//! Behind a proxy that hides addresses these share what one address has. Reviews of tokens always count for an address.
+//! for its address (IPv6: its network of 64 bits): requests without credentials and of `system:anonymous` as one client, those with tokens
+//! that no review has told of as another one. Behind a proxy that hides addresses these share what one address has. Reviews of tokens always count for an address.
 //!
 //! A place upstream is held for work, and not for a client that does not read: an answer that is not long-running, and every refusal,
 //! has `limits.answerTimeout`.

@@ -38,6 +38,9 @@ async fn a_peer_without_credentials_that_does_not_read_keeps_no_other_out() {
     assert_eq!((elsewhere.status, elsewhere.route), (StatusCode::OK, forwarded("most_recent")));
     let known = scene.get("jane-token", MOST_RECENT).await;
     assert_eq!((known.status, known.route), (StatusCode::OK, forwarded("most_recent")));
+    scene.upstream.add_user("another-token", "jane");
+    let another = scene.get("another-token", MOST_RECENT).await;
+    assert_eq!((another.status, another.route), (StatusCode::OK, forwarded("most_recent")));
     let same = scene.ask("GET", "/version", &[]).await;
     assert_eq!((same.status.as_u16(), same.route), (429, Route::Rejected("client_share".to_owned())));
 
