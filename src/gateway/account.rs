@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::{HeaderValue, Request};
 
 use super::{
-    audited::Audited,
+    audited::{self, Audited},
     refusal::{Refusal, Unserved},
     route::ReadVerb,
 };
@@ -119,10 +119,14 @@ impl Account {
         audit_id: &str,
         code: u16,
     ) -> Held {
-        let audited = self.audit.zip(asked.audit.as_ref()).map(|((log, place), request)| {
+        let audited = self.audit.zip(asked.audit.as_ref()).and_then(|((log, place), request)| {
             let user = user.map(User::from).unwrap_or_default();
             let event = Event::served(request, info, user, audit_id.to_owned(), code);
-            if self.lasts { Audited::lasts(log, place, event) } else { Audited::ends_soon(log, place, event) }
+            if self.lasts {
+                return Some(Audited::lasts(log, place, event));
+            }
+            audited::ends_soon(place, event);
+            None
         });
         Held { _share: self.share, _audited: audited }
     }

@@ -1,4 +1,4 @@
-//! The audit event of an answer from memory, from its beginning to its end.
+//! The audit events of an answer that lasts, from its beginning to its end.
 
 use crate::audit::{AuditLog, Event, Place, Stage};
 
@@ -6,31 +6,26 @@ use crate::audit::{AuditLog, Event, Place, Stage};
 #[derive(Debug)]
 pub(super) struct Audited {
     log: AuditLog,
-    /// Room for the end; what lasts does not keep it so long.
-    place: Option<Place>,
     event: Option<Box<Event>>,
 }
 
-impl Audited {
-    /// Of an answer that ends soon: its only event is its end, for which there is room.
-    pub(super) fn ends_soon(log: AuditLog, place: Place, event: Event) -> Self {
-        Self { log, place: Some(place), event: Some(Box::new(event)) }
-    }
+/// Logs an answer that ends by itself, when it has a head: its room in the log is not held for a client that does not read.
+pub(super) fn ends_soon(place: Place, event: Event) {
+    place.fill(event.at(Stage::ResponseComplete));
+}
 
+impl Audited {
     /// Of an answer that lasts: its beginning is logged now.
     pub(super) fn lasts(log: AuditLog, place: Place, event: Event) -> Self {
         place.fill(event.clone().at(Stage::ResponseStarted));
-        Self { log, place: None, event: Some(Box::new(event)) }
+        Self { log, event: Some(Box::new(event)) }
     }
 }
 
 impl Drop for Audited {
     fn drop(&mut self) {
-        let Some(event) = self.event.take() else { return };
-        let event = event.at(Stage::ResponseComplete);
-        match self.place.take() {
-            Some(place) => place.fill(event),
-            None => self.log.offer(event),
+        if let Some(event) = self.event.take() {
+            self.log.offer(event.at(Stage::ResponseComplete));
         }
     }
 }

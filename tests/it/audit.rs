@@ -80,3 +80,19 @@ async fn refusals_of_the_gateway_itself_are_in_the_audit_log() {
     let malformed = of("of-the-client");
     assert_eq!((&malformed["responseStatus"]["code"], &malformed["user"]), (&json!(400), &json!({})));
 }
+
+/// A client that does not read its answers holds no room in the log: they are logged when they begin.
+#[tokio::test]
+async fn answers_that_are_not_read_are_logged_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let scene = Scene::start_with(|config| config.audit.path = Some(path.clone())).await;
+    let client = scene.gateway.client.taking_a_byte();
+    let get = "/api/v1/namespaces/default/pods/a?resourceVersion=0";
+    let _unread = client.watch_with(get, &[("authorization", "Bearer jane-token")]).await;
+    let logged = async || {
+        let gets = events(&path).into_iter().filter(|event| event["verb"] == "get").count();
+        (gets == 1).then_some(())
+    };
+    until("the event of an answer that is not read", logged).await;
+}
