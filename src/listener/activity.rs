@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -46,6 +46,8 @@ pub(super) struct Activity {
     /// Milliseconds since `began` when the last request came or its answer ended; 0 if there was none.
     last: AtomicU64,
     gives_way: CancellationToken,
+    /// It gives way even if it is busy.
+    must: AtomicBool,
 }
 
 /// A connection's place among the open ones, until it is closed.
@@ -87,7 +89,11 @@ impl Connections {
         // It is told once.
         let activity = number.and_then(|number| open.activities.remove(&number));
         drop(open);
-        activity.inspect(|activity| activity.gives_way.cancel()).is_some()
+        let tell = |activity: &Arc<Activity>| {
+            activity.must.store(which == GivesWay::Oldest, Relaxed);
+            activity.gives_way.cancel();
+        };
+        activity.inspect(tell).is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -97,8 +103,8 @@ impl Connections {
 
 impl Activity {
     pub(super) fn new(began: Instant) -> Self {
-        let (under_way, last) = Default::default();
-        Self { began, under_way, last, gives_way: CancellationToken::new() }
+        let (under_way, last, must) = Default::default();
+        Self { began, under_way, last, gives_way: CancellationToken::new(), must }
     }
 
     /// Whether a request has come.
@@ -119,6 +125,11 @@ impl Activity {
     /// Resolves when the connection has to be closed for another one.
     pub(super) async fn gives_way(&self) {
         self.gives_way.cancelled().await;
+    }
+
+    /// Whether a connection that was told to give way may be closed now.
+    pub(super) fn may_close(&self) -> bool {
+        self.is_idle() || self.must.load(Relaxed)
     }
 
     fn is_idle(&self) -> bool {

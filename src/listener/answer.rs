@@ -8,7 +8,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -41,11 +41,20 @@ pub(super) struct Answer {
 pub(super) struct Latest(Arc<Mutex<Weak<Answer>>>);
 
 /// A body that tells when it ends.
+///
+/// On HTTP/2 the last byte of an answer is a frame of its own: what has been handed to the stream is kept until the client takes
+/// it, and nothing would end a stream whose body is over. The last byte is asked for when the client has taken the others.
 #[derive(Debug)]
 pub struct AnswerBody<B> {
     body: B,
+    /// Whether a frame that may be the last one is split.
+    splits: bool,
+    last: Option<Bytes>,
     _answer: Arc<Answer>,
 }
+
+/// A frame of no more bytes than this is not split.
+const WHOLE: usize = 1 << 10;
 
 impl Answer {
     pub(super) fn begin(activity: Arc<Activity>) -> Arc<Self> {
@@ -54,11 +63,17 @@ impl Answer {
     }
 
     /// The answer has a head: from now on the client has `time` to read it.
-    pub(super) fn respond<B>(self: Arc<Self>, mut response: Response<B>, time: Duration) -> Response<AnswerBody<B>> {
-        if response.extensions_mut().remove::<LongRunning>().is_none() {
+    pub(super) fn respond<B>(
+        self: Arc<Self>,
+        mut response: Response<B>,
+        time: Duration,
+        is_http2: bool,
+    ) -> Response<AnswerBody<B>> {
+        let is_brief = response.extensions_mut().remove::<LongRunning>().is_none();
+        if is_brief {
             self.deadline.get_or_init(|| Instant::now() + time);
         }
-        response.map(|body| AnswerBody { body, _answer: self })
+        response.map(|body| AnswerBody { body, splits: is_brief && is_http2, last: None, _answer: self })
     }
 }
 
@@ -116,14 +131,34 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
     type Error = B::Error;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(context)
+        let this = self.get_mut();
+        if let Some(last) = this.last.take() {
+            return Poll::Ready(Some(Ok(Frame::data(last))));
+        }
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
+        let may_be_last = || this.body.is_end_stream() || this.body.size_hint().exact().is_none();
+        Poll::Ready(match frame {
+            Some(Ok(frame)) if this.splits && may_be_last() => Some(Ok(match frame.into_data() {
+                Ok(mut data) if data.len() > WHOLE => {
+                    this.last = Some(data.split_off(data.len() - 1));
+                    Frame::data(data)
+                }
+                Ok(data) => Frame::data(data),
+                Err(frame) => frame,
+            })),
+            other => other,
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.last.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (hint, held) = (self.body.size_hint(), self.last.as_ref().map_or(0, Bytes::len) as u64);
+        match hint.exact() {
+            Some(left) => SizeHint::with_exact(left + held),
+            None => hint,
+        }
     }
 }

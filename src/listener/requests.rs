@@ -3,7 +3,7 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use hyper::{body::Incoming, service::Service};
 
 use super::{
@@ -55,12 +55,12 @@ impl<H: Handler> Service<Request<Incoming>> for Requests<H> {
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let shared = self.0.clone();
+        let (shared, is_http2) = (self.0.clone(), request.version() == Version::HTTP_2);
         let answer = Answer::begin(shared.activity.clone());
         shared.latest.set(&answer);
         Box::pin(async move {
             let response = shared.handler.handle(request, &shared.connection).await;
-            Ok(answer.respond(response, shared.answer_timeout))
+            Ok(answer.respond(response, shared.answer_timeout, is_http2))
         })
     }
 }

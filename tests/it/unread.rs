@@ -48,6 +48,27 @@ async fn lists_that_are_not_read_hold_no_copies_of_their_objects() {
     drop(unread);
 }
 
+/// What has been handed to an HTTP/2 stream is kept until the client takes it: small answers have their time, too.
+#[tokio::test]
+async fn small_answers_that_are_not_read_are_given_back_after_their_time() {
+    let world = world().await;
+    let metadata = json!({"name": "small", "namespace": "default"});
+    let data = json!({"text": "x".repeat(8 << 10)});
+    world.sim.create(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data})).unwrap();
+    let path = format!("/api/v1/namespaces/default/configmaps/small?resourceVersion={}", world.sim.revision());
+    assert_eq!(world.client().get(&path).await.route, Route::Served);
+    let client = world.client().taking_a_byte();
+    let mut unread = Vec::new();
+    for _ in 0..20 {
+        unread.push(client.watch(&path).await);
+    }
+    // The client's window is a byte; the answers are whole in the gateway, and it gives them up.
+    skip(Duration::from_secs(61)).await;
+    for answer in unread {
+        assert!(passing(Duration::from_secs(1), answer.ends_broken()).await);
+    }
+}
+
 async fn gets_until_refused(client: &Client) -> Vec<crate::harness::Watch> {
     let mut unread = Vec::new();
     loop {

@@ -29,6 +29,8 @@ use crate::telemetry::{self, ConnectionError, ConnectionGuard};
 
 /// Time for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a connection that could give way is looked for while none has.
+const PLACE_WAIT: Duration = Duration::from_millis(1500);
 /// Pause after a connection could not be accepted: the process is out of files or memory, and goes on with what it has.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -103,10 +105,15 @@ impl Places {
             return permit;
         }
         telemetry::limit_reached("connections");
-        if self.connections.one_gives_way(self.gives_way) {
-            telemetry::limit_reached("idle_connections");
+        // Looked for again and again: a connection that is busy now may be idle soon, and stay.
+        loop {
+            if self.connections.one_gives_way(self.gives_way) {
+                telemetry::limit_reached("idle_connections");
+            }
+            if let Ok(place) = tokio::time::timeout(PLACE_WAIT, self.all.clone().acquire_owned()).await {
+                return place.expect("the semaphore is never closed");
+            }
         }
-        self.all.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
 }
 

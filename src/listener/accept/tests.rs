@@ -247,6 +247,23 @@ async fn silent_and_idle_connections_give_way_and_busy_ones_do_not() {
 }
 
 #[tokio::test]
+async fn a_connection_that_becomes_idle_gives_way_to_one_that_waits_already() {
+    let tasks = Tasks::new();
+    let address = start_busy(limits(1, 2), &tasks).await;
+    let (mut sender, connection) =
+        conn::http2::handshake(TokioExecutor::new(), TokioIo::new(connect(&address).await)).await.unwrap();
+    tasks.spawn("client", async move { connection.await.unwrap_or_default() });
+    let busy = Request::get("http://h/busy").version(Version::HTTP_2).body(Empty::<Bytes>::new()).unwrap();
+    let answer = sender.send_request(busy).await.unwrap();
+    let mut waits = connect(&address).await;
+    waits.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+    // It is looked at, and nothing gives way yet.
+    tokio::task::yield_now().await;
+    drop(answer);
+    assert_eq!(waits.read_u8().await.unwrap(), b'H');
+}
+
+#[tokio::test]
 async fn where_the_oldest_gives_way_a_new_connection_always_gets_in() {
     let tasks = Tasks::new();
     let address = start_busy(Limits { gives_way: GivesWay::Oldest, ..limits(3, 3) }, &tasks).await;
