@@ -113,6 +113,11 @@ impl Instance {
         self.quiet.since(version, &self.upstream, self.schema()).await
     }
 
+    /// The version up to which the store is known to be complete.
+    pub fn progress(&self) -> ResourceVersion {
+        self.reader.progress()
+    }
+
     /// Resolves when the store is complete up to `version`: see [`Reader::reached`].
     pub async fn reached(&self, version: ResourceVersion) {
         self.reader.reached(version).await;

@@ -28,6 +28,7 @@ use crate::{
     cacher::{Cachers, Instance},
     fairness::{ClientKey, Share},
     forward::Forward,
+    lifecycle::Tasks,
     listener::{self, Connection, Handler, LongRunning},
     serve::{self, ForwardReason, Read},
     telemetry::{AccessLines, Outcome},
@@ -48,6 +49,7 @@ pub(super) struct Stages {
     forward: Forward,
     pub(super) config: serve::Config,
     journal: Journal,
+    pub(super) tasks: Tasks,
 }
 
 /// What a read has waited for, and the place that it had meanwhile.
@@ -71,11 +73,12 @@ impl Gateway {
         cachers: Cachers,
         config: serve::Config,
         lines: AccessLines,
+        tasks: Tasks,
     ) -> Self {
         let Clients { authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
         let journal = Journal::new(lines);
-        Self(Arc::new(Stages { admission, permission, accounts, room, cachers, forward, config, journal }))
+        Self(Arc::new(Stages { admission, permission, accounts, room, cachers, forward, config, journal, tasks }))
     }
 }
 

@@ -16,13 +16,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{FutureExt, future::BoxFuture};
+use futures_util::FutureExt;
 use http::{Request, Response, StatusCode, header};
 use http_body::{Body as _, Frame};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep, timeout},
+};
 
 use super::{
-    account::Account,
     body::Inner,
     filling,
     handle::Stages,
@@ -40,6 +42,8 @@ use crate::{
 
 /// How often a cache that is not filled, or lags, is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// For how long a takeover that is ready may wait for its client.
+const READY_FOR: Duration = Duration::from_secs(10);
 /// How long upstream has time to say what has happened before it is asked whether nothing has.
 const QUIET: Duration = Duration::from_secs(2);
 
@@ -79,7 +83,7 @@ pub(super) enum Next {
 enum Attempt {
     /// Memory could not go on behind this version; another may be told.
     Tried(Option<ResourceVersion>),
-    Under(BoxFuture<'static, Result<Box<Ready>, NotNow>>),
+    Under(oneshot::Receiver<Result<Box<Ready>, NotNow>>),
     Ready(Box<Ready>),
 }
 
@@ -90,7 +94,8 @@ struct Ready {
     /// Nothing has happened between what the client had been told and this version.
     behind: ResourceVersion,
     granted: Granted,
-    account: Account,
+    /// When the client was authorized.
+    at: Instant,
 }
 
 /// Why an attempt has failed.
@@ -154,6 +159,24 @@ impl Candidate {
         ResourceVersion::new(self.told.load(Relaxed))
     }
 
+    /// Tries in a task of its own: a body is not polled while its client takes nothing, and what is tried holds places that
+    /// others wait for. Ends with the receiver.
+    fn begin(self: Arc<Self>, form: Representation) -> oneshot::Receiver<Result<Box<Ready>, NotNow>> {
+        let (mut sender, receiver) = oneshot::channel();
+        let tasks = self.stages.tasks.clone();
+        let draining = tasks.token().clone();
+        tasks.spawn("takeover", async move {
+            let tried = tokio::select! {
+                () = sender.closed() => return,
+                () = draining.cancelled() => return,
+                tried = self.attempt(form) => tried,
+            };
+            // The client may have gone just now.
+            drop(sender.send(tried));
+        });
+        receiver
+    }
+
     /// Waits for a cache whose history goes back to what the client has been told, and that has come as far.
     async fn attempt(self: Arc<Self>, form: Representation) -> Result<Box<Ready>, NotNow> {
         let (instance, behind) = self.instance(form).await?;
@@ -163,8 +186,7 @@ impl Candidate {
         let granted =
             stages.permission.grant(credentials, self.client, attributes, (Instant::now(), |_: &_| {}), || false).await;
         let granted = granted.map_err(|_| NotNow::Never)?;
-        let account = stages.accounts.open(ReadVerb::Watch, None, || granted.counted).await;
-        Ok(Box::new(Ready { instance, behind, granted, account: account.map_err(|_| NotNow::Never)? }))
+        Ok(Box::new(Ready { instance, behind, granted, at: Instant::now() }))
     }
 
     /// The cache, and the version to go on behind: what the client has been told, or a later one if nothing happened in between.
@@ -196,7 +218,9 @@ impl Candidate {
         sleep(QUIET).await;
         let is_still_told = || self.told() == Some(told);
         let quiet = if is_still_told() { instance.quiet_since(told).await } else { None };
-        match quiet {
+        // Nothing happened up to that version: the store need not have come as far.
+        let behind = quiet.map(|quiet| quiet.min(instance.progress()).max(told));
+        match behind {
             Some(behind) if instance.reaches_back_to(behind) => Ok(behind),
             _ if !is_still_told() => self.told().ok_or(NotNow::Never),
             _ => Err(NotNow::NotCovered(told)),
@@ -205,7 +229,7 @@ impl Candidate {
 
     /// The rest of the watch, behind what the client has been told.
     fn go_on(&self, ready: Ready, (form, audit_id): (Representation, &str), told: ResourceVersion) -> Option<Inner> {
-        let Ready { instance, behind, granted: Granted { permit, user, counted }, account } = ready;
+        let Ready { instance, behind, granted: Granted { permit, user, counted }, .. } = ready;
         let Target::Resource(request) = &self.info.target else { return None };
         let (uri, headers, config) = (self.request.uri(), self.request.headers(), self.stages.config);
         let metrics = instance.metrics.clone();
@@ -217,6 +241,8 @@ impl Candidate {
                 return None;
             }
         };
+        // Without a place, or without room in the audit log at once, it goes on upstream.
+        let account = self.stages.accounts.open(ReadVerb::Watch, None, || counted).now_or_never()?.ok()?;
         let room = self.stages.room.take(counted, body.own_bytes())?;
         metrics.watch_taken_over();
         let asked = self.stages.accounts.asked(&self.request, self.client);
@@ -261,19 +287,22 @@ impl Followed {
             self.candidate.told.store(told.value(), Relaxed);
             self.attempt = match std::mem::replace(&mut self.attempt, Attempt::Tried(Some(told))) {
                 Attempt::Tried(before) if before == Some(told) => return None,
-                Attempt::Tried(_) => Attempt::Under(self.candidate.clone().attempt(self.form).boxed()),
+                Attempt::Tried(_) => Attempt::Under(self.candidate.clone().begin(self.form)),
                 Attempt::Under(mut attempt) => match attempt.poll_unpin(context) {
                     Poll::Pending => {
                         self.attempt = Attempt::Under(attempt);
                         return None;
                     }
-                    Poll::Ready(Ok(ready)) => Attempt::Ready(ready),
-                    Poll::Ready(Err(NotNow::NotCovered(version))) => Attempt::Tried(Some(version)),
-                    Poll::Ready(Err(NotNow::Never)) => {
+                    Poll::Ready(Ok(Ok(ready))) => Attempt::Ready(ready),
+                    Poll::Ready(Ok(Err(NotNow::NotCovered(version)))) => Attempt::Tried(Some(version)),
+                    // Never, or the gateway is draining.
+                    Poll::Ready(Ok(Err(NotNow::Never)) | Err(_)) => {
                         self.told.give_up();
                         return None;
                     }
                 },
+                // The client took nothing for a while: its right may be gone.
+                Attempt::Ready(ready) if ready.at.elapsed() > READY_FOR => Attempt::Tried(None),
                 Attempt::Ready(ready) => match self.candidate.go_on(*ready, (self.form, &self.audit_id), told) {
                     Some(rest) => return Some(rest),
                     None => Attempt::Tried(Some(told)),

@@ -94,7 +94,8 @@ pub async fn run(
     let discovery = Discovery::new(upstream.clone());
     let cachers = Cachers::new(upstream, discovery, cacher_config(config), tasks.clone());
     let (admission, lines) = (clients::admission(config), access_lines(config));
-    let gateway = Gateway::new(admission, clients, (accounts, room), cachers.clone(), serve_config(config), lines);
+    let (reads, room) = (serve_config(config), (accounts, room));
+    let gateway = Gateway::new(admission, clients, room, cachers.clone(), reads, lines, tasks.clone());
     cachers.prewarm();
 
     if let Some((bound, exposition)) = sockets.admin {

@@ -40,7 +40,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("forward",      &["apimachinery", "telemetry", "lifecycle", "fairness", "authn", "authz", "upstream"]),
     // Is handed a handler: it never names `gateway`.
     ("listener",     &["config", "fairness", "lifecycle", "telemetry"]),
-    ("gateway",      &["apimachinery", "telemetry", "listener", "fairness", "authn", "authz", "audit", "cacher", "serve",
+    ("gateway",      &["apimachinery", "telemetry", "lifecycle", "listener", "fairness", "authn", "authz", "audit", "cacher", "serve",
                        "forward", "upstream"]),
     // Metrics are for those who may get them.
     ("admin",        &["lifecycle", "telemetry", "listener", "authn", "authz", "upstream"]),
