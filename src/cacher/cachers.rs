@@ -157,7 +157,7 @@ impl Cachers {
                 Ok(instance) if instance.is_stale() => Some((key.to_string(), false, true)),
                 Ok(_) => Some((key.to_string(), true, required)),
                 Err(NotCached::Filling | NotCached::Unfilled) => Some((key.to_string(), false, required)),
-                Err(_) => None,
+                Err(_) => required.then(|| (key.to_string(), false, true)),
             }
         };
         let entries = &self.shared.entries;

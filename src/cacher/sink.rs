@@ -25,11 +25,13 @@ pub(super) struct CacherSink {
     heard: Instant,
     /// Counts the fills: 1 for the first.
     epoch: u64,
+    /// Why upstream is not followed, as it was logged last. `None` while it is.
+    failing: Option<Failure>,
 }
 
 impl CacherSink {
     pub(super) fn new(entry: Arc<Entry>, resource: Resource) -> Self {
-        Self { entry, resource, instance: None, heard: Instant::now(), epoch: 0 }
+        Self { entry, resource, instance: None, heard: Instant::now(), epoch: 0, failing: None }
     }
 }
 
@@ -87,6 +89,13 @@ impl Sink for CacherSink {
         let cause = failure.map_or("ended", Failure::as_str);
         self.resource.metrics.reflector_restarted(cause);
         tracing::debug!(resource = %self.resource.resource, cause, "reflector restarts");
+        // These are ordinary: the cache is filled anew, or in another way, or the resource is gone.
+        let is_ordinary =
+            |failure: &Failure| matches!(failure, Failure::Expired | Failure::Refused | Failure::NotFound);
+        if let Some(error) = failure.filter(|failure| !is_ordinary(failure) && self.failing != Some(*failure)) {
+            self.failing = Some(error);
+            tracing::warn!(resource = %self.resource.resource, %error, "cache not kept up, trying again");
+        }
         let Some(instance) = &self.instance else { return };
         // A watch that ends, however, was there until now; of one that is silent that is not known.
         if !matches!(failure, Some(Failure::Silent | Failure::Stuck)) {
@@ -103,6 +112,9 @@ impl Sink for CacherSink {
 
     fn following(&mut self) {
         self.heard = Instant::now();
+        if self.failing.take().is_some() {
+            tracing::info!(resource = %self.resource.resource, "cache kept up again");
+        }
         if let Some(instance) = &self.instance {
             instance.following();
         }
