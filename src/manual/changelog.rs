@@ -44,3 +44,7 @@
 //! * The headers of front proxies have names that can be configured, those of clients' proxies and those that the API server reads.
 //! * The gateway does not start with a front-proxy certificate that the API server does not believe, and says what is wrong.
 //! * Without the right to list `apiservices`, only the core group and custom resources are cached.
+//! * **Security:** in `delegated` mode a watch by a path that names an object without its namespace was authorized for that name and
+//!   answered with the whole collection. What was authorized is now the only source of what is read.
+//! * `limits.answerTimeout`, `limits.answerBytes`, `limits.answerBytesPerClient`: answers that are not read end, and what they hold is
+//!   bounded. Selected lists are sent from shared bytes. Connections that are idle give way to those that wait.

@@ -7,7 +7,7 @@
 //! | `listeners[].address` | `127.0.0.1:8001` | a loopback address with its port, `localhost:PORT`, `unix:/PATH`; in `delegated` mode any address, with TLS |
 //! | `listeners[].tls.certFile`, `.keyFile` | none: plain HTTP | PEM files |
 //! | `listeners[].tls.minVersion` | `VersionTLS12` | `VersionTLS12`, `VersionTLS13`, as `--tls-min-version` of Kubernetes' components |
-//! | `listeners[].tls.cipherSuites` | all of those | as `--tls-cipher-suites`: `TLS_AES_128_GCM_SHA256`, `TLS_AES_256_GCM_SHA384`, `TLS_CHACHA20_POLY1305_SHA256`, and `TLS_ECDHE_RSA_WITH_` or `TLS_ECDHE_ECDSA_WITH_` with one of these three; a list without any of the first three, which are of TLS 1.3, leaves all of them |
+//! | `listeners[].tls.cipherSuites` | all of those | as `--tls-cipher-suites`: `TLS_AES_128_GCM_SHA256`, `TLS_AES_256_GCM_SHA384`, `TLS_CHACHA20_POLY1305_SHA256`, and `TLS_ECDHE_RSA_WITH_` or `TLS_ECDHE_ECDSA_WITH_` with one of these three; if the list names no TLS 1.3 suite, all three of them stay enabled |
 //! | `upstream.kubeconfig`, `.context` | what kubectl finds: `$KUBECONFIG`, `~/.kube/config`, else the pod's service account | |
 //! | `clients.mode` | `trusted` | `trusted`, `delegated` |
 //! | `clients.acceptHosts` | none | names and addresses by which clients on TCP call the gateway, besides `localhost`, `127.0.0.1`, `[::1]` and the listeners' own addresses; in `trusted` mode |
@@ -76,10 +76,10 @@
 //! On the admin port (`admin.address`), in plain HTTP or with `admin.tls`:
 //!
 //! * `/livez`: the process answers.
-//! * `/readyz`: caches of `cache.prewarm` that were started are filled, no cache has been without a watch of upstream for longer
+//! * `/readyz`: every resource of `cache.prewarm` is in memory, no cache has been without a watch of upstream for longer
 //!   than `cache.maxStaleness`, and no drain has begun. `?verbose` shows each cache; one
-//!   that is not wanted warm may fill while requests are forwarded.
-//!   With `audit.mode: blocking` the last events could be written to the audit log (`audit`).
+//!   that is not in `cache.prewarm` does not count, even while it fills.
+//!   With `audit.mode: blocking` the last write to the audit log has to have succeeded (`audit`).
 //! * `/metrics`: Prometheus' text format. With `admin.metricsAuthorization: delegated` for those alone whom the API server lets `get` the
 //!   path `/metrics` (a rule with `nonResourceURLs: [/metrics]`), as its own components have it: a TokenReview and a SubjectAccessReview for each scrape,
 //!   401 or 403 where they fail, 503 where the API server does not answer. In `delegated` mode certificates of clients
@@ -133,7 +133,7 @@
 //!
 //! `logging.access: notable` leaves out what is neither an error (5xx), nor a refusal (rejected by the gateway, 401, 403, 429), nor
 //! slow: a second or more to the end of the answer. Of watches, upgrades and the subresources `attach`, `exec`, `log`, `portforward`
-//! and `proxy`, it is the time to the head of the answer that counts, since clients decide on the end. `all` has a line for each,
+//! and `proxy`, the time to the response headers counts: how long they last is up to the client. `all` has a line for each,
 //! `none` has no line; the metrics count every request in any case.
 //!
 //! Logging never delays an answer: lines wait in a queue, and a thread of their own writes them. When nothing reads standard error,
@@ -231,7 +231,6 @@
 //! | of one client, requests that show nothing that has been good before | 250 | 429 | `client_unknown_requests` |
 //! | of these, upgraded connections | 250 | 429 | `client_unknown_upgrades` |
 //! | watches of one client from memory (`limits.watchesPerClient`) | 10,000 | 429 | `client_watches` |
-//! | a review's answer | 4 MiB, 10 s | no verdict: forwarded | `upstream_review_bytes` |
 //! | bytes of log lines that wait to be written | 4 MiB | dropped | `kube_fanout_log_lines_dropped_total` |
 //! | audit events that wait to be written | 10,000, of which refusals take half | `audit.mode: blocking`: reads wait for 1 s, then are forwarded (`unaudited`); `bestEffort`, refusals, ends of watches: not logged | `audit_queue` |
 //! | a write to the audit log | 5 s, twice that at most | as a write that failed: reads are forwarded until one succeeds | |

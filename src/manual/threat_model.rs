@@ -23,7 +23,7 @@
 //! | operators: configuration, environment, files | fully trusted | fully trusted |
 //! | a process that can connect to the admin port | can read health and metrics, which contain resource names and counts but no object or user names | the same |
 //! | readers of the access log | see paths, which contain object names, addresses and user agents; no queries, bodies or credentials | the same, and user names |
-//! | readers of the audit log | not used | see users, addresses and object names; no contents |
+//! | readers of the audit log | see addresses and object names; users have no names here | see users, addresses and object names; no contents |
 //!
 //! # Attackers
 //!
