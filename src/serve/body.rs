@@ -111,8 +111,9 @@ impl Body {
 
 impl ListBody {
     pub(super) fn own_bytes(&self) -> usize {
-        let pointers = self.leaves.len() * size_of::<Arc<Leaf>>();
-        self.head.len() + self.tail.len() + pointers + 2 * PIECE
+        let leaf = |leaf: &Arc<Leaf>| size_of::<Arc<Leaf>>() + leaf.own_bytes();
+        let leaves = self.leaves.as_slice().iter().map(leaf).sum::<usize>();
+        self.head.len() + self.tail.len() + leaves + 2 * PIECE
     }
 
     pub(super) fn is_pretty(&self) -> bool {

@@ -13,6 +13,8 @@ use crate::apimachinery::Representation;
 pub struct Leaf {
     objects: Vec<Arc<Object>>,
     bytes: usize,
+    /// Made for one list: what is derived goes with it.
+    is_private: bool,
     /// `None` inside: some object has no such form.
     joined: Derived<Representation, Option<Bytes>>,
     deflated: Derived<Representation, Option<Deflated>>,
@@ -39,12 +41,12 @@ impl Leaf {
 
     pub(super) fn new(objects: Vec<Arc<Object>>) -> Self {
         let bytes = objects.iter().map(|object| object.tail().len()).sum();
-        Self { objects, bytes, joined: Derived::default(), deflated: Derived::default() }
+        Self { objects, bytes, is_private: false, joined: Derived::default(), deflated: Derived::default() }
     }
 
     /// Objects that a selector has left, for one list alone: of whatever namespaces, and part of no snapshot.
     pub fn of(objects: Vec<Arc<Object>>) -> Self {
-        Self::new(objects)
+        Self { is_private: true, ..Self::new(objects) }
     }
 
     pub fn objects(&self) -> &[Arc<Object>] {
@@ -79,6 +81,11 @@ impl Leaf {
     /// How many bytes of joined items the leaf holds now, in all forms.
     pub fn joined_bytes(&self) -> usize {
         self.joined.sum(|joined| joined.as_ref().map_or(0, Bytes::len))
+    }
+
+    /// How many bytes it holds for the one list that it was made for.
+    pub fn own_bytes(&self) -> usize {
+        if self.is_private { self.joined_bytes() } else { 0 }
     }
 
     /// How many bytes of compressed items the leaf holds now, in all forms.

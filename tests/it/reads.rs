@@ -229,7 +229,7 @@ async fn without_the_right_to_list_api_services_only_what_is_certain_is_cached()
     world.assert_same(deployments, &forwarded("undiscovered")).await;
 }
 
-fn definition(selectable: &str) -> serde_json::Value {
+pub(crate) fn definition(selectable: &str) -> serde_json::Value {
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"},
         "spec": {"group": "example.com", "scope": "Namespaced",
@@ -237,7 +237,7 @@ fn definition(selectable: &str) -> serde_json::Value {
             "versions": [{"name": "v1", "served": true, "storage": true, "selectableFields": [{"jsonPath": selectable}]}]}})
 }
 
-fn widget(name: &str, size: &str) -> serde_json::Value {
+pub(crate) fn widget(name: &str, size: &str) -> serde_json::Value {
     json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name, "namespace": "default"},
         "spec": {"size": size, "color": "red"}})
 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use kube_fanout::sim::Sim;
 use serde_json::json;
 
-use crate::harness::{Client, Route, World, passing, skip, until};
+use crate::{
+    harness::{Client, Route, World, passing, skip, until},
+    reads::{definition, widget},
+};
 
 /// The least that may be configured.
 const ROOM: u64 = 16 << 20;
@@ -67,6 +70,31 @@ async fn small_answers_that_are_not_read_are_given_back_after_their_time() {
     for answer in unread {
         assert!(passing(Duration::from_secs(1), answer.ends_broken()).await);
     }
+}
+
+/// Metadata of custom resources is made for each selected list: it counts.
+#[tokio::test]
+async fn selected_lists_of_metadata_count_what_they_hold() {
+    let world = world().await;
+    world.sim.create(definition(".spec.size")).unwrap();
+    for number in 0..10 {
+        let mut widget = widget(&format!("w-{number}"), "1");
+        widget["metadata"]["annotations"] = json!({"text": "x".repeat(OBJECT / 4)});
+        world.sim.create(widget).unwrap();
+    }
+    world.gateway.warm("/apis/example.com/v1/widgets").await;
+    let path = "/apis/example.com/v1/widgets?resourceVersion=0&labelSelector=!no-such-label";
+    let metadata = [("accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")];
+    let client = world.client().taking_a_byte();
+    let mut unread = Vec::new();
+    let refused = loop {
+        match client.open_with(path, &metadata).await {
+            Ok(answer) => unread.push(answer),
+            Err(refused) => break refused,
+        }
+        assert!(unread.len() < 20, "each holds more than two megabytes, of sixteen");
+    };
+    assert_eq!(refused.route, Route::Rejected("answer_bytes".to_owned()));
 }
 
 async fn gets_until_refused(client: &Client) -> Vec<crate::harness::Watch> {
