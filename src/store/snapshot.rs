@@ -90,7 +90,7 @@ impl Snapshot {
     }
 
     /// The objects whose key is `start` or behind it and begins with `prefix`, in key order.
-    pub fn objects_from<'a>(&'a self, prefix: &'a str, start: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
+    pub fn objects_from<'a, 'k>(&'a self, prefix: &'k str, start: &'k str) -> impl Iterator<Item = &'a Arc<Object>> {
         self.leaves_from(prefix, start)
             .flat_map(|leaf| leaf.objects())
             .skip_while(move |object| object.key.as_str() < start)
@@ -113,7 +113,7 @@ impl Snapshot {
     }
 
     /// The leaf that would hold `start`, or the first of `prefix`, and those behind it while they can hold `prefix`.
-    fn leaves_from<'a>(&'a self, prefix: &'a str, start: &'a str) -> impl Iterator<Item = &'a Arc<Leaf>> {
+    fn leaves_from<'a, 'k>(&'a self, prefix: &'k str, start: &'k str) -> impl Iterator<Item = &'a Arc<Leaf>> {
         let start = start.max(prefix);
         let from = self.leaves.get_prev(start).map_or(start, |(bound, _)| bound);
         self.leaves

@@ -147,7 +147,7 @@ impl Extract {
             }
             last = Some(&object.key);
             if self.scope.contains(&object.key) && predicate.matches(object) {
-                objects.push(object.key.clone());
+                objects.push(object);
             }
         }
         let next = last.filter(|_| more).map(|last| {
@@ -155,6 +155,6 @@ impl Extract {
             let remaining = predicate.is_everything().then(|| self.snapshot.count_from(&prefix, &next));
             NextPage { start: next[prefix.len()..].to_owned(), remaining }
         });
-        Page { objects: objects.iter().filter_map(|key| self.snapshot.get(key.as_str())).collect(), next }
+        Page { objects, next }
     }
 }
