@@ -83,15 +83,15 @@ pub async fn serve_connection<H: Handler>(
                 None => return,
             },
             () = timer.as_mut(), if !waited => {
-                waited = true;
-                if gives_way && activity.may_close() {
-                    return;
-                }
                 if gives_way {
+                    if activity.may_close() {
+                        return;
+                    }
                     // An answer is under way: it has its own time.
-                    waited = false;
                     timer.as_mut().reset(tokio::time::Instant::now() + GIVE_WAY_TIMEOUT);
+                    continue;
                 }
+                waited = true;
                 if !requests.have_come() {
                     return telemetry::connection_failed(ConnectionError::HeaderTimeout);
                 }
