@@ -202,7 +202,7 @@ fn binary() -> PathBuf {
 
 /// Every request is to be logged; builds before `logging.access` did so without being told.
 fn logging() -> &'static str {
-    if std::env::var_os("KUBE_FANOUT_BINARY").is_some_and(|_| std::env::var_os("KUBE_FANOUT_LOGS_ALL").is_some()) {
+    if std::env::var_os("KUBE_FANOUT_LOGS_ALL").is_some() {
         "logging: {format: json, level: info}"
     } else {
         "logging: {format: json, level: info, access: all}"

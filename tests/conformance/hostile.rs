@@ -25,7 +25,7 @@ use crate::{
     Side,
     certificates::Certificates,
     client::{Ask, Endpoint, Protocol, tls_config},
-    identity::{Asserts, Delegated},
+    identity::{Asserts, Delegated, reader_token},
     report::Tally,
 };
 
@@ -149,7 +149,7 @@ impl Scene<'_> {
         for number in 0..REQUESTS {
             // Every fourth has a token that has not been seen before, and asks for what is forwarded.
             let is_new = number % 4 == 0;
-            let token = if is_new { new_token(api).await? } else { "conformance-reader".to_owned() };
+            let token = if is_new { reader_token(api).await? } else { "conformance-reader".to_owned() };
             let path = if is_new { FORWARDED } else { LIST };
             let client = self.client()?;
             let started = Instant::now();
@@ -255,15 +255,6 @@ async fn until_told(watch: &mut Response<Incoming>, marker: &str) -> Result<()> 
         seen.push_str(&String::from_utf8_lossy(frame.data_ref().unwrap_or(&Bytes::new())));
     }
     Ok(())
-}
-
-/// A token that the gateway has not seen: of an account that may read pods.
-async fn new_token(api: &Endpoint) -> Result<String> {
-    let path = "/api/v1/namespaces/conf/serviceaccounts/reader/token";
-    let request =
-        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
-    let token = api.create(path, &request).await?;
-    Ok(token["status"]["token"].as_str().context("no token")?.to_owned())
 }
 
 async fn seed(api: &Endpoint) -> Result<()> {

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full};
 use kube_fanout::sim::Sim;
 use tokio::join;
 
-use crate::harness::{Route, World, passing, skip, within};
+use crate::harness::{Route, Watch, World, passing, skip, within};
 
 /// Shorter than the time from the last bookmark to the end of a watch.
 const STEP: Duration = Duration::from_millis(500);
@@ -30,6 +30,17 @@ fn change(world: &World) {
     world.create_pod("default", "c", "x");
     world.label_pod("default/a", "x");
     world.delete_pod("default/c");
+}
+
+/// All of upstream's watches are cut, and the client is told of every change that follows.
+async fn goes_on_without_upstream(world: &World, watch: &mut Watch) {
+    world.sim.cut_watches(Some("pods"));
+    skip(BACKOFF).await;
+    change(world);
+    for kind in ["MODIFIED", "ADDED", "MODIFIED", "DELETED"] {
+        let event = watch.line().await.unwrap().unwrap();
+        assert!(event.starts_with(&format!(r#"{{"type":"{kind}""#)), "{kind}: {event}");
+    }
 }
 
 /// Lets the cache be filled, and waits until upstream has so many watches of clients left.
@@ -95,13 +106,7 @@ async fn a_version_from_before_the_fill_is_caught_up_upstream_and_goes_on_from_m
     assert!(first.starts_with(r#"{"type":"MODIFIED""#), "{first}");
     let is_over = world.sim.until(|counts| counts.open_watches("pods") == 1);
     within("the takeover", is_over).await;
-    world.sim.cut_watches(Some("pods"));
-    skip(BACKOFF).await;
-    change(&world);
-    for kind in ["MODIFIED", "ADDED", "MODIFIED", "DELETED"] {
-        let event = watch.line().await.unwrap().unwrap();
-        assert!(event.starts_with(&format!(r#"{{"type":"{kind}""#)), "{kind}: {event}");
-    }
+    goes_on_without_upstream(&world, &mut watch).await;
 }
 
 #[tokio::test]
@@ -115,13 +120,7 @@ async fn a_quiet_resource_is_asked_for_a_version() {
     world.gateway.warm("/api/v1/pods").await;
     let small = world.sim.until(|counts| counts.requests("watch", "pods") == 3 && counts.open_watches("pods") == 1);
     within("the takeover", passing(STEP / 5, small)).await;
-    world.sim.cut_watches(Some("pods"));
-    skip(BACKOFF).await;
-    change(&world);
-    for kind in ["MODIFIED", "ADDED", "MODIFIED", "DELETED"] {
-        let event = watch.line().await.unwrap().unwrap();
-        assert!(event.starts_with(&format!(r#"{{"type":"{kind}""#)), "{kind}: {event}");
-    }
+    goes_on_without_upstream(&world, &mut watch).await;
 }
 
 #[tokio::test]

@@ -29,6 +29,7 @@ pub(crate) use forgeries::run as forgeries;
 pub(crate) use reviews::run as reviews;
 pub(crate) use roles::grant;
 pub(crate) use rotation::rotation;
+pub(crate) use users::reader_token;
 
 use gateways::TTL;
 pub(crate) use gateways::{Asserts, Delegated};

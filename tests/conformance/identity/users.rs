@@ -78,12 +78,17 @@ const USERS: &str = "
 
 /// Everybody. `api` gives the service account its token.
 pub(super) async fn all(api: &Endpoint) -> Result<Vec<User>> {
+    let token = &reader_token(api).await?;
+    USERS.lines().map(str::trim).filter(|row| !row.is_empty()).map(|row| parse(row, token)).collect()
+}
+
+/// A new token of the service account, which may read pods.
+pub(crate) async fn reader_token(api: &Endpoint) -> Result<String> {
     let path = "/api/v1/namespaces/conf/serviceaccounts/reader/token";
     let request =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
     let token = api.create(path, &request).await?;
-    let token = token["status"]["token"].as_str().context("no token")?;
-    USERS.lines().map(str::trim).filter(|row| !row.is_empty()).map(|row| parse(row, token)).collect()
+    Ok(token["status"]["token"].as_str().context("no token")?.to_owned())
 }
 
 fn parse(row: &'static str, token: &str) -> Result<User> {
