@@ -4,6 +4,7 @@ No controller runs there: objects are accepted and stored, and no pod ever start
 """
 
 import base64
+import contextlib
 import datetime
 import ipaddress
 import json
@@ -37,10 +38,10 @@ NOT_THERE = merged(
 )
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+def free_ports(count: int) -> list[int]:
+    """Held all at once: none is given twice."""
+    with contextlib.ExitStack() as held:
+        return [held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
 
 
 def sign(name: str, key, issuer, authority) -> x509.Certificate:
@@ -71,7 +72,7 @@ class Server:
 
     def __init__(self, binaries: Path, folder: Path):
         authority = write_certificates(folder)
-        port, storage, peer = free_port(), free_port(), free_port()
+        port, storage, peer = free_ports(3)
         self.url = f"https://127.0.0.1:{port}"
         self.context = ssl.create_default_context(cadata=authority.decode())
         cluster = {"server": self.url, "certificate-authority-data": base64.b64encode(authority).decode()}

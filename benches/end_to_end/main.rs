@@ -24,6 +24,8 @@ mod latency;
 mod lists;
 mod memory;
 mod pods;
+#[path = "../../tests/conformance/ports.rs"]
+mod ports;
 mod process;
 mod servers;
 mod sizes;

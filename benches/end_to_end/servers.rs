@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     certificates::Certificates,
     client::{Ask, Endpoint},
-    process::{Process, free_port},
+    ports::free_port,
+    process::Process,
 };
 
 /// How long a server may take to be ready.

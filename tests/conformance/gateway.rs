@@ -16,6 +16,7 @@ use tokio::time::{Duration, Instant, sleep};
 use crate::{
     certificates::Certificates,
     client::{Ask, Endpoint},
+    ports::free_port,
     servers::{POLL, Server},
 };
 
@@ -51,11 +52,11 @@ impl Gateway {
     pub(crate) async fn start(name: &str, server: &Server, certificates: &Certificates, folder: &Path) -> Result<Self> {
         let config = folder.join(format!("{name}.yaml"));
         let upstream = server.kubeconfig.display().to_string();
-        write_config(&config, &upstream, "127.0.0.1:0")?;
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let (child, address) = launched(&config, &seen).await?;
         // Where it comes back after a restart.
+        let address = format!("127.0.0.1:{}", free_port()?);
         write_config(&config, &upstream, &address)?;
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let child = launched(&config, &seen).await?;
         let url = format!("http://{address}");
         let kubeconfig = certificates.kubeconfig(name, &url)?;
         Ok(Self { endpoint: Endpoint::plain(&url)?, kubeconfig, seen, config, child })
@@ -73,7 +74,7 @@ impl Gateway {
             ),
         )?;
         let seen = Arc::new(Mutex::new(Seen::default()));
-        let (child, _) = launched(&config, &seen).await?;
+        let child = launched(&config, &seen).await?;
         let kubeconfig = certificates.kubeconfig(name, url)?;
         let endpoint = Endpoint::direct(url, Path::new(&certificates.file("ca.crt")))?;
         Ok(Self { endpoint, kubeconfig, seen, config, child })
@@ -178,18 +179,18 @@ fn write_config(path: &Path, upstream: &str, address: &str) -> Result<()> {
     Ok(fs::write(path, text)?)
 }
 
-/// Starts the gateway, and returns when it serves: and where.
-async fn launched(config: &Path, seen: &Arc<Mutex<Seen>>) -> Result<(Child, String)> {
+/// Starts the gateway, and returns when it serves.
+async fn launched(config: &Path, seen: &Arc<Mutex<Seen>>) -> Result<Child> {
     let mut child = launch(config, seen)?;
     let started = Instant::now();
     loop {
-        if let Some(address) = lock(seen).addresses.get("serving") {
-            return Ok((child, address.clone()));
+        if lock(seen).addresses.contains_key("serving") {
+            return Ok(child);
         }
         if started.elapsed() > PATIENCE || child.try_wait()?.is_some() {
             child.kill().ok();
             child.wait().ok();
-            bail!("the gateway did not say where it listens, see {}", config.display());
+            bail!("the gateway did not say that it serves, see {}", config.display());
         }
         sleep(POLL).await;
     }

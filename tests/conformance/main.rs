@@ -36,6 +36,7 @@ mod kubectl;
 mod large;
 mod objects;
 mod paging;
+mod ports;
 mod processes;
 mod reads;
 mod report;

@@ -3,7 +3,6 @@
 use std::{
     ffi::OsString,
     fs::File,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
@@ -57,9 +56,4 @@ impl Drop for Process {
         self.child.kill().ok();
         self.child.wait().ok();
     }
-}
-
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -8,11 +8,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use tokio::time::{Duration, Instant, sleep};
 
-use crate::{
-    certificates::Certificates,
-    client::Endpoint,
-    processes::{Process, free_port},
-};
+use crate::{certificates::Certificates, client::Endpoint, ports::free_port, processes::Process};
 
 /// How long a server may take to be ready.
 const READY_MAX: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use anyhow::Result;
 use tokio::time::Duration;
 
 use super::users::{Caller, User};
-use crate::{certificates::Certificates, client::Protocol, gateway::Gateway, processes::free_port, servers::Server};
+use crate::{certificates::Certificates, client::Protocol, gateway::Gateway, ports::free_port, servers::Server};
 
 /// How long they remember what they were told.
 pub(super) const TTL: Duration = Duration::from_secs(2);
