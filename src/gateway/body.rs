@@ -13,10 +13,11 @@ use http_body::{Frame, SizeHint};
 use super::{
     account::Held,
     record::Record,
+    relayed::Relayed,
     room::Room,
     takeover::{Followed, Next},
 };
-use crate::{serve, telemetry::Outcome, upstream::ResponseBody};
+use crate::{serve, telemetry::Outcome};
 
 /// What is sent to the client.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ pub(super) enum Inner {
         _held: Held,
         _room: Option<Room>,
     },
-    Forwarded(ResponseBody),
+    Forwarded(Relayed),
     /// Forwarded, until memory can go on with it.
     Followed(Box<Followed>),
     Rejected(Bytes),
@@ -84,7 +85,7 @@ impl http_body::Body for Body {
             // Memory gives the rest of it as an answer of its own.
             Inner::Followed(_) => Poll::Ready(None),
             Inner::Served { body, .. } => Pin::new(body).poll_frame(context).map_err(|never| match never {}),
-            Inner::Forwarded(body) => Pin::new(body).poll_frame(context).map_err(BoxError::from),
+            Inner::Forwarded(body) => body.poll_frame(context).map_err(BoxError::from),
             Inner::Rejected(bytes) => {
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(std::mem::take(bytes)))))
             }

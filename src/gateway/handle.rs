@@ -16,6 +16,7 @@ use super::{
     permission::{Granted, Permission},
     record::{Journal, Record},
     refusal::{Refusal, Unserved},
+    relayed::Relayed,
     respond,
     room::AnswerRoom,
     route::{self, ReadVerb, Route},
@@ -223,6 +224,7 @@ impl Handler for Gateway {
                 }
                 match answer {
                     Ok(answer) => {
+                        let answer = Relayed::answer(answer, lasts.then_some(&connection.draining));
                         let answer = match candidate {
                             Some(candidate) => candidate.follow(answer),
                             None => answer.map(Inner::Forwarded),

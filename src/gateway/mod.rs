@@ -10,6 +10,7 @@ mod pages;
 mod permission;
 mod record;
 mod refusal;
+mod relayed;
 mod respond;
 mod room;
 mod route;

@@ -6,7 +6,6 @@
 
 use std::{
     net::IpAddr,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -18,7 +17,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{Request, Response, StatusCode, header};
-use http_body::{Body as _, Frame};
+use http_body::Frame;
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep, timeout},
@@ -29,6 +28,7 @@ use super::{
     filling,
     handle::Stages,
     permission::Granted,
+    relayed::Relayed,
     route::{self, ReadVerb, Route},
 };
 use crate::{
@@ -37,7 +37,6 @@ use crate::{
     authz::Attributes,
     cacher::Instance,
     serve::{self, ForwardReason, Read, Told},
-    upstream::ResponseBody,
 };
 
 /// How often a cache that is not filled, or lags, is looked at.
@@ -63,7 +62,7 @@ pub(super) struct Candidate {
 /// Upstream's answer to a candidate, until memory takes over.
 #[derive(Debug)]
 pub(super) struct Followed {
-    upstream: ResponseBody,
+    upstream: Relayed,
     told: Told,
     candidate: Arc<Candidate>,
     form: Representation,
@@ -131,7 +130,7 @@ impl Candidate {
     }
 
     /// The answer as it is sent on: read along, if it is the stream that memory would send.
-    pub(super) fn follow(self: Box<Self>, answer: Response<ResponseBody>) -> Response<Inner> {
+    pub(super) fn follow(self: Box<Self>, answer: Response<Relayed>) -> Response<Inner> {
         let Some((form, told)) = self.reader(&answer) else { return answer.map(Inner::Forwarded) };
         let (candidate, audit_id) = (Arc::new(*self), serve::audit_id(&answer).to_owned());
         let attempt = Attempt::Tried(None);
@@ -139,7 +138,7 @@ impl Candidate {
             .map(|upstream| Inner::Followed(Box::new(Followed { upstream, told, candidate, form, audit_id, attempt })))
     }
 
-    fn reader(&self, answer: &Response<ResponseBody>) -> Option<(Representation, Told)> {
+    fn reader(&self, answer: &Response<Relayed>) -> Option<(Representation, Told)> {
         let Route { verb, target, forms } = route::decide(&self.request, &self.info).ok()?;
         let headers = answer.headers();
         if verb != ReadVerb::Watch
@@ -271,7 +270,7 @@ impl Followed {
         if let Some(rest) = self.poll_takeover(context) {
             return Poll::Ready(Next::Memory(rest));
         }
-        let frame = ready!(Pin::new(&mut self.upstream).poll_frame(context));
+        let frame = ready!(self.upstream.poll_frame(context));
         if let Some(Ok(frame)) = &frame
             && let Some(bytes) = frame.data_ref()
         {

@@ -27,6 +27,25 @@ async fn a_drain_ends_open_watches_properly() {
 }
 
 #[tokio::test]
+async fn a_drain_ends_forwarded_watches_properly() {
+    let world = World::start_with(Sim::new(), |config| config.cache.exclude = vec![pods()]).await;
+    world.create_pod("default", "a", "x");
+    let client = world.client().clone();
+    let mut alone = client.watch("/api/v1/pods?watch=1&resourceVersion=0").await;
+    let mut shared = client.over_http2().watch("/api/v1/pods?watch=1&resourceVersion=0").await;
+    for watch in [&mut alone, &mut shared] {
+        assert!(watch.line().await.unwrap().is_some());
+    }
+    let mut stopping = world.gateway.stop();
+    let (alone, shared, drained) =
+        within("the drain", async { tokio::join!(alone.rest(), shared.rest(), stopping.drained()) }).await;
+    for end in [alone, shared] {
+        assert_eq!(end, (String::new(), Route::Forwarded("excluded".to_owned())));
+    }
+    assert_eq!(drained, Drained::All);
+}
+
+#[tokio::test]
 async fn an_upstream_that_is_not_there_is_a_status_with_a_hint() {
     let world = World::start().await;
     world.server.stop().await;

@@ -1,0 +1,180 @@
+//! The body of a forwarded answer, as it goes on to the client. A watch ends when the gateway drains: between two events, as the
+//! API server ends its own.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{Response, StatusCode, header};
+use http_body::{Body as _, Frame, SizeHint};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use crate::{
+    apimachinery::{Answer, Encoding, Representation, View},
+    upstream::ResponseBody,
+};
+
+const JSON: &str = Representation::JSON.content_type(Answer::Watch);
+const PROTOBUF: &str =
+    Representation { encoding: Encoding::Protobuf, view: View::Whole }.content_type(Answer::Watch);
+/// The length in front of each event in protobuf, big-endian.
+const LENGTH_LEN: usize = 4;
+
+/// What upstream sends.
+#[derive(Debug)]
+pub(super) struct Relayed {
+    upstream: ResponseBody,
+    /// Of a watch whose events can be told apart.
+    drain: Option<Box<EndsAtDrain>>,
+}
+
+#[derive(Debug)]
+struct EndsAtDrain {
+    events: Events,
+    draining: Pin<Box<WaitForCancellationFutureOwned>>,
+    is_draining: bool,
+}
+
+/// Where in the stream of events the client is.
+#[derive(Debug)]
+enum Events {
+    /// JSON, one event a line.
+    Lines { is_between: bool },
+    /// Protobuf, a length in front of each event. `head` is what has come of a length, `left` what is to come of an event.
+    Lengths { head: Vec<u8>, left: usize },
+}
+
+impl Relayed {
+    /// Upstream's answer; that to a watch ends when it is `draining`.
+    pub(super) fn answer(answer: Response<ResponseBody>, draining: Option<&CancellationToken>) -> Response<Self> {
+        let drain = draining.and_then(|draining| {
+            let events = Events::of(&answer)?;
+            let draining = Box::pin(draining.clone().cancelled_owned());
+            Some(Box::new(EndsAtDrain { events, draining, is_draining: false }))
+        });
+        answer.map(|upstream| Self { upstream, drain })
+    }
+
+    pub(super) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if self.drain.as_mut().is_some_and(|drain| drain.poll_end(context)) {
+            return Poll::Ready(None);
+        }
+        let frame = ready!(Pin::new(&mut self.upstream).poll_frame(context));
+        if let Some(drain) = &mut self.drain
+            && let Some(Ok(frame)) = &frame
+            && let Some(bytes) = frame.data_ref()
+        {
+            drain.events.push(bytes);
+        }
+        Poll::Ready(frame)
+    }
+
+    pub(super) fn is_end_stream(&self) -> bool {
+        self.upstream.is_end_stream()
+    }
+
+    pub(super) fn size_hint(&self) -> SizeHint {
+        self.upstream.size_hint()
+    }
+}
+
+impl EndsAtDrain {
+    fn poll_end(&mut self, context: &mut Context<'_>) -> bool {
+        self.is_draining = self.is_draining || self.draining.poll_unpin(context).is_ready();
+        self.is_draining && self.events.is_between()
+    }
+}
+
+impl Events {
+    fn of<B>(answer: &Response<B>) -> Option<Self> {
+        let headers = answer.headers();
+        if answer.status() != StatusCode::OK
+            || [header::CONTENT_ENCODING, header::CONTENT_LENGTH].iter().any(|name| headers.contains_key(name))
+        {
+            return None;
+        }
+        match headers.get(header::CONTENT_TYPE)?.to_str().ok()? {
+            JSON => Some(Self::Lines { is_between: true }),
+            PROTOBUF => Some(Self::Lengths { head: Vec::new(), left: 0 }),
+            _ => None,
+        }
+    }
+
+    fn push(&mut self, mut bytes: &[u8]) {
+        match self {
+            Self::Lines { is_between } => *is_between = bytes.last().map_or(*is_between, |last| *last == b'\n'),
+            Self::Lengths { head, left } => {
+                while !bytes.is_empty() {
+                    let wanted = if *left > 0 { *left } else { LENGTH_LEN - head.len() };
+                    let (taken, rest) = bytes.split_at(wanted.min(bytes.len()));
+                    bytes = rest;
+                    if *left > 0 {
+                        *left -= taken.len();
+                        continue;
+                    }
+                    head.extend_from_slice(taken);
+                    if let Some(length) = head.first_chunk::<LENGTH_LEN>() {
+                        *left = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+                        head.clear();
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_between(&self) -> bool {
+        match self {
+            Self::Lines { is_between } => *is_between,
+            Self::Lengths { head, left } => head.is_empty() && *left == 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(content_type: &str) -> Events {
+        Events::of(&Response::builder().header(header::CONTENT_TYPE, content_type).body(()).unwrap()).unwrap()
+    }
+
+    /// After each byte, and after each byte but in pieces of three.
+    #[test]
+    fn a_stream_ends_between_events_only() {
+        let framed = |event: &[u8]| [&u32::try_from(event.len()).unwrap().to_be_bytes(), event].concat();
+        for (content_type, events) in [
+            (JSON, vec![b"{}\n".to_vec(), b"{\"a\":1}\n".to_vec()]),
+            (PROTOBUF, vec![framed(b"first"), framed(b""), framed(&[b'x'; 300])]),
+        ] {
+            let stream = events.concat();
+            let ends = events.iter().scan(0, |at, event| {
+                *at += event.len();
+                Some(*at)
+            });
+            let ends = Vec::from_iter(std::iter::once(0).chain(ends));
+            for piece in [1, 3, 7] {
+                let mut read = of(content_type);
+                let mut at = 0;
+                for bytes in stream.chunks(piece) {
+                    assert_eq!(read.is_between(), ends.contains(&at), "{content_type} at {at}");
+                    read.push(bytes);
+                    at += bytes.len();
+                }
+                assert!(read.is_between());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_stream_of_events_is_not_cut() {
+        for (status, name, value) in
+            [(200, "content-type", "text/plain"), (403, "content-type", JSON), (200, "content-encoding", "gzip")]
+        {
+            let answer = Response::builder().status(status).header(name, value).body(()).unwrap();
+            assert!(Events::of(&answer).is_none(), "{status} {name}: {value}");
+        }
+    }
+}
