@@ -120,6 +120,11 @@ impl Status {
         Self::plain(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, None, message.into())
     }
 
+    /// 508: the request has come back to a server that it had passed. Kubernetes has no word for it.
+    pub fn loop_detected(message: impl Into<String>) -> Self {
+        Self::plain(StatusCode::LOOP_DETECTED, None, message.into())
+    }
+
     /// 500: a fault of the gateway.
     pub fn internal_error(message: impl Into<String>) -> Self {
         let message = message.into();

@@ -33,6 +33,7 @@ use crate::{
     listener::{self, Connection, Handler, LongRunning},
     serve::{self, ForwardReason, Read},
     telemetry::{AccessLines, Outcome},
+    upstream,
 };
 
 /// Answers every request, from memory or from upstream. Cheap to clone: each request has one.
@@ -92,6 +93,9 @@ impl Stages {
         connection: &Connection,
     ) -> Result<Option<NamedPage>, Refusal> {
         listener::check_form(request).map_err(Refusal::Malformed)?;
+        if upstream::has_passed(request.headers()) {
+            return Err(Refusal::Loop);
+        }
         self.admission.check(request, info, connection)
     }
 

@@ -25,6 +25,12 @@ pub(super) enum Refusal {
          clients.acceptOrigins can name that origin"
     )]
     OwnPage,
+    /// Sent by this gateway, and come back to it.
+    #[error(
+        "this request was sent by the gateway and has come back to it: the API server's address leads to the gateway; name \
+         another one in upstream.kubeconfig"
+    )]
+    Loop,
     /// What it may hold at once; others go on.
     #[error("this client has too many watches")]
     TooManyWatches,
@@ -46,6 +52,7 @@ impl Refusal {
             Self::ForeignHost => "foreign_host",
             Self::ForeignOrigin => "foreign_origin",
             Self::OwnPage => "own_page",
+            Self::Loop => "loop",
             Self::TooManyWatches => "client_watches",
             Self::TooManyBytes => "answer_bytes",
             Self::Draining => "draining",

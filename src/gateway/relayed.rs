@@ -18,8 +18,7 @@ use crate::{
 };
 
 const JSON: &str = Representation::JSON.content_type(Answer::Watch);
-const PROTOBUF: &str =
-    Representation { encoding: Encoding::Protobuf, view: View::Whole }.content_type(Answer::Watch);
+const PROTOBUF: &str = Representation { encoding: Encoding::Protobuf, view: View::Whole }.content_type(Answer::Watch);
 /// The length in front of each event in protobuf, big-endian.
 const LENGTH_LEN: usize = 4;
 

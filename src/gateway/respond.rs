@@ -27,6 +27,7 @@ pub(super) fn refusal(refusal: Refusal) -> Status {
         Refusal::ForeignHost | Refusal::ForeignOrigin | Refusal::OwnPage => {
             Status::forbidden(format!("kube-fanout: {refusal}"))
         }
+        Refusal::Loop => Status::loop_detected(format!("kube-fanout: {refusal}")),
         Refusal::TooManyWatches | Refusal::TooManyBytes => {
             Status::too_many_requests(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS)
         }

@@ -130,6 +130,10 @@
 //!
 //! # Answers of the gateway itself
 //!
+//! Every request upstream names this process in `Via` (RFC 9110, 7.6.3). One that comes back to it is answered with 508 (`loop`): the
+//! address of the API server leads to the gateway itself, as it does in a pod whose `KUBERNETES_SERVICE_HOST` was rewritten
+//! together with those of its clients. `upstream.kubeconfig` names another one.
+//!
 //! A request that could not be forwarded gets a `Status`: 503 with `Retry-After: 1` when upstream cannot be reached or the
 //! connection broke before the answer, 502 when what it said is not HTTP, 429 with `Retry-After: 1` at a limit of requests
 //! upstream, 400 for what may not be forwarded at all (CONNECT, an identity header named in `Connection`). Their messages begin with `kube-fanout:`. The outcome is `rejected`, and the reason says which error it was. A

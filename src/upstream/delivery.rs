@@ -10,6 +10,7 @@ use super::{
     access::Transport,
     body::Received,
     connector::ConnectionUse,
+    hop,
     lanes::{Lanes, NoPlace},
     slot::Slot,
     target::{InvalidTarget, Target},
@@ -29,6 +30,7 @@ pub(super) async fn deliver(
     // The client chooses the version by what upstream offers, and writes Host from the URI.
     head.version = Version::HTTP_11;
     head.headers.remove(HOST);
+    hop::add(&mut head.headers);
     head.extensions = http::Extensions::new();
     let (transport, slot) = admit(lanes, client)?;
 

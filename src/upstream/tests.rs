@@ -36,7 +36,7 @@ async fn the_path_arrives_as_it_was_given() {
     let upstream = server.upstream();
     for path in ["//api/v1?", "/a%2Fb/../c?x=%20&x", "/"] {
         let answer = upstream.send(request("GET", path)).await.unwrap();
-        assert_eq!(text(answer).await, format!("GET {path} HTTP/1.1 host"));
+        assert_eq!(text(answer).await, format!("GET {path} HTTP/1.1 host,via"));
     }
 }
 
@@ -68,7 +68,7 @@ async fn http2_is_spoken_where_it_is_offered_and_not_for_upgrades() {
     let upstream = server.upstream();
     let answer = upstream.send(request("GET", "/api")).await.unwrap();
     assert_eq!(answer.version(), Version::HTTP_2);
-    assert_eq!(text(answer).await, format!("GET {}api HTTP/2.0 ", server.config.cluster_url));
+    assert_eq!(text(answer).await, format!("GET {}api HTTP/2.0 via", server.config.cluster_url));
     let outbound = upstream.as_gateway().outbound(request("GET", "/api")).unwrap();
     let answer = outbound.send_http1().await.unwrap();
     assert_eq!(answer.version(), Version::HTTP_11);
@@ -198,7 +198,7 @@ async fn a_proxy_is_asked_for_a_tunnel_with_its_credentials() {
         let _ended = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
     });
     let upstream = Upstream::new(&config).unwrap();
-    assert_eq!(text(upstream.send(request("GET", "/x")).await.unwrap()).await, "GET /x HTTP/1.1 host");
+    assert_eq!(text(upstream.send(request("GET", "/x")).await.unwrap()).await, "GET /x HTTP/1.1 host,via");
     config.proxy_url = Some("ftp://proxy".parse().unwrap());
     assert!(matches!(Upstream::new(&config), Err(super::BuildError::Proxy(_))));
 }

@@ -2,7 +2,16 @@
 
 use std::time::Duration;
 
-use kube_fanout::{config::StaleWatches, lifecycle::Drained, sim::Sim};
+use bytes::Bytes;
+use kube_fanout::{
+    config::StaleWatches,
+    lifecycle::{Drained, Tasks},
+    sim::Sim,
+};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+};
 
 use crate::harness::{Gateway, Route, World, skip, until, within, world::pods};
 
@@ -56,6 +65,31 @@ async fn an_upstream_that_is_not_there_is_a_status_with_a_hint() {
     assert_eq!((&status["kind"], &status["reason"]), (&"Status".into(), &"ServiceUnavailable".into()), "{status}");
     assert_eq!(status["details"]["retryAfterSeconds"], 1, "{status}");
     assert!(matches!(answer.route, Route::Rejected(_)), "{}", answer.route);
+}
+
+#[tokio::test]
+async fn a_gateway_that_asks_itself_is_told_so() {
+    let way_back = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gateway = Gateway::start(&format!("http://{}", way_back.local_addr().unwrap())).await;
+    let address = gateway.client.address();
+    let tasks = Tasks::new();
+    tasks.clone().spawn("way back", async move {
+        while let Ok((mut request, _)) = way_back.accept().await {
+            let mut itself = TcpStream::connect(address).await.unwrap();
+            tasks.spawn("connection", async move {
+                copy_bidirectional(&mut request, &mut itself).await.ok();
+            });
+        }
+    });
+    for path in [PODS, "/api/v1/pods?resourceVersion=0", "/version"] {
+        let answer = within("the answer", gateway.client.get(path)).await;
+        assert_eq!(answer.status, 508, "{path}: {}", answer.text());
+        assert!(answer.text().contains("upstream.kubeconfig"), "{path}: {}", answer.text());
+    }
+    // A proxy that others have put in front of this one is none of its business.
+    let others = [("via", "1.1 kube-fanout-0123456789abcdef, 1.1 nginx")];
+    let world = World::start().await;
+    assert_eq!(world.client().request("GET", "/version", &others, Bytes::new()).await.status, 200);
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ fn describe(request: &Request<Incoming>, known: &Known) -> Response<TestBody> {
     let name = |shown: &Vec<u8>| known.iter().find(|(known, _)| known == shown).map_or("unknown", |(_, name)| name);
     let mut lines = vec![format!("certificate: {}", certificate.as_ref().map_or("none", name))];
     for (name, value) in request.headers() {
-        if !["accept", "host"].contains(&name.as_str()) {
+        if !["accept", "host", "via"].contains(&name.as_str()) {
             lines.push(format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())));
         }
     }
