@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode, header::ACCEPT};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Collected, LengthLimitError, Limited};
 
-use super::{BoxError, RequestBody, SendError, Upstream};
+use super::{BoxError, RequestBody, ResponseBody, SendError, Upstream};
 
 /// The whole document must be there after this time.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of one document. Discovery of a thousand custom resources takes about three million.
 const DOCUMENT_BYTES_MAX: usize = 64 << 20;
+/// Bytes of a refusal that are looked at for a message.
+const REFUSAL_BYTES_MAX: usize = 16 << 10;
 
 /// The core group has had no other, and has no document that says so.
 const CORE_VERSION: &str = "v1";
@@ -21,8 +23,9 @@ const CORE_VERSION: &str = "v1";
 pub enum FetchError {
     #[error("{path} could not be asked for")]
     Send { path: String, source: SendError },
-    #[error("{path} was answered with {status}")]
-    Status { path: String, status: StatusCode },
+    /// `message` is that of the Status in the answer; empty without one.
+    #[error("{path} was answered with {status}: {message:?}")]
+    Status { path: String, status: StatusCode, message: String },
     #[error("{path} broke off")]
     Body { path: String, source: BoxError },
     #[error("{path} has more than {DOCUMENT_BYTES_MAX} bytes")]
@@ -80,7 +83,10 @@ impl Upstream {
         match answer.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND => return Ok(None),
-            status => return Err(FetchError::Status { path: owned(), status }),
+            status => {
+                let message = refusal(answer.into_body()).await;
+                return Err(FetchError::Status { path: owned(), status, message });
+            }
         }
         match Limited::new(answer.into_body(), DOCUMENT_BYTES_MAX).collect().await {
             Ok(body) => Ok(Some(body.to_bytes())),
@@ -89,6 +95,36 @@ impl Upstream {
                 Err(FetchError::TooLarge { path: owned() })
             }
             Err(source) => Err(FetchError::Body { path: owned(), source }),
+        }
+    }
+}
+
+/// Why upstream refuses, in its own words.
+async fn refusal(body: ResponseBody) -> String {
+    #[derive(serde::Deserialize)]
+    struct Status {
+        message: String,
+    }
+    let body = Limited::new(body, REFUSAL_BYTES_MAX).collect().await.map(Collected::to_bytes).unwrap_or_default();
+    serde_json::from_slice(&body).map_or_else(|_| String::new(), |Status { message }| message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::test_server::{TestServer, full};
+
+    #[tokio::test]
+    async fn a_refusal_is_told_in_upstreams_words() {
+        for (body, message) in
+            [(r#"{"kind":"Status","message":"User \"g\" cannot"}"#, r#"User \"g\" cannot"#), ("no", "")]
+        {
+            let server = TestServer::start(move |_| async move {
+                http::Response::builder().status(StatusCode::FORBIDDEN).body(full(body)).unwrap()
+            })
+            .await;
+            let error = server.upstream().preferred_version("apps").await.unwrap_err();
+            assert_eq!(error.to_string(), format!(r#"/apis/apps was answered with 403 Forbidden: "{message}""#));
         }
     }
 }
