@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand};
-use kube_fanout::config::{Config, LoadError, LoggingConfig, LoggingFormat, Overrides};
+use kube_fanout::config::{Config, LoadError, LoggingConfig, LoggingFormat, Overrides, Problems};
 use kube_fanout::{DemoOptions, lifecycle, telemetry};
 use tracing::level_filters::LevelFilter;
 
@@ -143,20 +143,19 @@ fn init_logging(config: LoggingConfig) -> anyhow::Result<telemetry::Log> {
 }
 
 fn check(path: &Path) -> anyhow::Result<ExitCode> {
-    let problems = match Config::load(Some(path), &Overrides::default()) {
-        Ok(config) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            match runtime.block_on(config.check_files()) {
-                Ok(()) => {
-                    writeln!(io::stdout(), "{}: no problems", path.display())?;
-                    return Ok(ExitCode::SUCCESS);
-                }
-                Err(problems) => problems.to_string(),
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let file = path.display();
+    match runtime.block_on(Config::check(path)) {
+        Ok(()) => {
+            writeln!(io::stdout(), "{file}: no problems")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(LoadError::Invalid(Problems(problems))) => {
+            for problem in problems {
+                writeln!(io::stderr(), "{file}: {problem}")?;
             }
         }
-        Err(LoadError::Invalid(problems)) => problems.to_string(),
-        Err(LoadError::Read { path, source }) => format!("{}: {source}", path.display()),
-    };
-    writeln!(io::stderr(), "{problems}")?;
+        Err(LoadError::Read { source, .. }) => writeln!(io::stderr(), "{file}: {source}")?,
+    }
     Ok(ExitCode::from(EXIT_INVALID))
 }

@@ -105,7 +105,7 @@ impl FileCheck {
     }
 
     fn problem(&mut self, field: &str, found: &str, allowed: &str) {
-        self.problems.push(Problem { field: field.to_owned(), found: found.to_owned(), allowed: allowed.to_owned() });
+        self.problems.push(Problem::new(field, found, allowed));
     }
 }
 

@@ -37,8 +37,21 @@ impl Config {
         let Some(path) = file else {
             return Self::defaults(overrides).map_err(LoadError::Invalid);
         };
-        let text = std::fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text, overrides).map_err(LoadError::Invalid)
+        let text = read(path)?;
+        Self::parse(&text, overrides).map_err(|problems| LoadError::Invalid(problems.located(&text)))
+    }
+
+    /// Whether a file's configuration can be used, and the files that it names.
+    ///
+    /// # Errors
+    /// The file cannot be read or has problems: all of them; where it has none, all of the files that it names.
+    pub async fn check(file: &Path) -> Result<(), LoadError> {
+        let text = read(file)?;
+        let checked = match Self::parse(&text, &Overrides::default()) {
+            Ok(config) => config.check_files().await,
+            Err(problems) => Err(problems),
+        };
+        checked.map_err(|problems| LoadError::Invalid(problems.located(&text)))
     }
 
     /// The configuration without a file.
@@ -63,6 +76,10 @@ impl Config {
     }
 }
 
+fn read(path: &Path) -> Result<String, LoadError> {
+    std::fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })
+}
+
 fn parse_document(text: &str) -> Result<Document, Problems> {
     let mut field = String::new();
     let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
@@ -73,16 +90,20 @@ fn parse_document(text: &str) -> Result<Document, Problems> {
     });
     parsed.map_err(|error| {
         let field = if field == WHOLE_DOCUMENT { String::new() } else { field };
-        Problems(vec![Problem { field, found: found(&error), allowed: String::new() }])
+        Problems(vec![Problem::new(&field, &found(&error, &field), "")])
     })
 }
 
 /// How a path without any step is written.
 const WHOLE_DOCUMENT: &str = ".";
 
-/// The parser's own words, on one line.
-fn found(error: &serde_saphyr::Error) -> String {
-    error.without_snippet().to_string().lines().collect::<Vec<_>>().join(" ")
+/// The parser's own words, on one line; without the place if the field is known, which has one.
+fn found(error: &serde_saphyr::Error, field: &str) -> String {
+    let words = error.without_snippet().to_string().lines().collect::<Vec<_>>().join(" ");
+    match words.rsplit_once(" at line ") {
+        Some((found, _)) if !field.is_empty() => found.to_owned(),
+        _ => words,
+    }
 }
 
 #[cfg(test)]
@@ -205,7 +226,6 @@ colour: red",
             "listeners[0].address: \"nowhere\" was given; allowed: IP:PORT",
             "listeners[1].tls.keyFile: missing",
             "clients.mode: \"open\" was given; allowed: trusted, delegated",
-            "clients.identity: given, though clients.mode is trusted",
             "clients.acceptHosts[0]: \"http://x\" was given; allowed: the exact name",
             "clients.acceptOrigins[0]: \"*\" was given; allowed: SCHEME://HOST",
             "clients.acceptOrigins[1]: \"http://x/y\" was given; allowed: SCHEME://HOST",
@@ -225,8 +245,7 @@ colour: red",
         for start in expected {
             assert!(found.iter().any(|line| line.starts_with(start)), "{start}\nin {found:#?}");
         }
-        // Without a mode clients are trusted, so the address is one problem more.
-        assert_eq!(found.len(), expected.len() + 1, "{found:#?}");
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
     }
 
     #[test]
@@ -288,6 +307,22 @@ colour: red",
             let found = problems(text);
             assert_eq!(found.len(), 1, "{found:#?}");
             assert!(found[0].starts_with(field), "{field}: {found:#?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn problems_of_a_file_say_where_they_are() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (text, expected) in [
+            ("listeners:\n- address: 127.0.0.1:1\n- {address: x}\n", "line 5, column 4: listeners[1].address: "),
+            ("audit:\n  mode: blocking\n", "line 4, column 3: audit.mode: given without audit.path"),
+            ("listeners:\n- x\n", "line 4, column 3: listeners[0]: "),
+            ("upstream:\n  kubeconfig: /not/there\n", "line 4, column 3: upstream.kubeconfig: "),
+        ] {
+            std::fs::write(file.path(), format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{text}")).unwrap();
+            let Err(LoadError::Invalid(problems)) = Config::check(file.path()).await else { panic!("{text}") };
+            assert!(problems.to_string().starts_with(expected), "{problems}");
+            assert_eq!(problems.0.len(), 1, "{problems}");
         }
     }
 

@@ -7,6 +7,7 @@ mod address;
 mod clients;
 mod files;
 mod load;
+mod location;
 mod problem;
 mod proxy_headers;
 mod quantity;
@@ -29,6 +30,7 @@ pub use clients::{
     IdentityConfig, RequestHeaderConfig, TrustedConfig,
 };
 pub use load::{LoadError, Overrides};
+pub use location::Location;
 pub use problem::{Problem, Problems};
 pub use proxy_headers::ProxyHeaders;
 pub use tls_files::{PemError, PemFile, TlsFiles, TlsPem};

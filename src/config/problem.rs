@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::config::{Location, location::Locations};
+
 /// One field that cannot be used as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -11,14 +13,37 @@ pub struct Problem {
     pub found: String,
     /// What would be allowed. Empty if `found` says it.
     pub allowed: String,
+    /// Where the file has it, or what should have it; None without a file.
+    pub at: Option<Location>,
 }
 
 /// Every problem of a configuration, in the order of its fields. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problems(pub Vec<Problem>);
 
+impl Problem {
+    pub(super) fn new(field: &str, found: &str, allowed: &str) -> Self {
+        Self { field: field.to_owned(), found: found.to_owned(), allowed: allowed.to_owned(), at: None }
+    }
+}
+
+impl Problems {
+    /// The same, each with its place in `text`, the file that they are problems of.
+    #[must_use]
+    pub fn located(mut self, text: &str) -> Self {
+        let locations = Locations::of(text);
+        for problem in &mut self.0 {
+            problem.at = locations.find(&problem.field);
+        }
+        self
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(at) = self.at {
+            write!(formatter, "{at}: ")?;
+        }
         if !self.field.is_empty() {
             write!(formatter, "{}: ", self.field)?;
         }

@@ -22,6 +22,7 @@
 //! * A version that a client brings from another gateway is proven, not forwarded after 100 ms.
 //! * Exact reads and continue tokens expire after `cache.history.age`, as an API server's do.
 //! * `cache.maxStaleness` and `cache.staleWatches`: a gateway that does not hear upstream is not ready, and ends watches if asked to.
+//! * `check` says in which line and column each problem is, and no longer names consequences of another problem.
 //! * A drain ends forwarded watches (every `kubectl get -w`) between two events, and no longer lasts for its whole timeout because of them.
 //! * A gateway whose API server's address leads back to itself is told so (508), and does not ask itself for ever.
 //! * A chart (`helm/`): replicas, one on each node, or a sidecar, with alerts and a dashboard; manifests for a control-plane node; an image.

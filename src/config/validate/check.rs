@@ -1,14 +1,21 @@
 //! What every topic's rules are made of: one value out of one field, or a problem.
 
-use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    ops::RangeInclusive,
+    path::PathBuf,
+    time::Duration,
+};
 
 use crate::config::raw::{Scalar, Unknown};
-use crate::config::{Address, DEFAULT_LISTEN, Problem, quantity};
+use crate::config::{Address, Problem, quantity};
 
 /// Collects problems. What is wrong gets a stand-in, so that the rest can be looked at.
 #[derive(Debug, Default)]
 pub(super) struct Check {
     pub(super) problems: Vec<Problem>,
+    /// Whether `clients.mode` is one that there is: what depends on it is no second problem else.
+    pub(super) mode_is_known: bool,
 }
 
 impl Check {
@@ -108,7 +115,7 @@ impl Check {
     }
 
     pub(super) fn problem(&mut self, field: &str, found: &str, allowed: &str) {
-        self.problems.push(Problem { field: field.to_owned(), found: found.to_owned(), allowed: allowed.to_owned() });
+        self.problems.push(Problem::new(field, found, allowed));
     }
 }
 
@@ -116,7 +123,7 @@ pub(super) fn given(text: &str) -> String {
     format!("{text:?} was given")
 }
 
-/// Local, so that it is no second problem.
+/// Local and of any port, so that it is no second problem.
 pub(super) fn stand_in_address() -> Address {
-    DEFAULT_LISTEN.parse().expect("the default is an address")
+    Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }

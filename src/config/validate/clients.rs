@@ -29,7 +29,10 @@ impl Check {
         let fields = ["mode", "acceptHosts", "acceptOrigins", "authentication", "authorization", "identity"];
         self.unknown("clients", &raw.unknown, &fields);
         let modes = [("trusted", Mode::Trusted), ("delegated", Mode::Delegated)];
-        match self.word("clients.mode", raw.mode.as_ref(), Mode::Trusted, &modes) {
+        let problems = self.problems.len();
+        let mode = self.word("clients.mode", raw.mode.as_ref(), Mode::Trusted, &modes);
+        self.mode_is_known = self.problems.len() == problems;
+        match mode {
             Mode::Trusted => ClientsConfig::Trusted(self.trusted(raw)),
             Mode::Delegated => ClientsConfig::Delegated(Box::new(self.delegated(raw))),
         }
@@ -41,7 +44,7 @@ impl Check {
             ("clients.authorization", raw.authorization.is_some()),
             ("clients.identity", raw.identity.is_some()),
         ] {
-            if is_given {
+            if is_given && self.mode_is_known {
                 self.problem(
                     field,
                     "given, though clients.mode is trusted",

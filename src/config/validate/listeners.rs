@@ -65,6 +65,9 @@ impl Check {
     }
 
     fn not_local(&mut self, field: &str, address: &Address, why: &str) {
+        if !self.mode_is_known {
+            return;
+        }
         let allowed = format!("a loopback address or unix:/PATH, as {why}");
         self.problem(field, &given(&address.to_string()), &allowed);
     }

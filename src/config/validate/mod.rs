@@ -39,6 +39,7 @@ pub(super) fn validate(document: &Document, overrides: &Overrides) -> Result<Con
     // What listeners may be depends on the clients; problems keep the order of the fields.
     let mut of_clients = Check::default();
     let clients = of_clients.clients(document.clients.as_ref());
+    check.mode_is_known = of_clients.mode_is_known;
     let listeners = check.listeners(document.listeners.as_deref(), overrides.listen.as_deref(), &clients);
     let upstream = check.upstream(document.upstream.as_ref(), overrides);
     check.problems.append(&mut of_clients.problems);

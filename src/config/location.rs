@@ -1,0 +1,159 @@
+//! Where in a file a field stands.
+
+use std::{collections::HashMap, fmt};
+
+use granit_parser::{Event, Parser, Span};
+
+/// A place in a text; both count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    pub line: usize,
+    pub column: usize,
+}
+
+/// The fields of a YAML document, by their paths (`listeners[0].tls`).
+pub(super) struct Locations(HashMap<String, Location>);
+
+/// A mapping or a sequence whose end has not come yet.
+enum Open {
+    Mapping { path: String, key: Option<String> },
+    Sequence { path: String, next: usize },
+}
+
+impl Locations {
+    /// Those of a text; of one that cannot be parsed, as far as it can.
+    pub(super) fn of(text: &str) -> Self {
+        let (mut found, mut open) = (HashMap::new(), Vec::new());
+        for (event, span) in Parser::new_from_str(text).map_while(Result::ok) {
+            match event {
+                Event::MappingEnd | Event::SequenceEnd => {
+                    open.pop();
+                    value_ended(&mut open);
+                }
+                Event::MappingStart(..) => {
+                    let path = begin(&mut open, &mut found, span);
+                    open.push(Open::Mapping { path, key: None });
+                }
+                Event::SequenceStart(..) => {
+                    let path = begin(&mut open, &mut found, span);
+                    open.push(Open::Sequence { path, next: 0 });
+                }
+                Event::Scalar(text, ..) => match open.last_mut() {
+                    Some(Open::Mapping { path, key: key @ None }) => {
+                        found.insert(member(path, &text), Location::of(span));
+                        *key = Some(text.into_owned());
+                    }
+                    _ => {
+                        begin(&mut open, &mut found, span);
+                        value_ended(&mut open);
+                    }
+                },
+                Event::Alias(_) => {
+                    begin(&mut open, &mut found, span);
+                    value_ended(&mut open);
+                }
+                _ => {}
+            }
+        }
+        Self(found)
+    }
+
+    /// Where a field stands; one that is missing, where the field around it stands.
+    pub(super) fn find(&self, field: &str) -> Option<Location> {
+        let mut path = field;
+        loop {
+            if let Some(location) = self.0.get(path) {
+                return Some(*location);
+            }
+            path = &path[..path.rfind(['.', '['])?];
+        }
+    }
+}
+
+/// The path of a value that begins here. A member was found with its key.
+fn begin(open: &mut [Open], found: &mut HashMap<String, Location>, span: Span) -> String {
+    match open.last() {
+        None => String::new(),
+        Some(Open::Mapping { path, key }) => member(path, key.as_deref().unwrap_or_default()),
+        Some(Open::Sequence { path, next }) => {
+            let path = format!("{path}[{next}]");
+            found.insert(path.clone(), Location::of(span));
+            path
+        }
+    }
+}
+
+fn value_ended(open: &mut [Open]) {
+    match open.last_mut() {
+        Some(Open::Mapping { key, .. }) => *key = None,
+        Some(Open::Sequence { next, .. }) => *next += 1,
+        None => {}
+    }
+}
+
+fn member(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+impl Location {
+    fn of(span: Span) -> Self {
+        Self { line: span.start.line(), column: span.start.col() + 1 }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "line {}, column {}", self.line, self.column)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_in_every_style() {
+        let text = "a: 1 # first
+listeners:
+  - address: x
+    tls: {certFile: c, keyFile: [1, {deep: 2}]}
+  - address: y
+\"quoted\": {}
+anchor: &one {b: 1}
+alias: *one
+last: |
+  text
+";
+        let locations = Locations::of(text);
+        for (field, at) in [
+            ("a", Some((1, 1))),
+            ("listeners", Some((2, 1))),
+            ("listeners[0]", Some((3, 5))),
+            ("listeners[0].address", Some((3, 5))),
+            ("listeners[0].tls", Some((4, 5))),
+            ("listeners[0].tls.keyFile", Some((4, 24))),
+            ("listeners[0].tls.keyFile[1].deep", Some((4, 38))),
+            ("listeners[1].address", Some((5, 5))),
+            ("quoted", Some((6, 1))),
+            ("anchor.b", Some((7, 15))),
+            ("last", Some((9, 1))),
+            // What is missing is missing there.
+            ("listeners[1].tls.certFile", Some((5, 5))),
+            ("listeners[2].address", Some((2, 1))),
+            ("kind", None),
+            ("--listen", None),
+        ] {
+            let at = at.map(|(line, column)| Location { line, column });
+            assert_eq!(locations.find(field), at, "{field}");
+        }
+    }
+
+    #[test]
+    fn no_text_panics() {
+        for text in
+            ["", "[", "{a: [", "? [a]\n: b", "? {a: b}\n: [c]", "- - a", "a: b: c", "\0", "&a [*a]", "---\n---\n"]
+        {
+            Locations::of(text);
+        }
+    }
+}
