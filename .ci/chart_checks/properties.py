@@ -12,6 +12,8 @@ from gateway import problems_of, text_of
 DELEGATED_DAEMON = {"kind": "DaemonSet"}
 
 # Each is one change of the defaults. Those that go with few others bring what they need.
+ADMIN_TLS = nested("config.admin.tls", {"certFile": "/etc/kube-fanout/tls/tls.crt", "keyFile": "/etc/kube-fanout/tls/tls.key"})
+
 TOGGLES = {
     "daemon": DELEGATED_DAEMON,
     "autoscaling": {"autoscaling": {"enabled": True, "targetWatchersPerReplica": 5000}},
@@ -55,7 +57,7 @@ TOGGLES = {
                                                                                    "keyFile": "/etc/kube-fanout/tls/tls.key"}}]),
     "socket": merged(DELEGATED_DAEMON, nested("hostSocket.enabled", True)),
     "admin by TLS": merged(
-        nested("config.admin", {"tls": {"certFile": "/etc/kube-fanout/tls/tls.crt", "keyFile": "/etc/kube-fanout/tls/tls.key"}}),
+        ADMIN_TLS,
         nested("metrics.podMonitor.endpoint", {"tlsConfig": {"insecureSkipVerify": True}}),
         nested("config.admin.metricsAuthorization", "delegated")),
     "host network": merged(DELEGATED_DAEMON, {"hostNetwork": True}),
@@ -213,7 +215,7 @@ def rights() -> list[str]:
         (merged(trusted, nested("rbac.resources", ["pods"])), always | pods),
         (nested("rbac.resources", ["pods", "deployments.apps"]), always | delegated | pods | scales),
         (merged(none, nested("config.cache.prewarm", ["pods"])), always | delegated | pods),
-        (merged(none, trusted, nested("config.admin.metricsAuthorization", "delegated")), always | delegated),
+        (merged(none, trusted, ADMIN_TLS, nested("config.admin.metricsAuthorization", "delegated")), always | delegated),
         (nested("rbac.resources", ["*"]), always | delegated | everything),
         (merged(none, by_impersonation), always | delegated | impersonation),
         (merged(none, by_impersonation, nested("rbac.impersonate", {"uids": True, "extraKeys": ["scopes"]})),

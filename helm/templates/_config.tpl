@@ -146,6 +146,7 @@
 {{- fail (printf "config.listeners has none with port %d, to which the Service leads: set ports.https, or service.enabled to false" (int .Values.ports.https)) -}}
 {{- end -}}
 {{- end -}}
+{{- include "kube-fanout.validateConfig" . -}}
 {{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled -}}
 {{- fail "metrics.serviceMonitor and metrics.podMonitor are both enabled: each pod would be scraped twice" -}}
 {{- end -}}
@@ -161,5 +162,40 @@
 {{- if not (or .Values.autoscaling.targetCPUUtilizationPercentage .Values.autoscaling.targetWatchersPerReplica) -}}
 {{- fail "autoscaling is enabled without a target: give targetCPUUtilizationPercentage or targetWatchersPerReplica" -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the gateway would refuse at its start: here, so that a rollout does not begin. */}}
+{{- define "kube-fanout.validateConfig" -}}
+{{- $config := .Values.config -}}
+{{- $delegated := eq (include "kube-fanout.mode" .) "delegated" -}}
+{{- $clients := default (dict) $config.clients -}}
+{{- $ofOther := ternary (list "acceptHosts" "acceptOrigins") (list "authentication" "authorization" "identity") $delegated -}}
+{{- range $ofOther -}}
+{{- if hasKey $clients . -}}
+{{- fail (printf "config.clients.%s is given, and config.clients.mode is %s: leave it out" . (include "kube-fanout.mode" $)) -}}
+{{- end -}}
+{{- end -}}
+{{- $admin := default (dict) $config.admin -}}
+{{- if and (eq (default "none" $admin.metricsAuthorization) "delegated") (not $admin.tls) -}}
+{{- fail "config.admin.metricsAuthorization is delegated, and config.admin.tls is missing: tokens are not sent in clear text" -}}
+{{- end -}}
+{{- $cache := default (dict) $config.cache -}}
+{{- $excluded := ternary (list "events" "events.events.k8s.io" "secrets") (list "events" "events.events.k8s.io") $delegated -}}
+{{- $excluded = ternary $cache.exclude $excluded (hasKey $cache "exclude") -}}
+{{- range default (list) $cache.prewarm -}}
+{{- if has . $excluded -}}
+{{- fail (printf "config.cache.prewarm has %s, which is excluded: name in config.cache.exclude all that are to be, without it" .) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq (default "keep" $cache.staleWatches) "end") (not $cache.maxStaleness) -}}
+{{- fail "config.cache.staleWatches is end, and config.cache.maxStaleness is missing: after which time?" -}}
+{{- end -}}
+{{- $audit := default (dict) $config.audit -}}
+{{- if and $audit.mode (not $audit.path) -}}
+{{- fail "config.audit.mode is given, and config.audit.path is missing" -}}
+{{- end -}}
+{{- if eq (int .Values.ports.https) (int .Values.ports.admin) -}}
+{{- fail (printf "ports.https and ports.admin are both %d: use two" (int .Values.ports.https)) -}}
 {{- end -}}
 {{- end -}}
