@@ -8,7 +8,9 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand};
-use kube_fanout::config::{Config, LoadError, LoggingConfig, LoggingFormat, Overrides, Problems};
+use kube_fanout::config::{
+    self, ClientAccess, Config, LoadError, LoggingConfig, LoggingFormat, Overrides, PemFile, Problems, UpstreamConfig,
+};
 use kube_fanout::{DemoOptions, lifecycle, telemetry};
 use tracing::level_filters::LevelFilter;
 
@@ -29,6 +31,10 @@ enum Command {
     Run(RunArgs),
     /// Show the gateway at work: before an embedded API server whose objects change.
     Demo(DemoArgs),
+    /// Print the kubeconfig with which clients ask the gateway instead of the API server.
+    Kubeconfig(KubeconfigArgs),
+    /// Print the JSON schema of a configuration file.
+    Schema,
     /// Look for problems in a configuration and in the files that it names, and list all of them.
     Check {
         /// The configuration file.
@@ -72,6 +78,22 @@ struct DemoArgs {
     admin_listen: Option<String>,
 }
 
+#[derive(Debug, Args)]
+struct KubeconfigArgs {
+    /// Where clients reach the gateway. Over https, the user and the namespace of a kubeconfig come with it.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8001")]
+    server: http::Uri,
+    /// The authority of the gateway's certificate, in PEM, instead of those that clients' systems trust.
+    #[arg(long, value_name = "FILE")]
+    certificate_authority: Option<PathBuf>,
+    /// The kubeconfig whose user is taken, instead of the one that kubectl finds.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context, instead of its current one.
+    #[arg(long)]
+    context: Option<String>,
+}
+
 /// What `check` ends with when there are problems.
 const EXIT_INVALID: u8 = 2;
 /// What blocking calls may take at the end: a resolver that does not answer is not waited for.
@@ -81,6 +103,8 @@ fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Command::Run(args) => run(args),
         Command::Demo(args) => show_demo(args),
+        Command::Kubeconfig(args) => print_kubeconfig(args),
+        Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Check { config } => check(&config),
     }
 }
@@ -140,6 +164,22 @@ fn init_logging(config: LoggingConfig) -> anyhow::Result<telemetry::Log> {
         LoggingFormat::Json => telemetry::LogFormat::Json,
     };
     Ok(telemetry::init_logging(format, config.level)?)
+}
+
+fn print_kubeconfig(args: KubeconfigArgs) -> anyhow::Result<ExitCode> {
+    let KubeconfigArgs { server, certificate_authority, kubeconfig, context } = args;
+    let certificate_authority = certificate_authority.map(PemFile);
+    let access = ClientAccess { server, certificate_authority, user_of: UpstreamConfig { kubeconfig, context } };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    print(&runtime.block_on(access.kubeconfig())?)
+}
+
+/// To standard output, whose reader may have had enough of it.
+fn print(text: &str) -> anyhow::Result<ExitCode> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn check(path: &Path) -> anyhow::Result<ExitCode> {

@@ -4,6 +4,7 @@
 //! and files that are not a socket.
 
 mod address;
+mod client_kubeconfig;
 mod clients;
 mod files;
 mod load;
@@ -12,6 +13,7 @@ mod problem;
 mod proxy_headers;
 mod quantity;
 mod raw;
+mod schema;
 mod tls_files;
 mod tls_policy;
 mod upstream;
@@ -24,6 +26,7 @@ use tracing::level_filters::LevelFilter;
 use crate::apimachinery::GroupResource;
 
 pub use address::{Address, InvalidAddress};
+pub use client_kubeconfig::{ClientAccess, ClientAccessError};
 pub use clients::{
     AuthenticationConfig, AuthorizationConfig, ClientsConfig, DEFAULT_ALLOWED_TTL, DEFAULT_DENIED_TTL,
     DEFAULT_TOKEN_FAILURE_TTL, DEFAULT_TOKEN_SUCCESS_TTL, DEFAULT_WATCH_INTERVAL, DelegatedConfig, FrontProxyConfig,
@@ -33,6 +36,7 @@ pub use load::{LoadError, Overrides};
 pub use location::Location;
 pub use problem::{Problem, Problems};
 pub use proxy_headers::ProxyHeaders;
+pub use schema::schema;
 pub use tls_files::{PemError, PemFile, TlsFiles, TlsPem};
 pub use tls_policy::{TlsPolicy, TlsVersion};
 pub use upstream::UpstreamConfigError;

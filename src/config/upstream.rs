@@ -22,17 +22,25 @@ impl UpstreamConfig {
     /// # Errors
     /// A kubeconfig is there and cannot be used, or nothing is there at all.
     pub async fn resolve(&self) -> Result<kube_client::Config, UpstreamConfigError> {
-        let found = match &self.kubeconfig {
-            Some(path) => Kubeconfig::read_from(path).map(Some),
-            None => merged(kubectl_paths()),
-        };
-        let kubeconfig = match found.map_err(UpstreamConfigError::Kubeconfig)? {
+        let kubeconfig = match self.kubeconfig()? {
             Some(kubeconfig) => kubeconfig,
             None if self.context.is_some() => Kubeconfig::default(),
             None => return kube_client::Config::incluster().map_err(UpstreamConfigError::NotFound),
         };
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(UpstreamConfigError::Kubeconfig)
+    }
+
+    /// The named kubeconfig, or the one that kubectl finds; None if there is none.
+    ///
+    /// # Errors
+    /// A kubeconfig is there and cannot be used.
+    pub(super) fn kubeconfig(&self) -> Result<Option<Kubeconfig>, UpstreamConfigError> {
+        let found = match &self.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path).map(Some),
+            None => merged(kubectl_paths()),
+        };
+        found.map_err(UpstreamConfigError::Kubeconfig)
     }
 }
 

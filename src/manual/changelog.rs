@@ -22,6 +22,8 @@
 //! * A version that a client brings from another gateway is proven, not forwarded after 100 ms.
 //! * Exact reads and continue tokens expire after `cache.history.age`, as an API server's do.
 //! * `cache.maxStaleness` and `cache.staleWatches`: a gateway that does not hear upstream is not ready, and ends watches if asked to.
+//! * `kube-fanout kubeconfig` prints what clients use instead of the API server, `kube-fanout schema` the JSON schema of a configuration.
+//! * The chart refuses values that the gateway would refuse at its start.
 //! * `check` says in which line and column each problem is, and no longer names consequences of another problem.
 //! * A drain ends forwarded watches (every `kubectl get -w`) between two events, and no longer lasts for its whole timeout because of them.
 //! * A gateway whose API server's address leads back to itself is told so (508), and does not ask itself for ever.

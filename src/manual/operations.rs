@@ -54,10 +54,10 @@
 //! | `drain.timeout` | `20s` | 0 to 1 h |
 //!
 //! Why a default is what it is stands at its constant in [`crate::config`]. Unknown fields are problems, and so are the fields
-//! of the other mode. `kube-fanout check --config FILE` names every problem of one at once, with the place and what would be
+//! of the other mode. `kube-fanout check --config FILE` names every problem of one at once, with its line and column and what would be
 //! allowed, and ends with 2; if there is none, it looks at the files that the configuration names too, as `run` does. `--listen`, `--admin-listen`,
 //! `--kubeconfig` and `--context` win over the file. Certificates are read again when their files change; the configuration is
-//! not.
+//! not. `kube-fanout schema` prints the JSON schema of the file (it is the chart's, for `config`).
 //!
 //! # Rights
 //!

@@ -1,0 +1,155 @@
+//! The kubeconfig with which clients ask the gateway instead of the API server.
+
+use std::io;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::Uri;
+use kube_client::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
+
+use crate::config::{PemError, PemFile, UpstreamConfig, UpstreamConfigError};
+
+/// What a client needs to know of a gateway.
+#[derive(Clone, Debug)]
+pub struct ClientAccess {
+    /// Where clients reach the gateway. Over plain HTTP they need no user, and none is shown.
+    pub server: Uri,
+    /// Those who sign the gateway's certificate; None for those of the client's system.
+    pub certificate_authority: Option<PemFile>,
+    /// Whose user and namespace are taken.
+    pub user_of: UpstreamConfig,
+}
+
+/// No kubeconfig could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientAccessError {
+    #[error("the gateway's address {0} is no URL like https://gateway.example:8443")]
+    Server(Uri),
+    #[error("cannot read the gateway's certificate authority")]
+    ReadAuthority(#[source] io::Error),
+    #[error("cannot use the gateway's certificate authority")]
+    Authority(#[source] PemError),
+    #[error("cannot read the kubeconfig whose user is to be taken")]
+    Kubeconfig(#[source] UpstreamConfigError),
+    #[error("there is no kubeconfig whose user could be taken; --kubeconfig names one")]
+    NoKubeconfig,
+    #[error("the kubeconfig has no context {0:?} with a user; --context names another one")]
+    NoUser(String),
+    #[error("cannot write the kubeconfig")]
+    Write(#[source] serde_saphyr::ser::Error),
+}
+
+/// What cluster, user and context are called.
+const NAME: &str = "kube-fanout";
+
+impl ClientAccess {
+    /// The kubeconfig, with one cluster, one context and at most one user. It has that user's credentials.
+    ///
+    /// # Errors
+    /// The address, the authority or the user's kubeconfig cannot be used.
+    pub async fn kubeconfig(&self) -> Result<String, ClientAccessError> {
+        let is_tls = match self.server.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return Err(ClientAccessError::Server(self.server.clone())),
+        };
+        let cluster = Cluster {
+            server: Some(self.server.to_string().trim_end_matches('/').to_owned()),
+            certificate_authority_data: self.authority().await?,
+            ..Cluster::default()
+        };
+        let (user, namespace) = if is_tls { self.user()? } else { (AuthInfo::default(), None) };
+        let context =
+            Context { cluster: NAME.to_owned(), user: Some(NAME.to_owned()), namespace, ..Context::default() };
+        let kubeconfig = Kubeconfig {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Config".to_owned()),
+            clusters: vec![NamedCluster { name: NAME.to_owned(), cluster: Some(cluster), ..NamedCluster::default() }],
+            auth_infos: vec![NamedAuthInfo {
+                name: NAME.to_owned(),
+                auth_info: Some(user),
+                ..NamedAuthInfo::default()
+            }],
+            contexts: vec![NamedContext { name: NAME.to_owned(), context: Some(context), ..NamedContext::default() }],
+            current_context: Some(NAME.to_owned()),
+            ..Kubeconfig::default()
+        };
+        serde_saphyr::to_string(&kubeconfig).map_err(ClientAccessError::Write)
+    }
+
+    async fn authority(&self) -> Result<Option<String>, ClientAccessError> {
+        let Some(bundle) = &self.certificate_authority else { return Ok(None) };
+        let pem = bundle.read().await.map_err(ClientAccessError::ReadAuthority)?;
+        bundle.authorities(&pem).map_err(ClientAccessError::Authority)?;
+        Ok(Some(STANDARD.encode(pem)))
+    }
+
+    /// The user of a context, and the namespace that it works in.
+    fn user(&self) -> Result<(AuthInfo, Option<String>), ClientAccessError> {
+        let found = self.user_of.kubeconfig().map_err(ClientAccessError::Kubeconfig)?;
+        let Kubeconfig { contexts, auth_infos, current_context, .. } = found.ok_or(ClientAccessError::NoKubeconfig)?;
+        let name = self.user_of.context.clone().or(current_context).unwrap_or_default();
+        let context = contexts.into_iter().find(|context| context.name == name).and_then(|named| named.context);
+        let Some(Context { user: Some(user), namespace, .. }) = context else {
+            return Err(ClientAccessError::NoUser(name));
+        };
+        let user = auth_infos.into_iter().find(|named| named.name == user).and_then(|named| named.auth_info);
+        user.map(|user| (user, namespace)).ok_or(ClientAccessError::NoUser(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube_client::config::KubeConfigOptions;
+
+    const KUBECONFIG: &str = "
+apiVersion: v1
+kind: Config
+current-context: one
+clusters: [{name: c, cluster: {server: 'https://api.example'}}]
+contexts: [{name: one, context: {cluster: c, user: jane, namespace: team}}, {name: bare, context: {cluster: c}}]
+users: [{name: jane, user: {token: secret}}]
+";
+
+    fn access(server: &'static str, folder: &tempfile::TempDir, context: Option<&str>) -> ClientAccess {
+        let path = folder.path().join("kubeconfig");
+        std::fs::write(&path, KUBECONFIG).unwrap();
+        let user_of = UpstreamConfig { kubeconfig: Some(path), context: context.map(str::to_owned) };
+        ClientAccess { server: Uri::from_static(server), certificate_authority: None, user_of }
+    }
+
+    #[tokio::test]
+    async fn the_user_goes_to_the_gateway_over_tls_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = access("https://gateway.example:8443", &folder, None).kubeconfig().await.unwrap();
+        let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
+        assert_eq!(kubeconfig.current_context.as_deref(), Some(NAME));
+        assert_eq!(kubeconfig.contexts[0].context.as_ref().unwrap().namespace.as_deref(), Some("team"));
+        let server = kubeconfig.clusters[0].cluster.as_ref().unwrap().server.as_deref();
+        assert_eq!(server, Some("https://gateway.example:8443"));
+        assert!(text.contains("token: secret"), "{text}");
+        let text = access("http://127.0.0.1:8001", &folder, None).kubeconfig().await.unwrap();
+        assert!(!text.contains("secret") && text.contains("http://127.0.0.1:8001"), "{text}");
+        let (kubeconfig, options) = (Kubeconfig::from_yaml(&text).unwrap(), KubeConfigOptions::default());
+        let client = kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+        assert_eq!(client.cluster_url, "http://127.0.0.1:8001/");
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_used_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        for (server, context, expected) in [
+            ("gateway.example:8443", None, "gateway.example:8443"),
+            ("https://gateway.example", Some("two"), "\"two\""),
+            ("https://gateway.example", Some("bare"), "\"bare\""),
+        ] {
+            let error = access(server, &folder, context).kubeconfig().await.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let authority = folder.path().join("ca.crt");
+        std::fs::write(&authority, "no certificate").unwrap();
+        let certificate_authority = Some(PemFile(authority));
+        let access = ClientAccess { certificate_authority, ..access("https://gateway.example", &folder, None) };
+        assert!(matches!(access.kubeconfig().await, Err(ClientAccessError::Authority(_))));
+    }
+}

@@ -1,0 +1,149 @@
+//! The JSON schema of a configuration file, for editors and for checks before it is rolled out.
+//!
+//! It is the part of the chart's schema that is the gateway's own: there is one text of it.
+
+use serde_json::{Map, Value, json};
+
+use crate::config::{API_VERSION, KIND};
+
+/// The chart's `helm/values.schema.json`, of which `gateway` is a file's document without its type.
+const CHART: &str = include_str!("../../helm/values.schema.json");
+
+/// The schema, in the draft that the chart's is written in.
+///
+/// # Panics
+/// Never: the text is one of the build.
+pub fn schema() -> Value {
+    let mut chart: Map<String, Value> = serde_json::from_str(CHART).expect("the chart's schema is an object");
+    let mut definitions = chart.remove("definitions").expect("the chart's schema has definitions");
+    let mut document = definitions["gateway"].take();
+    let fields = document["properties"].take();
+    let mut properties = Map::from_iter([
+        ("apiVersion".to_owned(), json!({"const": API_VERSION})),
+        ("kind".to_owned(), json!({"const": KIND})),
+    ]);
+    properties.extend(fields.as_object().cloned().unwrap_or_default());
+    json!({
+        "$schema": chart["$schema"],
+        "title": format!("{KIND} of {API_VERSION}"),
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["apiVersion", "kind"],
+        "properties": properties,
+        "definitions": used(&properties, &definitions),
+    })
+}
+
+/// The definitions that fields refer to, themselves or by way of others.
+fn used(fields: &Map<String, Value>, definitions: &Value) -> Map<String, Value> {
+    let mut used = Map::new();
+    let mut texts = vec![Value::Object(fields.clone()).to_string()];
+    while let Some(text) = texts.pop() {
+        for (name, definition) in definitions.as_object().into_iter().flatten() {
+            if text.contains(&format!("\"#/definitions/{name}\"")) && !used.contains_key(name) {
+                used.insert(name.clone(), definition.clone());
+                texts.push(definition.to_string());
+            }
+        }
+    }
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Overrides};
+
+    /// A schema without a reference, and those of the objects in it, by their paths: steps that YAML can be made of.
+    fn objects<'a>(schema: &'a Value, at: &'a Value, path: &[String], found: &mut Vec<(Vec<String>, &'a Value)>) {
+        let at = match at["$ref"].as_str() {
+            Some(reference) => &schema["definitions"][reference.rsplit('/').next().unwrap()],
+            None => at,
+        };
+        let below = |step: &str| [path, &[step.to_owned()]].concat();
+        if let Some(fields) = at["properties"].as_object() {
+            found.push((path.to_vec(), at));
+            for (name, field) in fields {
+                objects(schema, field, &below(name), found);
+            }
+        } else if at["type"] == "array" {
+            objects(schema, &at["items"], &below("[]"), found);
+        } else {
+            found.push((path.to_vec(), at));
+        }
+    }
+
+    /// The document in which a field has a value.
+    fn document(path: &[String], value: &Value) -> String {
+        let mut inner = value.clone();
+        for step in path.iter().rev() {
+            inner = if step == "[]" { json!([inner]) } else { json!({ step.as_str(): inner }) };
+        }
+        let mut document = json!({"apiVersion": API_VERSION, "kind": KIND});
+        // These are looked at in their own mode only.
+        let of_mode = ["authentication", "authorization", "identity"];
+        if path[0] == "clients" && path.get(1).is_some_and(|step| of_mode.contains(&step.as_str())) {
+            inner["clients"]["mode"] = json!("delegated");
+        }
+        document.as_object_mut().unwrap().extend(inner.as_object().unwrap().clone());
+        document.to_string()
+    }
+
+    fn problems(path: &[String], value: &Value) -> Vec<String> {
+        match Config::parse(&document(path, value), &Overrides::default()) {
+            Ok(_) => Vec::new(),
+            Err(problems) => problems.0.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn all(schema: &Value) -> Vec<(Vec<String>, &Value)> {
+        let mut found = Vec::new();
+        objects(schema, schema, &[], &mut found);
+        found
+    }
+
+    #[test]
+    fn the_parser_and_the_schema_know_the_same_fields() {
+        let schema = schema();
+        let mut compared = 0;
+        for (path, at) in all(&schema) {
+            let Some(fields) = at["properties"].as_object() else { continue };
+            let problems = problems(&[path.as_slice(), &["noSuchField".to_owned()]].concat(), &json!(1));
+            let problems = problems.iter().filter(|problem| problem.contains("noSuchField: no such field"));
+            for problem in problems {
+                let allowed = problem.rsplit_once("allowed: ").map_or("", |(_, allowed)| allowed);
+                let mut allowed: Vec<_> = allowed.split(", ").filter(|name| !name.is_empty()).collect();
+                let mut known: Vec<_> = fields.keys().map(String::as_str).collect();
+                allowed.sort_unstable();
+                known.sort_unstable();
+                assert_eq!(allowed, known, "{path:?}");
+                compared += 1;
+            }
+        }
+        assert!(compared >= 18, "{compared} objects were compared");
+    }
+
+    #[test]
+    fn words_of_the_schema_are_those_of_the_parser() {
+        let schema = schema();
+        let mut compared = 0;
+        for (path, at) in all(&schema) {
+            let Some(words) = at["enum"].as_array() else { continue };
+            let field = path.join(".").replace(".[]", "[0]") + ":";
+            let problems = problems(&path, &json!("no-such-word"));
+            let of_word = |problem: &&String| problem.starts_with(&field) && problem.contains("was given; allowed");
+            let Some(problem) = problems.iter().find(of_word) else {
+                panic!("{field} takes any word: {problems:?}");
+            };
+            let allowed = problem.rsplit_once("allowed: ").unwrap().1;
+            let words: Vec<_> = words.iter().map(|word| word.as_str().unwrap()).collect();
+            let mut given: Vec<_> = allowed.split(", ").collect();
+            let mut known = words.clone();
+            given.sort_unstable();
+            known.sort_unstable();
+            assert_eq!(given, known, "{field}");
+            compared += 1;
+        }
+        assert!(compared >= 8, "{compared} fields were compared");
+    }
+}
