@@ -16,7 +16,7 @@ mod certificates;
 mod credentials;
 mod front_proxy;
 mod groups;
-mod origin;
+mod requester;
 #[cfg(test)]
 mod test_certificates;
 #[cfg(test)]
@@ -40,7 +40,7 @@ use crate::upstream::Upstream;
 pub use authorities::AuthoritiesError;
 pub use certificates::RequestHeader;
 pub use credentials::{BearerToken, Credentials};
-pub use origin::{Origin, client_of};
+pub use requester::{Requester, client_of};
 pub use token::TokenReviews;
 pub use unauthenticated::Unauthenticated;
 pub use x509::CREDENTIAL_ID;
@@ -48,7 +48,7 @@ pub use x509::CREDENTIAL_ID;
 use certificates::{Certificates, Finding};
 use front_proxy::{Asserted, Unreadable};
 use groups::{add_authenticated, anonymous};
-use origin::unknown_tokens;
+use requester::unknown_tokens;
 use token::Tokens;
 
 /// How clients show who they are in `delegated` mode. Bearer tokens are always taken.
@@ -136,7 +136,7 @@ impl Authenticator {
 
     /// For whom a request with these credentials from this address counts: a user where one is known. A token's user is known when
     /// a review has said lately who it is; before that any text may be a token, and all of one address count together.
-    pub fn origin(&self, credentials: &Credentials, address: Option<IpAddr>) -> Origin {
+    pub fn requester(&self, credentials: &Credentials, address: Option<IpAddr>) -> Requester {
         let client = self.delegated.as_ref().map(|delegated| match credentials {
             Credentials::Verified { user, .. } => client_of(user, address),
             Credentials::Bearer { token, .. } => {
@@ -147,7 +147,7 @@ impl Authenticator {
                 ClientKey::address(address)
             }
         });
-        Origin { address, client }
+        Requester { address, client }
     }
 
     /// The user that somebody with these credentials is, as far as that is known at `now`. `None` if upstream has to be asked:

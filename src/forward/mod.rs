@@ -15,7 +15,7 @@ mod tunnel;
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
-use crate::authn::{Credentials, Origin};
+use crate::authn::{Credentials, Requester};
 use crate::fairness::{Share, Shares};
 use crate::lifecycle::Tasks;
 use crate::upstream::{AsClient, AsGateway, RequestBody, ResponseBody};
@@ -48,7 +48,7 @@ impl Forward {
         Self { identity: Identity::Delegated { client, assertion }, shares: Some(shares), tasks }
     }
 
-    /// Upstream's answer. `credentials` are the request's own, taken off its headers. The address of `origin`, if there is one,
+    /// Upstream's answer. `credentials` are the request's own, taken off its headers. The address of `requester`, if there is one,
     /// goes into X-Forwarded-For, and the request counts for its client. `lasts` is true of an answer that goes on for as long as the
     /// client likes.
     ///
@@ -60,28 +60,28 @@ impl Forward {
         &self,
         mut request: Request<Incoming>,
         credentials: &Credentials,
-        origin: Origin,
+        requester: Requester,
         lasts: bool,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         if request.method() == Method::CONNECT {
             return Err(ForwardError::Connect);
         }
-        let share = self.share(origin)?;
+        let share = self.share(requester)?;
         let upgrade = is_upgrade(&request);
-        headers::for_upstream(request.headers_mut(), origin.address, upgrade)?;
+        headers::for_upstream(request.headers_mut(), requester.address, upgrade)?;
         if upgrade {
             // In a box: others carry no room for it around.
-            return Box::pin(self.upgrade(request, credentials, origin, share)).await;
+            return Box::pin(self.upgrade(request, credentials, requester, share)).await;
         }
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
-        let mut answer = outbound.counted(origin.client).lasts(lasts).send().await?;
+        let mut answer = outbound.counted(requester.client).lasts(lasts).send().await?;
         answer.body_mut().hold(share);
         relayed(answer)
     }
 
     /// A place among those of one client, where clients are told apart.
-    fn share(&self, origin: Origin) -> Result<Option<Share>, ForwardError> {
-        let Some((shares, client)) = self.shares.as_ref().zip(origin.client) else { return Ok(None) };
+    fn share(&self, requester: Requester) -> Result<Option<Share>, ForwardError> {
+        let Some((shares, client)) = self.shares.as_ref().zip(requester.client) else { return Ok(None) };
         shares.take(client).map(Some).ok_or(ForwardError::ClientShare)
     }
 
@@ -90,12 +90,12 @@ impl Forward {
         &self,
         mut request: Request<Incoming>,
         credentials: &Credentials,
-        origin: Origin,
+        requester: Requester,
         share: Option<Share>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         let client = hyper::upgrade::on(&mut request);
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
-        let mut answer = outbound.counted(origin.client).send_http1().await?;
+        let mut answer = outbound.counted(requester.client).send_http1().await?;
         answer.body_mut().hold(share);
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return relayed(answer);

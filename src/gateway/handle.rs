@@ -221,8 +221,8 @@ impl Handler for Gateway {
                 let candidate =
                     Candidate::of(why, &request, || (stages.clone(), info.clone(), credentials.clone(), client, came));
                 // In a box: those that memory answers carry no room for it around.
-                let origin = stages.permission.authenticator.origin(&credentials, client);
-                let answer = Box::pin(stages.forward.send(request, &credentials, origin, lasts)).await;
+                let requester = stages.permission.authenticator.requester(&credentials, client);
+                let answer = Box::pin(stages.forward.send(request, &credentials, requester, lasts)).await;
                 if answer.is_err() || record.may_have_line() {
                     stages.permission.name(&credentials, &mut record);
                 }

@@ -107,19 +107,15 @@ enum NotNow {
 }
 
 /// A request's stages, what it is about, whose it is, from where and when it came.
-type Origin = (Arc<Stages>, RequestInfo, Credentials, Option<IpAddr>, Instant);
+type Parts = (Arc<Stages>, RequestInfo, Credentials, Option<IpAddr>, Instant);
 
 impl Candidate {
     /// What is to be kept of a request that is forwarded for that reason, if it is a watch that memory may answer later.
-    pub(super) fn of<B>(
-        why: ForwardReason,
-        request: &Request<B>,
-        origin: impl FnOnce() -> Origin,
-    ) -> Option<Box<Self>> {
+    pub(super) fn of<B>(why: ForwardReason, request: &Request<B>, parts: impl FnOnce() -> Parts) -> Option<Box<Self>> {
         if !may_pass(why) {
             return None;
         }
-        let (stages, info, credentials, client, came) = origin();
+        let (stages, info, credentials, client, came) = parts();
         if info.verb != Verb::Watch {
             return None;
         }

@@ -7,7 +7,7 @@ use crate::{apimachinery::UserInfo, fairness::ClientKey};
 
 /// Where a request comes from, and for whom it counts.
 #[derive(Clone, Copy, Debug)]
-pub struct Origin {
+pub struct Requester {
     /// None for a Unix socket.
     pub address: Option<IpAddr>,
     /// None if clients are not told apart.
