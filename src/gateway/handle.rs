@@ -115,20 +115,18 @@ impl Stages {
         let attributes = || Attributes::of(info.verb, target, uri.query());
         let is_hopeless = || route::wants_most_recent(verb, uri.query());
         let came = record.came();
-        let mut granted = self
-            .permission
-            .grant(credentials, client, attributes, (came, |user: &_| record.asked_by(user)), is_hopeless)
-            .await?;
+        let mut grant = async |at| {
+            let seen = |user: &_| record.asked_by(user);
+            self.permission.grant(credentials, client, attributes, (at, seen), is_hopeless).await
+        };
+        // Before a wait, since it takes one of the client's places, and a client without leave waits for nothing.
+        let mut granted = grant(came).await?;
         let (found, share) = match filling::find(&self.cachers, &route, None).await {
             Err(ForwardReason::CacheFilling) => {
                 // In a box: those that need not wait carry no room for it around.
                 let waited = Box::pin(self.wait(&route, uri.query(), came, granted.counted)).await?;
-                // Leave was given before the wait, and may have been taken back since.
-                let now = Instant::now();
-                granted = self
-                    .permission
-                    .grant(credentials, client, attributes, (now, |user: &_| record.asked_by(user)), is_hopeless)
-                    .await?;
+                // And after it: leave may have been taken back meanwhile. A verdict that is still kept is not asked for again.
+                granted = grant(Instant::now()).await?;
                 waited
             }
             found => (found?, None),
