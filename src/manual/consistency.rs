@@ -82,7 +82,8 @@
 //! `forwarded`, and `kube_fanout_watches_taken_over_total` counts them.
 //!
 //! Where nothing tells a client a version, for its resource is quiet, the gateway asks upstream after two seconds by a small watch
-//! from that version: if its first event is a bookmark, nothing has happened up to there. A watch of a resource that is not quiet, of
+//! from that version: if its first event is a bookmark, nothing has happened up to there. One small watch at a time, from the
+//! oldest of their versions, serves all who wait on a resource in one encoding. A watch of a resource that is not quiet, of
 //! which nothing is selected, and without bookmarks, stays upstream's until something tells it a version; so does one that asks for bookmarks of a resource of which none has come yet, and one whose client has no place left among its watches.
 //!
 //! # When something fails

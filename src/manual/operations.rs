@@ -183,7 +183,8 @@
 //! | head version of a proof | 5 s | forwarded | proofs `no_head` |
 //! | wait for a cache to be filled (`reads.fillWait`) | 30 s, and half of a watch's `timeoutSeconds` at most | forwarded | requests with reason `cache_filling` |
 //! | reads that wait for caches to be filled | 10,000 | forwarded (`cache_filling`) | `fill_waiters` |
-//! | small watches at once that show a resource to have been quiet, for each cache | 32 | wait; the clients have upstream's answers | `quiet_watches` |
+//! | small watches at once that show a resource to have been quiet, for each cache | 1 | share it, or wait for the next; the clients have upstream's answers | |
+//! | the time of such a watch | 5 s | the watches that waited for it stay upstream's until something tells them a version | |
 //! | event of a forwarded watch that is read along | 16 MiB | the watch stays upstream's | `takeover_event_bytes` |
 //! | small watch of a proof | 5 s, twice | forwarded | proofs `no_bookmark` |
 //! | wait for the store to follow a small watch | 3 s | the same; the main watch is opened anew | the same; restarts `stuck` |

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use kube_fanout::sim::Sim;
@@ -121,6 +122,32 @@ async fn a_quiet_resource_is_asked_for_a_version() {
     let small = world.sim.until(|counts| counts.requests("watch", "pods") == 3 && counts.open_watches("pods") == 1);
     within("the takeover", passing(STEP / 5, small)).await;
     goes_on_without_upstream(&world, &mut watch).await;
+}
+
+#[tokio::test]
+async fn a_herd_of_resumes_on_a_quiet_resource_shares_small_watches() {
+    const HERD: usize = 100;
+    let world = cold().await;
+    // They have been told of different versions, behind which nothing happened to this resource.
+    let first = world.sim.revision();
+    world.sim.skip_revisions(HERD as u64);
+    let resume = async |version: u64| {
+        let path = format!("/api/v1/pods?watch=1&resourceVersion={version}&timeoutSeconds=600");
+        world.client().watch(&path).await
+    };
+    let mut watches = join_all((first..first + HERD as u64).map(resume)).await;
+    world.sim.release_requests();
+    world.gateway.warm("/api/v1/pods").await;
+    let over = world.sim.until(|counts| counts.open_watches("pods") == 1);
+    within("the takeovers", passing(STEP / 5, over)).await;
+    let small = world.sim.counts().requests("watch", "pods") - HERD as u64 - 1;
+    assert!((1..=3).contains(&small), "{small} small watches for {HERD} resumes");
+    world.sim.cut_watches(Some("pods"));
+    skip(BACKOFF).await;
+    world.create_pod("default", "c", "x");
+    for event in join_all(watches.iter_mut().map(Watch::line)).await {
+        assert!(event.unwrap().unwrap().contains(r#""name":"c""#));
+    }
 }
 
 #[tokio::test]

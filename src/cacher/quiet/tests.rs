@@ -1,0 +1,110 @@
+//! Small watches of an upstream whose changes are given.
+
+use bytes::Bytes;
+use tokio::{join, time::Instant};
+
+use super::*;
+use crate::{
+    apimachinery::ResourceVersion,
+    reflector::{ListPage, ListRequest},
+    store::Shape,
+};
+
+/// A resource whose last changes have these versions, of an upstream that is at version 90.
+#[derive(Debug, Default)]
+struct Upstream {
+    changes: Vec<u64>,
+    /// Watches from before this one have expired.
+    oldest: u64,
+    /// Where the watches that were asked for began.
+    asked: Mutex<Vec<u64>>,
+}
+
+const HEAD: u64 = 90;
+
+impl ListWatch for Upstream {
+    type Stream = Option<Bytes>;
+
+    async fn watch(&self, request: WatchRequest) -> Result<Option<Bytes>, Failure> {
+        let WatchFrom::After(from) = request.from else { return Err(Failure::Refused) };
+        self.asked.lock().unwrap().push(from.value());
+        // Others come to wait meanwhile.
+        tokio::task::yield_now().await;
+        if from.value() < self.oldest {
+            return Err(Failure::Expired);
+        }
+        let event = |kind: &str, name: &str, version: u64| {
+            let metadata = format!(r#"{{{name}"resourceVersion":"{version}"}}"#);
+            format!(r#"{{"type":"{kind}","object":{{"kind":"Pod","apiVersion":"v1","metadata":{metadata}}}}}"#) + "\n"
+        };
+        let changes = self.changes.iter().filter(|version| **version > from.value());
+        let name = r#""name":"a","namespace":"ns","#;
+        let text: String = changes.map(|version| event("MODIFIED", name, *version)).collect();
+        Ok(Some((text + &event("BOOKMARK", "", HEAD)).into()))
+    }
+
+    async fn next(&self, stream: &mut Option<Bytes>) -> Option<Result<Bytes, Failure>> {
+        stream.take().map(Ok)
+    }
+
+    async fn list(&self, _: ListRequest) -> Result<Option<Bytes>, Failure> {
+        Err(Failure::Unavailable)
+    }
+
+    async fn head(&self) -> Result<ListPage, Failure> {
+        Err(Failure::Unavailable)
+    }
+
+    async fn knows_fields(&self, _: &[&str]) -> Result<bool, Failure> {
+        Err(Failure::Unavailable)
+    }
+
+    async fn knows_watch_list(&self) -> Result<bool, Failure> {
+        Err(Failure::Unavailable)
+    }
+
+    async fn server(&self, _: Instant) -> Option<String> {
+        None
+    }
+
+    async fn is_same_resource(&self) -> Result<bool, Failure> {
+        Err(Failure::Unavailable)
+    }
+}
+
+/// What three are told that ask at the same time, and what upstream was asked.
+async fn asked(versions: [u64; 3], upstream: Upstream) -> ([Option<u64>; 3], Vec<u64>) {
+    let (quiet, schema) = (Quiet::default(), Schema::new(Shape::typed("Pod", "v1"), Vec::new()));
+    let since = async |version| {
+        let version = ResourceVersion::new(version).unwrap();
+        quiet.since(version, &upstream, &schema).await.map(ResourceVersion::value)
+    };
+    let [first, second, third] = versions;
+    let (first, second, third) = join!(since(first), since(second), since(third));
+    assert!(quiet.waiting().versions.is_empty());
+    ([first, second, third], upstream.asked.into_inner().unwrap())
+}
+
+#[tokio::test]
+async fn one_small_watch_serves_all_behind_its_start() {
+    let told = asked([10, 20, 30], Upstream::default()).await;
+    assert_eq!(told, ([Some(HEAD); 3], vec![10]));
+}
+
+#[tokio::test]
+async fn one_that_came_too_late_for_the_start_has_the_next() {
+    let told = asked([20, 10, 30], Upstream::default()).await;
+    assert_eq!(told, ([Some(HEAD); 3], vec![20, 10]));
+}
+
+#[tokio::test]
+async fn only_those_who_know_of_every_change_are_told_of_quiet() {
+    let upstream = Upstream { changes: vec![15, 20], ..Upstream::default() };
+    assert_eq!(asked([10, 19, 20], upstream).await, ([None, None, Some(HEAD)], vec![10]));
+}
+
+#[tokio::test]
+async fn a_version_that_has_expired_does_not_stand_in_the_way_of_later_ones() {
+    let upstream = Upstream { oldest: 25, ..Upstream::default() };
+    assert_eq!(asked([10, 20, 30], upstream).await, ([None, None, Some(HEAD)], vec![10, 20, 30]));
+}
