@@ -7,6 +7,7 @@
 //! ```sh
 //! KUBEBUILDER_ASSETS=... cargo bench --bench end_to_end                   # everything: some ten minutes
 //! KUBEBUILDER_ASSETS=... cargo bench --bench end_to_end -- list watchers  # the rows that have these words in their names
+//! KUBE_FANOUT_CRD_ASSETS=... cargo bench --bench end_to_end -- storm      # with KUBEBUILDER_ASSETS: on a current library, too
 //! BENCH_GATEWAY=... cargo bench --bench end_to_end                        # another build of the gateway
 //! BENCH_PODS=1000 cargo bench --bench end_to_end                          # smaller, see [`sizes::Sizes`]
 //! cargo test --bench end_to_end                                           # as a test: tiny, before sim, any profile
@@ -17,6 +18,7 @@
 #[path = "../../tests/conformance/certificates.rs"]
 mod certificates;
 mod client;
+mod custom;
 mod download;
 mod floor;
 mod forwarding;
@@ -29,6 +31,7 @@ mod ports;
 mod process;
 mod servers;
 mod sizes;
+mod storm;
 mod table;
 mod watches;
 mod world;
@@ -44,7 +47,7 @@ use crate::{sizes::Sizes, table::Line, world::World};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Rows in the order of the table; each is measured by itself.
-const ROWS: [&str; 18] = [
+const ROWS: [&str; 20] = [
     "list-json",
     "list-protobuf",
     "list-gzip",
@@ -63,7 +66,12 @@ const ROWS: [&str; 18] = [
     "memory-connection",
     "first-sync",
     "forward",
+    "cold-storm",
+    "resumes",
 ];
+
+/// Those of them that are measured on custom resources, too.
+const STORMS: [&str; 2] = ["cold-storm", "resumes"];
 
 fn main() -> Result<ExitCode> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -94,13 +102,37 @@ async fn run(wanted: &[&str], sizes: Sizes) -> Result<ExitCode> {
     let world = World::start(sizes).await?;
     table::say(&world.description());
     table::say(table::HEAD);
-    for row in rows {
-        for line in measure(&world, row).await? {
-            table::say(&line.to_string());
+    let (storms, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| STORMS.contains(row));
+    for row in others {
+        say(measure(&world, row).await?);
+    }
+    for row in &storms {
+        say(measure_storm(&world.pods(), row).await?);
+    }
+    if !storms.is_empty()
+        && let Some(upstream) = custom::start(&world).await?
+    {
+        for row in &storms {
+            say(measure_storm(&custom::scene(&world, &upstream), row).await?);
         }
     }
     table::say(&format!("\nload average at the end: {}", world::load_average()));
     Ok(ExitCode::SUCCESS)
+}
+
+fn say(lines: Vec<Line>) {
+    for line in lines {
+        table::say(&line.to_string());
+    }
+}
+
+/// Those of pods, and of custom resources where there is a server of them.
+async fn measure_storm(scene: &storm::Scene<'_>, row: &str) -> Result<Vec<Line>> {
+    match row {
+        "cold-storm" => Box::pin(storm::cold(scene)).await,
+        "resumes" => Box::pin(storm::resumes(scene)).await,
+        other => bail!("{other} is no storm"),
+    }
 }
 
 async fn measure(world: &World, row: &str) -> Result<Vec<Line>> {

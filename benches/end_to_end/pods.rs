@@ -110,7 +110,7 @@ pub(crate) async fn until(limit: Duration, done: impl Fn() -> bool) {
     }
 }
 
-fn pod(sizes: &Sizes, index: usize) -> Value {
+pub(crate) fn pod(sizes: &Sizes, index: usize) -> Value {
     let (application, tier) = (index % APPLICATIONS, ["web", "db", "cache"][index % 3]);
     let (hash, name) = (format!("{application:08x}"), format!("pod-{}", index / sizes.namespaces));
     let setting = |number: usize| json!({"name": format!("SETTING_{number}"), "value": format!("value-{number}-of-{name}-with-some-more-text")});

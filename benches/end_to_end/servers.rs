@@ -64,22 +64,8 @@ impl Upstream {
     }
 
     fn start_real(assets: &Path, certificates: &Certificates, folder: &Path) -> Result<Self> {
-        let (port, clients, peers) = (free_port()?, free_port()?, free_port()?);
-        let storage = Process::start(
-            "etcd",
-            assets.join("etcd"),
-            [
-                format!("--data-dir={}", folder.join("etcd").display()),
-                format!("--listen-client-urls=http://127.0.0.1:{clients}"),
-                format!("--advertise-client-urls=http://127.0.0.1:{clients}"),
-                format!("--listen-peer-urls=http://127.0.0.1:{peers}"),
-                format!("--initial-advertise-peer-urls=http://127.0.0.1:{peers}"),
-                format!("--initial-cluster=default=http://127.0.0.1:{peers}"),
-                // What is measured is not how fast the disk is.
-                "--unsafe-no-fsync".to_owned(),
-            ],
-            folder,
-        )?;
+        let (storage, clients) = start_storage("etcd", assets, folder)?;
+        let port = free_port()?;
         let file = |name: &str| certificates.file(name);
         let process = Process::start(
             "kube-apiserver",
@@ -107,16 +93,70 @@ impl Upstream {
             ],
             folder,
         )?;
+        Self::tls(port, "upstream", certificates, process, storage)
+    }
+
+    /// Custom resources on the current library (`apiextensions-apiserver`), which asks `core` who its clients are.
+    pub(crate) async fn start_custom(
+        assets: &Path,
+        core: &Self,
+        certificates: &Certificates,
+        folder: &Path,
+    ) -> Result<Self> {
+        let (storage, clients) = start_storage("etcd-custom", assets, folder)?;
+        let port = free_port()?;
+        let file = |name: &str| certificates.file(name);
+        let kubeconfig = core.kubeconfig.display();
+        let process = Process::start(
+            "apiextensions-apiserver",
+            assets.join("apiextensions-apiserver"),
+            [
+                format!("--etcd-servers=http://127.0.0.1:{clients}"),
+                format!("--secure-port={port}"),
+                "--bind-address=127.0.0.1".to_owned(),
+                format!("--tls-cert-file={}", file("server.crt")),
+                format!("--tls-private-key-file={}", file("server.key")),
+                format!("--client-ca-file={}", file("ca.crt")),
+                format!("--kubeconfig={kubeconfig}"),
+                format!("--authentication-kubeconfig={kubeconfig}"),
+                format!("--authorization-kubeconfig={kubeconfig}"),
+                "--authentication-skip-lookup=true".to_owned(),
+                "--enable-priority-and-fairness=false".to_owned(),
+                // They watch types that a 1.20 server does not have, and it is never ready for as long as they are missing.
+                "--disable-admission-plugins=ValidatingAdmissionPolicy,MutatingAdmissionPolicy".to_owned(),
+                "--max-requests-inflight=0".to_owned(),
+                "--max-mutating-requests-inflight=0".to_owned(),
+                "--min-request-timeout=7200".to_owned(),
+            ],
+            folder,
+        )?;
+        let mut upstream = Self::tls(port, "custom", certificates, process, storage)?;
+        let ask = Ask::json("/readyz");
+        wait(&mut upstream.process, async || upstream.endpoint.get(&ask).await.is_ok()).await?;
+        Ok(upstream)
+    }
+
+    fn tls(port: u16, name: &str, certificates: &Certificates, process: Process, storage: Process) -> Result<Self> {
         let url = format!("https://127.0.0.1:{port}");
         Ok(Self {
-            endpoint: Endpoint::tls(port, Path::new(&file("ca.crt")))?,
-            kubeconfig: certificates.kubeconfig("upstream", &url)?,
+            endpoint: Endpoint::tls(port, Path::new(&certificates.file("ca.crt")))?,
+            kubeconfig: certificates.kubeconfig(name, &url)?,
             url,
             real: Some(process.id()),
             name: String::new(),
             process,
             _storage: Some(storage),
         })
+    }
+
+    pub(crate) fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// One from before watch-list.
+    pub(crate) fn is_old(&self) -> bool {
+        let minor = self.name.split_once(" v1.").and_then(|(_, rest)| rest.split('.').next()?.parse::<u32>().ok());
+        minor.is_some_and(|minor| minor < 32)
     }
 
     fn start_sim(certificates: &Certificates, folder: &Path) -> Result<Self> {
@@ -188,6 +228,27 @@ impl Server {
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
+}
+
+/// etcd, and the port of its clients.
+fn start_storage(name: &str, assets: &Path, folder: &Path) -> Result<(Process, u16)> {
+    let (clients, peers) = (free_port()?, free_port()?);
+    let storage = Process::start(
+        name,
+        assets.join("etcd"),
+        [
+            format!("--data-dir={}", folder.join(name).display()),
+            format!("--listen-client-urls=http://127.0.0.1:{clients}"),
+            format!("--advertise-client-urls=http://127.0.0.1:{clients}"),
+            format!("--listen-peer-urls=http://127.0.0.1:{peers}"),
+            format!("--initial-advertise-peer-urls=http://127.0.0.1:{peers}"),
+            format!("--initial-cluster=default=http://127.0.0.1:{peers}"),
+            // What is measured is not how fast the disk is.
+            "--unsafe-no-fsync".to_owned(),
+        ],
+        folder,
+    )?;
+    Ok((storage, clients))
 }
 
 /// This very program in another role.

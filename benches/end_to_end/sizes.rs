@@ -15,6 +15,8 @@ pub(crate) struct Sizes {
     /// Small requests for each server.
     pub(crate) requests: usize,
     pub(crate) watchers: usize,
+    /// Informers that come at once.
+    pub(crate) informers: usize,
     /// How often as many idle watchers are opened, to see what they hold.
     pub(crate) batches: usize,
     /// Two downloads and two first syncs each.
@@ -47,6 +49,7 @@ impl Sizes {
             lists: if pods >= PODS { 32 } else { 8 },
             requests: share(3000, 50),
             watchers: share(1000, 20),
+            informers: share(100, 10),
             batches: share(9, 3),
             sync_turns: if is_bench { 5 } else { 1 },
             node_watchers: share(5000, 30),

@@ -3,6 +3,8 @@
 use std::{fs, path::Path};
 
 use anyhow::Result;
+use http::Method;
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
@@ -11,6 +13,7 @@ use crate::{
     pods,
     servers::{Gateway, Server, Upstream},
     sizes::Sizes,
+    storm::Scene,
 };
 
 /// The servers, full of pods.
@@ -71,6 +74,27 @@ impl World {
     /// The API server, if it is a real one.
     pub(crate) fn api_server(&self) -> Option<(Endpoint, u32)> {
         Some((self.upstream.endpoint.clone(), self.upstream.real?))
+    }
+
+    /// All pods. An API server without watch-list refuses the form; `sim` and current ones have it.
+    pub(crate) fn pods(&self) -> Scene<'_> {
+        let upstream = &self.upstream;
+        Scene { world: self, upstream, collection: "/api/v1/pods", resource: "pods", watch_list: !upstream.is_old() }
+    }
+
+    /// Writes something to that server that is none of the objects.
+    pub(crate) async fn write_elsewhere(&self, upstream: &Upstream) -> Result<()> {
+        let group = format!("elsewhere-{}.example.com", pods::now());
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("things.{group}")},
+            "spec": {
+                "group": group, "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+            },
+        });
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        upstream.endpoint.connect(false).await?.write(Method::POST, definitions, &definition).await
     }
 
     /// Version of the collection now.

@@ -1,0 +1,277 @@
+//! Informers that all come at once: to a gateway that has just started, and to one that was restarted.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use memchr::memmem;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    client::{Ask, Connection, Endpoint},
+    process,
+    servers::{Gateway, Server, Upstream},
+    table::Line,
+    world::World,
+};
+
+/// Streams on a connection of HTTP/2.
+const STREAMS: usize = 100;
+/// How long the watches of a restarted gateway's clients may stay at the API server.
+const TAKEN_OVER_MAX: Duration = Duration::from_secs(90);
+/// Between two looks at what the API server counts.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// What the API server still does for an earlier measurement is over by then.
+const REST: Duration = Duration::from_secs(3);
+/// Ends the initial events of a watch-list.
+const END: &[u8] = b"k8s.io/initial-events-end";
+
+/// A collection of an API server, and how informers begin there.
+pub(crate) struct Scene<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) upstream: &'a Upstream,
+    /// `/api/v1/pods`
+    pub(crate) collection: &'static str,
+    /// The same for `cache.prewarm`.
+    pub(crate) resource: &'static str,
+    /// By one watch-list, as client-go 1.35 does; else by a list of any version and a watch from there.
+    pub(crate) watch_list: bool,
+}
+
+/// What the API server has counted since it started.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    open: f64,
+    ended: f64,
+    lists: f64,
+}
+
+/// What a storm has cost until its last client was in sync.
+#[derive(Clone, Copy, Debug)]
+struct Storm {
+    time: Duration,
+    /// Of the API server.
+    cpu: Option<Duration>,
+    /// Watches that were opened at the API server.
+    watches: f64,
+    lists: f64,
+}
+
+impl Scene<'_> {
+    /// A gateway before this API server; cold if nothing is to be warm.
+    async fn gateway(&self, prewarm: &'static str) -> Result<Server> {
+        let gateway = Gateway { prewarm, clients: "trusted" };
+        Server::gateway(gateway, self.upstream, &self.world.certificates, self.world.folder()).await
+    }
+
+    /// A real API server counts them, `sim` does not.
+    async fn counted(&self) -> Result<Counted> {
+        if self.upstream.real.is_none() {
+            return Ok(Counted::default());
+        }
+        let text = self.upstream.endpoint.get(&Ask::json("/metrics")).await?;
+        let text = String::from_utf8_lossy(&text);
+        let plural = self.resource.split('.').next().unwrap_or_default();
+        let resource = format!("resource=\"{plural}\"");
+        let sum = |names: &[&str], verb: &str| {
+            let is_wanted = |line: &&str| {
+                names.iter().any(|name| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{')))
+                    && line.contains(&resource)
+                    && line.contains(&format!("verb=\"{verb}\""))
+            };
+            let values = text.lines().filter(is_wanted).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+            values.sum::<f64>()
+        };
+        Ok(Counted {
+            open: sum(&["apiserver_longrunning_gauge", "apiserver_longrunning_requests"], "WATCH"),
+            ended: sum(&["apiserver_request_total"], "WATCH"),
+            lists: sum(&["apiserver_request_total"], "LIST"),
+        })
+    }
+
+    fn cpu(&self) -> Option<Duration> {
+        self.upstream.real.map(process::cpu)
+    }
+
+    /// Everything that `clients` do, until they have done it.
+    async fn measure<T>(&self, clients: impl Future<Output = Result<T>>) -> Result<(Storm, T)> {
+        let clients = Box::pin(clients);
+        sleep(REST).await;
+        let (before, cpu, started) = (self.counted().await?, self.cpu(), Instant::now());
+        let value = clients.await?;
+        let time = started.elapsed();
+        let cpu = self.cpu().zip(cpu).map(|(now, before)| now - before);
+        let now = self.counted().await?;
+        let watches = now.open + now.ended - before.open - before.ended;
+        Ok((Storm { time, cpu, watches, lists: now.lists - before.lists }, value))
+    }
+
+    /// Informers, each on a connection of its own, until all are in sync.
+    async fn storm(&self, endpoint: &Endpoint) -> Result<Storm> {
+        let synced = async {
+            let mut informers = JoinSet::new();
+            for _ in 0..self.world.sizes.informers {
+                let (endpoint, collection, watch_list) = (endpoint.clone(), self.collection, self.watch_list);
+                informers.spawn(async move { in_sync(&endpoint, collection, watch_list).await });
+            }
+            let mut watching = Vec::new();
+            while let Some(informer) = informers.join_next().await {
+                watching.push(informer??);
+            }
+            Ok(watching)
+        };
+        let (storm, watching) = Box::pin(self.measure(synced)).await?;
+        ensure!(watching.len() == self.world.sizes.informers, "an informer is missing");
+        Ok(storm)
+    }
+}
+
+/// Holds the state, and watches on.
+async fn in_sync(endpoint: &Endpoint, collection: &str, watch_list: bool) -> Result<(Connection, Incoming)> {
+    let mut connection = endpoint.connect(false).await?;
+    let watch = format!("{collection}?watch=1&allowWatchBookmarks=true&timeoutSeconds=600");
+    if watch_list {
+        let path = format!("{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+        let mut body = connection.open(&Ask::json(path)).await?.into_body();
+        until_end(&mut body).await?;
+        return Ok((connection, body));
+    }
+    let mut body = connection.open(&Ask::json(format!("{collection}?resourceVersion=0"))).await?.into_body();
+    let mut head = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame?;
+        if let Some(data) = frame.data_ref().filter(|_| head.len() < 512) {
+            head.extend_from_slice(data);
+        }
+    }
+    let version = version(&head).context("a list without a version")?;
+    let body = connection.open(&Ask::json(format!("{watch}&resourceVersion={version}"))).await?.into_body();
+    Ok((connection, body))
+}
+
+/// Reads a watch-list up to the end of its initial events.
+async fn until_end(body: &mut Incoming) -> Result<()> {
+    let (finder, mut tail) = (memmem::Finder::new(END), Vec::new());
+    while let Some(frame) = body.frame().await {
+        let frame = frame?;
+        let Some(data) = frame.data_ref() else { continue };
+        tail.extend_from_slice(&data[..data.len().min(END.len())]);
+        if finder.find(data).is_some() || finder.find(&tail).is_some() {
+            return Ok(());
+        }
+        tail = data[data.len().saturating_sub(END.len())..].to_vec();
+    }
+    anyhow::bail!("a watch-list ended before its initial events did")
+}
+
+/// The collection's, which stands before the items.
+fn version(head: &[u8]) -> Option<String> {
+    const NAME: &[u8] = br#""resourceVersion":""#;
+    let from = memmem::find(head, NAME)? + NAME.len();
+    let digits = head[from..].iter().take_while(|byte| byte.is_ascii_digit());
+    Some(digits.map(|digit| char::from(*digit)).collect())
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+/// Informers at a gateway that has just started, beside the same at one that is warm and at the API server itself.
+pub(crate) async fn cold(scene: &Scene<'_>) -> Result<Vec<Line>> {
+    let list = Ask::json(format!("{}?resourceVersion=0", scene.collection));
+    let (one, _) = Box::pin(scene.measure(scene.upstream.endpoint.get(&list))).await?;
+    // A hundred full lists at once are more than a machine has memory for.
+    let direct = if scene.watch_list { Some(scene.storm(&scene.upstream.endpoint).await?) } else { None };
+    let gateway = scene.gateway(scene.resource).await?;
+    let warm = scene.storm(&gateway.endpoint).await?;
+    drop(gateway);
+    let gateway = scene.gateway("").await?;
+    let cold = scene.storm(&gateway.endpoint).await?;
+
+    let name = format!("cold storm of {} informers on {}", scene.world.sizes.informers, scene.resource);
+    let time = |storm: &Storm| milliseconds(storm.time);
+    let mut lines = vec![
+        Line::new(format!("{name}: until the last is in sync"), "ms", time(&cold))
+            .api_server(direct.as_ref().map(time))
+            .of_api_server(1.0),
+        Line::new("the same at a warm gateway", "ms", time(&warm)),
+    ];
+    if let (Some(cold_cpu), Some(warm_cpu), Some(one)) = (cold.cpu, warm.cpu, one.cpu) {
+        let allowed = milliseconds(warm_cpu) + 1.5 * milliseconds(one);
+        let line = Line::new("CPU of the API server: cold", "ms", milliseconds(cold_cpu));
+        let direct = direct.and_then(|direct| direct.cpu).map(milliseconds);
+        lines.extend([
+            line.api_server(direct).goal(milliseconds(cold_cpu) / allowed, 1.0, "x (warm + 1.5 lists)"),
+            Line::new("CPU of the API server: warm", "ms", milliseconds(warm_cpu)),
+            Line::new("CPU of the API server: one full list", "ms", milliseconds(one)),
+            Line::new("watches opened at the API server: cold", "", cold.watches).goal(cold.watches, 2.0, "watches"),
+            Line::new("lists at the API server: cold", "", cold.lists),
+        ]);
+    }
+    Ok(lines)
+}
+
+/// Watches that go on from a version of before the gateway was started, of a resource that has been quiet since.
+pub(crate) async fn resumes(scene: &Scene<'_>) -> Result<Vec<Line>> {
+    let sizes = &scene.world.sizes;
+    let page = scene.upstream.endpoint.get(&Ask::json(format!("{}?limit=1", scene.collection))).await?;
+    let version = version(&page).context("a list without a version")?;
+    // Something else is written: the version of the fill is a later one.
+    scene.world.write_elsewhere(scene.upstream).await?;
+    let path =
+        format!("{}?watch=1&allowWatchBookmarks=true&timeoutSeconds=600&resourceVersion={version}", scene.collection);
+
+    let (direct, watching) = Box::pin(scene.measure(resumed(&scene.upstream.endpoint, &path, sizes.watchers))).await?;
+    drop(watching);
+    let gateway = scene.gateway("").await?;
+    let before = scene.counted().await?;
+    let settled = async {
+        let watching = resumed(&gateway.endpoint, &path, sizes.watchers).await?;
+        let opened = Instant::now();
+        let mut left = scene.counted().await?.open - before.open;
+        while left > 1.0 && opened.elapsed() < TAKEN_OVER_MAX {
+            sleep(LOOK_EVERY).await;
+            left = scene.counted().await?.open - before.open;
+        }
+        Ok((watching, left))
+    };
+    let (through, (_watching, left)) = Box::pin(scene.measure(settled)).await?;
+    let name = format!("{} resumes on quiet {} at a restarted gateway", sizes.watchers, scene.resource);
+    let line = Line::new(format!("{name}: until memory has taken them over"), "ms", milliseconds(through.time));
+    let mut lines = vec![line];
+    if let (Some(cpu), Some(direct)) = (through.cpu, direct.cpu) {
+        let each = through.watches / sizes.watchers as f64;
+        lines.extend([
+            Line::new("CPU of the API server", "ms", milliseconds(cpu)).api_server(Some(milliseconds(direct))),
+            Line::new("watches left at the API server", "", left).goal(left, 1.0, "watches"),
+            Line::new("watches opened at the API server", "", through.watches).goal(each, 1.01, "x resumes"),
+            Line::new("lists at the API server, heads among them", "", through.lists),
+        ]);
+    }
+    Ok(lines)
+}
+
+/// So many watches, on connections of HTTP/2, all asked for at once.
+async fn resumed(endpoint: &Endpoint, path: &str, count: usize) -> Result<Vec<(Connection, Vec<Incoming>)>> {
+    let mut connections = JoinSet::new();
+    for first in (0..count).step_by(STREAMS) {
+        let (endpoint, ask) = (endpoint.clone(), Ask::json(path).http2());
+        connections.spawn(async move {
+            let mut connection = endpoint.connect(true).await?;
+            let mut bodies = Vec::new();
+            for _ in first..count.min(first + STREAMS) {
+                bodies.push(connection.open(&ask).await?.into_body());
+            }
+            Ok::<_, anyhow::Error>((connection, bodies))
+        });
+    }
+    let mut watching = Vec::new();
+    while let Some(connection) = connections.join_next().await {
+        watching.push(connection??);
+    }
+    Ok(watching)
+}
