@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use http::uri::InvalidUri;
 use tokio::time::interval;
 
-use crate::config::{Config, Overrides, Problems};
+use crate::config::{Config, MostRecentReads, Overrides, Problems};
 use crate::listener;
 use crate::run::{RunError, Sockets, run};
 use crate::sim::{Churn, Refused, Sim, SimServer};
@@ -60,7 +60,8 @@ pub async fn demo(
         admin_listen: options.admin_listen.clone(),
         ..Overrides::default()
     };
-    let config = Config::defaults(&overrides).map_err(DemoError::Address)?;
+    let mut config = Config::defaults(&overrides).map_err(DemoError::Address)?;
+    config.reads.most_recent = MostRecentReads::Auto;
     let exposition = telemetry::install().map_err(|error| DemoError::Gateway(RunError::Metrics(error)))?;
     let (gateway, admin) = (&config.listeners[0], config.admin.listener());
     let bound = listener::bind(gateway).await.map_err(|error| DemoError::Gateway(RunError::Bind(error)))?;

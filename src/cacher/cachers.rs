@@ -130,6 +130,12 @@ impl Cachers {
         timeout_at(limit, entry.filled()).await.unwrap_or(Err(NotCached::Filling))
     }
 
+    /// Bytes of the objects in memory, of a resource whose cache is filled. Starts nothing.
+    pub fn bytes(&self, resource: &GroupVersionResource, encoding: Encoding) -> Option<usize> {
+        let entry = self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?;
+        Some(entry.instance().ok()?.bytes())
+    }
+
     fn start(&self, key: StoreKey) -> NotCached {
         if self.shared.entries.len() >= STORES_MAX {
             limit_reached("cached_resources");

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
 
 use super::single_flight::{Join, SingleFlight};
 use crate::{
     apimachinery::ResourceVersion,
     reflector::{EventStream, Evidence, Failure, ListWatch, UpstreamEvent, WatchFrom, WatchRequest, head_version},
     store::{Advance, Reader},
+    telemetry::limit_reached,
 };
 
 /// `timeoutSeconds` of the small watch: with 3 a current API server sends its last bookmark after
@@ -22,6 +26,11 @@ const HEAD_MAX: Duration = Duration::from_secs(5);
 const CATCH_UP_MAX: Duration = Duration::from_secs(3);
 /// A watch under way may have been opened too early to reach the version; the second is ours.
 const SMALL_WATCHES_MAX: usize = 2;
+/// Gets and lists of one resource that wait for a proof at once: as many as a gateway has connections by default.
+const WAITERS_MAX: usize = 10_000;
+/// How long the store's own watch has time to tell of the head version before a small one is opened: on a busy resource it
+/// tells within milliseconds, and a small watch takes a second in any case.
+const OWN_WATCH_FIRST: Duration = Duration::from_millis(50);
 
 /// Why the store could not be shown to be recent. The request is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +43,8 @@ pub enum Unproven {
     Ahead,
     #[error("upstream's versions have gone back behind the store")]
     Backwards,
+    #[error("the proof took longer than it may")]
+    Late,
 }
 
 /// A store that is to be proven.
@@ -46,6 +57,8 @@ pub(super) struct Candidate<'a> {
     /// An upstream without it is too old to tell its watches of progress when it is asked to, so that small watches
     /// would cost seconds and show nothing (seen on 1.20).
     pub(super) has_watch_list: bool,
+    /// How long the store's own watch is waited for where that is all there is.
+    pub(super) own_watch: Duration,
 }
 
 /// Nothing happened behind `last_change` up to `complete_to`: a store that has the one is complete up to the other.
@@ -65,12 +78,14 @@ pub(super) struct Freshness {
     bookmark: SingleFlight<Option<Proof>>,
     /// What is found out on the side.
     evidence: Evidence,
+    /// Places for gets and lists that wait for a proof.
+    waiters: Semaphore,
 }
 
 impl Default for Freshness {
     fn default() -> Self {
         let (head, bookmark) = (SingleFlight::new(Join::BeforeItIsSent), SingleFlight::new(Join::AnyTime));
-        Self { head, bookmark, evidence: Evidence::default() }
+        Self { head, bookmark, evidence: Evidence::default(), waiters: Semaphore::new(WAITERS_MAX) }
     }
 }
 
@@ -78,6 +93,20 @@ impl Freshness {
     /// For the reflectors of the resource's stores.
     pub(super) fn evidence(&self) -> &Evidence {
         &self.evidence
+    }
+
+    /// The same for a get or a list, which waits for no longer than `limit`.
+    pub(super) async fn prove_within(
+        &self,
+        limit: Duration,
+        upstream: &impl ListWatch,
+        store: &Candidate<'_>,
+    ) -> Result<(), Unproven> {
+        let Ok(_place) = self.waiters.try_acquire() else {
+            limit_reached("proof_waiters");
+            return Err(Unproven::Late);
+        };
+        timeout(limit, self.prove(upstream, store)).await.unwrap_or(Err(Unproven::Late))
     }
 
     /// Returns when the store holds everything that upstream had acknowledged when this was called.
@@ -101,30 +130,40 @@ impl Freshness {
         if self.head(upstream, store).await? < version {
             return Err(Unproven::Ahead);
         }
-        tokio::select! {
-            () = store.reader.reached(version) => Ok(()),
-            proven = self.prove_up_to(version, upstream, store) => proven,
-        }
+        self.prove_up_to(version, upstream, store).await
     }
 
+    /// Whatever tells first: the store's own watch, or a small one.
     async fn prove_up_to(
         &self,
         head: ResourceVersion,
         upstream: &impl ListWatch,
         store: &Candidate<'_>,
     ) -> Result<(), Unproven> {
-        let small_watches = if store.has_watch_list { SMALL_WATCHES_MAX } else { 0 };
-        for _ in 0..small_watches {
-            if store.reader.progress() >= head {
-                break;
-            }
-            self.catch_up(upstream, store).await;
+        tokio::select! {
+            biased;
+            () = store.reader.reached(head) => {}
+            () = self.small_watches(head, upstream, store) => {}
         }
         // Whatever was shown in the meantime, a store that was filled before a rollback proves nothing.
         if self.evidence.has_rolled_back_since(store.filled_since) {
             return Err(Unproven::Backwards);
         }
         if store.reader.progress() >= head { Ok(()) } else { Err(Unproven::NoBookmark) }
+    }
+
+    /// Returns when small watches have told what they can.
+    async fn small_watches(&self, head: ResourceVersion, upstream: &impl ListWatch, store: &Candidate<'_>) {
+        if !store.has_watch_list {
+            return sleep(store.own_watch).await;
+        }
+        sleep(OWN_WATCH_FIRST).await;
+        for _ in 0..SMALL_WATCHES_MAX {
+            if store.reader.progress() >= head {
+                return;
+            }
+            self.catch_up(upstream, store).await;
+        }
     }
 
     /// Upstream's head version, which cannot be behind what the store had before it was asked for: the store has only what
@@ -183,4 +222,93 @@ async fn first_bookmark(upstream: &impl ListWatch, reader: &Reader) -> Result<Op
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, sync::Arc};
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{
+        reflector::{ListPage, ListRequest},
+        store::{HistoryLimits, Schema, Shape, Writer, store},
+    };
+
+    /// Tells its head version, and answers no watch.
+    struct Mute {
+        head: u64,
+    }
+
+    impl ListWatch for Mute {
+        type Stream = ();
+
+        async fn list(&self, _: ListRequest) -> Result<(), Failure> {
+            Err(Failure::Unavailable)
+        }
+
+        async fn watch(&self, _: WatchRequest) -> Result<(), Failure> {
+            pending().await
+        }
+
+        async fn next(&self, (): &mut ()) -> Option<Result<Bytes, Failure>> {
+            None
+        }
+
+        async fn head(&self) -> Result<ListPage, Failure> {
+            let head = self.head;
+            let body = format!(
+                r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"{head}"}},"items":[]}}"#
+            );
+            Ok(ListPage { body: body.into(), warnings: Vec::new() })
+        }
+
+        async fn knows_fields(&self, _: &[&str]) -> Result<bool, Failure> {
+            Ok(true)
+        }
+
+        async fn knows_watch_list(&self) -> Result<bool, Failure> {
+            Ok(true)
+        }
+
+        async fn server(&self, _: Instant) -> Option<String> {
+            None
+        }
+
+        async fn is_same_resource(&self) -> Result<bool, Failure> {
+            Ok(true)
+        }
+    }
+
+    fn version(number: u64) -> ResourceVersion {
+        ResourceVersion::new(number).unwrap()
+    }
+
+    fn empty_store(at: u64) -> (Writer, Reader) {
+        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
+        store(Arc::new(Schema::new(Shape::Custom, Vec::new())), Vec::new(), version(at), limits)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_store_s_own_watch_tells_is_not_waited_for_elsewhere() {
+        const TOLD_AFTER: Duration = Duration::from_millis(200);
+        let (mut writer, reader) = empty_store(5);
+        let advance = writer.advance_handle();
+        let freshness = Freshness::default();
+        let (began, upstream) = (Instant::now(), Mute { head: 7 });
+        let store = Candidate {
+            reader: &reader,
+            advance: &advance,
+            filled_since: began,
+            has_watch_list: true,
+            own_watch: Duration::ZERO,
+        };
+        let own_watch = async {
+            sleep(TOLD_AFTER).await;
+            writer.advance(version(7));
+        };
+        let (proven, ()) = tokio::join!(freshness.prove(&upstream, &store), own_watch);
+        assert_eq!((proven, began.elapsed()), (Ok(()), TOLD_AFTER));
+    }
 }

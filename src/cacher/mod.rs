@@ -9,6 +9,7 @@
 //! its watches have been ended.
 
 mod cachers;
+mod demand;
 mod entry;
 mod freshness;
 mod instance;

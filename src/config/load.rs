@@ -111,8 +111,8 @@ mod tests {
     use super::*;
     use crate::config::{
         Address, AuditConfig, AuditMode, ClientsConfig, DEFAULT_HISTORY_BYTES, DEFAULT_LISTEN, ListenerTls,
-        LoggingAccess, LoggingFormat, MetricsAuthorization, MostRecentWatch, TlsFiles, TlsPolicy, TlsVersion,
-        TrustedConfig,
+        LoggingAccess, LoggingFormat, MetricsAuthorization, MostRecentReads, MostRecentWatch, TlsFiles, TlsPolicy,
+        TlsVersion, TrustedConfig,
     };
     use std::time::Duration;
 
@@ -131,6 +131,7 @@ mod tests {
         assert_eq!(config.clients, ClientsConfig::default());
         assert_eq!(config.cache.history.bytes, DEFAULT_HISTORY_BYTES);
         assert_eq!(config.reads.most_recent_watch, MostRecentWatch::Prove);
+        assert_eq!(config.reads.most_recent, MostRecentReads::Forward);
     }
 
     #[test]
@@ -152,7 +153,7 @@ listeners: [{address: '127.0.0.1:7443', tls: {certFile: /c, keyFile: /k, minVers
 upstream: {kubeconfig: /kc, context: here}
 clients: {mode: trusted, acceptHosts: [Gateway.example, '[::2]', 10.0.0.1], acceptOrigins: ['http://localhost:4466']}
 cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, listBytesTimeout: 5m, history: {age: 90s, bytes: 1Gi}}
-reads: {freshnessWait: 0, fillWait: 45s, mostRecentWatch: forward}
+reads: {freshnessWait: 0, fillWait: 45s, mostRecentWatch: forward, mostRecent: auto}
 admin: {address: '0.0.0.0:9000', tls: {certFile: /ac, keyFile: /ak}, metricsAuthorization: delegated}
 limits: {connections: 7, connectionsPerAddress: 3}
 audit: {path: /a, mode: bestEffort}
@@ -179,6 +180,7 @@ drain: {timeout: 3s}
         assert_eq!(config.reads.freshness_wait, Duration::ZERO);
         assert_eq!(config.reads.fill_wait, Duration::from_secs(45));
         assert_eq!(config.reads.most_recent_watch, MostRecentWatch::Forward);
+        assert_eq!(config.reads.most_recent, MostRecentReads::Auto);
         assert_eq!(config.admin.address.to_string(), "0.0.0.0:9000");
         assert_eq!(config.admin.listener().tls.unwrap().files.cert_file, Path::new("/ac"));
         assert_eq!(config.admin.metrics_authorization, MetricsAuthorization::Delegated);
@@ -214,7 +216,7 @@ drain: {timeout: 3s}
             "listeners: [{address: nowhere, tsl: {}}, {address: '0.0.0.0:1', tls: {certFile: /c}}]
 clients: {mode: open, acceptHosts: ['http://x'], acceptOrigins: ['*', 'http://x/y'], identity: {}}
 cache: {exclude: [Pods, 'a/b'], idleTimeout: 10, history: {age: 5m, bytes: lots}}
-reads: {freshnessWait: 100, mostRecentWatch: true}
+reads: {freshnessWait: 100, mostRecentWatch: true, mostRecent: always}
 audit: {mode: none}
 logging: {level: loud, access: most}
 limits: {connections: 0, connectionsPerAddress: -1}
@@ -235,6 +237,7 @@ colour: red",
             "cache.history.bytes: \"lots\" was given; allowed: a size",
             "reads.freshnessWait: \"100\" was given; allowed: a duration",
             "reads.mostRecentWatch: \"true\" was given; allowed: prove, forward",
+            "reads.mostRecent: \"always\" was given; allowed: forward, auto, prove",
             "limits.connections: \"0\" was given; allowed: ",
             "limits.connectionsPerAddress: \"-1\" was given; allowed: a number from 1 to 10000",
             "audit.mode: given without audit.path; allowed: ",

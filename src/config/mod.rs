@@ -167,6 +167,19 @@ pub struct ReadsConfig {
     /// How long a read that memory will be able to answer waits for its cache to be filled before it is forwarded.
     pub fill_wait: Duration,
     pub most_recent_watch: MostRecentWatch,
+    pub most_recent: MostRecentReads,
+}
+
+/// What becomes of a get or a list of the most recent state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MostRecentReads {
+    /// Forwarded.
+    #[default]
+    Forward,
+    /// Served from memory after a freshness proof where that is neither slower nor dearer than forwarding.
+    Auto,
+    /// Served from memory after a freshness proof.
+    Prove,
 }
 
 /// What becomes of a watch that wants the most recent state.

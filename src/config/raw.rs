@@ -182,6 +182,7 @@ pub(super) struct Reads {
     pub(super) freshness_wait: Option<Scalar>,
     pub(super) fill_wait: Option<Scalar>,
     pub(super) most_recent_watch: Option<Scalar>,
+    pub(super) most_recent: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

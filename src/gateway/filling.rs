@@ -8,7 +8,7 @@ use super::route::{ReadVerb, Route};
 use crate::{
     apimachinery::{Encoding, Freshness, ListOptions, Representation, View, WatchOptions, WatchStart},
     cacher::{Cachers, Instance, NotCached},
-    serve::{self, ForwardReason},
+    serve::{self, ForwardReason, MostRecent},
 };
 
 /// How long a read waits at most; `None` where memory could not answer it even when the cache is filled, or where
@@ -24,7 +24,11 @@ pub(super) fn wait(
         ReadVerb::List => {
             let options = ListOptions::parse(query).ok()?;
             // A token is of a version before the fill.
-            let is_recent = matches!(options.freshness, Freshness::Any | Freshness::NotOlderThan(_));
+            let is_recent = match options.freshness {
+                Freshness::Any | Freshness::NotOlderThan(_) => true,
+                Freshness::MostRecent => config.most_recent == MostRecent::Prove,
+                Freshness::Exact(_) => false,
+            };
             (is_recent && options.continue_token.is_none()).then_some(config.fill_wait)?
         }
         ReadVerb::Watch => {
@@ -80,6 +84,7 @@ mod tests {
             freshness_wait: Duration::from_millis(100),
             fill_wait: Duration::from_secs(30),
             prove_most_recent,
+            most_recent: if prove_most_recent { MostRecent::Prove } else { MostRecent::Auto },
         };
         let waited = |path: &str, prove| {
             let request = Request::get(path).body(()).unwrap();
@@ -93,8 +98,8 @@ mod tests {
             ("pods?resourceVersion=0&limit=500", Some(30)),
             ("pods?resourceVersion=7", Some(30)),
             ("pods?resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=5", Some(30)),
-            ("pods", None),
-            ("pods?limit=500", None),
+            ("pods", Some(30)),
+            ("pods?limit=500", Some(30)),
             ("pods?resourceVersion=7&limit=5", None),
             ("pods?resourceVersion=7&resourceVersionMatch=Exact", None),
             ("pods?continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MzYyLCJzdGFydCI6Ii9wb2QtMDRcdTAwMDAifQ", None),
@@ -113,6 +118,7 @@ mod tests {
             assert_eq!(waited(&format!("/api/v1/{path}"), true), expected, "{path}");
         }
         assert_eq!(waited(&format!("/api/v1/pods?{WATCH_LIST}"), false), None);
+        assert_eq!(waited("/api/v1/pods", false), None);
         assert_eq!(waited("/api/v1/pods?watch=1&resourceVersion=0", false), Some(30));
     }
 }

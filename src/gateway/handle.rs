@@ -113,7 +113,7 @@ impl Stages {
         let Route { verb, target, .. } = route;
         let (uri, headers) = (request.uri(), request.headers());
         let attributes = || Attributes::of(info.verb, target, uri.query());
-        let is_hopeless = || route::wants_most_recent(verb, uri.query());
+        let is_hopeless = || route::hopeless(&route, uri.query(), self.config.most_recent, &self.cachers);
         let came = record.came();
         let mut grant = async |at| {
             let seen = |user: &_| record.asked_by(user);

@@ -41,30 +41,35 @@ impl Permission {
     }
 
     /// Leave to answer from memory what the attributes say, as far as it is known at `at`, or given now to who asks from `address`; `seen` is told whose request it
-    /// is, with leave or without. `is_hopeless` is true of what memory will not answer anyway: upstream is not asked twice about it.
+    /// is, with leave or without. `is_hopeless` says why memory will not answer anyway, if so: upstream is not asked twice about it.
     pub(super) async fn grant(
         &self,
         credentials: &Credentials,
         address: Option<IpAddr>,
         attributes: impl FnOnce() -> Attributes,
         (at, seen): (Instant, impl FnOnce(&Arc<UserInfo>)),
-        is_hopeless: impl Fn() -> bool,
+        is_hopeless: impl Fn() -> Option<ForwardReason>,
     ) -> Result<Granted, ForwardReason> {
         if matches!(credentials, Credentials::Gateway { impersonates: false }) {
             return Ok(Granted { permit: self.authorizer.authorize_gateway(attributes())?, user: None, counted: None });
         }
+        let may_ask = || is_hopeless().map_or(Ok(()), Err);
         let (user, now) = match self.authenticator.known(credentials, at) {
             Some(user) => (user, at),
-            None if is_hopeless() => return Err(ForwardReason::MostRecent),
-            None => (self.authenticator.user(credentials, address).await, Instant::now()),
+            None => {
+                may_ask()?;
+                (self.authenticator.user(credentials, address).await, Instant::now())
+            }
         };
         let (user, attributes) = (user.map_err(reason)?, attributes());
         seen(&user);
         let counted = client_of(&user, address);
         let permit = match self.authorizer.known(&user, &attributes, now) {
             Some(permit) => permit,
-            None if is_hopeless() => return Err(ForwardReason::MostRecent),
-            None => self.authorizer.authorize(user.clone(), attributes, counted).await,
+            None => {
+                may_ask()?;
+                self.authorizer.authorize(user.clone(), attributes, counted).await
+            }
         };
         Ok(Granted { permit: permit?, user: Some(user), counted: Some(counted) })
     }

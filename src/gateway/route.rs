@@ -4,8 +4,9 @@ use http::{Method, Request, header};
 
 use crate::{
     apimachinery::{self, Answer, Query, Representation, RequestInfo, ResourceRequest, Target, Verb},
+    cacher::Cachers,
     forward,
-    serve::ForwardReason,
+    serve::{ForwardReason, MostRecent, SMALL_ANSWER},
 };
 
 /// A read that memory may answer.
@@ -63,8 +64,27 @@ pub(super) fn decide<'a, B>(request: &Request<B>, info: &'a RequestInfo) -> Resu
     Ok(Route { verb, target, forms })
 }
 
-/// Whether a read is of the most recent state and no watch: upstream's to answer, whatever the caches hold.
-pub(super) fn wants_most_recent(verb: ReadVerb, query: Option<&str>) -> bool {
+/// Why upstream answers a get or a list of the most recent state, where that can be told without asking it whose it is.
+pub(super) fn hopeless(
+    Route { verb, target, forms }: &Route<'_>,
+    query: Option<&str>,
+    most_recent: MostRecent,
+    cachers: &Cachers,
+) -> Option<ForwardReason> {
+    if !wants_most_recent(*verb, query) {
+        return None;
+    }
+    let held = || forms.iter().find_map(|form| cachers.bytes(&target.resource, form.encoding));
+    match (most_recent, verb) {
+        (MostRecent::Forward, _) => Some(ForwardReason::MostRecent),
+        (MostRecent::Auto, ReadVerb::Get) => Some(ForwardReason::MostRecentSmall),
+        (MostRecent::Auto, _) => held().filter(|bytes| *bytes <= SMALL_ANSWER).map(|_| ForwardReason::MostRecentSmall),
+        (MostRecent::Prove, _) => None,
+    }
+}
+
+/// Whether a read is of the most recent state and no watch.
+fn wants_most_recent(verb: ReadVerb, query: Option<&str>) -> bool {
     let Ok(query) = Query::parse(query) else { return false };
     let is_empty = |parameter| query.text(parameter).is_none_or(str::is_empty);
     match verb {

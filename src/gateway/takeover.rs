@@ -179,7 +179,7 @@ impl Candidate {
         let Target::Resource(target) = &info.target else { return Err(NotNow::Never) };
         let attributes = || Attributes::of(Verb::Watch, target, self.request.uri().query());
         let granted =
-            stages.permission.grant(credentials, self.client, attributes, (Instant::now(), |_: &_| {}), || false).await;
+            stages.permission.grant(credentials, self.client, attributes, (Instant::now(), |_: &_| {}), || None).await;
         let granted = granted.map_err(|_| NotNow::Never)?;
         Ok(Box::new(Ready { instance, behind, granted, at: Instant::now() }))
     }

@@ -11,7 +11,8 @@
 //! * **A watch gets every change behind its start once, in order**, or it ends. It is never left with a gap: where the gateway
 //!   cannot be sure, the stream ends cleanly, and the client starts over from what it has.
 //! * **Most recent means most recent.** A get or list without a version is upstream's own answer, so that one's own writes,
-//!   and others', are in it. A watch without a version is answered from memory only after a proof.
+//!   and others', are in it; or, if `reads.mostRecent` says so, memory's after a proof that begins when the read has come. A watch
+//!   without a version is answered from memory only after a proof, too.
 //! * **Not older than N means N has been reached.** Where the cache cannot tell at once, it waits for its watch
 //!   (`reads.freshnessWait`) and then has N proven, 3 s in all, as an API server does. A version that upstream has not reached is
 //!   upstream's to refuse.
@@ -36,7 +37,8 @@
 //!    it proves that upstream's versions went back (a restored etcd). Then nothing is proven, and every cache of the resource is
 //!    given up at once, even while its reflector waits to reach upstream again.
 //! 2. If the store's progress is at least H, it is proven.
-//! 3. Else, if upstream has watch-list, open a small watch at the store's progress, with bookmarks and `timeoutSeconds=3`. A current API server sends its
+//! 3. Else wait for the store's own watch: on a busy resource it passes H within milliseconds. If it has not within 50 ms, and
+//!    if upstream has watch-list, open a small watch beside it at the store's progress, with bookmarks and `timeoutSeconds=3`. A current API server sends its
 //!    last bookmark B about two seconds before such a watch ends, and before it every change up to B. When the store has
 //!    applied the last change that the small watch showed, it is complete up to B, and its progress becomes B. One small watch
 //!    serves everybody. If the store still lacks that change after 3 s, its own watch is stuck, and is opened anew.
@@ -48,9 +50,38 @@
 //! watch tells changes in order. A proof never guesses: where upstream sends no such bookmark (older servers), there is none.
 //!
 //! `kube_fanout_freshness_proofs_total` counts them by outcome: `proven`, `no_head` (upstream did not say its version within
-//! 5 s), `no_bookmark`, `ahead` (a client's N lies ahead of upstream), `backwards`.
+//! 5 s), `no_bookmark`, `ahead` (a client's N lies ahead of upstream), `backwards`, `late` (a get or list would have waited too long).
 //!
 //! A version N that a client brings is proven in the same way, with N in the place of H once H is known to be no less.
+//!
+//! # Gets and lists of the most recent state
+//!
+//! That is: gets and lists without a version, first pages with a `limit`, and pages whose token says to go on with the latest state. Later
+//! pages are of the first one's version, and come from history while it has it, whoever answered the first one.
+//!
+//! | `reads.mostRecent` | What is promised | What it costs |
+//! |---|---|---|
+//! | `forward` (the default) | upstream's own answer | upstream all of it |
+//! | `prove` | memory's answer after a proof that begins when the read has come: whatever had been acknowledged by then, through whatever connection, is in it. Forwarded if the proof fails or takes longer than 5 s | upstream one list of one object for all who wait, and on a quiet resource a small watch, which takes 0.6 to 1.9 s |
+//! | `auto` | as `prove`, where that is neither slower nor dearer for upstream; else as `forward` | no more than `forward`, but for attempts |
+//!
+//! `auto` decides by a pure function of four figures (`serve/most_recent.rs`): the bytes of the answer's objects, as memory has
+//! them; how long proofs of this store took in the last ten seconds; how often the resource changes; and how many lists about as large
+//! came within the last second. A byte is taken to cost upstream 6 ns, which is less than any API server that was measured needs.
+//!
+//! * Every get, and every list of at most 256 KiB, is forwarded (`most_recent_small`): upstream answers it in the time in which
+//!   it tells its head version.
+//! * A proof is worth its while if proofs have taken at most half of what upstream would take for the answer; or, if none was
+//!   tried lately, if the resource changes that often. It may take as long as upstream would, then the list is forwarded (`unproven`).
+//! * The same holds if it takes half of what all the lists of the last second would: on a quiet resource a small
+//!   watch serves a herd, and nobody waits for longer than 3 s.
+//! * If nothing is known, it is tried, for an eighth of the time that upstream would take; after a failure not again for ten seconds.
+//! * Else the list is forwarded (`most_recent_quiet`).
+//!
+//! Upstreams without watch-list tell nothing to small watches. There a list is proven only if memory has the head version
+//! already, or the store's own watch tells it: on a busy resource.
+//!
+//! The rule of the restored etcd holds here too: a head behind what memory had when it was asked for proves nothing.
 //!
 //! # While a cache is filled
 //!
@@ -62,7 +93,8 @@
 //! | list or watch, `resourceVersion=0`; list, or watch with `sendInitialEvents`, of the state at N or later | waits |
 //! | watch or watch-list of the most recent state | waits, then for the proof; not with `reads.mostRecentWatch: forward` |
 //! | get | forwarded: one object costs upstream no more than that |
-//! | list of the most recent state, at an exact version, with a token | forwarded: memory would not answer it |
+//! | list of the most recent state | waits, then for the proof, with `reads.mostRecent: prove`; else forwarded |
+//! | list at an exact version, with a token | forwarded: memory would not answer it |
 //! | watch that goes on from a version | forwarded: the version may be older than the fill, and upstream still know what came between |
 //!
 //! Reads are authorized before they wait and again afterwards, and in `delegated` mode a read that waits takes one of its

@@ -37,6 +37,7 @@
 //! | `reads.freshnessWait` | `100ms` | 0 to 3 s |
 //! | `reads.fillWait` | `30s` | 0 to 60 s |
 //! | `reads.mostRecentWatch` | `prove` | `prove`, `forward` |
+//! | `reads.mostRecent` | `forward` | `forward`, `auto`, `prove`: gets and lists without a version, see [`super::consistency`] |
 //! | `admin.address` | `127.0.0.1:9090` | any address |
 //! | `admin.tls.certFile`, `.keyFile`, `.minVersion`, `.cipherSuites` | none: plain HTTP | as of listeners |
 //! | `admin.metricsAuthorization` | `none` | `none`, `delegated`: then with TLS, or at a loopback address or a Unix socket |
@@ -109,7 +110,7 @@
 //! | `kube_fanout_watches_taken_over_total` | resource, version, encoding | forwarded watches that went on from the cache in mid-stream |
 //! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `lost` (upstream's versions went back), `stale` (`cache.maxStaleness`), `stopped`, `drained`, `unencodable` (metadata that upstream would not write so), `revoked` (its user may no longer), `unconfirmed` (it could not be found out for too long whether its user still may), `client_gone` |
 //! | `kube_fanout_reflector_restarts_total` | resource, version, encoding, cause | `ended` (in time), `expired`, `too_large`, `refused`, `not_found`, `denied`, `unavailable`, `malformed`, `silent`, `stalled` (in the middle of the initial events), `stuck` (another watch shows what it does not) |
-//! | `kube_fanout_freshness_proofs_total` | resource, version, encoding, outcome | `proven`, `no_head`, `no_bookmark`, `ahead` (a client wants a version that upstream has not reached), `backwards` (the head is behind the cache) |
+//! | `kube_fanout_freshness_proofs_total` | resource, version, encoding, outcome | `proven`, `no_head`, `no_bookmark`, `ahead` (a client wants a version that upstream has not reached), `backwards` (the head is behind the cache), `late` (it took longer than it may) |
 //! | `kube_fanout_limits_reached_total` | limit | see below |
 //! | `kube_fanout_connections` | | open connections of clients |
 //! | `kube_fanout_connections_accepted_total` | | |
@@ -182,6 +183,7 @@
 //! | answer to `/version` when a cache is filled or resumed | 5 s | taken for the same as before | |
 //! | head version of a proof | 5 s | forwarded | proofs `no_head` |
 //! | wait for a cache to be filled (`reads.fillWait`) | 30 s, and half of a watch's `timeoutSeconds` at most | forwarded | requests with reason `cache_filling` |
+//! | gets and lists of one resource that wait for a proof | 10,000 | forwarded (`unproven`) | `proof_waiters` |
 //! | reads that wait for caches to be filled | 10,000 | forwarded (`cache_filling`) | `fill_waiters` |
 //! | small watches at once that show a resource to have been quiet, for each cache | 1 | share it, or wait for the next; the clients have upstream's answers | |
 //! | the time of such a watch | 5 s | the watches that waited for it stay upstream's until something tells them a version | |

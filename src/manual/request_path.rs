@@ -55,9 +55,10 @@
 //! |---|---|
 //! | get or list, `resourceVersion=0` | from memory as it is; a `limit` is ignored, as the API server does |
 //! | get or list, `resourceVersion=N` | from memory when it has reached N: it waits up to `reads.freshnessWait` for its watch to say so, then has it proven, 3 s in all; else forwarded (`not_reached`) |
-//! | get or list, no version | forwarded (`most_recent`) |
+//! | get or list, no version | `reads.mostRecent` says: `forward` (the default) forwards it (`most_recent`); `prove` has memory proven to be recent, then answers, else forwards (`unproven`); `auto` does that where it is neither slower nor dearer, else forwards (`most_recent_small`, `most_recent_quiet`); see [`super::consistency`] |
+//! | list, `continue` with a token of the latest state | the same |
 //! | list, `resourceVersionMatch=Exact`, or `resourceVersion=N` with a `limit` | from history, else forwarded (`outside_history`) |
-//! | list, `continue` | from history at the token's version, wherever the token came from; else forwarded |
+//! | list, `continue` with any other token | from history at the token's version, wherever the token came from; else forwarded |
 //! | exact list of one `metadata.name` | forwarded (`exact_single_name`): the API server has a rule of its own |
 //! | label selectors | from memory |
 //! | field selectors | from memory for the fields of [`crate::apimachinery::selectable_fields`] that upstream knows, and of a definition's `selectableFields` that are plain paths; else forwarded (`unsupported_field`) |
@@ -117,7 +118,9 @@
 //! | `aggregated` | another server answers for it behind the API server |
 //! | `undiscovered` | upstream could not say what it is; looked at again after ten seconds, as is what cannot be cached |
 //! | `too_many_resources` | as many resources are cached as one gateway takes on |
-//! | `most_recent` | the most recent state is wanted |
+//! | `most_recent` | the most recent state is wanted, and the configuration leaves it to upstream |
+//! | `most_recent_small` | the same with `reads.mostRecent: auto`: a get, or a list of at most 256 KiB of objects, which upstream answers as fast as it tells its head version |
+//! | `most_recent_quiet` | the same: upstream answers in less time than a proof takes, as recent ones show |
 //! | `stale` | a watch of a cache that has been without upstream for longer than `cache.maxStaleness`, with `cache.staleWatches: end` |
 //! | `not_reached` | the cache has not reached the version in time |
 //! | `outside_history` | history does not cover the version |
@@ -126,7 +129,7 @@
 //! | `exact_single_name` | an exact list of one name |
 //! | `no_watch_list` | upstream does not know `sendInitialEvents`, and says so itself |
 //! | `no_bookmark` | an end bookmark is due, and upstream has not shown yet what its bookmarks look like |
-//! | `unproven` | the cache could not be shown to be recent |
+//! | `unproven` | the cache could not be shown to be recent, or not in time |
 //!
 //! # Answers of the gateway itself
 //!

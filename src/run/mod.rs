@@ -8,13 +8,14 @@ use crate::{
     authn::AuthoritiesError,
     cacher::{self, Cachers, StalenessLimit},
     config::{
-        AuditMode, Config, LimitsConfig, LoggingAccess, MostRecentWatch, Problems, StaleWatches, UpstreamConfigError,
+        AuditMode, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problems, StaleWatches,
+        UpstreamConfigError,
     },
     fairness::Shares,
     gateway::{Accounts, AnswerRoom, Gateway},
     lifecycle::{Drained, Tasks},
     listener::{self, BindError, Bound, GivesWay},
-    serve,
+    serve::{self, MostRecent},
     store::HistoryLimits,
     telemetry::{self, AccessLines, Exposition, InstallError},
     upstream::{BuildError, Discovery, NotBelieved, Upstream},
@@ -155,6 +156,11 @@ fn serve_config(config: &Config) -> serve::Config {
     serve::Config {
         freshness_wait: config.reads.freshness_wait,
         fill_wait: config.reads.fill_wait,
+        most_recent: match config.reads.most_recent {
+            MostRecentReads::Forward => MostRecent::Forward,
+            MostRecentReads::Auto => MostRecent::Auto,
+            MostRecentReads::Prove => MostRecent::Prove,
+        },
         prove_most_recent: config.reads.most_recent_watch == MostRecentWatch::Prove,
     }
 }

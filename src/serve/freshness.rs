@@ -1,13 +1,18 @@
 //! The state that a get or a list is answered from (read-path 1.1, 1.2).
 
-use super::{Config, ForwardReason};
+use super::{
+    ForwardReason, Read,
+    most_recent::{Choice, MostRecent, Situation, choose},
+};
 use crate::{
     apimachinery::Freshness,
     cacher::Instance,
+    serve::Config,
     store::{Extract, View},
 };
 
-/// A state that is as fresh as asked for; waits for a version that has not been reached, and has it proven.
+/// A state that is as fresh as asked for; waits for a version that has not been reached, and has it proven. The state of a
+/// watch: only gets and lists can be of the most recent state here.
 pub(super) async fn state(
     instance: &Instance,
     view: &View,
@@ -24,4 +29,34 @@ pub(super) async fn state(
         }
         Freshness::Exact(version) => view.exact(version).ok_or(ForwardReason::OutsideHistory),
     }
+}
+
+/// The same for a get or a list; `bytes` is how many the answer would have if it were given from that state.
+pub(super) async fn read_state(
+    read: &Read<'_>,
+    view: &View,
+    freshness: Freshness,
+    bytes: impl FnOnce(&Extract) -> usize,
+) -> Result<Extract, ForwardReason> {
+    if freshness != Freshness::MostRecent {
+        return state(&read.instance, view, freshness, read.config).await;
+    }
+    let instance = &read.instance;
+    let choice = match read.config.most_recent {
+        MostRecent::Auto => {
+            let bytes = bytes(&view.newest());
+            let asking = instance.asked(bytes);
+            let (recent, pace) = (instance.recent_proof(), instance.pace());
+            choose(MostRecent::Auto, Situation { bytes, asking, recent, pace })
+        }
+        told @ (MostRecent::Forward | MostRecent::Prove) => choose(told, Situation::default()),
+    };
+    let (worth, within) = match choice {
+        Choice::Forward(why) => return Err(why),
+        Choice::Prove(worth, within) => (worth, within),
+    };
+    tracing::trace!(resource = %instance.resource, ?worth, ?within, "most-recent read waits for a proof");
+    let proven = instance.prove_within(within, worth.takes_if_failed(within)).await;
+    proven.map_err(|_| ForwardReason::Unproven)?;
+    Ok(view.newest())
 }

@@ -2,7 +2,7 @@
 
 use http::{Response, StatusCode, header};
 
-use super::{Body, ForwardReason, Read, freshness::state};
+use super::{Body, ForwardReason, Read, freshness::read_state};
 use crate::{
     apimachinery::{Answer, GetOptions, Status, Verb, View, negotiate},
     authz::Permit,
@@ -17,7 +17,8 @@ pub async fn get(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Forw
     let Scope::Object(key) = view.scope() else { return Err(ForwardReason::UnknownResource) };
     let is_pretty = read.is_pretty(options.pretty)?;
     let form = read.writer()?;
-    let state = state(&read.instance, &view, options.freshness, read.config).await?;
+    // One object costs upstream no more than its head version.
+    let state = read_state(read, &view, options.freshness, |_| 0).await?;
     let (status, json) = match state.object() {
         Some(object) => (StatusCode::OK, form.object(object).map_err(|_| ForwardReason::Representation)?),
         // A Status for those who take metadata only has a form of its own (read-path 2).

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use http::{Response, StatusCode};
 use tokio::task::yield_now;
 
-use super::{Body, ForwardReason, Read, freshness::state};
+use super::{Body, ForwardReason, Read, SMALL_ANSWER, freshness::read_state};
 use crate::{
     apimachinery::{ContinueAt, ContinueToken, FieldSelector, Freshness, ListOptions, Verb},
     authz::Permit,
@@ -37,7 +37,11 @@ pub async fn list(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, For
         Predicate::new(options.labels.clone(), &options.fields, schema).map_err(|_| ForwardReason::UnsupportedField)?;
     let pretty = read.is_pretty(options.pretty)?;
     let form = read.writer()?;
-    let state = state(&read.instance, &view, freshness, read.config).await?;
+    let bytes = |newest: &Extract| match read.instance.bytes() {
+        few @ ..=SMALL_ANSWER => few,
+        _ => answer_bytes(newest, &predicate, page_limit(&options)),
+    };
+    let state = read_state(read, &view, freshness, bytes).await?;
 
     let body = if is_page {
         page(read, form, &state, &predicate, &options, pretty).await?
@@ -71,6 +75,24 @@ fn special_rules(
         return Err(ForwardReason::ExactSingleName);
     }
     Ok(())
+}
+
+/// Objects on a page, at most.
+fn page_limit(options: &ListOptions) -> usize {
+    options.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX))
+}
+
+/// Bytes of the objects that a list of that state gives, as memory has them.
+fn answer_bytes(state: &Extract, predicate: &Predicate, limit: usize) -> usize {
+    match state.leaves() {
+        Some(leaves) if predicate.is_everything() && limit == usize::MAX => {
+            leaves.iter().map(|leaf| leaf.bytes()).sum()
+        }
+        _ => {
+            let matching = state.objects().filter(|object| predicate.matches(object));
+            matching.take(limit).map(|object| object.tail().len()).sum()
+        }
+    }
 }
 
 fn position_of(state: &Extract) -> ListPosition {
@@ -141,8 +163,7 @@ async fn page(
     pretty: bool,
 ) -> Result<Body, ForwardReason> {
     let start = options.continue_token.as_ref().map_or("", |token| &token.start);
-    let limit = options.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
-    let Page { objects, next } = state.page(start, limit, predicate);
+    let Page { objects, next } = state.page(start, page_limit(options), predicate);
     let mut position = position_of(state);
     if let Some(NextPage { start, remaining }) = next {
         position.remaining_item_count = remaining.map(|remaining| remaining as u64);

@@ -8,6 +8,7 @@ mod get;
 mod gzip;
 mod head;
 mod list;
+mod most_recent;
 mod reason;
 mod told;
 mod watch;
@@ -16,6 +17,7 @@ pub use body::Body;
 pub use get::get;
 pub use head::{AUDIT_ID, audit_id, new_audit_id};
 pub use list::list;
+pub use most_recent::{MostRecent, SMALL_ANSWER};
 pub use reason::ForwardReason;
 pub use told::Told;
 pub use watch::{go_on, watch};
@@ -50,4 +52,6 @@ pub struct Config {
     pub fill_wait: Duration,
     /// Whether most-recent watches are answered from memory after a proof, or forwarded.
     pub prove_most_recent: bool,
+    /// The same of gets and lists.
+    pub most_recent: MostRecent,
 }

@@ -42,8 +42,12 @@ pub enum ForwardReason {
     Aggregated,
     Undiscovered,
     TooManyResources,
-    /// A get or list of the most recent state.
+    /// The most recent state is wanted, and upstream's to tell.
     MostRecent,
+    /// The same, of what upstream tells as fast as memory could be proven to hold it.
+    MostRecentSmall,
+    /// The same, of what memory could not be proven to hold in less time than upstream takes for it.
+    MostRecentQuiet,
     /// The version asked for has not been reached.
     NotReached,
     /// History does not cover the version asked for.
@@ -90,6 +94,8 @@ impl ForwardReason {
             Self::Undiscovered => "undiscovered",
             Self::TooManyResources => "too_many_resources",
             Self::MostRecent => "most_recent",
+            Self::MostRecentSmall => "most_recent_small",
+            Self::MostRecentQuiet => "most_recent_quiet",
             Self::NotReached => "not_reached",
             Self::OutsideHistory => "outside_history",
             Self::BeforeFill => "before_fill",

@@ -49,6 +49,9 @@ pub(super) struct History {
 /// How finely the age of a version is known: as a part of the age at which it is too old.
 const AGE_PARTS: u32 = 64;
 
+/// Changes that say how often there is one.
+const PACE_CHANGES: u32 = 8;
+
 impl History {
     pub(super) fn new(base: Snapshot, limits: HistoryLimits, now: Instant) -> Self {
         let reached = VecDeque::from([(now, base.version())]);
@@ -101,6 +104,12 @@ impl History {
         self.changes.len() > HistoryLimits::COUNT_MAX
             || self.changes.len() > HistoryLimits::COUNT_MIN
                 && (self.bytes > self.limits.bytes || self.is_too_old(*oldest, now))
+    }
+
+    /// The time from one change to the next, on average over the last few and up to now.
+    pub(super) fn pace(&self, now: Instant) -> Option<Duration> {
+        let (at, _) = self.changes.get(self.changes.len().checked_sub(PACE_CHANGES as usize)?)?;
+        Some(now.duration_since(*at) / PACE_CHANGES)
     }
 
     pub(super) fn len(&self) -> usize {

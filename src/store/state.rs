@@ -3,6 +3,7 @@
 use std::{
     fmt,
     sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -200,6 +201,11 @@ impl Reader {
         let mut progress = self.0.progress.subscribe();
         // The sender lives as long as this reader does, so waiting cannot fail.
         drop(progress.wait_for(|progress| *progress >= version).await);
+    }
+
+    /// The time from one change to the next, on average over the last few and up to now; `None` if there were not as many.
+    pub fn pace(&self) -> Option<Duration> {
+        self.0.read().history.pace(Instant::now())
     }
 
     /// Forgets changes that are too old now; a change that comes does the same.

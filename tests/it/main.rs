@@ -25,6 +25,8 @@ mod faults;
 mod freshness;
 // Answers that a real API server was recorded to give.
 mod golden;
+// Gets and lists of the most recent state.
+mod most_recent;
 // Clients of others.
 mod kube_rs;
 // Caches that come and go, drains.

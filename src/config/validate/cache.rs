@@ -8,7 +8,7 @@ use crate::config::validate::check::{Check, given};
 use crate::config::{
     CacheConfig, ClientsConfig, DEFAULT_EXCLUDE, DEFAULT_EXCLUDE_DELEGATED, DEFAULT_FILL_WAIT, DEFAULT_FRESHNESS_WAIT,
     DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_LIST_BYTES_TIMEOUT, HistoryConfig,
-    MostRecentWatch, ReadsConfig, StaleWatches, quantity,
+    MostRecentReads, MostRecentWatch, ReadsConfig, StaleWatches, quantity,
 };
 
 /// Shorter, and caches of resources in use would come and go.
@@ -97,9 +97,12 @@ impl Check {
     pub(super) fn reads(&mut self, raw: Option<&raw::Reads>) -> ReadsConfig {
         let absent = raw::Reads::default();
         let raw = raw.unwrap_or(&absent);
-        self.unknown("reads", &raw.unknown, &["freshnessWait", "fillWait", "mostRecentWatch"]);
+        self.unknown("reads", &raw.unknown, &["freshnessWait", "fillWait", "mostRecentWatch", "mostRecent"]);
         let (wait, fill_wait) = (raw.freshness_wait.as_ref(), raw.fill_wait.as_ref());
         let words = [("prove", MostRecentWatch::Prove), ("forward", MostRecentWatch::Forward)];
+        let reads =
+            [("forward", MostRecentReads::Forward), ("auto", MostRecentReads::Auto), ("prove", MostRecentReads::Prove)];
+        let most_recent = raw.most_recent.as_ref();
         ReadsConfig {
             freshness_wait: self.duration("reads.freshnessWait", wait, DEFAULT_FRESHNESS_WAIT, &FRESHNESS_WAIT),
             fill_wait: self.duration("reads.fillWait", fill_wait, DEFAULT_FILL_WAIT, &FILL_WAIT),
@@ -109,6 +112,7 @@ impl Check {
                 MostRecentWatch::Prove,
                 &words,
             ),
+            most_recent: self.word("reads.mostRecent", most_recent, MostRecentReads::default(), &reads),
         }
     }
 }
