@@ -1,3 +1,5 @@
+//! The machine by scripts of inputs, and what holds whatever the inputs are.
+
 use super::*;
 
 fn version(value: u64) -> ResourceVersion {
