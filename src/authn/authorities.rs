@@ -4,7 +4,6 @@
 //! are stricter than webpki's, they are applied on top: authorities have to be valid themselves, and to be made for signing.
 
 use std::{
-    error::Error,
     io,
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
@@ -20,7 +19,7 @@ use webpki::{
 use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
 use crate::config::PemFile;
-use crate::telemetry;
+use crate::telemetry::{self, Chain};
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +96,7 @@ impl Authorities {
                 true
             }
             Err(error) => {
-                tracing::warn!(%file, error = &error as &dyn Error, "certificate authorities not replaced");
+                tracing::warn!(%file, error = %Chain(&error), "certificate authorities not replaced");
                 false
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: without a verdict nobody is permitted, and that there was none is not kept.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use crate::{
     fairness::{ClientKey, Shares, share_of},
     lifecycle::Tasks,
     remembered::{Answer, Answers, Bound, Room},
-    telemetry::{self, AccessVerdict},
+    telemetry::{self, AccessVerdict, Chain},
     upstream::Upstream,
 };
 
@@ -110,7 +110,7 @@ impl Verdicts {
     async fn review(&self, question: Arc<Question>) -> Answer<Verdict> {
         let answer = self.reviewer.review(review::PATH, &question.review()).await;
         let allowed = answer
-            .inspect_err(|error| tracing::warn!(error = error as &dyn Error, "access could not be reviewed"))
+            .inspect_err(|error| tracing::warn!(error = %Chain(error), "access could not be reviewed"))
             .ok()
             .and_then(|review: SubjectAccessReview| review::is_allowed(review.status.as_ref()));
         let is_large = question.attributes.size() > ATTRIBUTES_BYTES_MAX;

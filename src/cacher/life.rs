@@ -1,6 +1,6 @@
 //! One store's life: found by discovery, filled and followed, stopped when idle or gone.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
@@ -15,7 +15,7 @@ use crate::{
     apimachinery::{Encoding, GroupVersionResource, selectable_fields},
     fanout::EndCause,
     reflector::{Collection, Reflector},
-    telemetry::CacheMetrics,
+    telemetry::{CacheMetrics, Chain},
     upstream::{ApiResource, Crd, ResourceListWatch, ServedBy},
 };
 
@@ -63,7 +63,7 @@ impl Shared {
 
     async fn discover(&self, StoreKey { resource, encoding }: &StoreKey) -> Result<Found, NotCached> {
         let found = self.discovery.resource(resource).await.map_err(|error| {
-            tracing::warn!(%resource, error = &error as &dyn Error, "discovery failed");
+            tracing::warn!(%resource, error = %Chain(&error), "discovery failed");
             NotCached::Undiscovered
         })?;
         let api = found.ok_or(NotCached::UnknownResource)?;
@@ -74,7 +74,7 @@ impl Shared {
             return Err(NotCached::Aggregated);
         }
         let definition = self.upstream.crd(&resource.group_resource()).await.map_err(|error| {
-            tracing::warn!(%resource, error = &error as &dyn Error, "cannot read the resource's definition");
+            tracing::warn!(%resource, error = %Chain(&error), "cannot read the resource's definition");
             NotCached::Undiscovered
         })?;
         // A definition shows that the API server itself answers, where it may not be asked.

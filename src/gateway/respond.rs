@@ -8,6 +8,7 @@ use crate::{
     apimachinery::Status,
     forward::ForwardError,
     serve,
+    telemetry::Chain,
     upstream::{Fault, Retry, SendError},
 };
 
@@ -16,7 +17,7 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// What a request is answered with that could not be forwarded.
 pub(super) fn error(error: &ForwardError) -> Status {
-    tracing::warn!(cause = %chain(error), reason = error.as_str(), "request not forwarded");
+    tracing::warn!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
     status(error)
 }
 
@@ -75,9 +76,4 @@ fn chain_for_clients(error: &ForwardError) -> String {
         | ForwardError::ClientShare
         | ForwardError::UnaskedUpgrade => format!("kube-fanout: {error}"),
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

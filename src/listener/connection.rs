@@ -17,7 +17,7 @@ use crate::listener::io::Io;
 use crate::listener::protocol::{Protocol, Served, open};
 use crate::listener::requests::Requests;
 use crate::listener::{Connection, Handler};
-use crate::telemetry::{self, ConnectionError};
+use crate::telemetry::{self, Chain, ConnectionError};
 
 /// Time for the first request's head.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -121,7 +121,7 @@ fn poll_served<H>(
 
 /// Counts what was the client's fault; a client that merely went is nobody's.
 fn report(error: &hyper::Error, requested: bool) {
-    tracing::debug!(error = error as &dyn Error, "connection ended");
+    tracing::debug!(error = %Chain(error), "connection ended");
     if error.is_parse_too_large() {
         telemetry::limit_reached("request_header_bytes");
     } else if error.is_timeout() {

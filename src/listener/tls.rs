@@ -1,7 +1,6 @@
 //! The certificate of a listener: loaded at the start, replaced when its files change.
 
 use std::{
-    error::Error,
     io,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
@@ -17,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::{ListenerTls, PemError, TlsFiles, TlsPem};
 use crate::listener::client_auth::AnyAuthority;
-use crate::telemetry;
+use crate::telemetry::{self, Chain};
 
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +91,7 @@ impl Tls {
         telemetry::certificate_reloaded(replaced.is_ok());
         match replaced {
             Ok(()) => tracing::info!(%file, "certificate replaced"),
-            Err(error) => tracing::warn!(%file, error = &error as &dyn Error, "certificate not replaced"),
+            Err(error) => tracing::warn!(%file, error = %Chain(&error), "certificate not replaced"),
         }
     }
 }

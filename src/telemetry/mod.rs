@@ -6,6 +6,7 @@
 mod access_log;
 mod audit_metrics;
 mod cache_metrics;
+mod chain;
 mod connection_metrics;
 mod exposition;
 mod log_metrics;
@@ -19,6 +20,7 @@ mod token_metrics;
 pub use access_log::{AccessLines, AccessRecord, CLIENT_CLOSED, Finished, Outcome, SLOW, access_log};
 pub use audit_metrics::{audit_lost, audit_written};
 pub use cache_metrics::CacheMetrics;
+pub use chain::Chain;
 pub use connection_metrics::{
     ConnectionError, ConnectionGuard, certificate_reloaded, connection_accepted, connection_failed,
 };

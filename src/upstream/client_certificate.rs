@@ -1,7 +1,6 @@
 //! A client certificate in files: shown to upstream, replaced when the files change.
 
 use std::{
-    error::Error,
     fmt, io,
     path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
@@ -17,7 +16,7 @@ use rustls::{
 
 use crate::config::{PemError, TlsFiles, TlsPem};
 use crate::lifecycle::Tasks;
-use crate::telemetry;
+use crate::telemetry::{self, Chain};
 
 /// How often the files are looked at: much more often than certificates are replaced, long before they expire.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
@@ -101,7 +100,7 @@ impl ClientCertificate {
         match replaced {
             Ok(false) => return,
             Ok(true) => tracing::info!(%file, "client certificate replaced"),
-            Err(ref error) => tracing::warn!(%file, error = error as &dyn Error, "client certificate not replaced"),
+            Err(ref error) => tracing::warn!(%file, error = %Chain(error), "client certificate not replaced"),
         }
         telemetry::certificate_reloaded(replaced.is_ok());
     }
