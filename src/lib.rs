@@ -120,4 +120,4 @@ mod demo;
 mod run;
 
 pub use demo::{DemoError, DemoOptions, demo};
-pub use run::{RunError, Sockets, run, run_config};
+pub use run::{Reloads, RunError, Sockets, run, run_config};

@@ -16,7 +16,7 @@ use std::{
 use futures_util::FutureExt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     task::AbortHandle,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -103,6 +103,25 @@ pub fn shutdown_signal() -> io::Result<impl Future<Output = ()> + Send> {
             _ = interrupt.recv() => {}
         }
     })
+}
+
+/// Signals that ask a process to read its configuration again: SIGHUP, which no longer ends the process from here on.
+#[derive(Debug)]
+pub struct Hangups(Signal);
+
+impl Hangups {
+    /// # Errors
+    /// The signal handler cannot be installed.
+    pub fn listen() -> io::Result<Self> {
+        signal(SignalKind::hangup()).map(Self)
+    }
+
+    /// The next one.
+    pub async fn recv(&mut self) {
+        if self.0.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 /// Lets the process open as many files as the system allows it: a connection is one, and the usual 1,024 are kept for

@@ -9,9 +9,10 @@ use std::{
 
 use clap::{Args, Parser, Subcommand};
 use kube_fanout::config::{
-    self, ClientAccess, Config, LoadError, LoggingConfig, LoggingFormat, Overrides, PemFile, Problems, UpstreamConfig,
+    self, ClientAccess, Config, ConfigFile, LoadError, LoggingConfig, LoggingFormat, Overrides, PemFile, Problems,
+    UpstreamConfig,
 };
-use kube_fanout::{DemoOptions, lifecycle, telemetry};
+use kube_fanout::{DemoOptions, Reloads, lifecycle, lifecycle::Hangups, telemetry};
 use tracing::level_filters::LevelFilter;
 
 #[global_allocator]
@@ -112,17 +113,25 @@ fn main() -> anyhow::Result<ExitCode> {
 fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let RunArgs { config, kubeconfig, context, listen, admin_listen } = args;
     let overrides = Overrides { kubeconfig, context, listen, admin_listen };
-    let config = Config::load(config.as_deref(), &overrides)?;
+    let (file, config) = match config {
+        Some(path) => ConfigFile::load(path, overrides).map(|(file, config)| (Some(file), config))?,
+        None => (None, Config::defaults(&overrides).map_err(LoadError::Invalid)?),
+    };
     let log = init_logging(config.logging)?;
-    Ok(told(&log, serve(&config)))
+    let served = serve(&config, file, log.level());
+    Ok(told(&log, served))
 }
 
-fn serve(config: &Config) -> anyhow::Result<()> {
+fn serve(config: &Config, file: Option<ConfigFile>, level: telemetry::LogLevel) -> anyhow::Result<()> {
     let open_files = lifecycle::raise_open_files()?;
     tracing::debug!(open_files, "limit raised");
     run_to_end(async {
         let shutdown = lifecycle::shutdown_signal()?;
-        kube_fanout::run_config(config, shutdown).await?;
+        let reloads = match file {
+            Some(file) => Some(Reloads { file, hangups: Hangups::listen()?, level }),
+            None => None,
+        };
+        kube_fanout::run_config(config, reloads, shutdown).await?;
         Ok(())
     })
 }

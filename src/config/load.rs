@@ -37,8 +37,11 @@ impl Config {
         let Some(path) = file else {
             return Self::defaults(overrides).map_err(LoadError::Invalid);
         };
-        let text = read(path)?;
-        Self::parse(&text, overrides).map_err(|problems| LoadError::Invalid(problems.located(&text)))
+        Self::parse_file(&read(path)?, overrides)
+    }
+
+    pub(super) fn parse_file(text: &str, overrides: &Overrides) -> Result<Self, LoadError> {
+        Self::parse(text, overrides).map_err(|problems| LoadError::Invalid(problems.located(text)))
     }
 
     /// Whether a file's configuration can be used, and the files that it names.
@@ -76,7 +79,7 @@ impl Config {
     }
 }
 
-fn read(path: &Path) -> Result<String, LoadError> {
+pub(super) fn read(path: &Path) -> Result<String, LoadError> {
     std::fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })
 }
 

@@ -20,6 +20,7 @@ use super::{
     respond,
     room::AnswerRoom,
     route::{self, ReadVerb, Route},
+    settings::Settings,
     takeover::Candidate,
 };
 use crate::{
@@ -32,7 +33,7 @@ use crate::{
     lifecycle::Tasks,
     listener::{self, Connection, Handler, LongRunning},
     serve::{self, ForwardReason, Read},
-    telemetry::{AccessLines, Outcome},
+    telemetry::Outcome,
     upstream,
 };
 
@@ -49,7 +50,7 @@ pub(super) struct Stages {
     pub(super) room: AnswerRoom,
     pub(super) cachers: Cachers,
     forward: Forward,
-    pub(super) config: serve::Config,
+    pub(super) settings: Settings,
     journal: Journal,
     pub(super) tasks: Tasks,
 }
@@ -67,20 +68,19 @@ pub struct Clients {
 
 impl Gateway {
     /// Takes what `admission` lets in, answers from `cachers` where it can and the client may, and through the client's
-    /// `forward` else. `lines` is what the access log has.
+    /// `forward` else.
     pub fn new(
         admission: Admission,
         clients: Clients,
         (accounts, room): (Accounts, AnswerRoom),
         cachers: Cachers,
-        config: serve::Config,
-        lines: AccessLines,
+        settings: Settings,
         tasks: Tasks,
     ) -> Self {
         let Clients { authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
-        let journal = Journal::new(lines);
-        Self(Arc::new(Stages { admission, permission, accounts, room, cachers, forward, config, journal, tasks }))
+        let journal = Journal::new(settings.clone());
+        Self(Arc::new(Stages { admission, permission, accounts, room, cachers, forward, settings, journal, tasks }))
     }
 }
 
@@ -112,8 +112,9 @@ impl Stages {
         let route = route::decide(request, info)?;
         let Route { verb, target, .. } = route;
         let (uri, headers) = (request.uri(), request.headers());
+        let config = self.settings.reads();
         let attributes = || Attributes::of(info.verb, target, uri.query());
-        let is_hopeless = || route::hopeless(&route, uri.query(), self.config.most_recent, &self.cachers);
+        let is_hopeless = || route::hopeless(&route, uri.query(), config.most_recent, &self.cachers);
         let came = record.came();
         let mut grant = async |at| {
             let seen = |user: &_| record.asked_by(user);
@@ -133,7 +134,7 @@ impl Stages {
         };
         let (Granted { permit, user, counted }, (instance, form)) = (granted, found);
         let account = self.accounts.open(verb, share, || counted).await?;
-        let read = Read { request: target, query: uri.query(), headers, instance, form, config: self.config };
+        let read = Read { request: target, query: uri.query(), headers, instance, form, config };
         let answer = match verb {
             ReadVerb::Get => serve::get(&read, permit).await,
             ReadVerb::List => serve::list(&read, permit).await,
@@ -166,7 +167,7 @@ impl Stages {
         came: Instant,
         client: Option<ClientKey>,
     ) -> Result<Waited, Unserved> {
-        let limit = came + filling::wait(route, query, self.config).ok_or(ForwardReason::CacheFilling)?;
+        let limit = came + filling::wait(route, query, self.settings.reads()).ok_or(ForwardReason::CacheFilling)?;
         let share = match self.accounts.take(client) {
             Err(_) if route.verb != ReadVerb::Watch => return Err(ForwardReason::CacheFilling.into()),
             taken => taken?,

@@ -14,6 +14,7 @@ mod relayed;
 mod respond;
 mod room;
 mod route;
+mod settings;
 mod takeover;
 
 pub use account::Accounts;
@@ -21,3 +22,4 @@ pub use admission::Admission;
 pub use body::Body;
 pub use handle::{Clients, Gateway};
 pub use room::AnswerRoom;
+pub use settings::Settings;

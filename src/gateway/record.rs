@@ -5,6 +5,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, uri::PathAndQuery};
 use tokio::time::Instant;
 
+use super::settings::Settings;
 use crate::{
     apimachinery::{GroupResource, RequestInfo, ResourceRequest, Target, UserInfo},
     serve,
@@ -15,7 +16,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
     metrics: RequestMetrics,
-    lines: AccessLines,
+    settings: Settings,
 }
 
 /// Collected along the way; told when dropped.
@@ -25,6 +26,7 @@ pub(super) struct Journal {
 #[derive(Debug)]
 pub(super) struct Record {
     journal: Journal,
+    lines: AccessLines,
     came: Instant,
     verb: &'static str,
     resource: Option<GroupResource>,
@@ -56,15 +58,15 @@ struct Answered {
 }
 
 impl Journal {
-    /// Lines are written as far as the log takes them.
-    pub(super) fn new(lines: AccessLines) -> Self {
-        Self { metrics: RequestMetrics::new(), lines: lines.logged() }
+    pub(super) fn new(settings: Settings) -> Self {
+        Self { metrics: RequestMetrics::new(), settings }
     }
 
     /// Of a request that comes now, from `client`.
     pub(super) fn record<B>(&self, request: &Request<B>, info: &RequestInfo, client: Option<IpAddr>) -> Record {
         let target = resource(info);
-        let line = (self.lines != AccessLines::None).then(|| Line {
+        let lines = self.settings.lines();
+        let line = (lines != AccessLines::None).then(|| Line {
             target: request.uri().path_and_query().cloned(),
             user_agent: request.headers().get(header::USER_AGENT).cloned(),
             client,
@@ -72,6 +74,7 @@ impl Journal {
         });
         Record {
             journal: self.clone(),
+            lines,
             came: Instant::now(),
             verb: info.verb.as_str(),
             resource: target.map(|target| target.resource.group_resource()),
@@ -114,7 +117,7 @@ impl Record {
         line.audit_id = answer.headers().get(serve::AUDIT_ID).cloned();
         if !self.lasts {
             self.line = Some(line);
-        } else if self.journal.lines.include(outcome, status.as_u16(), self.came.elapsed()) {
+        } else if self.lines.include(outcome, status.as_u16(), self.came.elapsed()) {
             self.line = Some(line.detached());
         }
     }
@@ -141,7 +144,7 @@ impl Drop for Record {
         self.journal.metrics.finished(&finished);
         let Some(line) = &self.line else { return };
         let is_decided = self.lasts && self.answered.is_some();
-        if is_decided || self.journal.lines.include(finished.outcome, finished.status, finished.duration) {
+        if is_decided || self.lines.include(finished.outcome, finished.status, finished.duration) {
             line.write(finished, self.user());
         }
     }

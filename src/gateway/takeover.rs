@@ -226,7 +226,7 @@ impl Candidate {
     fn go_on(&self, ready: Ready, (form, audit_id): (Representation, &str), told: ResourceVersion) -> Option<Inner> {
         let Ready { instance, behind, granted: Granted { permit, user, counted }, .. } = ready;
         let Target::Resource(request) = &self.info.target else { return None };
-        let (uri, headers, config) = (self.request.uri(), self.request.headers(), self.stages.config);
+        let (uri, headers, config) = (self.request.uri(), self.request.headers(), self.stages.settings.reads());
         let metrics = instance.metrics.clone();
         let read = Read { request, query: uri.query(), headers, instance, form, config };
         let body = match serve::go_on(&read, permit, told.max(behind), self.came) {

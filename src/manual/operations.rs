@@ -57,8 +57,14 @@
 //! Why a default is what it is stands at its constant in [`crate::config`]. Unknown fields are problems, and so are the fields
 //! of the other mode. `kube-fanout check --config FILE` names every problem of one at once, with its line and column and what would be
 //! allowed, and ends with 2; if there is none, it looks at the files that the configuration names too, as `run` does. `--listen`, `--admin-listen`,
-//! `--kubeconfig` and `--context` win over the file. Certificates are read again when their files change; the configuration is
-//! not. `kube-fanout schema` prints the JSON schema of the file (it is the chart's, for `config`).
+//! `--kubeconfig` and `--context` win over the file. Certificates are read again when their files change.
+//!
+//! The configuration file is read again on SIGHUP, and when its text has changed (it is looked at every five seconds, so that a mounted
+//! ConfigMap needs no signal). `reads`, `drain.timeout`, `logging.level` and `logging.access` take effect for what comes from then
+//! on; the log names the other sections that have changed, which need a restart. A file with problems, or that names files with
+//! problems, changes nothing: the log says what is wrong, and `kube_fanout_config_last_reload_successful` is 0.
+//!
+//! `kube-fanout schema` prints the JSON schema of the file (it is the chart's, for `config`).
 //!
 //! # Rights
 //!
@@ -120,6 +126,8 @@
 //! | `kube_fanout_token_reviews_total` | verdict | `accepted`, `rejected`, `none` (upstream could not be asked, or did not say: forwarded) |
 //! | `kube_fanout_audit_writes_total` | outcome | pieces of the audit log, some hundred events each: `written`, `failed` |
 //! | `kube_fanout_audit_events_lost_total` | | events that the audit log lacks: of `bestEffort`, of the ends of watches and of refusals without room, and of a process that ended with a full disk |
+//! | `kube_fanout_config_reloads_total` | outcome | times that the configuration file had changed and was put into effect (`success`) or has problems (`failure`) |
+//! | `kube_fanout_config_last_reload_successful` | | 1 or 0: whether the last one was a success |
 //! | `kube_fanout_log_lines_dropped_total` | cause | log lines that nothing read in time (`queue_full`), or that could not be written (`unwritten`) |
 //! | `kube_fanout_access_reviews_total` | verdict | SubjectAccessReviews asked for: `allowed`, `denied`, `none` (upstream did not say) |
 //!

@@ -1,6 +1,11 @@
 //! Wiring: from a configuration and sockets to a gateway that serves until it is told to stop.
 
 mod clients;
+mod reload;
+
+use tokio::sync::watch;
+
+pub use reload::Reloads;
 
 use crate::{
     admin::{Admin, Check},
@@ -12,7 +17,7 @@ use crate::{
         UpstreamConfigError,
     },
     fairness::Shares,
-    gateway::{Accounts, AnswerRoom, Gateway},
+    gateway::{Accounts, AnswerRoom, Gateway, Settings},
     lifecycle::{Drained, Tasks},
     listener::{self, BindError, Bound, GivesWay},
     serve::{self, MostRecent},
@@ -55,7 +60,11 @@ pub enum RunError {
 ///
 /// # Errors
 /// The configuration cannot be put into effect here: no upstream, an address taken, a certificate unreadable.
-pub async fn run_config(config: &Config, shutdown: impl Future<Output = ()>) -> Result<Drained, RunError> {
+pub async fn run_config(
+    config: &Config,
+    reloads: Option<Reloads>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Drained, RunError> {
     config.check_files().await.map_err(RunError::Files)?;
     let upstream = config.upstream.resolve().await.map_err(RunError::UpstreamConfig)?;
     let exposition = telemetry::install().map_err(RunError::Metrics)?;
@@ -68,7 +77,8 @@ pub async fn run_config(config: &Config, shutdown: impl Future<Output = ()>) -> 
         tracing::info!(address = %bound.address(), upstream = %upstream.cluster_url, "serving");
     }
     tracing::info!(address = %admin.address(), "admin port");
-    run(config, &upstream, Sockets { listeners, admin: Some((admin, exposition)) }, shutdown).await
+    let sockets = Sockets { listeners, admin: Some((admin, exposition)) };
+    run_following(config, &upstream, sockets, reloads, shutdown).await
 }
 
 /// Serves until `shutdown` resolves, then drains: open watches end cleanly, requests under way finish,
@@ -80,6 +90,16 @@ pub async fn run(
     config: &Config,
     upstream: &kube_client::Config,
     sockets: Sockets,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Drained, RunError> {
+    run_following(config, upstream, sockets, None, shutdown).await
+}
+
+async fn run_following(
+    config: &Config,
+    upstream: &kube_client::Config,
+    sockets: Sockets,
+    reloads: Option<Reloads>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drained, RunError> {
     let (tasks, admin_tasks) = (Tasks::new(), Tasks::new());
@@ -94,10 +114,14 @@ pub async fn run(
     let room = AnswerRoom::new(config.limits.answer_bytes, config.limits.answer_bytes_per_client);
     let discovery = Discovery::new(upstream.clone());
     let cachers = Cachers::new(upstream, discovery, cacher_config(config), tasks.clone());
-    let (admission, lines) = (clients::admission(config), access_lines(config));
-    let (reads, room) = (serve_config(config), (accounts, room));
-    let gateway = Gateway::new(admission, clients, room, cachers.clone(), reads, lines, tasks.clone());
+    let settings = Settings::new(serve_config(config), access_lines(config));
+    let (admission, room) = (clients::admission(config), (accounts, room));
+    let gateway = Gateway::new(admission, clients, room, cachers.clone(), settings.clone(), tasks.clone());
     cachers.prewarm();
+    let (in_effect, current) = watch::channel(config.clone());
+    if let Some(reloads) = reloads {
+        tasks.spawn("configuration", reloads.follow(in_effect, settings, tasks.token().clone()));
+    }
 
     if let Some((bound, exposition)) = sockets.admin {
         let checks = cachers.clone();
@@ -108,11 +132,12 @@ pub async fn run(
     listener::serve(sockets.listeners, connection_limits(config), &gateway, &tasks);
 
     shutdown.await;
-    tracing::info!(limit = ?config.drain.timeout, "draining");
+    let limit = current.borrow().drain.timeout;
+    tracing::info!(?limit, "draining");
     cachers.close();
     // The audit log is written until nobody has anything to tell.
     drop(gateway);
-    let drained = tasks.drain(config.drain.timeout).await;
+    let drained = tasks.drain(limit).await;
     if let Drained::Aborted(tasks) = &drained {
         tracing::warn!(?tasks, "drain timed out; remaining tasks aborted");
     }

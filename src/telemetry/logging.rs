@@ -6,7 +6,14 @@ use std::{
 };
 
 use tracing::{Subscriber, level_filters::LevelFilter};
-use tracing_subscriber::{Layer, filter::Targets, fmt, fmt::MakeWriter, layer::SubscriberExt};
+use tracing_subscriber::{
+    Layer, Registry,
+    filter::Targets,
+    fmt,
+    fmt::MakeWriter,
+    layer::{Filter, SubscriberExt},
+    reload,
+};
 
 use crate::telemetry::log_queue::{FLUSH_MAX, LogQueue};
 
@@ -29,7 +36,14 @@ pub enum LoggingError {
 
 /// The log of this process. When it is dropped, what is left of it is written, as far as it is read within a second.
 #[derive(Debug)]
-pub struct Log(LogQueue);
+pub struct Log {
+    queue: LogQueue,
+    level: LogLevel,
+}
+
+/// The level of a log, which can be set while it is written. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct LogLevel(reload::Handle<Targets, Registry>);
 
 /// Logs to standard error from now on, panics included. Whoever logs never waits for standard error to be read.
 ///
@@ -38,23 +52,39 @@ pub struct Log(LogQueue);
 pub fn init_logging(format: LogFormat, level: LevelFilter) -> Result<Log, LoggingError> {
     let queue = LogQueue::start(io::stderr()).map_err(LoggingError::Thread)?;
     let writer = queue.clone();
-    tracing::subscriber::set_global_default(log_subscriber(format, level, move || writer.clone()))
+    let (filter, level) = reload::Layer::new(filter(level));
+    tracing::subscriber::set_global_default(subscriber(format, filter, move || writer.clone()))
         .map_err(LoggingError::AlreadySet)?;
     // The usual hook writes to standard error itself, and would wait for it.
     panic::set_hook(Box::new(|panic| tracing::error!(error = %panic, "a task panicked")));
-    Ok(Log(queue))
+    Ok(Log { queue, level: LogLevel(level) })
 }
 
 impl Log {
     /// Writes a text as it is behind the lines so far: for what ends the process, at whatever level is logged.
     pub fn print(&self, text: &str) {
-        self.0.clone().write_all(text.as_bytes()).expect("the queue takes or drops every line");
+        self.queue.clone().write_all(text.as_bytes()).expect("the queue takes or drops every line");
+    }
+}
+
+impl Log {
+    /// What sets its level.
+    pub fn level(&self) -> LogLevel {
+        self.level.clone()
+    }
+}
+
+impl LogLevel {
+    /// From now on.
+    pub fn set(&self, level: LevelFilter) {
+        // Of a log that has ended there is no level.
+        self.0.reload(filter(level)).ok();
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.0.flush(FLUSH_MAX);
+        self.queue.flush(FLUSH_MAX);
     }
 }
 
@@ -63,15 +93,23 @@ pub fn log_subscriber<W>(format: LogFormat, level: LevelFilter, writer: W) -> Bo
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
+    subscriber(format, filter(level), writer)
+}
+
+fn subscriber<W, F>(format: LogFormat, filter: F, writer: W) -> Box<dyn Subscriber + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+    F: Filter<Registry> + Send + Sync + 'static,
+{
     let registry = tracing_subscriber::registry();
     match format {
         LogFormat::Text => {
             let layer = fmt::layer().with_ansi(io::stderr().is_terminal());
-            Box::new(registry.with(layer.with_writer(writer).with_filter(filter(level))))
+            Box::new(registry.with(layer.with_writer(writer).with_filter(filter)))
         }
         LogFormat::Json => {
             let layer = fmt::layer().json().flatten_event(true).with_current_span(false).with_span_list(false);
-            Box::new(registry.with(layer.with_writer(writer).with_filter(filter(level))))
+            Box::new(registry.with(layer.with_writer(writer).with_filter(filter)))
         }
     }
 }

@@ -53,6 +53,8 @@ pub(super) const TOKEN_LOOKUPS: &str = "kube_fanout_token_lookups_total";
 pub(super) const TOKEN_REVIEWS: &str = "kube_fanout_token_reviews_total";
 pub(super) const AUDIT_WRITES: &str = "kube_fanout_audit_writes_total";
 pub(super) const AUDIT_EVENTS_LOST: &str = "kube_fanout_audit_events_lost_total";
+pub(super) const CONFIG_RELOADS: &str = "kube_fanout_config_reloads_total";
+pub(super) const CONFIG_RELOAD_SUCCESSFUL: &str = "kube_fanout_config_last_reload_successful";
 pub(super) const LOG_LINES_DROPPED: &str = "kube_fanout_log_lines_dropped_total";
 pub(super) const ACCESS_REVIEWS: &str = "kube_fanout_access_reviews_total";
 
@@ -96,6 +98,8 @@ pub const ALL: &[Metric] = &[
     counter_of(TOKEN_REVIEWS, Unit::Count, &["verdict"], "Reviews of bearer tokens that upstream was asked for, by verdict."),
     counter_of(AUDIT_WRITES, Unit::Count, &["outcome"], "Times that events were written to the audit log, some hundred at once, by outcome."),
     counter_of(AUDIT_EVENTS_LOST, Unit::Count, &[], "Events that the audit log lacks."),
+    counter_of(CONFIG_RELOADS, Unit::Count, &["outcome"], "Times that the configuration file had changed, by outcome."),
+    gauge_of(CONFIG_RELOAD_SUCCESSFUL, Unit::Count, &[], "1 if the configuration file was put into effect the last time that it had changed, 0 if not."),
     counter_of(LOG_LINES_DROPPED, Unit::Count, &["cause"], "Log lines that were not written, by cause."),
     counter_of(ACCESS_REVIEWS, Unit::Count, &["verdict"], "Questions to upstream whether a user may; verdicts that were kept are not asked for."),
 ];

@@ -7,6 +7,7 @@ mod access_log;
 mod audit_metrics;
 mod cache_metrics;
 mod chain;
+mod config_metrics;
 mod connection_metrics;
 mod exposition;
 mod log_metrics;
@@ -21,11 +22,12 @@ pub use access_log::{AccessLines, AccessRecord, CLIENT_CLOSED, Finished, Outcome
 pub use audit_metrics::{audit_lost, audit_written};
 pub use cache_metrics::CacheMetrics;
 pub use chain::Chain;
+pub use config_metrics::config_reloaded;
 pub use connection_metrics::{
     ConnectionError, ConnectionGuard, certificate_reloaded, connection_accepted, connection_failed,
 };
 pub use exposition::{Exposition, InstallError, install};
-pub use logging::{Log, LogFormat, LoggingError, init_logging, log_subscriber};
+pub use logging::{Log, LogFormat, LogLevel, LoggingError, init_logging, log_subscriber};
 pub use metrics::{ALL as METRICS, Kind, Metric, limit_reached};
 pub use request_metrics::RequestMetrics;
 pub use review_metrics::{AccessVerdict, access_reviewed};

@@ -9,7 +9,7 @@ use kube_fanout::sim::{Sim, SimServer};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::UnixStream,
     process::{Child, Command},
 };
@@ -24,6 +24,8 @@ struct Process {
     child: Child,
     client: PathBuf,
     admin: PathBuf,
+    /// The configuration, and what it has beside the fields of the test.
+    config: (PathBuf, String),
     _server: SimServer,
     _folder: TempDir,
 }
@@ -44,12 +46,12 @@ impl Process {
         std::fs::write(&kubeconfig, cluster).unwrap();
         let text = format!(
             "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\nlisteners: [{{address: \"unix:{}\"}}]\n\
-             admin: {{address: \"unix:{}\"}}\nupstream: {{kubeconfig: \"{}\"}}\n{fields}\n",
+             admin: {{address: \"unix:{}\"}}\nupstream: {{kubeconfig: \"{}\"}}\n",
             client.display(),
             admin.display(),
             kubeconfig.display()
         );
-        std::fs::write(&config, text).unwrap();
+        std::fs::write(&config, format!("{text}{fields}\n")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
             .args(["run", "--config"])
             .arg(&config)
@@ -58,10 +60,22 @@ impl Process {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let process = Self { child, client, admin, _server: server, _folder: folder };
+        let process = Self { child, client, admin, config: (config, text), _server: server, _folder: folder };
         let up = async || UnixStream::connect(&process.admin).await.ok().map(drop);
         until("the gateway listens", up).await;
         process
+    }
+
+    /// Has it read its configuration again, with other fields.
+    fn reload(&self, fields: &str) {
+        let (path, text) = &self.config;
+        std::fs::write(path, format!("{text}{fields}\n")).unwrap();
+        self.send(Signal::HUP);
+    }
+
+    fn send(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
     }
 
     async fn get(&self, path: &str) -> String {
@@ -93,8 +107,7 @@ async fn a_log_that_is_not_read_stops_nothing() {
     }
     assert!(gateway.admin("/livez").await.starts_with("HTTP/1.1 200"));
     // It ends all the same, with most of its log unread.
-    let id = i32::try_from(gateway.child.id().unwrap()).unwrap();
-    kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
+    gateway.send(Signal::TERM);
     let ended = within("the end of the process", gateway.child.wait()).await.unwrap();
     assert!(ended.success(), "{ended}");
 }
@@ -126,4 +139,32 @@ async fn why_a_gateway_does_not_start_is_on_standard_error() {
     let output = within("the end of the process", run).await.unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && text.contains("Error: "), "{text}");
+}
+
+#[tokio::test]
+async fn a_changed_configuration_takes_effect_without_a_restart() {
+    let mut gateway = Process::start("logging: {format: json, access: none}").await;
+    let mut lines = BufReader::new(gateway.child.stderr.take().unwrap()).lines();
+    let mut until_line = async |text: &str| loop {
+        let line = within(text, lines.next_line()).await.unwrap().expect("a line of the log");
+        if line.contains(text) {
+            return line;
+        }
+    };
+    gateway.get("/version?before").await;
+    gateway.reload("logging: {format: json, access: all}\nlimits: {connections: 100}");
+    let line = until_line("configuration reloaded").await;
+    assert!(line.contains(r#""fields":"limits""#), "{line}");
+    gateway.get("/version?after").await;
+    // The first request that has a line.
+    let line = until_line(r#""target":"access""#).await;
+    assert!(line.contains(r#""path":"/version""#), "{line}");
+    gateway.reload("logging: {format: json, access: most}");
+    let line = until_line("configuration not reloaded").await;
+    assert!(line.contains("line 6, column 25") && line.contains("all, notable, none"), "{line}");
+    let failed = "\nkube_fanout_config_last_reload_successful 0\n";
+    assert!(gateway.admin("/metrics").await.contains(failed));
+    gateway.reload("logging: {format: json, access: none}");
+    until_line("configuration reloaded").await;
+    assert!(gateway.admin("/metrics").await.contains(&failed.replace('0', "1")));
 }

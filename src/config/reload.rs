@@ -1,0 +1,125 @@
+//! A configuration file that is read again, and what of it a running gateway takes.
+
+use std::path::PathBuf;
+
+use crate::config::{Config, LoadError, LoggingConfig, Overrides};
+
+/// The file that a gateway was started with, and the text that it had.
+#[derive(Debug)]
+pub struct ConfigFile {
+    path: PathBuf,
+    overrides: Overrides,
+    text: String,
+}
+
+impl ConfigFile {
+    /// The file's configuration, under what the command line says.
+    ///
+    /// # Errors
+    /// The file cannot be read or has problems: all of them.
+    pub fn load(path: PathBuf, overrides: Overrides) -> Result<(Self, Config), LoadError> {
+        let text = super::load::read(&path)?;
+        let config = Config::parse_file(&text, &overrides)?;
+        Ok((Self { path, overrides, text }, config))
+    }
+
+    /// The configuration that the file has now; None if its text is what it was the last time.
+    ///
+    /// # Errors
+    /// The file cannot be read or has problems, or one of the files that it names has.
+    pub async fn changed(&mut self) -> Option<Result<Config, LoadError>> {
+        let text = match super::load::read(&self.path) {
+            Ok(text) if text == self.text => return None,
+            Ok(text) => text,
+            // Told once for each text that there was.
+            Err(error) => return (!std::mem::take(&mut self.text).is_empty()).then_some(Err(error)),
+        };
+        self.text = text;
+        Some(self.again().await)
+    }
+
+    /// The same, whatever its text was.
+    ///
+    /// # Errors
+    /// The file cannot be read or has problems, or one of the files that it names has.
+    pub async fn again(&mut self) -> Result<Config, LoadError> {
+        self.text = super::load::read(&self.path)?;
+        let config = Config::parse_file(&self.text, &self.overrides)?;
+        let checked = config.check_files().await;
+        checked.map_err(|problems| LoadError::Invalid(problems.located(&self.text)))?;
+        Ok(config)
+    }
+}
+
+impl Config {
+    /// This configuration with what can be changed while a gateway runs as `new` has it, and the sections of `new` whose changes
+    /// need a restart.
+    #[must_use]
+    pub fn reloaded(&self, new: &Self) -> (Self, Vec<&'static str>) {
+        let LoggingConfig { level, access, .. } = new.logging;
+        let logging = LoggingConfig { level, access, ..self.logging };
+        let taken = Self { reads: new.reads, drain: new.drain, logging, ..self.clone() };
+        let sections = [
+            ("listeners", taken.listeners != new.listeners),
+            ("upstream", taken.upstream != new.upstream),
+            ("clients", taken.clients != new.clients),
+            ("cache", taken.cache != new.cache),
+            ("reads", taken.reads != new.reads),
+            ("admin", taken.admin != new.admin),
+            ("limits", taken.limits != new.limits),
+            ("audit", taken.audit != new.audit),
+            ("logging.format", taken.logging != new.logging),
+            ("drain", taken.drain != new.drain),
+        ];
+        let restart = sections.into_iter().filter_map(|(section, differs)| differs.then_some(section)).collect();
+        (taken, restart)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{API_VERSION, KIND};
+
+    fn write(file: &tempfile::NamedTempFile, fields: &str) {
+        std::fs::write(file.path(), format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}\n")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_file_is_read_again_when_its_text_changes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        write(&file, "reads: {fillWait: 10s}");
+        let (mut config_file, first) = ConfigFile::load(file.path().to_owned(), Overrides::default()).unwrap();
+        assert!(config_file.changed().await.is_none());
+        assert_eq!(config_file.again().await.unwrap(), first);
+        write(&file, "reads: {fillWait: soon}");
+        let error = config_file.changed().await.unwrap().unwrap_err();
+        assert!(matches!(error, LoadError::Invalid(_)), "{error:?}");
+        // Told once.
+        assert!(config_file.changed().await.is_none());
+        write(&file, "reads: {fillWait: 20s}");
+        let second = config_file.changed().await.unwrap().unwrap();
+        assert_eq!(second.reads.fill_wait.as_secs(), 20);
+        let path = file.into_temp_path();
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(config_file.changed().await, Some(Err(LoadError::Read { .. }))));
+        assert!(config_file.changed().await.is_none());
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_named_and_not_taken() {
+        let of = |fields: &str| {
+            let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}");
+            Config::parse(&text, &Overrides::default()).unwrap()
+        };
+        let old = of("logging: {level: info}");
+        let new = of("logging: {level: debug, access: all, format: json}\nreads: {fillWait: 1s}\n\
+                      drain: {timeout: 1s}\nlimits: {connections: 7}\ncache: {idleTimeout: 1h}");
+        let (taken, restart) = old.reloaded(&new);
+        assert_eq!(restart, ["cache", "limits", "logging.format"]);
+        assert_eq!((taken.reads, taken.drain), (new.reads, new.drain));
+        assert_eq!((taken.logging.level, taken.logging.access), (new.logging.level, new.logging.access));
+        assert_eq!((taken.limits, taken.logging.format), (old.limits, old.logging.format));
+        assert_eq!(new.reloaded(&new), (new.clone(), Vec::new()));
+    }
+}

@@ -1,0 +1,39 @@
+//! What a configuration that is read again changes in a running gateway.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::{serve, telemetry::AccessLines};
+
+/// The settings of the moment. Cheap to clone; all clones change together.
+#[derive(Clone, Debug)]
+pub struct Settings(Arc<RwLock<Values>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Values {
+    reads: serve::Config,
+    lines: AccessLines,
+}
+
+impl Settings {
+    /// `lines` are written as far as the log takes them.
+    pub fn new(reads: serve::Config, lines: AccessLines) -> Self {
+        Self(Arc::new(RwLock::new(Values { reads, lines: lines.logged() })))
+    }
+
+    /// For requests that come from now on.
+    pub fn set(&self, reads: serve::Config, lines: AccessLines) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Values { reads, lines: lines.logged() };
+    }
+
+    pub(super) fn reads(&self) -> serve::Config {
+        self.values().reads
+    }
+
+    pub(super) fn lines(&self) -> AccessLines {
+        self.values().lines
+    }
+
+    fn values(&self) -> Values {
+        *self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}

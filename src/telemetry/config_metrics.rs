@@ -1,0 +1,12 @@
+//! Metrics of the configuration.
+
+use metrics::{counter, gauge};
+
+use crate::telemetry::metrics::{CONFIG_RELOAD_SUCCESSFUL, CONFIG_RELOADS};
+
+/// Counts that a changed configuration was put into effect, or could not be.
+pub fn config_reloaded(is_success: bool) {
+    let outcome = if is_success { "success" } else { "failure" };
+    counter!(CONFIG_RELOADS, "outcome" => outcome).increment(1);
+    gauge!(CONFIG_RELOAD_SUCCESSFUL).set(f64::from(u8::from(is_success)));
+}
