@@ -22,6 +22,10 @@ enum Open {
 
 impl Locations {
     /// Those of a text; of one that cannot be parsed, as far as it can.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "of all kinds of events, values matter, and there may be more kinds"
+    )]
     pub(super) fn of(text: &str) -> Self {
         let (mut found, mut open) = (HashMap::new(), Vec::new());
         for (event, span) in Parser::new_from_str(text).map_while(Result::ok) {
@@ -31,11 +35,11 @@ impl Locations {
                     value_ended(&mut open);
                 }
                 Event::MappingStart(..) => {
-                    let path = begin(&mut open, &mut found, span);
+                    let path = begin(&open, &mut found, span);
                     open.push(Open::Mapping { path, key: None });
                 }
                 Event::SequenceStart(..) => {
-                    let path = begin(&mut open, &mut found, span);
+                    let path = begin(&open, &mut found, span);
                     open.push(Open::Sequence { path, next: 0 });
                 }
                 Event::Scalar(text, ..) => match open.last_mut() {
@@ -44,12 +48,12 @@ impl Locations {
                         *key = Some(text.into_owned());
                     }
                     _ => {
-                        begin(&mut open, &mut found, span);
+                        begin(&open, &mut found, span);
                         value_ended(&mut open);
                     }
                 },
                 Event::Alias(_) => {
-                    begin(&mut open, &mut found, span);
+                    begin(&open, &mut found, span);
                     value_ended(&mut open);
                 }
                 _ => {}
@@ -71,7 +75,7 @@ impl Locations {
 }
 
 /// The path of a value that begins here. A member was found with its key.
-fn begin(open: &mut [Open], found: &mut HashMap<String, Location>, span: Span) -> String {
+fn begin(open: &[Open], found: &mut HashMap<String, Location>, span: Span) -> String {
     match open.last() {
         None => String::new(),
         Some(Open::Mapping { path, key }) => member(path, key.as_deref().unwrap_or_default()),
