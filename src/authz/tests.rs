@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future};
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewStatus};
@@ -74,6 +74,12 @@ impl Reviewer {
 
     fn asked(&self) -> usize {
         self.asked.load(SeqCst)
+    }
+
+    async fn asked_for(&self, count: usize) {
+        while self.asked() < count {
+            self.came.notified().await;
+        }
     }
 }
 
@@ -254,6 +260,51 @@ async fn a_user_who_asks_for_much_keeps_no_other_from_a_review() {
     }
     let (joe, ()) = tokio::join!(ask(&authorizer, "joe", PODS), async { reviewer.answers.add_permits(251) });
     assert_eq!(joe, Ok(()));
+}
+
+#[tokio::test]
+async fn a_question_stands_behind_few_of_another_users() {
+    let place = Arc::new(AtomicUsize::new(0));
+    let seen = place.clone();
+    let reviewer = Reviewer::start(move |name, before| {
+        if name == "joe" {
+            seen.store(before, SeqCst);
+        }
+        Some(true)
+    })
+    .await;
+    let authorizer = reviewer.authorizer();
+    reviewer.answers.forget_permits(Semaphore::MAX_PERMITS);
+    let urls: Vec<_> = (0..100).map(|number| format!("{PODS}?labelSelector=a%3D{number}")).collect();
+    let jane = future::join_all(urls.iter().map(|url| ask(&authorizer, "jane", url)));
+    let joe = async {
+        reviewer.asked_for(8).await;
+        let answered = async {
+            reviewer.asked_for(9).await;
+            reviewer.answers.add_permits(101);
+        };
+        tokio::join!(ask(&authorizer, "joe", PODS), answered).0
+    };
+    assert_eq!(tokio::join!(jane, joe), (vec![Ok(()); 100], Ok(())));
+    assert_eq!((place.load(SeqCst), reviewer.asked()), (8, 101));
+}
+
+#[tokio::test]
+async fn a_question_that_waits_too_long_for_its_turn_has_no_verdict() {
+    let reviewer = Reviewer::start(|_, _| Some(true)).await;
+    let authorizer = reviewer.authorizer();
+    reviewer.answers.forget_permits(Semaphore::MAX_PERMITS);
+    let urls: Vec<_> = (0..9).map(|number| format!("{PODS}?labelSelector=a%3D{number}")).collect();
+    let asked = future::join_all(urls.iter().map(|url| ask(&authorizer, "jane", url)));
+    let later = async {
+        reviewer.asked_for(8).await;
+        // Less than a review may take.
+        pass(Duration::from_secs(6)).await;
+        reviewer.answers.add_permits(9);
+    };
+    let (mut verdicts, ()) = tokio::join!(asked, later);
+    assert_eq!((verdicts.pop(), reviewer.asked()), (Some(Err(NotPermitted::NoVerdict)), 8));
+    assert_eq!(verdicts, [Ok(()); 8]);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::review::{self, Asked, Question};
 use crate::{
-    fairness::{ClientKey, Shares, share_of},
+    fairness::{ClientKey, Shares, Turns, share_of},
     lifecycle::Tasks,
     remembered::{Answer, Answers, Bound, Room},
     telemetry::{self, AccessVerdict, Chain},
@@ -21,6 +21,11 @@ const KNOWN: Bound = Bound { most: 8192, limit: "access_verdicts" };
 /// Questions under way; beyond it there is no verdict. Far less than the requests that the gateway may have on their way in all,
 /// so that those of the caches go on.
 const UNDER_WAY: Bound = Bound { most: 1000, limit: "access_reviews" };
+/// Questions of one client that upstream is asked at once; its others wait for their turn. Upstream sees all reviews as the gateway's,
+/// so that its own fairness does not tell their clients apart: it is here that one does not stand in the way of all others.
+const AT_ONCE: usize = 8;
+/// How long a question waits for its turn; beyond it there is no verdict.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Questions under way about watches that go on, which have a reserve of their own: however many others ask, a right that was taken
 /// away is noticed.
 const RENEWALS: Bound = Bound { most: 1000, limit: "watch_reviews" };
@@ -57,6 +62,7 @@ pub(super) struct Verdicts {
     answers: Answers<Arc<Question>, Verdict>,
     /// Of the questions under way, for each client.
     shares: Shares,
+    turns: Turns,
     renewal_shares: Shares,
 }
 
@@ -67,6 +73,7 @@ impl Verdicts {
             config,
             answers: Answers::new(KNOWN, UNDER_WAY, RENEWALS, tasks),
             shares: Shares::new(share_of(UNDER_WAY.most), "client_access_reviews"),
+            turns: Turns::new(AT_ONCE),
             renewal_shares: Shares::new(share_of(RENEWALS.most), "client_watch_reviews"),
         }
     }
@@ -93,18 +100,31 @@ impl Verdicts {
             return Some(verdict);
         }
         let (verdicts, asked) = (self.clone(), question.clone());
-        let shares = match room {
-            Room::Common => &self.shares,
-            Room::Reserved => &self.renewal_shares,
-        };
         let verdict = self.answers.ask("access review", question, room, || {
+            let shares = match room {
+                Room::Common => &self.shares,
+                Room::Reserved => &self.renewal_shares,
+            };
             let share = shares.take(client)?;
             Some(async move {
                 let _share = share;
-                verdicts.review(asked).await
+                match room {
+                    Room::Common => verdicts.review_in_turn(asked, client).await,
+                    Room::Reserved => verdicts.review(asked).await,
+                }
             })
         });
         verdict.await
+    }
+
+    async fn review_in_turn(&self, question: Arc<Question>, client: ClientKey) -> Answer<Verdict> {
+        match tokio::time::timeout(TURN_WAIT_MAX, self.turns.take(client)).await {
+            Ok(_turn) => self.review(question).await,
+            Err(_) => {
+                telemetry::limit_reached("client_review_wait");
+                Answer { value: Err(NotPermitted::NoVerdict), ttl: Duration::ZERO }
+            }
+        }
     }
 
     async fn review(&self, question: Arc<Question>) -> Answer<Verdict> {

@@ -6,6 +6,8 @@
 //! Invariant: a client is counted from its first [`Share`] to the drop of its last; there is one entry for each client that
 //! holds something now, so that what bounds the shares bounds the entries.
 
+mod turns;
+
 use std::{
     hash::{BuildHasher, Hash, RandomState},
     net::{IpAddr, Ipv6Addr},
@@ -15,6 +17,8 @@ use std::{
 use dashmap::{DashMap, Entry};
 
 use crate::telemetry::limit_reached;
+
+pub use turns::{Turn, Turns};
 
 /// Whom something is counted for. Tells nothing of who that is, not even to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -49,6 +49,8 @@
 //! * No credentials and no content of Secrets in the log, at `trace` too.
 //! * Shares: a client is its user, whatever tokens it has, or its address where no user is known; it gets at most a quarter of each pool
 //!   of connections, upgrades and reviews. `limits.forwardedPerClient` is at most 1,000.
+//! * A client whose requests differ in their selectors keeps eight reviews of access at a time on their way, so that those of others come
+//!   soon.
 //! * Reviews of watches have room of their own; a watch that could not be reviewed ends within a stated time.
 //! * The headers of front proxies have names that can be configured, those of clients' proxies and those that the API server reads.
 //! * The gateway does not start with a front-proxy certificate that the API server does not believe, and says what is wrong.

@@ -94,6 +94,8 @@
 //! One client cannot take from others what all have to share: `limits.forwardedPerClient` requests on their way upstream,
 //! `limits.watchesPerClient` watches from memory, and a quarter of each pool: connections of one kind, upgraded connections, reviews of
 //! access. Beyond its share it gets 429 with `Retry-After`; reviews beyond it are not asked for, and the request is forwarded.
+//! Of its reviews of access 8 at a time are on their way, and the others wait for their turn: upstream takes all reviews for the gateway's,
+//! and its own priority and fairness cannot tell their clients apart.
 //!
 //! A client is a user, by name, whatever shows that: all tokens and certificates of one user are one client. A token counts for its
 //! user when it has been reviewed within the last ten minutes, which it is when memory could have answered it. Everything else counts

@@ -209,6 +209,7 @@
 //! | bytes of attributes whose verdict is kept | 10,000 | asked for each time | |
 //! | reviews of access under way | 1,000 | forwarded (`no_verdict`) | `access_reviews` |
 //! | the same of one user | 250 | the same | `client_access_reviews` |
+//! | of these, on their way upstream at once | 8; the others wait, up to 5 s | the same | `client_review_wait` |
 //! | reviews of watches that go on under way | 1,000 more | tried again, 8 times an interval | `watch_reviews` |
 //! | the same of one user | 250 | the same | `client_watch_reviews` |
 //! | time without a review of a watch, since there is no room for it | 3 × `watchInterval` | watches ended `unconfirmed` | |
