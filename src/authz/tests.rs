@@ -67,8 +67,12 @@ impl Reviewer {
     }
 
     fn authorizer(&self) -> Authorizer {
+        self.authorizer_with(Duration::from_secs(10))
+    }
+
+    fn authorizer_with(&self, allowed_ttl: Duration) -> Authorizer {
         let seconds = Duration::from_secs;
-        let config = Config { allowed_ttl: seconds(10), denied_ttl: seconds(20), watch_interval: seconds(300) };
+        let config = Config { allowed_ttl, denied_ttl: seconds(20), watch_interval: seconds(300) };
         Authorizer::delegated(config, self.server.upstream(), Tasks::new())
     }
 
@@ -287,6 +291,32 @@ async fn a_question_stands_behind_few_of_another_users() {
     };
     assert_eq!(tokio::join!(jane, joe), (vec![Ok(()); 100], Ok(())));
     assert_eq!((place.load(SeqCst), reviewer.asked()), (8, 101));
+}
+
+#[tokio::test]
+async fn a_user_has_a_quarter_of_the_verdicts_that_are_kept() {
+    const KEPT: usize = 8192 / 4;
+    let reviewer = Reviewer::start(|_, _| Some(true)).await;
+    let authorizer = reviewer.authorizer_with(Duration::from_secs(3600));
+    let urls: Vec<_> = (0..KEPT + 50).map(|number| format!("{PODS}?labelSelector=a%3D{number}")).collect();
+    for asked in [urls.len(), urls.len() + 50] {
+        for some in urls.chunks(200) {
+            future::join_all(some.iter().map(|url| ask(&authorizer, "jane", url))).await;
+        }
+        assert_eq!(reviewer.asked(), asked, "those beyond it are asked for each time");
+    }
+    let asked = reviewer.asked();
+    for _ in 0..2 {
+        ask(&authorizer, "joe", PODS).await.unwrap();
+        assert_eq!(reviewer.asked(), asked + 1);
+    }
+    // What is kept no longer gives its place back.
+    pass(Duration::from_secs(3601)).await;
+    for _ in 0..2 {
+        ask(&authorizer, "jane", PODS).await.unwrap();
+        ask(&authorizer, "jane", &urls[KEPT + 1]).await.unwrap();
+        assert_eq!(reviewer.asked(), asked + 3);
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::review::{self, Asked, Question};
 use crate::{
-    fairness::{ClientKey, Shares, Turns, share_of},
+    fairness::{ClientKey, Share, Shares, Turns, share_of},
     lifecycle::Tasks,
     remembered::{Answer, Answers, Bound, Room},
     telemetry::{self, AccessVerdict, Chain},
@@ -55,11 +55,20 @@ pub enum NotPermitted {
 /// With the question whose answer it is.
 pub(super) type Verdict = Result<Arc<Question>, NotPermitted>;
 
+/// A verdict, and its place among those of its client that are kept: given back when it is kept no longer.
+#[derive(Clone, Debug)]
+struct Remembered {
+    verdict: Verdict,
+    _share: Option<Arc<Share>>,
+}
+
 #[derive(Debug)]
 pub(super) struct Verdicts {
     reviewer: Upstream,
     pub(super) config: Config,
-    answers: Answers<Arc<Question>, Verdict>,
+    answers: Answers<Arc<Question>, Remembered>,
+    /// Of the verdicts that are kept, for each client.
+    kept_shares: Shares,
     /// Of the questions under way, for each client.
     shares: Shares,
     turns: Turns,
@@ -72,6 +81,7 @@ impl Verdicts {
             reviewer,
             config,
             answers: Answers::new(KNOWN, UNDER_WAY, RENEWALS, tasks),
+            kept_shares: Shares::new(share_of(KNOWN.most), "client_access_verdicts"),
             shares: Shares::new(share_of(UNDER_WAY.most), "client_access_reviews"),
             turns: Turns::new(AT_ONCE),
             renewal_shares: Shares::new(share_of(RENEWALS.most), "client_watch_reviews"),
@@ -80,7 +90,7 @@ impl Verdicts {
 
     /// The verdict on a question, if it is known at `now`.
     pub(super) fn known(&self, question: &Asked<'_>, now: Instant) -> Option<Verdict> {
-        self.answers.known(question, now)
+        Some(self.answers.known(question, now)?.verdict)
     }
 
     /// The verdict on a question of `client`, kept or new.
@@ -96,8 +106,8 @@ impl Verdicts {
     }
 
     async fn ask(self: &Arc<Self>, question: Arc<Question>, room: Room, client: ClientKey) -> Option<Verdict> {
-        if let Some(verdict) = self.answers.known(&question, Instant::now()) {
-            return Some(verdict);
+        if let Some(known) = self.answers.known(&question, Instant::now()) {
+            return Some(known.verdict);
         }
         let (verdicts, asked) = (self.clone(), question.clone());
         let verdict = self.answers.ask("access review", question, room, || {
@@ -110,36 +120,51 @@ impl Verdicts {
                 let _share = share;
                 match room {
                     Room::Common => verdicts.review_in_turn(asked, client).await,
-                    Room::Reserved => verdicts.review(asked).await,
+                    Room::Reserved => verdicts.review(asked, client).await,
                 }
             })
         });
-        verdict.await
+        Some(verdict.await?.verdict)
     }
 
-    async fn review_in_turn(&self, question: Arc<Question>, client: ClientKey) -> Answer<Verdict> {
+    async fn review_in_turn(&self, question: Arc<Question>, client: ClientKey) -> Answer<Remembered> {
         match tokio::time::timeout(TURN_WAIT_MAX, self.turns.take(client)).await {
-            Ok(_turn) => self.review(question).await,
+            Ok(_turn) => self.review(question, client).await,
             Err(_) => {
                 telemetry::limit_reached("client_review_wait");
-                Answer { value: Err(NotPermitted::NoVerdict), ttl: Duration::ZERO }
+                Answer {
+                    value: Remembered { verdict: Err(NotPermitted::NoVerdict), _share: None },
+                    ttl: Duration::ZERO,
+                }
             }
         }
     }
 
-    async fn review(&self, question: Arc<Question>) -> Answer<Verdict> {
+    async fn review(&self, question: Arc<Question>, client: ClientKey) -> Answer<Remembered> {
         let answer = self.reviewer.review(review::PATH, &question.review()).await;
         let allowed = answer
             .inspect_err(|error| tracing::warn!(error = %Chain(error), "access could not be reviewed"))
             .ok()
             .and_then(|review: SubjectAccessReview| review::is_allowed(review.status.as_ref()));
         let is_large = question.attributes.size() > ATTRIBUTES_BYTES_MAX;
-        let (outcome, value, ttl) = match allowed {
+        let (outcome, verdict, ttl) = match allowed {
             Some(true) => (AccessVerdict::Allowed, Ok(question), self.config.allowed_ttl),
             Some(false) => (AccessVerdict::Denied, Err(NotPermitted::Denied), self.config.denied_ttl),
             None => (AccessVerdict::None, Err(NotPermitted::NoVerdict), Duration::ZERO),
         };
         telemetry::access_reviewed(outcome);
-        Answer { value, ttl: if is_large { Duration::ZERO } else { ttl } }
+        let is_kept = !is_large && !ttl.is_zero();
+        let share = if is_kept { self.kept_share(client) } else { None };
+        let ttl = if share.is_some() { ttl } else { Duration::ZERO };
+        Answer { value: Remembered { verdict, _share: share }, ttl }
+    }
+
+    fn kept_share(&self, client: ClientKey) -> Option<Arc<Share>> {
+        let take = || self.kept_shares.take(client).map(Arc::new);
+        // What it has may be over, and its memory not given back yet.
+        take().or_else(|| {
+            self.answers.sweep();
+            take()
+        })
     }
 }

@@ -206,6 +206,7 @@
 //! | such connections that nobody uses | 64, 60 s | closed | |
 //! | forwarded requests that share connections: watches, and what the others leave | 4,000 | 429 | `upstream_forwarded_requests` |
 //! | verdicts on access that are kept | 8,192 | some go that were not asked for lately | `access_verdicts` |
+//! | the same of one user | 2,048 | further ones are asked for each time | `client_access_verdicts` |
 //! | bytes of attributes whose verdict is kept | 10,000 | asked for each time | |
 //! | reviews of access under way | 1,000 | forwarded (`no_verdict`) | `access_reviews` |
 //! | the same of one user | 250 | the same | `client_access_reviews` |

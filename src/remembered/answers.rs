@@ -75,6 +75,11 @@ where
         self.shared.known.get(question, now)
     }
 
+    /// Gives back what belongs to answers that are no longer believed, if that was not done lately.
+    pub fn sweep(&self) {
+        self.shared.known.sweep(Instant::now());
+    }
+
     /// The answer to a question that was not known just now: that of the same one under way, or else what comes of the future of
     /// `begin`, in a task with that name. It is on its way when this returns. `None` if too much is being asked already, if `begin` has
     /// nothing (the one who asks may not), or if no answer comes.

@@ -41,7 +41,7 @@ struct Entry<V> {
 /// Parts of the memory, each with a lock of its own. So few that none of them is full long before the whole is.
 const SHARDS: usize = 16;
 /// How often the memory of what nobody asks for again is given back, while new entries come.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 impl<K: Eq + Hash, V: Clone> Kept<K, V> {
     /// Keeps nothing yet.
@@ -87,8 +87,8 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         self.entries.clear();
     }
 
-    /// Gives back the memory of what is over, from time to time.
-    fn sweep(&self, now: Instant) {
+    /// Gives back the memory of what is over, if that was not done lately.
+    pub(super) fn sweep(&self, now: Instant) {
         {
             let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
             if now < *swept + SWEEP_INTERVAL {
