@@ -13,6 +13,7 @@ use crate::{
     apimachinery::{Encoding, GroupResource, GroupVersionResource},
     fanout::EndCause,
     lifecycle::Tasks,
+    remembered::{Bound, Kept},
     store::HistoryLimits,
     telemetry::limit_reached,
     upstream::{Discovery, Upstream},
@@ -20,6 +21,9 @@ use crate::{
 
 /// Stores that there can be at once. Requests for other resources are forwarded.
 const STORES_MAX: usize = 1000;
+/// Resources of which it is remembered that they cannot be cached. Whoever makes up names fills this, and not the places of stores;
+/// what is forgotten is looked up again, in what discovery remembers.
+const NOT_CACHED: Bound = Bound { most: 1000, limit: "uncached_resources" };
 /// Reads that wait for fills at once: as many as a gateway has connections by default. Further ones are forwarded.
 const WAITERS_MAX: usize = 10_000;
 
@@ -77,6 +81,7 @@ pub(super) struct StoreKey {
 
 pub(super) struct Shared {
     pub(super) entries: DashMap<StoreKey, Arc<Entry>>,
+    pub(super) not_cached: Kept<StoreKey, NotCached>,
     /// What proves the stores of one resource to be recent.
     pub(super) freshness: DashMap<GroupVersionResource, Arc<Freshness>>,
     pub(super) upstream: Upstream,
@@ -90,8 +95,11 @@ pub(super) struct Shared {
 impl Cachers {
     /// Starts nothing yet. `tasks` runs the reflectors.
     pub fn new(upstream: Upstream, discovery: Discovery, config: Config, tasks: Tasks) -> Self {
-        let (entries, freshness, waiters) = (DashMap::new(), DashMap::new(), Semaphore::new(WAITERS_MAX));
-        Self { shared: Arc::new(Shared { entries, freshness, upstream, discovery, config, tasks, waiters }) }
+        let (entries, not_cached, freshness) = (DashMap::new(), Kept::new(NOT_CACHED), DashMap::new());
+        let waiters = Semaphore::new(WAITERS_MAX);
+        Self {
+            shared: Arc::new(Shared { entries, not_cached, freshness, upstream, discovery, config, tasks, waiters }),
+        }
     }
 
     /// What there is to read of a resource in that encoding. The first who asks starts it.
@@ -105,7 +113,7 @@ impl Cachers {
             instance.touch();
             return Ok(instance);
         }
-        Err(self.start(key))
+        Err(self.shared.not_cached.get(&key, Instant::now()).unwrap_or_else(|| self.start(key)))
     }
 
     /// The same. Where the cache is being filled, waits until that has ended, at most until `limit`: one fill serves all who

@@ -43,13 +43,15 @@ impl Shared {
                 },
                 Err(why) => {
                     tracing::debug!(store = %key, ?why, "not cached");
+                    let known_for = if why == NotCached::NotInProtobuf { NOT_IN_PROTOBUF_FOR } else { NOT_CACHED_FOR };
+                    // Before it goes: whoever asks now finds it in one place or the other.
+                    self.not_cached.keep(key.clone(), why, known_for);
+                    self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
                     entry.stop(why, EndCause::Stopped);
-                    if why == NotCached::NotInProtobuf {
-                        sleep(NOT_IN_PROTOBUF_FOR).await;
-                    }
+                    return;
                 }
             }
-            // What cannot be cached is remembered for a while, then looked at anew.
+            // What has gone is remembered for a while, then looked at anew.
             sleep(NOT_CACHED_FOR).await;
             self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
         };

@@ -48,7 +48,8 @@
 //!   refusals, and `sourceIPs` as the API server names them.
 //! * No credentials and no content of Secrets in the log, at `trace` too.
 //! * Shares: a client is its user, whatever tokens it has, or its address where no user is known; it gets at most a quarter of each pool
-//!   of connections, upgrades, reviews and verdicts that are kept. `limits.forwardedPerClient` is at most 1,000.
+//!   of connections, upgrades, reviews and verdicts that are kept. `limits.forwardedPerClient` is at most 1,000. Names that are made up
+//!   take no place of resources.
 //! * A client whose requests differ in their selectors keeps eight reviews of access at a time on their way, so that those of others come
 //!   soon.
 //! * Reviews of watches have room of their own; a watch that could not be reviewed ends within a stated time.

@@ -180,6 +180,7 @@
 //! | bytes kept for an HTTP/2 stream whose client does not read | 256 KiB | its watch falls behind | |
 //! | silence of an HTTP/2 client after a ping | 30 s, then 20 s | closed | |
 //! | caches: resources, each in one encoding | 1,000 | forwarded (`too_many_resources`) | `cached_resources` |
+//! | resources of which it is remembered that they cannot be cached, for 10 s | 1,000 | some are looked up again | `uncached_resources` |
 //! | age of history (`cache.history.age`) | 5 min | older changes go; 100 stay | watches ended `lagged` |
 //! | bytes of history (`cache.history.bytes`) | 256 MiB a cache | the same | the same |
 //! | changes in history | 102,400 | older ones go | the same |

@@ -76,6 +76,20 @@ async fn a_herd_at_a_cold_gateway_costs_one_list_and_one_watch() {
 }
 
 #[tokio::test]
+async fn made_up_names_take_no_place_of_a_resource_that_comes_later() {
+    let world = World::start().await;
+    world.create_pod("default", "a", "x");
+    let client = world.client();
+    let made_up: Vec<_> = (0..1000).map(|name| format!("/apis/x.io/v1/made-up-{name}?resourceVersion=0")).collect();
+    for some in made_up.chunks(100) {
+        for answer in join_all(some.iter().map(|path| client.get(path))).await {
+            assert_eq!((answer.status.as_u16(), answer.route), (404, forwarded("unknown_resource")));
+        }
+    }
+    assert_eq!(client.get(LIST).await.route, Route::Served);
+}
+
+#[tokio::test]
 async fn informers_at_a_cold_gateway_share_one_fill() {
     for features in [Features::default(), Features::old()] {
         let world = held(features).await;

@@ -34,7 +34,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("audit",        &["apimachinery", "telemetry", "lifecycle"]),
     // What was authorized is the scope of what is read.
     ("authz",        &["apimachinery", "telemetry", "lifecycle", "store", "upstream", "fairness", "remembered"]),
-    ("cacher",       &["apimachinery", "telemetry", "lifecycle", "store", "encode", "reflector", "fanout", "authz", "upstream"]),
+    ("cacher",       &["apimachinery", "telemetry", "lifecycle", "remembered", "store", "encode", "reflector", "fanout", "authz",
+                       "upstream"]),
     // Reads along in what upstream tells a watch, to go on from there.
     ("serve",        &["apimachinery", "json", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
     ("forward",      &["apimachinery", "telemetry", "lifecycle", "fairness", "authn", "authz", "upstream"]),
