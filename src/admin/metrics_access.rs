@@ -7,6 +7,7 @@ use tokio::sync::Semaphore;
 
 use crate::authn::{Authenticator, Unauthenticated};
 use crate::authz;
+use crate::fairness::{ClientKey, Shares, share_of};
 use crate::listener::Connection;
 use crate::telemetry;
 use crate::upstream::Upstream;
@@ -17,6 +18,8 @@ pub struct MetricsAccess {
     authenticator: Authenticator,
     reviewer: Upstream,
     under_way: Arc<Semaphore>,
+    /// Of these, for each address.
+    shares: Shares,
 }
 
 /// Why somebody may not.
@@ -41,13 +44,16 @@ const REVIEWS_MAX: usize = 20;
 impl MetricsAccess {
     /// `authenticator` says who clients are; `reviewer` needs the right to create `subjectaccessreviews`.
     pub fn new(authenticator: Authenticator, reviewer: Upstream) -> Self {
-        Self { authenticator, reviewer, under_way: Arc::new(Semaphore::new(REVIEWS_MAX)) }
+        let under_way = Arc::new(Semaphore::new(REVIEWS_MAX));
+        let shares = Shares::new(share_of(REVIEWS_MAX), "address_metrics_reviews");
+        Self { authenticator, reviewer, under_way, shares }
     }
 
     /// Takes the client's credentials off its headers. No verdict is remembered: scrapes are rare.
     pub(super) async fn check(&self, headers: &mut HeaderMap, connection: &Connection) -> Result<(), Denied> {
         let credentials = self.authenticator.credentials(headers, connection.client_certificate.as_deref());
         let address = connection.peer.map(|peer| peer.ip());
+        let Some(_share) = self.shares.take(ClientKey::address(address)) else { return Err(Denied::Busy) };
         let Ok(_place) = self.under_way.try_acquire() else {
             telemetry::limit_reached("metrics_reviews");
             return Err(Denied::Busy);

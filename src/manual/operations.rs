@@ -171,6 +171,7 @@
 //! | open connections of the admin port | 100 | the oldest is closed | `connections`, `idle_connections` |
 //! | time in which an answer of the admin port is read | 10 s | closed | `answer_seconds` |
 //! | scrapes that the API server is asked about (`admin.metricsAuthorization`) | 20 | 429 | `metrics_reviews` |
+//! | the same for one address | 5 | 429 | `address_metrics_reviews` |
 //! | TLS handshake of a client | 10 s | closed | connection error `handshake_timeout` |
 //! | first request's head | 30 s | closed | connection error `header_timeout` |
 //! | idle HTTP/1.1 connection | 100 s | closed | |

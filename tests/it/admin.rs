@@ -3,6 +3,7 @@
 use std::{fs, sync::Arc};
 
 use bytes::Bytes;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
@@ -17,7 +18,8 @@ use kube_fanout::{
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
+    join,
+    net::{TcpSocket, TcpStream},
     task::JoinSet,
 };
 use tokio_rustls::TlsConnector;
@@ -103,6 +105,29 @@ async fn metrics_are_for_those_who_may_get_them_and_health_is_for_everybody() {
     scene.upstream.stop_reviews();
     assert_eq!(status(Some("prometheus-token")).await, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(scene.get("/livez", None).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn who_scrapes_without_end_keeps_no_other_address_out() {
+    let scene = Scene::start(|config| config.admin.metrics_authorization = MetricsAuthorization::Delegated).await;
+    scene.upstream.add_user("prometheus-token", "prometheus");
+    scene.upstream.grant("prometheus", "get", "/metrics");
+    scene.upstream.hold_reviews(true);
+    // Five are asked about; the others are refused at once.
+    let mut scrapes: FuturesUnordered<_> = (0..20).map(|_| scene.get("/metrics", Some("prometheus-token"))).collect();
+    for _ in 0..15 {
+        assert_eq!(scrapes.next().await.unwrap().0, StatusCode::TOO_MANY_REQUESTS);
+    }
+    let elsewhere = async {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let Address::Tcp(address) = scene.address else { panic!("{}", scene.address) };
+        get(socket.connect(address).await.unwrap(), "/metrics", Some("prometheus-token")).await.0
+    };
+    let released = async { scene.upstream.hold_reviews(false) };
+    assert_eq!(join!(elsewhere, released).0, StatusCode::OK);
+    let statuses: Vec<_> = scrapes.map(|(status, _)| status).collect().await;
+    assert_eq!(statuses, [StatusCode::OK; 5]);
 }
 
 #[tokio::test]

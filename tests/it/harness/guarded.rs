@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
+    sync::watch,
     task::JoinSet,
 };
 use tokio_rustls::TlsAcceptor;
@@ -44,7 +45,11 @@ pub(crate) struct Guarded {
 }
 
 #[derive(Debug, Default)]
-struct Guard(Mutex<Rules>);
+struct Guard {
+    rules: Mutex<Rules>,
+    /// Whether reviews wait.
+    held: watch::Sender<bool>,
+}
 
 /// Who there is, what they may, and what was asked.
 #[derive(Debug, Default)]
@@ -127,6 +132,11 @@ impl Guarded {
         self.rules().no_reviews = true;
     }
 
+    /// Reviews get no answer until they are let go on.
+    pub(crate) fn hold_reviews(&self, held: bool) {
+        self.guard.held.send_replace(held);
+    }
+
     /// Reviews of tokens and of access so far.
     pub(crate) fn reviews(&self) -> (usize, usize) {
         let rules = self.rules();
@@ -139,7 +149,7 @@ impl Guarded {
     }
 
     fn rules(&self) -> MutexGuard<'_, Rules> {
-        self.guard.0.lock().unwrap()
+        self.guard.rules.lock().unwrap()
     }
 }
 
@@ -181,17 +191,18 @@ async fn answer(sim: &Sim, guard: &Guard, request: Request<Incoming>) -> Respons
             Some(kind @ ("tokenreviews" | "subjectaccessreviews")) => {
                 let is_token = kind == "tokenreviews";
                 let review = request.into_body().collect().await.unwrap().to_bytes();
+                guard.held.subscribe().wait_for(|held| !held).await.unwrap();
                 guard.review(serde_json::from_slice(&review).unwrap(), is_token)
             }
             _ => sim.handle(request).await.map(Either::Right),
         };
     }
     if let Some(agent) = text(request.headers(), header::USER_AGENT.as_str()) {
-        guard.0.lock().unwrap().asked.insert(agent, authorization.clone());
+        guard.rules.lock().unwrap().asked.insert(agent, authorization.clone());
     }
     let user = match token {
         None => "system:anonymous",
-        Some(token) => match guard.0.lock().unwrap().users.get(token) {
+        Some(token) => match guard.rules.lock().unwrap().users.get(token) {
             Some(user) => user,
             None => return status(StatusCode::UNAUTHORIZED, "Unauthorized"),
         },
@@ -201,7 +212,7 @@ async fn answer(sim: &Sim, guard: &Guard, request: Request<Incoming>) -> Respons
         Target::Resource(target) => (target.resource.resource.to_string(), target.name.clone()),
         Target::NonResource | Target::Ambiguous => (String::new(), None),
     };
-    if !guard.0.lock().unwrap().may(user, info.verb.as_str(), &resource, name.as_deref()) {
+    if !guard.rules.lock().unwrap().may(user, info.verb.as_str(), &resource, name.as_deref()) {
         return status(StatusCode::FORBIDDEN, &format!("{user} may not {} {resource}", info.verb.as_str()));
     }
     sim.handle(request).await.map(Either::Right)
@@ -209,7 +220,7 @@ async fn answer(sim: &Sim, guard: &Guard, request: Request<Incoming>) -> Respons
 
 impl Guard {
     fn review(&self, mut review: Value, is_token: bool) -> Response<Body> {
-        let mut rules = self.0.lock().unwrap();
+        let mut rules = self.rules.lock().unwrap();
         if rules.no_reviews {
             return status(StatusCode::SERVICE_UNAVAILABLE, "no reviews");
         }

@@ -44,7 +44,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gateway",      &["apimachinery", "telemetry", "lifecycle", "listener", "fairness", "authn", "authz", "audit", "cacher", "serve",
                        "forward", "upstream"]),
     // Metrics are for those who may get them.
-    ("admin",        &["lifecycle", "telemetry", "listener", "authn", "authz", "upstream"]),
+    ("admin",        &["lifecycle", "telemetry", "listener", "fairness", "authn", "authz", "upstream"]),
     // An API server of its own: shares the parsing of names and selectors with the gateway, and nothing else, so that
     // a test of one against the other means something.
     ("sim",          &["apimachinery", "lifecycle"]),
