@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::settings::Settings;
 use crate::{
-    apimachinery::{GroupResource, RequestInfo, ResourceRequest, Target, UserInfo},
+    apimachinery::{GroupResource, RequestInfo, ResourceRequest, Target, UserInfo, Verb},
     serve,
     telemetry::{AccessLines, AccessRecord, CLIENT_CLOSED, Finished, Outcome, RequestMetrics, access_log},
 };
@@ -131,8 +131,10 @@ impl Record {
             Some(Answered { outcome, reason, status }) => (*outcome, *reason, status.as_u16()),
             None => (Outcome::Rejected, Some("client_gone"), CLIENT_CLOSED),
         };
-        // Memory answers for what discovery knows; the rest upstream has to have found.
-        let resource_known = outcome == Outcome::Served || outcome == Outcome::Forwarded && status < 400;
+        // Memory answers for what discovery knows; the rest upstream has to have found. Redirects and answers to preflights are
+        // given for any name, too.
+        let is_found = status < 300 && self.verb != Verb::Other.as_str();
+        let resource_known = outcome == Outcome::Served || outcome == Outcome::Forwarded && is_found;
         let (verb, resource, bytes) = (self.verb, self.resource.as_ref(), self.bytes);
         Finished { verb, resource, resource_known, outcome, reason, status, duration, bytes }
     }
@@ -182,5 +184,26 @@ fn resource(info: &RequestInfo) -> Option<&ResourceRequest> {
     match &info.target {
         Target::Resource(target) => Some(target),
         Target::NonResource | Target::Ambiguous => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_known_when_somebody_has_found_it() {
+        let known = |method: Method, outcome, status: u16| {
+            let request = Request::builder().method(method).uri("/apis/x.io/v1/namespaces/a/made-up").body(()).unwrap();
+            let info = RequestInfo::parse(request.method(), request.uri().path(), None);
+            let mut record = Journal::new(AccessLines::None).record(&request, &info, None);
+            record.answered(outcome, None, &Response::builder().status(status).body(()).unwrap());
+            record.finished(Duration::ZERO).resource_known
+        };
+        assert!(known(Method::GET, Outcome::Served, 404), "an object that is not there");
+        assert!(known(Method::GET, Outcome::Forwarded, 200) && known(Method::POST, Outcome::Forwarded, 201));
+        assert!(!known(Method::GET, Outcome::Forwarded, 404) && !known(Method::GET, Outcome::Rejected, 200));
+        // Given for any name.
+        assert!(!known(Method::GET, Outcome::Forwarded, 301) && !known(Method::OPTIONS, Outcome::Forwarded, 204));
     }
 }
