@@ -8,8 +8,8 @@ mod authorizer;
 mod lease;
 mod non_resource;
 mod review;
-#[cfg(test)]
-mod same_reading;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod same_reading;
 #[cfg(test)]
 mod tests;
 mod verdicts;

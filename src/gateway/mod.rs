@@ -14,6 +14,8 @@ mod relayed;
 mod respond;
 mod room;
 mod route;
+#[cfg(any(test, fuzzing))]
+pub mod same_request;
 mod settings;
 mod takeover;
 

@@ -1,0 +1,88 @@
+//! A whole request, headers and all, through the stages that decide on it without asking anybody: what memory may answer is what was
+//! authorized, and that is what the API server takes the request for. For the tests and for the fuzz target.
+
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request, header};
+
+use super::{filling, route};
+use crate::{
+    apimachinery::{ObjectKey, RequestInfo},
+    authn::Authenticator,
+    authz::same_reading,
+    listener, serve,
+};
+
+const CONFIG: serve::Config = serve::Config {
+    freshness_wait: Duration::from_millis(100),
+    fill_wait: Duration::from_secs(30),
+    prove_most_recent: true,
+};
+
+/// Panics if the request is read in two ways. Returns what memory may answer it with, of a resource in namespaces and of one without.
+pub fn check(mut request: Request<()>) -> Vec<ObjectKey> {
+    if listener::check_form(&request).is_err() {
+        return Vec::new();
+    }
+    let uri = request.uri().clone();
+    let info = RequestInfo::parse(request.method(), uri.path(), uri.query());
+    let given = request.headers().clone();
+    let credentials = Authenticator::trusted().credentials(request.headers_mut(), None);
+    check_identity(&given, request.headers(), credentials.impersonates());
+    let Ok(route) = route::decide(&request, &info) else { return Vec::new() };
+    // Not what it says, but that it can be said.
+    filling::wait(&route, uri.query(), CONFIG);
+    route::wants_most_recent(route.verb, uri.query());
+    if credentials.impersonates() {
+        return Vec::new();
+    }
+    assert_eq!(request.method(), Method::GET);
+    assert_eq!(route.target.subresource, None);
+    same_reading::check_both(request.method(), uri.path(), uri.query().unwrap_or_default())
+}
+
+/// Nothing behind authentication sees who a request claims to be from, and whoever would act as another is noticed.
+fn check_identity(given: &HeaderMap, left: &HeaderMap, impersonates: bool) {
+    let starts = |headers: &HeaderMap, prefix| headers.keys().any(|name| name.as_str().starts_with(prefix));
+    assert_eq!(impersonates, starts(given, "impersonate-"));
+    assert!(!left.contains_key(header::AUTHORIZATION));
+    for asserted in ["x-remote-user", "x-remote-uid", "x-remote-group", "x-remote-extra-"] {
+        assert!(!starts(left, asserted), "{asserted}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many objects may be read by a request to that URL with these headers.
+    fn readable(url: &str, headers: &[(&str, &str)]) -> usize {
+        let mut request = Request::get(url).header("host", "localhost");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut keys = check(request.body(()).unwrap());
+        keys.sort();
+        keys.dedup();
+        keys.len()
+    }
+
+    #[test]
+    fn headers_decide_whether_memory_answers_and_never_what() {
+        let one = "/api/v1/namespaces/a/pods/b";
+        for (headers, expected) in [
+            (&[][..], 1),
+            (&[("accept", "application/json"), ("authorization", "Bearer t"), ("x-remote-user", "admin")], 1),
+            (&[("x-http-method-override", "DELETE"), ("x-original-url", "/api/v1/secrets")], 1),
+            (&[("impersonate-user", "jane")], 0),
+            (&[("impersonate-", "")], 0),
+            (&[("accept", "application/yaml")], 0),
+            (&[("connection", "upgrade"), ("upgrade", "websocket")], 0),
+            (&[("host", "localhost")], 0),
+        ] {
+            assert_eq!(readable(one, headers), expected, "{headers:?}");
+        }
+        assert_eq!(readable("/api/v1/namespaces/a/pods?watch=1&fieldSelector=metadata.name%3Db", &[]), 1);
+        assert!(readable("/api/v1/pods", &[]) > 1);
+    }
+}
