@@ -59,7 +59,7 @@ pub struct Instance {
     freshness: Arc<Freshness>,
     quiet: Quiet,
     demand: Demand,
-    upstream: ResourceListWatch,
+    pub(super) upstream: ResourceListWatch,
     used: Mutex<Instant>,
 }
 
@@ -181,6 +181,11 @@ impl Instance {
         let proof = self.freshness.prove_reached(version, &self.upstream, &store);
         let proven = timeout(REACH_MAX.saturating_sub(watch_wait), proof).await;
         self.count(proven.unwrap_or(Err(Unproven::NoBookmark)))
+    }
+
+    /// The store holds what upstream does not: it is filled anew, and so are the resource's others, which heard the same.
+    pub(super) fn give_up(&self) {
+        self.freshness.evidence().corrupt();
     }
 
     fn count(&self, proven: Result<(), Unproven>) -> Result<(), Unproven> {

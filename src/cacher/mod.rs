@@ -19,6 +19,8 @@ mod quiet;
 mod single_flight;
 mod sink;
 mod staleness;
+mod verified;
+mod verifier;
 
 pub use cachers::{Cachers, Config, NotCached};
 pub use freshness::Unproven;

@@ -76,6 +76,7 @@ impl Sink for CacherSink {
     fn lost(&mut self, loss: Loss) {
         let (why, cause) = match loss {
             Loss::Backwards => (NotCached::Filling, EndCause::Lost),
+            Loss::Corrupt => (NotCached::Filling, EndCause::Corrupt),
             // What came before was right.
             Loss::Inconsistent => (NotCached::Filling, EndCause::Relisted),
             Loss::Gone => (NotCached::UnknownResource, EndCause::Stopped),

@@ -155,7 +155,7 @@ kind: GatewayConfiguration
 listeners: [{address: '127.0.0.1:7443', tls: {certFile: /c, keyFile: /k, minVersion: VersionTLS13, cipherSuites: [TLS_AES_256_GCM_SHA384]}}, {address: 'unix:/run/s'}]
 upstream: {kubeconfig: /kc, context: here}
 clients: {mode: trusted, acceptHosts: [Gateway.example, '[::2]', 10.0.0.1], acceptOrigins: ['http://localhost:4466']}
-cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, listBytesTimeout: 5m, history: {age: 90s, bytes: 1Gi}}
+cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, listBytesTimeout: 5m, history: {age: 90s, bytes: 1Gi}, verifyInterval: 0}
 reads: {freshnessWait: 0, fillWait: 45s, mostRecentWatch: forward, mostRecent: auto}
 admin: {address: '0.0.0.0:9000', tls: {certFile: /ac, keyFile: /ak}, metricsAuthorization: delegated}
 limits: {connections: 7, connectionsPerAddress: 3}
@@ -180,6 +180,7 @@ drain: {timeout: 3s}
         assert_eq!(config.cache.idle_timeout, Duration::from_secs(3600));
         assert_eq!(config.cache.list_bytes_timeout, Duration::from_secs(300));
         assert_eq!((config.cache.history.age, config.cache.history.bytes), (Duration::from_secs(90), 1 << 30));
+        assert_eq!(config.cache.verify_interval, None);
         assert_eq!(config.reads.freshness_wait, Duration::ZERO);
         assert_eq!(config.reads.fill_wait, Duration::from_secs(45));
         assert_eq!(config.reads.most_recent_watch, MostRecentWatch::Forward);
@@ -218,7 +219,7 @@ drain: {timeout: 3s}
         let found = problems(
             "listeners: [{address: nowhere, tsl: {}}, {address: '0.0.0.0:1', tls: {certFile: /c}}]
 clients: {mode: open, acceptHosts: ['http://x'], acceptOrigins: ['*', 'http://x/y'], identity: {}}
-cache: {exclude: [Pods, 'a/b'], idleTimeout: 10, history: {age: 5m, bytes: lots}}
+cache: {exclude: [Pods, 'a/b'], idleTimeout: 10, history: {age: 5m, bytes: lots}, verifyInterval: 5s}
 reads: {freshnessWait: 100, mostRecentWatch: true, mostRecent: always}
 audit: {mode: none}
 logging: {level: loud, access: most}
@@ -238,6 +239,7 @@ colour: red",
             "cache.exclude[1]: \"a/b\" was given; allowed: ",
             "cache.idleTimeout: \"10\" was given; allowed: a duration like",
             "cache.history.bytes: \"lots\" was given; allowed: a size",
+            "cache.verifyInterval: \"5s\" was given; allowed: 0 for never, or a duration",
             "reads.freshnessWait: \"100\" was given; allowed: a duration",
             "reads.mostRecentWatch: \"true\" was given; allowed: prove, forward",
             "reads.mostRecent: \"always\" was given; allowed: forward, auto, prove",

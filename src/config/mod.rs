@@ -63,6 +63,8 @@ pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 pub const DEFAULT_LIST_BYTES_TIMEOUT: Duration = Duration::from_secs(60);
 /// As long as etcd keeps versions before compaction with the API server's defaults.
 pub const DEFAULT_HISTORY_AGE: Duration = Duration::from_secs(5 * 60);
+/// As often as an API server looks at its own cache. A look costs upstream a list of metadata.
+pub const DEFAULT_VERIFY_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// A busy minute of a large cluster; a collection with larger or faster changes has a shorter history.
 pub const DEFAULT_HISTORY_BYTES: u64 = 256 << 20;
 /// A change usually arrives within a few milliseconds: who waits longer is better served by upstream.
@@ -142,6 +144,8 @@ pub struct CacheConfig {
     pub max_staleness: Option<Duration>,
     /// What becomes of watches then.
     pub stale_watches: StaleWatches,
+    /// How often each cache is compared with upstream. None: never.
+    pub verify_interval: Option<Duration>,
 }
 
 /// What becomes of the watches of a cache that is staler than allowed.

@@ -163,6 +163,7 @@ pub(super) struct Cache {
     pub(super) history: Option<History>,
     pub(super) max_staleness: Option<Scalar>,
     pub(super) stale_watches: Option<Scalar>,
+    pub(super) verify_interval: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

@@ -120,7 +120,8 @@ impl Form {
         }
     }
 
-    fn representation(&self) -> Representation {
+    /// What is written.
+    pub fn representation(&self) -> Representation {
         match self {
             Self::Whole(shape) => Representation { encoding: shape.encoding(), view: View::Whole },
             Self::Partial(representation, _) => *representation,

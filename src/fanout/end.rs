@@ -1,4 +1,4 @@
-//! Why a watch ended. The client sees a clean end of the stream in each case (read-path 2.1).
+//! Why a watch ended. The client sees a clean end of the stream in each case (read-path 2.1), but for one.
 
 /// The cause, for metrics and the access log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub enum EndCause {
     Relisted,
     /// Upstream's versions went back: it does not have any more what the watch was answered from.
     Lost,
+    /// What it was answered from was not what upstream had: it ends with an ERROR event, 410, so that the client lists anew.
+    Corrupt,
     /// Upstream has not been heard for longer than the configuration allows.
     Stale,
     /// The resource is gone, or its cache was idle.
@@ -35,6 +37,7 @@ impl EndCause {
             Self::Lagged => "lagged",
             Self::Relisted => "relisted",
             Self::Lost => "lost",
+            Self::Corrupt => "corrupt",
             Self::Stale => "stale",
             Self::Stopped => "stopped",
             Self::Drained => "drained",

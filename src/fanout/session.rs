@@ -1,15 +1,15 @@
 //! One watch: initial events, their end bookmark, live events, bookmarks, the end. Pure: it is told
 //! the time, and says what to send or how long to wait.
 
-use std::{collections::VecDeque, iter, sync::Arc, time::Duration};
+use std::{collections::VecDeque, iter, mem, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{EndCause, Subscription, initial::InitialEvents};
 use crate::{
-    apimachinery::ResourceVersion,
-    encode::{BookmarkTemplate, Form, partial::NotPartial},
+    apimachinery::{ResourceVersion, Status},
+    encode::{self, BookmarkTemplate, Form, partial::NotPartial},
     store::{Backlog, Change, Extract, FrameKind, Predicate, View},
 };
 
@@ -69,6 +69,8 @@ pub struct Session {
     /// More is known to lie in history than was taken.
     behind: bool,
     ready: VecDeque<Bytes>,
+    /// The client has been told to begin anew.
+    is_refused: bool,
     /// Events in the piece that was sent last.
     sent: u32,
     bookmark_at: Instant,
@@ -95,7 +97,7 @@ impl Session {
         let deadline = now + timeout;
         let bookmark_at = next_bookmark(now, deadline);
         let ready = VecDeque::new();
-        let (next, behind, sent) = (0, false, 0);
+        let (next, behind, is_refused, sent) = (0, false, false, 0);
         Self {
             view,
             subscription,
@@ -107,6 +109,7 @@ impl Session {
             next,
             behind,
             ready,
+            is_refused,
             sent,
             bookmark_at,
             deadline,
@@ -129,8 +132,10 @@ impl Session {
             return Step::End(EndCause::Deadline);
         }
         // What is left of a state that upstream does not have any more is not told; above all not that it is whole.
-        if self.subscription.closed() == Some(EndCause::Lost) {
-            return Step::End(EndCause::Lost);
+        match self.subscription.closed() {
+            Some(EndCause::Lost) => return Step::End(EndCause::Lost),
+            Some(EndCause::Corrupt) => return self.refuse(),
+            Some(_) | None => {}
         }
         match self.initial_events() {
             Ok(Some(events)) => return Step::Send(events),
@@ -154,6 +159,17 @@ impl Session {
                 return Step::End(EndCause::Unencodable);
             }
         }
+    }
+
+    /// A client that goes on from the version that it knows would never be told what it lacks: it has to begin anew.
+    fn refuse(&mut self) -> Step {
+        if mem::replace(&mut self.is_refused, true) {
+            return Step::End(EndCause::Corrupt);
+        }
+        let (known, next) = (self.floor, self.view.progress());
+        let status = Status::expired_watch(known, next);
+        self.sent = 1;
+        Step::Send(encode::error_event(&status.to_json(), self.form.representation().encoding))
     }
 
     fn initial_events(&mut self) -> Result<Option<Bytes>, NotPartial> {

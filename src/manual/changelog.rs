@@ -20,6 +20,7 @@
 //! * An embedded API server for the demo and the tests.
 //! * `reads.mostRecent: auto | prove`: gets and lists without a version from memory after a proof; the demo runs with `auto`. A proof
 //!   no longer waits for a small watch where the cache's own watch tells sooner.
+//! * `cache.verifyInterval`: caches are compared with upstream every five minutes; one that differs is filled anew, and its clients list anew.
 //! * A restored etcd is noticed by the first proof; a stuck watch, an upgraded upstream and a cut-off gateway are noticed, too.
 //! * A version that a client brings from another gateway is proven, not forwarded after 100 ms.
 //! * Exact reads and continue tokens expire after `cache.history.age`, as an API server's do.

@@ -83,6 +83,19 @@
 //!
 //! The rule of the restored etcd holds here too: a head behind what memory had when it was asked for proves nothing.
 //!
+//! # Trust, but verify
+//!
+//! Each cache of at least 100 objects is compared with upstream about once in `cache.verifyInterval` (5 min by default), one cache at a
+//! time and spread over the interval: upstream lists the metadata of all objects at exactly the version that the cache has
+//! reached, in pages, and key, version and labels have to be those in memory at that version. Changes meanwhile do not matter: neither
+//! side looks at another version. A version that upstream has compacted or not reached is tried three times, ten seconds apart, each time
+//! at the cache's newest version. Behind an upstream that does not tell its watches of progress, a cache that has not changed for longer than upstream keeps versions
+//! is not compared.
+//!
+//! A difference is logged with its object and counted. The caches of the resource are given up at once and filled anew. Their
+//! watches end with an ERROR event, 410: a client that only went on from the version that it knows would never be told
+//! what it lacks. What had been answered before stays wrong with who asked.
+//!
 //! # While a cache is filled
 //!
 //! A read that the cache will be able to answer waits for the fill that is under way, up to `reads.fillWait`: one fill serves
@@ -129,6 +142,7 @@
 //! | upstream's `/version` is another one when a watch is resumed (an upgrade) | fills a new store at no older version; the old one answers until then | as with 410 |
 //! | 410: upstream's history does not reach back to the progress | fills a new store at no older version; the old one answers until then | watches end cleanly; a resume from a version before the new fill is forwarded, and upstream says whether it still knows that version |
 //! | upstream's versions went back (a restored etcd): at the next check, or at the next proof, its head is behind the progress | gives the cache up at once, fills a new one from scratch | watches end, also in the middle of their initial events; requests are forwarded during a pause, and wait for the fill then |
+//! | a comparison with upstream shows a difference | gives the resource's caches up at once, fills new ones | watches end with an ERROR event, 410, so that clients list anew; requests wait for the fill |
 //! | an event that cannot follow from those before, or cannot be read | the same, with waits of their own: a fill that is followed by such an event starts nothing over | watches end cleanly, behind all that came before; requests are forwarded during a pause, and wait for the fill then |
 //! | upstream has not been heard for `cache.maxStaleness` (none by default) | is not ready; with `cache.staleWatches: end` it ends watches and forwards new ones | without it, watches stay open, silent, and without bookmarks; reads of any version go on from memory |
 //! | a custom resource's definition changed, was deleted, or deleted and made again | noticed when upstream ends the watch: uid and generation are compared; the cache is given up | watches end cleanly; requests are forwarded, and after ten seconds the next one starts a cache of the new definition |

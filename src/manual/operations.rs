@@ -34,6 +34,7 @@
 //! | `cache.history.bytes` | `256Mi` | from `8Mi` |
 //! | `cache.maxStaleness` | none: no limit | 10 s to 24 h |
 //! | `cache.staleWatches` | `keep` | `keep`, `end`; needs `cache.maxStaleness` |
+//! | `cache.verifyInterval` | `5m` | 0 for never, or 30 s to 24 h: how often each cache is compared with upstream |
 //! | `reads.freshnessWait` | `100ms` | 0 to 3 s |
 //! | `reads.fillWait` | `30s` | 0 to 60 s |
 //! | `reads.mostRecentWatch` | `prove` | `prove`, `forward` |
@@ -114,9 +115,10 @@
 //! | `kube_fanout_watchers` | resource, version, encoding | watches served now |
 //! | `kube_fanout_watch_events_sent_total` | resource, version, encoding | events given to watches, bookmarks included |
 //! | `kube_fanout_watches_taken_over_total` | resource, version, encoding | forwarded watches that went on from the cache in mid-stream |
-//! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `lost` (upstream's versions went back), `stale` (`cache.maxStaleness`), `stopped`, `drained`, `unencodable` (metadata that upstream would not write so), `revoked` (its user may no longer), `unconfirmed` (it could not be found out for too long whether its user still may), `client_gone` |
+//! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `lost` (upstream's versions went back), `corrupt` (the cache differed from upstream: with an ERROR event, so that clients list anew), `stale` (`cache.maxStaleness`), `stopped`, `drained`, `unencodable` (metadata that upstream would not write so), `revoked` (its user may no longer), `unconfirmed` (it could not be found out for too long whether its user still may), `client_gone` |
 //! | `kube_fanout_reflector_restarts_total` | resource, version, encoding, cause | `ended` (in time), `expired`, `too_large`, `refused`, `not_found`, `denied`, `unavailable`, `malformed`, `silent`, `stalled` (in the middle of the initial events), `stuck` (another watch shows what it does not) |
 //! | `kube_fanout_freshness_proofs_total` | resource, version, encoding, outcome | `proven`, `no_head`, `no_bookmark`, `ahead` (a client wants a version that upstream has not reached), `backwards` (the head is behind the cache), `late` (it took longer than it may) |
+//! | `kube_fanout_cache_verifications_total` | resource, version, encoding, outcome | comparisons with upstream at the same version (`cache.verifyInterval`): `same`, `different` (filled anew; the log names the object), `version_not_there` (upstream has compacted it or not reached it, three times), `failed` |
 //! | `kube_fanout_limits_reached_total` | limit | see below |
 //! | `kube_fanout_connections` | | open connections of clients |
 //! | `kube_fanout_connections_accepted_total` | | |
@@ -132,6 +134,7 @@
 //! | `kube_fanout_access_reviews_total` | verdict | SubjectAccessReviews asked for: `allowed`, `denied`, `none` (upstream did not say) |
 //!
 //! The label `resource` is the plural word with its group (`deployments.apps`), `version` the API version. Worth an alert: a
+//! verification that is `different`, a
 //! progress lag of minutes, an epoch that keeps rising, `lagged` watches, any limit, and a share of `forwarded` reads that grows.
 //!
 //! # Logs
@@ -193,6 +196,7 @@
 //! | answer to `/version` when a cache is filled or resumed | 5 s | taken for the same as before | |
 //! | head version of a proof | 5 s | forwarded | proofs `no_head` |
 //! | wait for a cache to be filled (`reads.fillWait`) | 30 s, and half of a watch's `timeoutSeconds` at most | forwarded | requests with reason `cache_filling` |
+//! | caches that are compared with upstream at once | 1, for 5 min at most | wait; `failed` | verifications `failed` |
 //! | gets and lists of one resource that wait for a proof | 10,000 | forwarded (`unproven`) | `proof_waiters` |
 //! | reads that wait for caches to be filled | 10,000 | forwarded (`cache_filling`) | `fill_waiters` |
 //! | small watches at once that show a resource to have been quiet, for each cache | 1 | share it, or wait for the next; the clients have upstream's answers | |

@@ -130,6 +130,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
                 Some(since) => tokio::select! {
                     biased;
                     () = evidence.until_rolled_back_since(since) => Input::RolledBack,
+                    () = evidence.until_corrupt_since(since) => Input::Corrupt,
                     input = self.act(next) => input,
                 },
                 None => self.act(next).await,

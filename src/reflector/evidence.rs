@@ -14,6 +14,7 @@ pub struct Evidence(Arc<watch::Sender<Found>>);
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     rolled_back: Option<Instant>,
+    corrupt: Option<Instant>,
     /// The version of a change that another watch of upstream has shown, and when that was opened.
     lacking: Option<(Instant, ResourceVersion)>,
 }
@@ -22,6 +23,11 @@ impl Evidence {
     /// A head version was below a progress that had been read before it was asked for: upstream's storage was restored.
     pub fn rolled_back(&self) {
         self.0.send_modify(|found| found.rolled_back = Some(Instant::now()));
+    }
+
+    /// A store does not hold what upstream has at the same version.
+    pub fn corrupt(&self) {
+        self.0.send_modify(|found| found.corrupt = Some(Instant::now()));
     }
 
     /// Another watch of upstream, opened then, has shown a change of this version long ago, and a store still lacks it.
@@ -39,6 +45,12 @@ impl Evidence {
         let mut found = self.0.subscribe();
         // The sender lives as long as `self` does, so waiting cannot fail.
         drop(found.wait_for(|found| found.has_rolled_back_since(time)).await);
+    }
+
+    /// Resolves when a store that was filled at that time has been found to hold what upstream does not.
+    pub(super) async fn until_corrupt_since(&self, time: Instant) {
+        let mut found = self.0.subscribe();
+        drop(found.wait_for(|found| found.corrupt.is_some_and(|at| at >= time)).await);
     }
 
     /// Resolves when a watch that was opened after `time` has shown what lies behind `progress`, and long ago.

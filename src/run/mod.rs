@@ -118,6 +118,9 @@ async fn run_following(
     let (admission, room) = (clients::admission(config), (accounts, room));
     let gateway = Gateway::new(admission, clients, room, cachers.clone(), settings.clone(), tasks.clone());
     cachers.prewarm();
+    if let Some(interval) = config.cache.verify_interval {
+        cachers.verify_every(interval);
+    }
     let (in_effect, current) = watch::channel(config.clone());
     if let Some(reloads) = reloads {
         tasks.spawn("configuration", reloads.follow(in_effect, settings, tasks.token().clone()));

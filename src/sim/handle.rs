@@ -186,6 +186,22 @@ impl Sim {
         Ok(())
     }
 
+    /// Changes the object with this key, `namespace/name` or the name alone, without telling any watch: what a client's cache holds
+    /// is wrong from then on.
+    ///
+    /// # Errors
+    /// The resource is unknown.
+    pub fn change_silently(
+        &self,
+        resource: &GroupResource,
+        key: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<(), Refused> {
+        let definition = self.definition(resource)?;
+        self.0.storage.change_silently(&definition, key, change);
+        Ok(())
+    }
+
     pub fn set_features(&self, features: Features) {
         self.0.faults.set_features(features);
     }

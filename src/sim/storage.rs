@@ -176,6 +176,19 @@ impl Storage {
         }
     }
 
+    /// Changes an object at a new version that no watch is told of, and that history does not have.
+    pub(crate) fn change_silently(&self, definition: &Definition, key: &str, change: impl FnOnce(&mut Value)) {
+        let mut state = self.state();
+        let revision = state.revision + 1;
+        let Some(collection) = state.collections.get_mut(&definition.group_resource()) else { return };
+        let Some(stored) = collection.objects.get_mut(key) else { return };
+        let mut object = stored.value(&definition.stored_api_version());
+        change(&mut object);
+        *stored = Arc::new(Stored::new(definition, object, revision));
+        state.revision = revision;
+        self.head.send_replace(revision);
+    }
+
     /// Exact reads of revisions before now are compacted.
     pub(crate) fn compact(&self) {
         let mut state = self.state();

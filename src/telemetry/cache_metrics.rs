@@ -12,8 +12,8 @@ use crate::apimachinery::{Encoding, GroupVersionResource, ResourceVersion};
 use crate::telemetry::metrics::{
     CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES,
     CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION,
-    CACHE_RESOURCE_VERSION, FRESHNESS_PROOFS, REFLECTOR_RESTARTS, WATCH_EVENTS, WATCHERS, WATCHES_ENDED,
-    WATCHES_TAKEN_OVER,
+    CACHE_RESOURCE_VERSION, CACHE_VERIFICATIONS, FRESHNESS_PROOFS, REFLECTOR_RESTARTS, WATCH_EVENTS, WATCHERS,
+    WATCHES_ENDED, WATCHES_TAKEN_OVER,
 };
 
 /// The metrics of one cache. Its gauges fall to zero when it is dropped.
@@ -134,6 +134,11 @@ impl CacheMetrics {
     /// A freshness proof ended. `outcome` is the word of an enum.
     pub fn freshness_proof(&self, outcome: &'static str) {
         self.count(FRESHNESS_PROOFS, "outcome", outcome);
+    }
+
+    /// The cache was compared with upstream. `outcome` is the word of an enum.
+    pub fn verified(&self, outcome: &'static str) {
+        self.count(CACHE_VERIFICATIONS, "outcome", outcome);
     }
 
     /// For what is rare: makes the labels anew.

@@ -43,6 +43,7 @@ pub(super) const WATCH_EVENTS: &str = "kube_fanout_watch_events_sent_total";
 pub(super) const WATCHES_TAKEN_OVER: &str = "kube_fanout_watches_taken_over_total";
 pub(super) const WATCHES_ENDED: &str = "kube_fanout_watches_ended_total";
 pub(super) const REFLECTOR_RESTARTS: &str = "kube_fanout_reflector_restarts_total";
+pub(super) const CACHE_VERIFICATIONS: &str = "kube_fanout_cache_verifications_total";
 pub(super) const FRESHNESS_PROOFS: &str = "kube_fanout_freshness_proofs_total";
 pub(super) const LIMITS_REACHED: &str = "kube_fanout_limits_reached_total";
 pub(super) const CONNECTIONS: &str = "kube_fanout_connections";
@@ -89,6 +90,7 @@ pub const ALL: &[Metric] = &[
     counter_of(WATCHES_ENDED, Unit::Count, CACHE_CAUSE, "Watches that ended, by cause."),
     counter_of(REFLECTOR_RESTARTS, Unit::Count, CACHE_CAUSE, "Watches and lists of upstream that had to be started again, by cause."),
     counter_of(FRESHNESS_PROOFS, Unit::Count, CACHE_OUTCOME, "Attempts to prove the cache as fresh as upstream, by outcome."),
+    counter_of(CACHE_VERIFICATIONS, Unit::Count, CACHE_OUTCOME, "Comparisons of the cache with upstream at the same version, by outcome."),
     counter_of(LIMITS_REACHED, Unit::Count, &["limit"], "Times that something was refused, cut or delayed because a limit was reached."),
     gauge_of(CONNECTIONS, Unit::Count, &[], "Open connections of clients."),
     counter_of(CONNECTIONS_ACCEPTED, Unit::Count, &[], "Connections of clients accepted."),

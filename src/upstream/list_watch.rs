@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Crd, RequestBody, ResponseBody, Upstream};
 use crate::{
-    apimachinery::{Answer, Encoding, GroupVersionResource, Representation, View},
+    apimachinery::{Answer, Encoding, GroupVersionResource, Representation, ResourceVersion, View},
     reflector::{Failure, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest},
     telemetry::limit_reached,
 };
@@ -21,6 +21,8 @@ const PAGE_OBJECTS: u32 = 500;
 const LIST_BYTES_MAX: usize = 4 << 30;
 /// The name of an object, and of a namespace, that nobody has: dots are not allowed at the ends of names.
 const NOBODY: &str = "kube-fanout.";
+/// Lists of metadata, in JSON: every resource has them.
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// The largest error body that is read.
 const STATUS_BYTES_MAX: usize = 64 << 10;
 
@@ -53,9 +55,23 @@ impl ResourceListWatch {
         Self { upstream, resource, namespaced, encoding, definition }
     }
 
+    /// A page of all objects' metadata as they were at `version`, as a `PartialObjectMetadataList` in JSON.
+    ///
+    /// # Errors
+    /// Upstream has compacted the version or not reached it, or does not answer as it should.
+    pub async fn metadata_at(&self, version: ResourceVersion, token: Option<&str>) -> Result<Bytes, Failure> {
+        let from = match token {
+            Some(token) => format!("continue={token}"),
+            None => format!("resourceVersion={version}&resourceVersionMatch=Exact"),
+        };
+        let (path, query) = (self.resource.collection_path(), format!("limit={PAGE_OBJECTS}&{from}"));
+        let answer = self.get_at(&path, &query, METADATA, LIST_HEADERS_MAX).await?;
+        whole(answer.into_body()).await
+    }
+
     /// The whole collection, asked with that query.
     async fn get(&self, query: &str, headers_max: Duration) -> Result<http::Response<ResponseBody>, Failure> {
-        self.get_at(&self.resource.collection_path(), query, headers_max).await
+        self.get_at(&self.resource.collection_path(), query, accept(self.encoding), headers_max).await
     }
 
     /// Fails when there is no answer, or an error without its end, after `headers_max`.
@@ -63,18 +79,24 @@ impl ResourceListWatch {
         &self,
         path: &str,
         query: &str,
+        accept: &'static str,
         headers_max: Duration,
     ) -> Result<http::Response<ResponseBody>, Failure> {
-        let answer = timeout(headers_max, self.get_untimed(path, query)).await;
+        let answer = timeout(headers_max, self.get_untimed(path, query, accept)).await;
         answer.unwrap_or_else(|_| {
             tracing::debug!(resource = %self.resource, ?headers_max, "upstream accepts a request and does not answer it");
             Err(Failure::Unavailable)
         })
     }
 
-    async fn get_untimed(&self, path: &str, query: &str) -> Result<http::Response<ResponseBody>, Failure> {
+    async fn get_untimed(
+        &self,
+        path: &str,
+        query: &str,
+        accept: &'static str,
+    ) -> Result<http::Response<ResponseBody>, Failure> {
         let request = Request::get(format!("{path}?{query}"))
-            .header(header::ACCEPT, accept(self.encoding))
+            .header(header::ACCEPT, accept)
             .body(RequestBody::Empty)
             .map_err(|_| Failure::Malformed)?;
         let response = self.upstream.send(request).await.map_err(|error| {
@@ -93,7 +115,7 @@ impl ResourceListWatch {
             true => format!("{group_version}/namespaces/{NOBODY}/{plural}"),
             false => format!("{group_version}/{plural}"),
         };
-        match self.get_at(&path, query, HEADERS_MAX).await {
+        match self.get_at(&path, query, accept(self.encoding), HEADERS_MAX).await {
             Ok(_) => Ok(true),
             Err(Failure::Refused) => Ok(false),
             Err(failure) => Err(failure),
@@ -173,12 +195,7 @@ impl ListWatch for ResourceListWatch {
 
     async fn head(&self) -> Result<ListPage, Failure> {
         let (head, body) = self.get("limit=1", HEADERS_MAX).await?.into_parts();
-        let mut stream = ListWatchStream { body, left: Some(LIST_BYTES_MAX) };
-        let mut body = Vec::new();
-        while let Some(bytes) = stream.next().await {
-            body.extend_from_slice(&bytes?);
-        }
-        Ok(ListPage { body: body.into(), warnings: warnings(&head.headers) })
+        Ok(ListPage { body: whole(body).await?, warnings: warnings(&head.headers) })
     }
 
     /// Asks for one object that is not there: labels are looked at before objects are, and a list of one name costs
@@ -205,6 +222,16 @@ impl ListWatch for ResourceListWatch {
         let now = self.upstream.crd(&self.resource.group_resource()).await.map_err(|_| Failure::Unavailable)?;
         Ok(now.is_some_and(|now| now == *known))
     }
+}
+
+/// The body of a page that is small enough to be one piece.
+async fn whole(body: ResponseBody) -> Result<Bytes, Failure> {
+    let mut stream = ListWatchStream { body, left: Some(LIST_BYTES_MAX) };
+    let mut whole = Vec::new();
+    while let Some(bytes) = stream.next().await {
+        whole.extend_from_slice(&bytes?);
+    }
+    Ok(whole.into())
 }
 
 fn accept(encoding: Encoding) -> &'static str {

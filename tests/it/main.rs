@@ -46,5 +46,7 @@ mod takeover;
 mod tidy;
 // Clients that do not read what they asked for.
 mod unread;
+// What memory holds against what upstream has.
+mod verifier;
 // Watches from memory.
 mod watches;

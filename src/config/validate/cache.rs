@@ -7,8 +7,8 @@ use crate::config::raw::{self, Scalar};
 use crate::config::validate::check::{Check, given};
 use crate::config::{
     CacheConfig, ClientsConfig, DEFAULT_EXCLUDE, DEFAULT_EXCLUDE_DELEGATED, DEFAULT_FILL_WAIT, DEFAULT_FRESHNESS_WAIT,
-    DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_LIST_BYTES_TIMEOUT, HistoryConfig,
-    MostRecentReads, MostRecentWatch, ReadsConfig, StaleWatches, quantity,
+    DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_LIST_BYTES_TIMEOUT,
+    DEFAULT_VERIFY_INTERVAL, HistoryConfig, MostRecentReads, MostRecentWatch, ReadsConfig, StaleWatches, quantity,
 };
 
 /// Shorter, and caches of resources in use would come and go.
@@ -21,13 +21,23 @@ const HISTORY_AGE: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration
 const HISTORY_BYTES_MIN: u64 = 8 << 20;
 /// Looked at every five seconds; a watch that breaks is seldom resumed in less.
 const MAX_STALENESS: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
+/// More often, and a look costs upstream more than what it is asked for otherwise; beyond a day nobody relies on it.
+const VERIFY_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(30)..=Duration::from_secs(24 * 3600);
 /// The API server itself waits up to 3 s for a version.
 const FRESHNESS_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3);
 /// The API server itself ends a list after 60 s.
 const FILL_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
 
-const CACHE_FIELDS: &[&str] =
-    &["exclude", "prewarm", "idleTimeout", "listBytesTimeout", "history", "maxStaleness", "staleWatches"];
+const CACHE_FIELDS: &[&str] = &[
+    "exclude",
+    "prewarm",
+    "idleTimeout",
+    "listBytesTimeout",
+    "history",
+    "maxStaleness",
+    "staleWatches",
+    "verifyInterval",
+];
 
 impl Check {
     pub(super) fn cache(&mut self, raw: Option<&raw::Cache>, clients: &ClientsConfig) -> CacheConfig {
@@ -54,7 +64,27 @@ impl Check {
             self.duration("cache.listBytesTimeout", list_bytes, DEFAULT_LIST_BYTES_TIMEOUT, &LIST_BYTES_TIMEOUT);
         let history = self.history(raw.history.as_ref());
         let (max_staleness, stale_watches) = self.staleness(raw);
-        CacheConfig { exclude, prewarm, idle_timeout, list_bytes_timeout, history, max_staleness, stale_watches }
+        CacheConfig {
+            exclude,
+            prewarm,
+            idle_timeout,
+            list_bytes_timeout,
+            history,
+            max_staleness,
+            stale_watches,
+            verify_interval: self.verify_interval(raw),
+        }
+    }
+
+    fn verify_interval(&mut self, raw: &raw::Cache) -> Option<Duration> {
+        let [from, to] = [VERIFY_INTERVAL.start(), VERIFY_INTERVAL.end()].map(|bound| quantity::duration_text(*bound));
+        let allowed = format!("0 for never, or {}, from {from} to {to}", quantity::DURATION);
+        let interval = |text: &str| match quantity::duration(text)? {
+            Duration::ZERO => Some(None),
+            interval => VERIFY_INTERVAL.contains(&interval).then_some(Some(interval)),
+        };
+        let (field, default) = ("cache.verifyInterval", Some(DEFAULT_VERIFY_INTERVAL));
+        self.parsed(field, raw.verify_interval.as_ref(), default, &allowed, interval)
     }
 
     fn staleness(&mut self, raw: &raw::Cache) -> (Option<Duration>, StaleWatches) {

@@ -27,6 +27,8 @@ pub enum FillMode {
 pub enum Loss {
     /// Upstream's versions went back: its storage was restored.
     Backwards,
+    /// It is not what upstream has at the same version.
+    Corrupt,
     /// Upstream sent what cannot follow from what it sent before.
     Inconsistent,
     /// The resource is gone, or is another one under the same name.
@@ -60,6 +62,8 @@ pub enum Input {
     VerifyFailed(Failure),
     /// A proof was told a head version below what the store had held by then: upstream's versions went back.
     RolledBack,
+    /// The store was found to hold what upstream does not.
+    Corrupt,
 }
 
 /// What to do.
@@ -135,6 +139,7 @@ impl Machine {
             Input::VerifyFailed(Failure::NotFound) => Next::stop(),
             Input::VerifyFailed(_) => self.later(Action::Verify),
             Input::RolledBack => self.lose(Loss::Backwards),
+            Input::Corrupt => self.lose(Loss::Corrupt),
         }
     }
 

@@ -1,0 +1,121 @@
+//! Holding what stores have against upstream, now and then, as an API server does with its own cache.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{sleep, timeout};
+
+use super::{
+    Cachers,
+    cachers::StoreKey,
+    instance::Instance,
+    verified::{Difference, MetadataPage},
+};
+use crate::{reflector::Failure, store::Object};
+
+/// A store of fewer objects is not looked at: who doubts it lists it.
+const OBJECTS_MIN: usize = 100;
+/// How many times a store is tried whose version upstream has compacted, or not reached: it has another soon.
+const ATTEMPTS: u32 = 3;
+/// Between two attempts.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// The longest that one look may take.
+const LOOK_MAX: Duration = Duration::from_secs(300);
+
+/// What came of looking at a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    Same,
+    Differs(Difference),
+    /// Upstream has compacted the version, or not reached it.
+    NotThere,
+    Failed(Failure),
+}
+
+impl Outcome {
+    /// The word for metric labels.
+    const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Differs(_) => "different",
+            Self::NotThere => "version_not_there",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+impl Cachers {
+    /// Looks at each store about once in `interval`, one at a time, until the gateway stops.
+    pub fn verify_every(&self, interval: Duration) {
+        let cachers = self.clone();
+        self.shared.tasks.spawn("verifier", async move {
+            tokio::select! {
+                () = cachers.verify_all(interval) => {}
+                () = cachers.shared.tasks.token().cancelled() => {}
+            }
+        });
+    }
+
+    async fn verify_all(&self, interval: Duration) {
+        loop {
+            let stores: Vec<StoreKey> = self.shared.entries.iter().map(|entry| entry.key().clone()).collect();
+            // Those of a round are looked at one after another, as far apart as the interval has room for.
+            let pause = interval / u32::try_from(stores.len().max(1)).unwrap_or(u32::MAX);
+            if stores.is_empty() {
+                sleep(pause).await;
+            }
+            for store in stores {
+                sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+                self.verify(&store).await;
+            }
+        }
+    }
+
+    async fn verify(&self, store: &StoreKey) {
+        for attempt in 1..=ATTEMPTS {
+            let entry = self.shared.entries.get(store).map(|entry| entry.value().clone());
+            let Some(Ok(instance)) = entry.map(|entry| entry.instance()) else { return };
+            if instance.reader.snapshot().len() < OBJECTS_MIN {
+                return;
+            }
+            let outcome = timeout(LOOK_MAX, look(&instance)).await.unwrap_or(Outcome::Failed(Failure::Silent));
+            match &outcome {
+                Outcome::NotThere if attempt < ATTEMPTS => {
+                    sleep(AGAIN_AFTER).await;
+                    continue;
+                }
+                Outcome::Differs(difference) => {
+                    tracing::error!(%store, object = %difference.key(), error = %difference,
+                        "cache differs from upstream, filled anew");
+                    instance.give_up();
+                }
+                Outcome::Failed(error) => tracing::debug!(%store, %error, "cache not verified"),
+                Outcome::Same | Outcome::NotThere => {}
+            }
+            instance.metrics.verified(outcome.as_str());
+            return;
+        }
+    }
+}
+
+/// Lists the metadata of what upstream had at the store's version, page by page.
+async fn look(instance: &Arc<Instance>) -> Outcome {
+    let snapshot = instance.reader.snapshot();
+    let objects: Vec<Arc<Object>> = snapshot.leaves().flat_map(|leaf| leaf.objects()).cloned().collect();
+    let mut held = objects.iter().peekable();
+    let mut token = None;
+    loop {
+        let page = instance.upstream.metadata_at(snapshot.version(), token.as_deref()).await;
+        let page = match page.and_then(|page| MetadataPage::read(&page, snapshot.version())) {
+            Ok(page) => page,
+            Err(Failure::Expired | Failure::TooLarge) => return Outcome::NotThere,
+            Err(failure) => return Outcome::Failed(failure),
+        };
+        if let Some(difference) = page.difference(&mut held) {
+            return Outcome::Differs(difference);
+        }
+        match page.continue_token() {
+            Some(next) => token = Some(next.to_owned()),
+            None => return Outcome::Same,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Caches that are held against upstream, now and then (`cache.verifyInterval`).
+
+use std::time::Duration;
+
+use kube_fanout::{
+    config::Config,
+    sim::{Features, Sim},
+    telemetry,
+};
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::harness::{
+    Route, Selection, World, skip, until,
+    world::{pod, pods},
+};
+
+/// More than are too few to be looked at.
+const PODS: usize = 120;
+const LIST: &str = "/api/v1/pods?resourceVersion=0";
+/// Longer than the default of `cache.verifyInterval`, by as much as it varies.
+const INTERVAL: Duration = Duration::from_secs(5 * 60 + 80);
+
+async fn with_pods(change: impl FnOnce(&mut Config)) -> World {
+    let sim = Sim::new();
+    for index in 0..PODS {
+        sim.create(pod("default", &format!("pod-{index:03}"), "x")).unwrap();
+    }
+    let world = World::start_with(sim, change).await;
+    world.gateway.warm("/api/v1/pods").await;
+    world
+}
+
+/// How many looks at pods have come to this, in all tests.
+fn looks(outcome: &str) -> u64 {
+    let text = telemetry::install().unwrap().render();
+    let row = text.lines().find(|line| {
+        line.starts_with(r#"kube_fanout_cache_verifications_total{resource="pods""#)
+            && line.contains(&format!(r#"outcome="{outcome}""#))
+    });
+    row.map_or(0, |row| row.rsplit_once(' ').unwrap().1.parse().unwrap())
+}
+
+/// Lets intervals pass until something has come of it.
+async fn until_looked(what: &str, has: impl AsyncFn() -> bool) {
+    until(what, async || {
+        skip(INTERVAL / 8).await;
+        sleep(Duration::from_millis(20)).await;
+        has().await.then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_change_that_memory_was_not_told_of_is_found_and_clients_begin_anew() {
+    let world = with_pods(|_| {}).await;
+    let mut informer = world.informer(Selection::pods());
+    informer.catch_up().await;
+    let silently = |pod: &mut serde_json::Value| pod["metadata"]["labels"]["app"] = json!("silent");
+    world.sim.change_silently(&pods(), "default/pod-077", silently).unwrap();
+    // What is told goes on, and memory believes to be complete.
+    world.create_pod("default", "told", "x");
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    let found = async || world.client().get(LIST).await.text().contains("silent");
+    assert!(!found().await, "it is there before anything was looked at");
+    let before = looks("different");
+    // The informer has its answers while time passes.
+    let mended = until_looked("the change in memory", async || {
+        let answer = world.client().get(LIST).await;
+        answer.route == Route::Served && answer.text().contains("silent")
+    });
+    tokio::select! {
+        () = mended => {}
+        never = informer.follow() => match never {},
+    }
+    assert!(looks("different") > before);
+    // It would go on from the version that it knows, and never be told.
+    informer.catch_up().await;
+    assert_eq!((informer.told.expired, informer.told.states), (1, 2), "{:?}", informer.told);
+}
+
+#[tokio::test]
+async fn changes_alone_are_no_difference() {
+    for features in [Features::default(), Features::old()] {
+        let world = with_pods(|_| {}).await;
+        world.sim.set_features(features);
+        let mut informer = world.informer(Selection::pods());
+        informer.catch_up().await;
+        let before = looks("same");
+        let churn = async {
+            for round in 0_u64.. {
+                match round % 3 {
+                    0 => world.create_pod("default", &format!("new-{round}"), "y"),
+                    1 => world.label_pod(&format!("default/pod-{:03}", round % PODS as u64), &round.to_string()),
+                    _ => world.delete_pod(&format!("default/new-{}", round - 2)),
+                }
+                sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let looked = until_looked("three looks", async || looks("same") >= before + 3);
+        tokio::select! {
+            () = looked => {}
+            () = churn => unreachable!("it does not end"),
+            never = informer.follow() => match never {},
+        }
+        informer.catch_up().await;
+        assert_eq!((informer.told.expired, informer.told.states), (0, 1), "{features:?}: {:?}", informer.told);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_looked_at_if_it_is_not_wanted() {
+    let world = with_pods(|config| config.cache.verify_interval = None).await;
+    world
+        .sim
+        .change_silently(&pods(), "default/pod-077", |pod| pod["metadata"]["labels"]["app"] = json!("silent"))
+        .unwrap();
+    let lists = world.sim.counts().requests("list", "pods");
+    // Less than the shortest time after which the reflector looks by itself.
+    for _ in 0..4 {
+        skip(Duration::from_secs(60)).await;
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(world.sim.counts().requests("list", "pods"), lists);
+}
