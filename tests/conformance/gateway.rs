@@ -62,6 +62,19 @@ impl Gateway {
         Ok(Self { endpoint: Endpoint::plain(&url)?, kubeconfig, seen, config, child })
     }
 
+    /// The same, which answers most-recent reads from memory after a proof.
+    pub(crate) async fn proving(name: &str, server: &Server, certificates: &Certificates) -> Result<Self> {
+        let url = format!("http://127.0.0.1:{}", free_port()?);
+        let fields = format!(
+            "listeners: [{{address: \"{}\"}}]\nupstream: {{kubeconfig: \"{}\"}}\nreads: {{mostRecent: prove}}",
+            url.trim_start_matches("http://"),
+            server.kubeconfig.display(),
+        );
+        let mut gateway = Self::delegated(name, &fields, &url, certificates).await?;
+        gateway.endpoint = Endpoint::plain(&url)?;
+        Ok(gateway)
+    }
+
     /// In `delegated` mode, with TLS; `listeners`, `upstream` and `clients` are those fields of its configuration.
     pub(crate) async fn delegated(name: &str, fields: &str, url: &str, certificates: &Certificates) -> Result<Self> {
         let config = certificates.folder.join(format!("{name}.yaml"));

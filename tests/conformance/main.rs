@@ -13,6 +13,7 @@
 //! * `identity`: who may read what, whoever asks in whatever way
 //! * `hostile`: clients that take what all share, beside one that only wants to go on
 //! * `redefined`, `restored`: a resource, or the storage, becomes another
+//! * `own writes`: who writes and then reads without a version finds it, through crashes of upstream
 //! * `storm`: a thousand watchers through crashes of upstream and of the gateway
 //!
 //! Run by `cargo test --test conformance`, with words of scenarios as arguments to run only those. The servers come from
@@ -35,6 +36,7 @@ mod kinds;
 mod kubectl;
 mod large;
 mod objects;
+mod own_writes;
 mod paging;
 mod ports;
 mod processes;
@@ -162,6 +164,7 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
     };
     Box::pin(future::join(on_full, on_crd)).await;
     // The other server asks this one who its clients are, so that it goes alone.
+    scenario!("own writes 1.20", own_writes::run(full, certificates));
     scenario!("storm 1.20", storm::run(full));
 }
 
