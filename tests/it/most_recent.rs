@@ -10,9 +10,12 @@ use kube_fanout::{
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::harness::{
-    Answer, Client, Route, World, passing, skip, until,
-    world::{pod, pods},
+use crate::{
+    delegated::Scene,
+    harness::{
+        Answer, Client, Route, World, passing, skip, until,
+        world::{pod, pods},
+    },
 };
 
 const LIST: &str = "/api/v1/pods";
@@ -180,6 +183,28 @@ async fn auto_proves_what_can_be_proven_at_once_and_forwards_the_rest() {
     world.gateway.reach(LIST, world.sim.revision()).await;
     skip(Duration::from_secs(10)).await;
     until("another proof", async || (world.client().get(LIST).await.route == Route::Served).then_some(())).await;
+}
+
+#[tokio::test]
+async fn clients_with_rights_of_their_own_are_answered_if_they_may() {
+    let scene = Scene::start_with(|config| config.reads.most_recent = MostRecentReads::Prove).await;
+    for path in [LIST, GET, "/api/v1/pods?limit=1"] {
+        for (token, status, route) in [("jane-token", 200, Route::Served), ("john-token", 403, forwarded("denied"))] {
+            let answer = scene.get(token, path).await;
+            assert_eq!((answer.status.as_u16(), answer.route), (status, route), "{token} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_asked_about_for_what_is_forwarded_anyway() {
+    let scene = Scene::start_with(|config| config.reads.most_recent = MostRecentReads::Auto).await;
+    let reviews = scene.upstream.reviews();
+    for path in [LIST, GET] {
+        let answer = scene.get("john-token", path).await;
+        assert_eq!((answer.status.as_u16(), answer.route), (403, forwarded("most_recent_small")), "{path}");
+    }
+    assert_eq!(scene.upstream.reviews(), reviews);
 }
 
 /// Rounds of one writer that reads its own writes; what is done to upstream in between.
