@@ -25,6 +25,7 @@ mod forwarding;
 mod latency;
 mod lists;
 mod memory;
+mod most_recent;
 mod pods;
 #[path = "../../tests/conformance/ports.rs"]
 mod ports;
@@ -47,7 +48,7 @@ use crate::{sizes::Sizes, table::Line, world::World};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Rows in the order of the table; each is measured by itself.
-const ROWS: [&str; 20] = [
+const ROWS: [&str; 21] = [
     "list-json",
     "list-protobuf",
     "list-gzip",
@@ -55,6 +56,7 @@ const ROWS: [&str; 20] = [
     "list-namespace",
     "list-label",
     "get",
+    "most-recent",
     "delegated",
     "watchers-json",
     "watchers-protobuf",
@@ -144,6 +146,7 @@ async fn measure(world: &World, row: &str) -> Result<Vec<Line>> {
         "list-namespace" => lists::namespace(world).await,
         "list-label" => lists::label(world).await,
         "get" => lists::get(world).await,
+        "most-recent" => most_recent::lists(world).await,
         "delegated" => lists::delegated(world).await,
         "watchers-json" => watches::json(world).await,
         "watchers-protobuf" => watches::protobuf(world).await,

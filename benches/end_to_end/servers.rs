@@ -181,6 +181,8 @@ pub(crate) struct Gateway {
     pub(crate) prewarm: &'static str,
     /// `trusted` or `delegated`.
     pub(crate) clients: &'static str,
+    /// Further lines of its configuration.
+    pub(crate) fields: &'static str,
 }
 
 impl Server {
@@ -190,7 +192,7 @@ impl Server {
         certificates: &Certificates,
         folder: &Path,
     ) -> Result<Self> {
-        let Gateway { prewarm, clients } = gateway;
+        let Gateway { prewarm, clients, fields } = gateway;
         let (port, admin) = (free_port()?, free_port()?);
         let config = folder.join(format!("gateway-{port}.yaml"));
         let (certificate, key) = (certificates.file("server.crt"), certificates.file("server.key"));
@@ -198,7 +200,7 @@ impl Server {
             "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n\
              listeners: [{{address: \"127.0.0.1:{port}\", tls: {{certFile: {certificate}, keyFile: {key}}}}}]\n\
              upstream: {{kubeconfig: {}}}\nclients: {{mode: {clients}}}\ncache: {{prewarm: [{prewarm}]}}\n\
-             admin: {{address: \"127.0.0.1:{admin}\"}}\nlimits: {{connections: 20000}}\nlogging: {{level: warn}}\n",
+             admin: {{address: \"127.0.0.1:{admin}\"}}\nlimits: {{connections: 20000}}\nlogging: {{level: warn}}\n{fields}",
             upstream.kubeconfig.display(),
         );
         fs::write(&config, text)?;

@@ -30,7 +30,7 @@ pub(crate) struct World {
 }
 
 /// What nearly all rows are measured with.
-const PODS: Gateway = Gateway { prewarm: "pods", clients: "trusted" };
+const PODS: Gateway = Gateway { prewarm: "pods", clients: "trusted", fields: "" };
 /// All pods, from memory.
 pub(crate) const LIST: &str = "/api/v1/pods?resourceVersion=0";
 
@@ -60,6 +60,12 @@ impl World {
     /// A gateway that asks the API server who its clients are and what they may.
     pub(crate) async fn delegated_gateway(&self) -> Result<Server> {
         let gateway = Gateway { clients: "delegated", ..PODS };
+        Server::gateway(gateway, &self.upstream, &self.certificates, self.folder()).await
+    }
+
+    /// A gateway that answers most-recent lists from memory where that is the better answer.
+    pub(crate) async fn most_recent_gateway(&self) -> Result<Server> {
+        let gateway = Gateway { fields: "reads: {mostRecent: auto}\n", ..PODS };
         Server::gateway(gateway, &self.upstream, &self.certificates, self.folder()).await
     }
 

@@ -135,6 +135,28 @@
 //! the next one: a second TLS record and a second system call. Writing out once for each turn of a connection's task would save both, and
 //! has not been tried.
 //!
+//! # Most-recent lists
+//!
+//! Rows `most-recent` of `end_to_end`, 2026-11-22, kube-apiserver 1.20, 10,000 pods (74.4 MB of JSON), two cores that were busy with builds
+//! (load average 8 to 9), optimized without LTO, one run. `forward` and `auto` in turns, 16 lists each; busy: 40 changes of pods a second, whose own cost
+//! is taken off the API server's CPU.
+//!
+//! | work | unit | `forward` | `auto` | `auto` ÷ `forward` | goal |
+//! |---|---|---|---|---|---|
+//! | list of a busy resource, p50 | ms | 2,591 | 127 | 0.05 | |
+//! | the same, beside a list with `resourceVersion=0`, p50 | ms | | −18 (noise) | | ≤ 50 ms |
+//! | the same: CPU of the API server, mean | ms | 1,256 | 2.18 | 0.0017 | ≤ 0.05 |
+//! | list of a quiet resource, p50 | ms | 1,327 | 1,875 | 1.41 | ≤ 1.05: **missed** |
+//! | the same: CPU of the API server, mean | ms | 1,311 | 1,143 | 0.87 | ≤ 1.05 |
+//! | list of a small resource, p50 | ms | 1.09 | 1.07 | 0.99 | ≤ 1.05 |
+//!
+//! The quiet row follows the busy one: the first proofs that fail are waited for 456 ms each, three at most, until it is known that the
+//! resource is quiet. That does not reach the middle of 16 lists; the rest has not been explained, and the row has not been repeated on a quiet machine.
+//! A quiet resource behind a server with watch-list, where a small watch takes 0.6 to 1.9 s, has not been measured.
+//!
+//! In the conformance scenario `own writes` (a debug build in front of 1.20, which was killed three times) 14,347 reads followed writes of their own: none was stale, and of
+//! 1,432 that were looked up 1,431 came from memory.
+//!
 //! # Hostile clients
 //!
 //! `KUBEBUILDER_ASSETS=... cargo test --test conformance -- hostile`, in front of kube-apiserver 1.20, 2026-11-22, two cores; another
