@@ -155,7 +155,8 @@ impl Instance {
         self.demand.proof()
     }
 
-    /// Counts a most-recent read that is about so many bytes: see [`Demand::asked`].
+    /// Counts a most-recent read that is about so many bytes. Gives how many of those that came within the last second are at
+    /// least half as large, this one included.
     pub fn asked(&self, bytes: usize) -> usize {
         self.demand.asked(bytes)
     }
