@@ -13,10 +13,11 @@ use crate::{
     listener, serve,
 };
 
-const CONFIG: serve::Config = serve::Config {
+pub(super) const CONFIG: serve::Config = serve::Config {
     freshness_wait: Duration::from_millis(100),
     fill_wait: Duration::from_secs(30),
     prove_most_recent: true,
+    most_recent: serve::MostRecent::Prove,
 };
 
 /// Panics if the request is read in two ways. Returns what memory may answer it with, of a resource in namespaces and of one without.
@@ -32,7 +33,6 @@ pub fn check(mut request: Request<()>) -> Vec<ObjectKey> {
     let Ok(route) = route::decide(&request, &info) else { return Vec::new() };
     // Not what it says, but that it can be said.
     filling::wait(&route, uri.query(), CONFIG);
-    route::wants_most_recent(route.verb, uri.query());
     if credentials.impersonates() {
         return Vec::new();
     }

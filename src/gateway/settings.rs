@@ -25,6 +25,12 @@ impl Settings {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Values { reads, lines: lines.logged() };
     }
 
+    /// Of tests that read nothing and log nothing.
+    #[cfg(test)]
+    pub(super) fn silent() -> Self {
+        Self::new(super::same_request::CONFIG, AccessLines::None)
+    }
+
     pub(super) fn reads(&self) -> serve::Config {
         self.values().reads
     }
