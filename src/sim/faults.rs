@@ -52,6 +52,10 @@ pub struct Refusal {
     pub status: u16,
 }
 
+/// One of several servers behind the address, each with a cache of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Server(usize);
+
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     state: Mutex<State>,
@@ -66,6 +70,13 @@ struct State {
     /// Requests that are accepted and never answered.
     swallowed: Vec<Refusal>,
     event_delay: Duration,
+    /// How far the caches of several servers are behind; connections go to one after the other.
+    lags: Vec<Duration>,
+    connections: usize,
+    /// Initial events are of an older state, and what has happened since comes before their end.
+    early_changes: bool,
+    /// Events that are cut short.
+    spoiled: u32,
     /// What `/version` tells instead of the usual.
     git_version: Option<String>,
 }
@@ -93,6 +104,44 @@ impl Faults {
 
     pub(crate) fn set_event_delay(&self, delay: Duration) {
         self.state().event_delay = delay;
+    }
+
+    pub(crate) fn set_lags(&self, lags: &[Duration]) {
+        self.state().lags = lags.to_vec();
+    }
+
+    /// The server that the next connection goes to.
+    pub(crate) fn next_server(&self) -> Server {
+        let mut state = self.state();
+        state.connections += 1;
+        Server(state.connections)
+    }
+
+    /// How far the cache of that server is behind.
+    pub(crate) fn lag(&self, server: Option<Server>) -> Duration {
+        let state = self.state();
+        let lag = server.and_then(|Server(number)| state.lags.get(number % state.lags.len().max(1)));
+        lag.copied().unwrap_or_default()
+    }
+
+    pub(crate) fn early_changes(&self) -> bool {
+        self.state().early_changes
+    }
+
+    pub(crate) fn set_early_changes(&self, early: bool) {
+        self.state().early_changes = early;
+    }
+
+    pub(crate) fn spoil(&self, events: u32) {
+        self.state().spoiled = events;
+    }
+
+    /// Whether this event is cut short.
+    pub(crate) fn is_spoiled(&self) -> bool {
+        let mut state = self.state();
+        let is_spoiled = state.spoiled > 0;
+        state.spoiled = state.spoiled.saturating_sub(1);
+        is_spoiled
     }
 
     pub(crate) fn refuse(&self, refusal: Refusal) {

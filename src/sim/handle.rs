@@ -237,6 +237,22 @@ impl Sim {
         self.0.faults.set_event_delay(delay);
     }
 
+    /// Several servers behind this address, whose caches are behind by so much: connections go to one after the other. A cache
+    /// answers reads of any version, and tells its watches what happens; what has to be fresher is as fresh as it can be.
+    pub fn lag_caches(&self, lags: &[Duration]) {
+        self.0.faults.set_lags(lags);
+    }
+
+    /// Initial events are of a state of some seconds ago, and what has happened since comes before their end.
+    pub fn send_early_changes(&self, early: bool) {
+        self.0.faults.set_early_changes(early);
+    }
+
+    /// Cuts the next so many events of watches short, behind the initial ones: what is left of each is not JSON.
+    pub fn spoil_events(&self, events: u32) {
+        self.0.faults.spoil(events);
+    }
+
     /// Breaks the connections of the open watches of a resource (`pods`, `deployments.apps`), or of all.
     pub fn cut_watches(&self, resource: Option<&str>) {
         self.0.census.order(resource, Order::Cut);

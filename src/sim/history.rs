@@ -115,6 +115,13 @@ impl History {
         Some(objects)
     }
 
+    /// The last revision before everything that changed after `time`; `None` if nothing has.
+    pub(crate) fn revision_at(&self, time: Instant) -> Option<u64> {
+        let window = self.window();
+        let next = window.changes.iter().find(|change| change.at > time)?;
+        Some((next.revision - 1).max(window.watch_floor))
+    }
+
     /// The last revision that changed this collection.
     pub(crate) fn last(&self) -> u64 {
         let window = self.window();

@@ -1,6 +1,6 @@
 //! Gets and lists (read-path 1.1 to 1.3).
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     Simulation,
@@ -15,25 +15,46 @@ use super::{
     stored::Stored,
 };
 
+/// What a read is answered from: the storage, and a cache that may be behind it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cache<'a> {
+    pub(crate) simulation: &'a Simulation,
+    pub(crate) lag: Duration,
+}
+
+impl Cache<'_> {
+    fn view(&self, definition: &Definition) -> View {
+        self.simulation.storage.cached_view(definition, self.lag)
+    }
+}
+
 /// One object, as fresh as asked.
 pub(crate) async fn get(
-    simulation: &Simulation,
+    cache: Cache<'_>,
     definition: &Definition,
     target: &Target,
     parameters: &Parameters,
 ) -> Result<Arc<Stored>, Failure> {
-    if let Freshness::NotOlderThan(revision) = parameters.get()? {
+    let simulation = cache.simulation;
+    let freshness = parameters.get()?;
+    if let Freshness::NotOlderThan(revision) = freshness {
         let waited = simulation.wait_for(revision).await;
         waited.map_err(|current| Failure::too_large_version(revision, current, true))?;
     }
     let name = target.name.as_deref().unwrap_or_default();
     let key = target.key().unwrap_or_default();
-    simulation.storage.get(definition, &key).ok_or_else(|| Failure::not_found(definition, name))
+    let object = match freshness {
+        Freshness::Any => cache.view(definition).objects.into_iter().find(|object| object.key == key),
+        Freshness::Latest | Freshness::NotOlderThan(_) | Freshness::Exact { .. } => {
+            simulation.storage.get(definition, &key)
+        }
+    };
+    object.ok_or_else(|| Failure::not_found(definition, name))
 }
 
 /// One page of a collection, as fresh as asked.
 pub(crate) async fn list(
-    simulation: &Simulation,
+    cache: Cache<'_>,
     definition: &Definition,
     target: &Target,
     options: ListOptions,
@@ -52,20 +73,22 @@ pub(crate) async fn list(
         start = format!("{}{}", selection.prefix, token.start);
         freshness = token.revision.map_or(Freshness::Latest, |revision| Freshness::Exact { revision, legacy: false });
     }
-    let view = view(simulation, definition, freshness, single, token.as_ref()).await?;
+    let view = view(cache, definition, freshness, single, token.as_ref()).await?;
     let limit = limit.and_then(|limit| usize::try_from(limit.get()).ok()).unwrap_or(usize::MAX);
     Ok(page(view, &selection, &start, limit))
 }
 
 async fn view(
-    simulation: &Simulation,
+    cache: Cache<'_>,
     definition: &Definition,
     freshness: Freshness,
     single: bool,
     token: Option<&ContinueToken>,
 ) -> Result<View, Failure> {
+    let simulation = cache.simulation;
     match freshness {
-        Freshness::Latest | Freshness::Any => Ok(simulation.storage.view(definition)),
+        Freshness::Latest => Ok(simulation.storage.view(definition)),
+        Freshness::Any => Ok(cache.view(definition)),
         Freshness::NotOlderThan(revision) => {
             let waited = simulation.wait_for(revision).await;
             waited.map_err(|current| Failure::too_large_version(revision, current, true))?;

@@ -14,11 +14,12 @@ use super::{
     definition::Definition,
     discovery,
     failure::Failure,
+    faults::Server,
     negotiate, openapi,
     options::Parameters,
     patch::Patch,
     path::{Path, Target},
-    read,
+    read::{self, Cache},
     reply::{Reply, Style},
     select::Selection,
     shapes::{list::Page, representation::Representation},
@@ -84,6 +85,8 @@ fn version(git_version: &str) -> Value {
 /// A request for a resource.
 struct Call<'a> {
     simulation: &'a Arc<Simulation>,
+    /// Which of the servers behind the address answers; none for what does not come by a connection.
+    server: Option<Server>,
     definition: Arc<Definition>,
     target: &'a Target,
     parameters: &'a Parameters,
@@ -140,7 +143,8 @@ impl<'a> Call<'a> {
         let representation =
             negotiate::representation(headers, &definition, include, target.name.is_some(), verb == "list")?;
         let warning = version.deprecation.clone();
-        let call = Self { simulation, definition, target, parameters, headers, representation, part };
+        let server = parts.extensions.get().copied();
+        let call = Self { simulation, server, definition, target, parameters, headers, representation, part };
         let reply = match verb {
             "get" => call.get().await,
             "list" => call.list().await,
@@ -162,14 +166,18 @@ impl<'a> Call<'a> {
         if built_in { Err(Failure::unknown_resource()) } else { Ok(Reply::page_not_found()) }
     }
 
+    fn cache(&self) -> Cache<'a> {
+        Cache { simulation: self.simulation, lag: self.simulation.faults.lag(self.server) }
+    }
+
     async fn get(&self) -> Result<Reply, Failure> {
-        let object = read::get(self.simulation, &self.definition, self.target, self.parameters).await?;
+        let object = read::get(self.cache(), &self.definition, self.target, self.parameters).await?;
         Ok(self.object(StatusCode::OK, object))
     }
 
     async fn list(&self) -> Result<Reply, Failure> {
         let options = self.parameters.list()?;
-        let page = read::list(self.simulation, &self.definition, self.target, options).await?;
+        let page = read::list(self.cache(), &self.definition, self.target, options).await?;
         Ok(self.page(&page))
     }
 
@@ -184,7 +192,7 @@ impl<'a> Call<'a> {
             api_version: self.api_version(),
             representation: self.representation,
         };
-        Ok(match WatchStream::start(self.simulation, format, selection, &options).await? {
+        Ok(match WatchStream::start((self.simulation, self.server), format, selection, &options).await? {
             Started::Stream(stream) => Reply::watch(stream),
             Started::Error(failure) => Reply::error_event(&failure),
         })

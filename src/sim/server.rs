@@ -111,8 +111,10 @@ impl SimServer {
 }
 
 async fn connection(sim: Sim, stream: TcpStream, stop: CancellationToken) {
-    let service = service_fn(move |request: http::Request<Incoming>| {
+    let server = sim.simulation().faults.next_server();
+    let service = service_fn(move |mut request: http::Request<Incoming>| {
         let sim = sim.clone();
+        request.extensions_mut().insert(server);
         async move { Ok::<_, Infallible>(rest::answer(sim.simulation(), request).await) }
     });
     let builder = auto::Builder::new(TokioExecutor::new());

@@ -5,10 +5,11 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use crate::apimachinery::GroupResource;
 
@@ -112,6 +113,17 @@ impl Storage {
         };
         let objects = collection.history.undo(&collection.objects, revision).ok_or(Compacted)?;
         Ok(View { revision, objects: objects.into_values().collect() })
+    }
+
+    /// All objects as a cache has them that is behind by `lag`; the newest if it is not known any more how they were.
+    pub(crate) fn cached_view(&self, definition: &Definition, lag: Duration) -> View {
+        let time = Instant::now().checked_sub(lag).filter(|_| !lag.is_zero());
+        let revision = time.and_then(|time| {
+            let state = self.state();
+            state.collections.get(&definition.group_resource())?.history.revision_at(time)
+        });
+        let view = revision.and_then(|revision| self.view_at(definition, revision).ok());
+        view.unwrap_or_else(|| self.view(definition))
     }
 
     /// The state now together with the history that goes on from it: where a watch begins.

@@ -13,6 +13,7 @@ use super::{
     census::{OpenWatch, Order},
     definition::Definition,
     failure::Failure,
+    faults::Server,
     history::{Change, History},
     options::{Freshness, WatchOptions, WatchStart},
     select::Selection,
@@ -31,6 +32,8 @@ const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Shortest and longest life of a watch whose client does not say.
 const LIFE: std::ops::Range<u64> = 1_800..3_600;
+/// How old the state of initial events is before whose end changes come.
+const EARLY: Duration = Duration::from_secs(5);
 /// Initial events that are written at once.
 const INITIAL_BATCH: usize = 64;
 
@@ -46,6 +49,8 @@ pub(crate) struct Format {
 #[derive(Debug)]
 pub(crate) struct WatchStream {
     simulation: Arc<Simulation>,
+    /// Whose cache it is served from.
+    server: Option<Server>,
     open: OpenWatch,
     format: Format,
     selection: Selection,
@@ -75,7 +80,7 @@ pub(crate) enum Started {
 impl WatchStream {
     /// Waits for the freshness asked, and takes the initial events.
     pub(crate) async fn start(
-        simulation: &Arc<Simulation>,
+        (simulation, server): (&Arc<Simulation>, Option<Server>),
         format: Format,
         selection: Selection,
         options: &WatchOptions,
@@ -86,8 +91,17 @@ impl WatchStream {
         {
             return Ok(Started::Error(Failure::too_large_version(revision, current, true)));
         }
-        let (view, history) =
+        let (mut view, history) =
             simulation.storage.start_watch(&format.definition).ok_or_else(Failure::unknown_resource)?;
+        match options.start {
+            WatchStart::State(_) if simulation.faults.early_changes() && options.initial_events_end => {
+                view = simulation.storage.cached_view(&format.definition, EARLY);
+            }
+            WatchStart::State(Freshness::Any) => {
+                view = simulation.storage.cached_view(&format.definition, simulation.faults.lag(server));
+            }
+            WatchStart::State(_) | WatchStart::Now | WatchStart::After(_) => {}
+        }
         let (initial, cursor) = match options.start {
             WatchStart::State(_) => {
                 (view.objects.into_iter().filter(|object| selection.matches(object)).collect(), view.revision)
@@ -114,6 +128,7 @@ impl WatchStream {
             open: simulation.census.open(&resource),
             signal: history.subscribe(),
             simulation: simulation.clone(),
+            server,
             selection,
             history,
             initial: initial.into_iter(),
@@ -151,7 +166,8 @@ impl WatchStream {
                 let (pending, head) = self.simulation.storage.pending(&self.history, self.cursor);
                 // Fallen out of the window, or the collection is gone: a silent end either way.
                 let Ok(pending) = pending else { return None };
-                let delay = self.simulation.faults.event_delay();
+                let faults = &self.simulation.faults;
+                let delay = faults.event_delay().max(faults.lag(self.server));
                 let text = self.changes(&pending, now, delay);
                 if !text.is_empty() {
                     return Some(Ok(text.into()));
@@ -190,9 +206,20 @@ impl WatchStream {
         if text.is_empty()
             && let Some(revision) = self.initial_end.take()
         {
+            let revision = self.early_changes(&mut text).unwrap_or(revision);
             self.bookmark(revision, true, &mut text);
         }
         (!text.is_empty()).then(|| text.into())
+    }
+
+    /// What has happened since the state of the initial events, and up to where; if it is to come before their end.
+    fn early_changes(&mut self, text: &mut Vec<u8>) -> Option<u64> {
+        if !self.simulation.faults.early_changes() {
+            return None;
+        }
+        let (pending, head) = self.simulation.storage.pending(&self.history, self.cursor);
+        text.extend(self.changes(&pending.ok()?, Instant::now(), Duration::ZERO));
+        Some(head)
     }
 
     /// Moves the cursor over all changes that are due, and gives the events among them.
@@ -211,7 +238,12 @@ impl WatchStream {
                 (None, None) => None,
             };
             if let Some((kind, object)) = event {
+                let begins = text.len();
                 self.event(kind, &object, &mut text);
+                if self.simulation.faults.is_spoiled() {
+                    text.truncate(usize::midpoint(begins, text.len()));
+                    text.push(b'\n');
+                }
             }
         }
         text

@@ -237,6 +237,65 @@ async fn an_upgraded_upstream_leaves_nothing_in_memory_that_the_old_one_wrote() 
 }
 
 #[tokio::test]
+async fn several_servers_whose_caches_lag_are_followed_and_time_does_not_go_back() {
+    let sim = Sim::new();
+    sim.lag_caches(&[0, 700, 300].map(Duration::from_millis));
+    let mut world = World::start_with(sim, |_| {}).await;
+    // Each break leads to another server, which may be behind the one before.
+    let informers = survive(&mut world, async |world| {
+        for _ in 0..4 {
+            change(world);
+            world.sim.cut_watches(Some("pods"));
+            skip(BACKOFF).await;
+        }
+    })
+    .await;
+    assert!(informers.iter().all(|informer| (informer.told.states, informer.told.broken) == (1, 0)));
+}
+
+#[tokio::test]
+async fn a_cache_is_not_filled_from_a_server_that_lags() {
+    let world = World::start().await;
+    world.create_pod("default", "a", "x");
+    skip(Duration::from_secs(60)).await;
+    world.create_pod("default", "b", "x");
+    world.sim.lag_caches(&[Duration::from_secs(30)]);
+    // One object is not waited for.
+    let stale = world.client().get("/api/v1/namespaces/default/pods/b?resourceVersion=0").await;
+    assert_eq!((stale.status.as_u16(), stale.route), (404, Route::Forwarded("cache_filling".to_owned())));
+    world.gateway.warm("/api/v1/pods").await;
+    let list = world.client().get("/api/v1/pods?resourceVersion=0").await;
+    assert!(list.route == Route::Served && list.text().contains(r#""name":"b""#), "{}", list.text());
+}
+
+#[tokio::test]
+async fn changes_before_the_end_of_the_initial_events_are_in_the_cache() {
+    let world = World::start().await;
+    for (namespace, name) in [("default", "a"), ("default", "b"), ("kube-system", "c")] {
+        world.create_pod(namespace, name, "x");
+    }
+    skip(Duration::from_secs(60)).await;
+    change(&world);
+    world.label_pod("default/a", "z");
+    world.sim.send_early_changes(true);
+    world.gateway.warm("/api/v1/pods").await;
+    world.assert_same("/api/v1/pods?resourceVersion=0", &Route::Served).await;
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_read_costs_a_fill_and_no_client_a_change() {
+    let mut world = World::start().await;
+    let informers = survive(&mut world, async |world| {
+        world.sim.spoil_events(1);
+        change(world);
+    })
+    .await;
+    for informer in &informers {
+        assert_eq!(informer.told.broken, 0, "what cannot be read is not passed on: {:?}", informer.selection);
+    }
+}
+
+#[tokio::test]
 async fn a_history_that_is_too_short_upstream_does_not_matter() {
     let mut world = World::start_with(Sim::with_history(3), |_| {}).await;
     survive(&mut world, async |world| {

@@ -12,10 +12,12 @@ use kube_fanout::sim::{Features, Refusal, Sim};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::harness::{Informer, Route, Selection, World, passing, seed::Seed, skip, world::pod};
+use crate::harness::{Informer, Route, Selection, World, passing, seed::Seed, skip, until, world::pod};
 
 const ROUNDS: usize = 60;
 const INFORMERS: usize = 12;
+/// How often upstream is restored from a backup.
+const RESTORES: usize = 6;
 /// How often time is skipped in a round, and the real time before it.
 const SKIPS: u32 = 4;
 const REAL_TIME: Duration = Duration::from_millis(8);
@@ -60,11 +62,72 @@ async fn an_old_upstream() {
     run(14, Profile { features: Features::old(), history: 200, faults: 40 }).await;
 }
 
+#[tokio::test]
+async fn several_servers_whose_caches_lag() {
+    let lags = [0, 900, 2_500].map(Duration::from_millis);
+    run_on(6, Profile { features: Features::default(), history: 10_000, faults: 30 }, |sim| sim.lag_caches(&lags))
+        .await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_restored() {
+    let seed = Seed::or(5);
+    let mut rng = Rng::with_seed(seed.value());
+    let mut world = World::start().await;
+    let (mut informers, mut lists): (Vec<Informer>, u32) = (Vec::new(), 0);
+    for _ in 0..RESTORES {
+        informers = (0..INFORMERS).map(|_| world.informer(random_selection(&mut rng))).collect();
+        let mut revisions = vec![world.sim.revision()];
+        for _ in 0..ROUNDS / RESTORES {
+            for _ in 0..rng.usize(1..12) {
+                change(&world, &mut rng);
+            }
+            revisions.push(world.sim.revision());
+            if rng.u32(..3) == 0 {
+                fault(&mut world, &mut rng).await;
+            }
+            tokio::select! {
+                _ = join_all(informers.iter_mut().map(Informer::follow)) => {}
+                () = pass(&mut rng) => {}
+            }
+            lists += assert_list(&world, &mut rng).await;
+        }
+        heal(&world);
+        // What is compacted cannot be restored.
+        let restored = revisions.iter().rev().skip(1).find(|revision| world.sim.rewind(**revision).is_ok());
+        informers.clear();
+        if restored.is_some() {
+            forgets_the_future(&world).await;
+        }
+    }
+    informers.extend((0..INFORMERS).map(|_| world.informer(random_selection(&mut rng))));
+    passing(CATCH_UP_STEP, join_all(informers.iter_mut().map(Informer::catch_up))).await;
+    assert!(lists > LISTS_MIN, "{lists} lists");
+}
+
+/// Returns when nothing is answered any more that upstream does not have: nothing is written until then.
+async fn forgets_the_future(world: &World) {
+    let all = Selection::pods().path("resourceVersion=0");
+    until("the end of what upstream does not have", async || {
+        skip(Duration::from_secs(1)).await;
+        let answer = world.client().get(&all).await;
+        let list: Value = serde_json::from_slice(&answer.body).ok()?;
+        let version = list["metadata"]["resourceVersion"].as_str()?.parse::<u64>().ok()?;
+        (version <= world.sim.revision()).then_some(())
+    })
+    .await;
+}
+
 async fn run(seed: u64, profile: Profile) {
+    run_on(seed, profile, |_| {}).await;
+}
+
+async fn run_on(seed: u64, profile: Profile, change_sim: impl FnOnce(&Sim)) {
     let seed = Seed::or(seed);
     let mut rng = Rng::with_seed(seed.value());
     let sim = Sim::with_history(profile.history);
     sim.set_features(profile.features);
+    change_sim(&sim);
     let mut world = World::start_with(sim, |config| {
         // Small, so that a watcher that sleeps falls out of it; a hundred changes are kept in any case.
         config.cache.history.bytes = 1;
@@ -124,7 +187,7 @@ fn change(world: &World, rng: &mut Rng) {
 
 async fn fault(world: &mut World, rng: &mut Rng) {
     let pods = Some("pods");
-    match rng.u32(..12) {
+    match rng.u32(..14) {
         0 => world.sim.cut_watches(pods),
         1 => world.sim.end_watches(pods),
         2 => {
@@ -147,6 +210,13 @@ async fn fault(world: &mut World, rng: &mut Rng) {
         }
         9 => world.sim.hold_new_watches(rng.bool()),
         10 => world.sim.accept_all(),
+        11 => world.sim.spoil_events(1),
+        12 => {
+            // Accepted, and not even a head comes. A list of this test itself would wait for ever.
+            let (verb, resource) = (Some("watch"), Some("pods".to_owned()));
+            let holes = Refusal { verb, resource, times: Some(1), status: 0 };
+            world.sim.swallow(holes);
+        }
         _ => {
             world.server.kill().await;
             change(world, rng);
@@ -158,6 +228,7 @@ async fn fault(world: &mut World, rng: &mut Rng) {
 /// Ends what does not end by itself.
 fn heal(world: &World) {
     world.sim.accept_all();
+    world.sim.spoil_events(0);
     world.sim.hold_new_watches(false);
     world.sim.release_watches(None);
     world.sim.delay_events(Duration::ZERO);

@@ -117,7 +117,12 @@ impl Informer {
         match watch.line().await {
             Ok(Some(line)) => {
                 let states = self.told.states;
-                self.take(serde_json::from_str(&line).unwrap());
+                // What upstream sends its clients wrongly may come here, too. They go on from what they have, as client-go does.
+                let Ok(event) = serde_json::from_str(&line) else {
+                    self.told.broken += 1;
+                    return self.watch = None;
+                };
+                self.take(event);
                 if self.told.states > states {
                     self.assert_state().await;
                 }
