@@ -2,10 +2,7 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -17,14 +14,14 @@ use super::{
     demand::Demand,
     freshness::{Candidate, Freshness},
     quiet::Quiet,
-    staleness::{Staleness, StalenessLimit},
+    staleness::StalenessLimit,
 };
 use crate::{
     apimachinery::{GroupVersionResource, ResourceVersion, Verb},
     authz::{NotCovered, Permit},
     encode::{BookmarkTemplate, ListEnvelope},
     fanout::Hub,
-    reflector::Filled,
+    reflector::{Filled, Health},
     store::{Advance, Reader, Schema, View},
     telemetry::CacheMetrics,
     upstream::ResourceListWatch,
@@ -48,13 +45,12 @@ pub struct Instance {
     pub envelope: ListEnvelope,
     /// `Warning` headers that upstream puts on every answer.
     pub warnings: Vec<HeaderValue>,
-    watch_list: AtomicBool,
     pub metrics: Arc<CacheMetrics>,
     bookmark: RwLock<Option<Arc<BookmarkTemplate>>>,
     advance: Advance,
     /// When upstream was first asked for what the store holds.
     filled_since: Instant,
-    staleness: Staleness,
+    health: RwLock<Health>,
     staleness_limit: StalenessLimit,
     freshness: Arc<Freshness>,
     quiet: Quiet,
@@ -75,9 +71,9 @@ pub(super) struct Resource {
 }
 
 impl Instance {
-    pub(super) fn new(resource: Resource, filled: Filled) -> Self {
+    pub(super) fn new(resource: Resource, filled: Filled, health: Health) -> Self {
         let Resource { resource, namespaced, upstream, metrics, freshness, staleness_limit } = resource;
-        let Filled { reader, began, advance, list_kind, warnings, bookmark, watch_list } = filled;
+        let Filled { reader, began, advance, list_kind, warnings, bookmark } = filled;
         let (_, next) = reader.snapshot_and_next();
         Self {
             envelope: ListEnvelope::new(list_kind, &resource, &reader.schema().shape),
@@ -88,11 +84,10 @@ impl Instance {
             namespaced,
             reader,
             warnings,
-            watch_list: AtomicBool::new(watch_list),
             metrics,
             advance,
             filled_since: began,
-            staleness: Staleness::default(),
+            health: RwLock::new(health),
             staleness_limit,
             freshness,
             quiet: Quiet::default(),
@@ -211,21 +206,18 @@ impl Instance {
         }
     }
 
-    /// A watch of upstream is open.
-    pub(super) fn following(&self) {
-        self.staleness.following();
-        self.hub.set_followed(true);
+    pub(super) fn set_health(&self, health: Health) {
+        *self.health.write().unwrap_or_else(PoisonError::into_inner) = health;
+        self.hub.set_followed(health.is_followed());
     }
 
-    /// There is none any more; what was told is known to have been right at `heard`.
-    pub(super) fn unfollowed(&self, heard: Instant) {
-        self.staleness.unfollowed(heard);
-        self.hub.set_followed(false);
+    fn health(&self) -> Health {
+        *self.health.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The store has been without upstream for longer than the configuration allows.
     pub(super) fn is_stale(&self) -> bool {
-        self.staleness.is_beyond(self.staleness_limit)
+        self.staleness_limit.is_passed_by(self.health().age(Instant::now()))
     }
 
     /// The same, and the configuration wants watches to end then.
@@ -235,11 +227,7 @@ impl Instance {
 
     /// Upstream takes `sendInitialEvents`, and ends initial events with a bookmark.
     pub fn has_watch_list(&self) -> bool {
-        self.watch_list.load(Relaxed)
-    }
-
-    pub(super) fn set_watch_list(&self) {
-        self.watch_list.store(true, Relaxed);
+        self.health().watch_list
     }
 
     /// What bookmarks look like, once upstream has sent one.
@@ -276,6 +264,7 @@ impl Instance {
         self.metrics.set_derived(size.derived_bytes as u64);
         self.metrics.set_history(size.changes, size.change_bytes as u64);
         self.metrics.set_resource_version(self.reader.progress());
+        self.metrics.set_staleness(self.health().age(Instant::now()));
     }
 }
 

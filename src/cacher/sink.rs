@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 use super::{
     NotCached,
     entry::Entry,
@@ -12,7 +10,7 @@ use super::{
 use crate::{
     encode::BookmarkTemplate,
     fanout::EndCause,
-    reflector::{Failure, Filled, Loss, Sink},
+    reflector::{Condition, Failure, Filled, Health, Loss, Sink},
     store::{Change, Object},
 };
 
@@ -21,44 +19,50 @@ pub(super) struct CacherSink {
     entry: Arc<Entry>,
     resource: Resource,
     instance: Option<Arc<Instance>>,
-    /// When upstream last told something.
-    heard: Instant,
-    /// Counts the fills: 1 for the first.
-    epoch: u64,
     /// Why upstream is not followed, as it was logged last. `None` while it is.
     failing: Option<Failure>,
 }
 
 impl CacherSink {
     pub(super) fn new(entry: Arc<Entry>, resource: Resource) -> Self {
-        Self { entry, resource, instance: None, heard: Instant::now(), epoch: 0, failing: None }
+        Self { entry, resource, instance: None, failing: None }
+    }
+
+    fn kept_up(&mut self) {
+        if self.failing.take().is_some() {
+            tracing::info!(resource = %self.resource.resource, "cache kept up again");
+        }
     }
 }
 
 impl Sink for CacherSink {
-    fn filling(&mut self) {
-        self.entry.not_ready(NotCached::Filling);
+    fn health(&mut self, health: Health) {
+        if health.is_followed() {
+            self.kept_up();
+        }
+        match (&self.instance, health.condition) {
+            (Some(instance), _) => instance.set_health(health),
+            (None, Condition::Filling) => self.entry.not_ready(NotCached::Filling),
+            (None, Condition::Unfilled) => self.entry.not_ready(NotCached::Unfilled),
+            // Why there is nothing was said when it was lost.
+            (None, Condition::Followed | Condition::Unfollowed { .. } | Condition::Gone) => {}
+        }
     }
 
-    fn pausing(&mut self) {
-        self.entry.not_ready(NotCached::Unfilled);
-    }
-
-    fn filled(&mut self, filled: Filled) {
-        let instance = Arc::new(Instance::new(self.resource.clone(), filled));
+    fn filled(&mut self, filled: Filled, health: Health) {
+        let instance = Arc::new(Instance::new(self.resource.clone(), filled, health));
         instance.observe();
-        self.epoch += 1;
-        self.resource.metrics.set_epoch(self.epoch);
+        self.resource.metrics.set_epoch(health.epoch);
         self.resource.metrics.set_progress(instance.reader.progress());
         self.instance = Some(instance.clone());
         tracing::info!(resource = %instance.resource, version = %instance.reader.progress(),
-            objects = instance.reader.snapshot().len(), epoch = self.epoch, "cache filled");
+            objects = instance.reader.snapshot().len(), epoch = health.epoch, "cache filled");
         self.entry.ready(instance);
+        self.kept_up();
     }
 
     fn changed(&mut self, change: &Change) {
         let Some(instance) = &self.instance else { return };
-        self.heard = Instant::now();
         let field = instance.reader.schema().indexed_field();
         let value = |object: &Arc<Object>| field.map(|field| object.field(field).to_owned());
         let (before, after) = (change.before.as_ref().and_then(value), value(&change.object));
@@ -68,7 +72,6 @@ impl Sink for CacherSink {
 
     fn bookmark(&mut self, template: BookmarkTemplate) {
         let Some(instance) = &self.instance else { return };
-        self.heard = Instant::now();
         instance.record_bookmark(template);
         self.resource.metrics.set_progress(instance.reader.progress());
     }
@@ -96,28 +99,6 @@ impl Sink for CacherSink {
         if let Some(error) = failure.filter(|failure| !is_ordinary(failure) && self.failing != Some(*failure)) {
             self.failing = Some(error);
             tracing::warn!(resource = %self.resource.resource, %error, "cache not kept up, trying again");
-        }
-        let Some(instance) = &self.instance else { return };
-        // A watch that ends, however, was there until now; of one that is silent that is not known.
-        if !matches!(failure, Some(Failure::Silent | Failure::Stuck)) {
-            self.heard = Instant::now();
-        }
-        instance.unfollowed(self.heard);
-    }
-
-    fn watch_list_works(&mut self) {
-        if let Some(instance) = &self.instance {
-            instance.set_watch_list();
-        }
-    }
-
-    fn following(&mut self) {
-        self.heard = Instant::now();
-        if self.failing.take().is_some() {
-            tracing::info!(resource = %self.resource.resource, "cache kept up again");
-        }
-        if let Some(instance) = &self.instance {
-            instance.following();
         }
     }
 }

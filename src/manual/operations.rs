@@ -109,6 +109,7 @@
 //! | `kube_fanout_cache_resource_version` | resource, version, encoding | version that the cache has reached, brought up to date every few seconds |
 //! | `kube_fanout_cache_progress_version` | resource, version, encoding | version up to which upstream has shown it to be complete |
 //! | `kube_fanout_cache_progress_lag_seconds` | resource, version, encoding | time since then: about a minute at most on a quiet resource |
+//! | `kube_fanout_cache_staleness_seconds` | resource, version, encoding | how long the cache has been without a watch of upstream; 0 while there is one, however quiet. `cache.maxStaleness` limits it |
 //! | `kube_fanout_cache_epoch` | resource, version, encoding | fills since the cache was started; 1 is the first |
 //! | `kube_fanout_cache_history_changes` | resource, version, encoding | changes that a watch can start behind |
 //! | `kube_fanout_cache_history_bytes` | resource, version, encoding | bytes held for them only, estimated |

@@ -5,10 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Action, EventStream, Evidence, Failure, FillMode, Filled, Input, ListWatch, Loss, Machine, UpstreamEvent,
-    WatchFrom, WatchRequest,
+    Action, EventStream, Evidence, Failure, FillMode, Filled, Health, Input, ListWatch, Loss, Machine, Seen,
+    UpstreamEvent, WatchFrom, WatchRequest,
     fill::{self, Head, State, head_version},
-    list_watch::WATCH_SECONDS_MAX,
     machine::Next,
 };
 use crate::{
@@ -17,36 +16,22 @@ use crate::{
     store::{self, Change, HistoryLimits, Schema, Writer},
 };
 
-/// Longer than a watch may be silent: it asks for bookmarks, which come once a minute, and for an
-/// end after at most ten minutes.
-const SILENCE_MAX: Duration = Duration::from_secs(WATCH_SECONDS_MAX + 60);
-/// The same where upstream is known to send bookmarks: four of them are missing.
-const BOOKMARKS_MISSING_MAX: Duration = Duration::from_secs(4 * 60);
 /// A watch that ends sooner than this is taken for a failure, or it would be opened in a tight loop.
 const WATCH_MIN: Duration = Duration::from_secs(1);
 
 /// Learns what becomes of the store.
 pub trait Sink: Send {
-    /// A fill begins.
-    fn filling(&mut self) {}
-
-    /// Something failed, and the reflector waits for a while before its next attempt.
-    fn pausing(&mut self) {}
+    /// The store is not as well as before, or better, or upstream is able to do more.
+    fn health(&mut self, health: Health);
 
     /// A store with the whole state; takes the place of the one before.
-    fn filled(&mut self, filled: Filled);
+    fn filled(&mut self, filled: Filled, health: Health);
 
     /// The store took a change.
     fn changed(&mut self, change: &Change);
 
     /// A bookmark came; they all look alike but for the version.
     fn bookmark(&mut self, template: BookmarkTemplate);
-
-    /// Upstream takes watch-lists, though the store was filled by lists.
-    fn watch_list_works(&mut self);
-
-    /// A watch is open that keeps the store equal to upstream.
-    fn following(&mut self);
 
     /// The store must not be read any more.
     fn lost(&mut self, loss: Loss);
@@ -78,14 +63,10 @@ pub struct Reflector<L: ListWatch, S> {
     writer: Option<Writer>,
     /// When the fill of the store that there is began.
     filled_since: Instant,
-    /// What upstream said it was then, if it did.
-    server: Option<String>,
-    /// Since when it is not known whether upstream is that still: the end of the watch, or a look that failed.
+    /// A store that was just filled and that the sink has not been given.
+    filled: Option<Filled>,
+    /// Since when it is not known whether upstream is the same program still: the end of the watch, or a look that failed.
     unsure_since: Instant,
-    /// The store was filled by lists, and upstream has not taken a watch-list since.
-    lacks_watch_list: bool,
-    /// Upstream has sent bookmarks from time to time.
-    has_bookmarks: bool,
     /// A watch-list that goes on as a watch.
     going_on: Option<EventStream<L::Stream>>,
 }
@@ -93,22 +74,19 @@ pub struct Reflector<L: ListWatch, S> {
 impl<L: ListWatch, S: Sink> Reflector<L, S> {
     /// `evidence` is what others find out about the resource.
     pub fn new(upstream: L, sink: S, collection: Collection, limits: HistoryLimits, evidence: Evidence) -> Self {
-        let (machine, writer, going_on) = (Machine::default(), None, None);
-        let (filled_since, unsure_since) = (Instant::now(), Instant::now());
+        let now = Instant::now();
         Self {
             upstream,
             sink,
             collection,
             limits,
             evidence,
-            machine,
-            writer,
-            filled_since,
-            server: None,
-            unsure_since,
-            lacks_watch_list: false,
-            has_bookmarks: false,
-            going_on,
+            machine: Machine::new(now),
+            writer: None,
+            filled_since: now,
+            filled: None,
+            unsure_since: now,
+            going_on: None,
         }
     }
 
@@ -116,10 +94,14 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     pub async fn run(mut self) {
         let mut input = Input::Start;
         loop {
-            let next = self.machine.on(input);
+            let next = self.machine.on(input, Instant::now());
             if let Some(loss) = next.loss {
                 (self.writer, self.going_on) = (None, None);
                 self.sink.lost(loss);
+            }
+            match self.filled.take() {
+                Some(filled) => self.sink.filled(filled, self.machine.health()),
+                None => self.sink.health(self.machine.health()),
             }
             if next.action == Action::Stop {
                 return;
@@ -141,8 +123,8 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     /// Does what the machine says. May be dropped at any point: what it has read by then is applied.
     async fn act(&mut self, next: Next) -> Input {
         if !next.delay.is_zero() {
-            self.sink.pausing();
             sleep(next.delay.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+            self.see(Seen::PauseOver);
         }
         match next.action {
             Action::Fill { mode, not_older_than } => self.fill(mode, not_older_than).await,
@@ -157,9 +139,8 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     }
 
     async fn fill(&mut self, mode: FillMode, not_older_than: Option<ResourceVersion>) -> Input {
-        self.sink.filling();
         match self.filled(mode, not_older_than).await {
-            Ok((version, watching)) => Input::Filled { version, watching },
+            Ok(filled) => filled,
             Err(failure) => {
                 self.sink.restarting(Some(failure));
                 Input::FillFailed(failure)
@@ -167,11 +148,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         }
     }
 
-    async fn filled(
-        &mut self,
-        mode: FillMode,
-        not_older_than: Option<ResourceVersion>,
-    ) -> Result<(ResourceVersion, bool), Failure> {
+    async fn filled(&mut self, mode: FillMode, not_older_than: Option<ResourceVersion>) -> Result<Input, Failure> {
         let began = Instant::now();
         let Collection { resource, kind, fields, encoding } = &self.collection;
         // Asked first: what is filled by a newer one is only filled again, not taken for what it is not.
@@ -191,17 +168,9 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         let (writer, reader) = store::store(schema, state.objects, version, self.limits);
         let advance = writer.advance_handle();
         (self.writer, self.filled_since, self.going_on) = (Some(writer), began, state.watch);
-        (self.server, self.lacks_watch_list) = (server, !watching);
-        self.sink.filled(Filled {
-            reader,
-            began,
-            advance,
-            list_kind: head.list_kind,
-            warnings: head.warnings,
-            bookmark: state.bookmark,
-            watch_list: watching,
-        });
-        Ok((version, watching))
+        let (list_kind, warnings, bookmark) = (head.list_kind, head.warnings, state.bookmark);
+        self.filled = Some(Filled { reader, began, advance, list_kind, warnings, bookmark });
+        Ok(Input::Filled { version, watching, server })
     }
 
     async fn watch(&mut self, after: ResourceVersion) -> Input {
@@ -213,14 +182,14 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
 
     /// Applies a watch until it ends.
     async fn read(&mut self, mut events: EventStream<L::Stream>) -> Input {
-        self.sink.following();
+        self.see(Seen::WatchOpened);
         let opened = Instant::now();
         // A watch that tells something, however late, is not stuck.
         let mut told = opened;
         let evidence = self.evidence.clone();
         let failure = loop {
             let Some(writer) = &self.writer else { break Some(Failure::Malformed) };
-            let silence = if self.has_bookmarks { BOOKMARKS_MISSING_MAX } else { SILENCE_MAX };
+            let silence = self.machine.health().silence_max();
             let event = tokio::select! {
                 event = events.next(&self.upstream, writer.schema(), silence) => event,
                 () = evidence.until_lacking_since(told, writer.progress()) => Err(Failure::Stuck),
@@ -248,12 +217,13 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
                     tracing::warn!(%error, "upstream's watch went back");
                     Failure::Malformed
                 })?;
+                self.see(Seen::Change);
                 self.sink.changed(&change);
                 Ok(())
             }
             UpstreamEvent::Bookmark { version, template, .. } => {
                 writer.advance(version);
-                self.has_bookmarks = true;
+                self.see(Seen::Bookmark);
                 self.sink.bookmark(template);
                 Ok(())
             }
@@ -271,30 +241,37 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
 
     async fn verify(&mut self) -> Input {
         let server = self.upstream.server(self.unsure_since).await;
-        let same_server = match (&self.server, &server) {
-            (Some(before), Some(now)) => before == now,
-            (None, _) | (_, None) => true,
-        };
-        if !same_server {
-            tracing::info!(resource = %self.collection.resource, before = self.server, now = server,
+        if let Some(before) = self.machine.other_server(server.as_deref()) {
+            tracing::info!(resource = %self.collection.resource, before, now = server,
                 "upstream is another program than before");
         }
-        self.server = self.server.take().or(server);
-        let verified = async {
-            let same_resource = self.upstream.is_same_resource().await?;
-            let progress = self.writer.as_ref().map(Writer::progress);
-            let head = head_version(&self.upstream.head().await?)?;
-            Ok::<_, Failure>(Input::Verified { progress, head, same_resource, same_server })
-        };
-        let verified = verified.await;
-        // One slow server, or one refusal, when the store was filled need not be all that there is to it.
-        if verified.is_ok() && self.lacks_watch_list && self.upstream.knows_watch_list().await == Ok(true) {
-            self.lacks_watch_list = false;
-            self.sink.watch_list_works();
+        match self.look().await {
+            Ok((progress, head, same_resource)) => {
+                // One slow server, or one refusal, when the store was filled need not be all that there is to it.
+                let is_asked = self.writer.is_some() && !self.machine.health().watch_list;
+                let watch_list = is_asked && self.upstream.knows_watch_list().await == Ok(true);
+                Input::Verified { progress, head, same_resource, server, watch_list }
+            }
+            Err(failure) => {
+                self.unsure_since = Instant::now();
+                Input::VerifyFailed(failure)
+            }
         }
-        if verified.is_err() {
-            self.unsure_since = Instant::now();
+    }
+
+    /// What the store was complete up to, upstream's head version after that, and whether the resource is still the same.
+    async fn look(&self) -> Result<(Option<ResourceVersion>, ResourceVersion, bool), Failure> {
+        let same_resource = self.upstream.is_same_resource().await?;
+        let progress = self.writer.as_ref().map(Writer::progress);
+        Ok((progress, head_version(&self.upstream.head().await?)?, same_resource))
+    }
+
+    fn see(&mut self, seen: Seen) {
+        let before = self.machine.health();
+        self.machine.see(seen, Instant::now());
+        let health = self.machine.health();
+        if health != before {
+            self.sink.health(health);
         }
-        verified.unwrap_or_else(Input::VerifyFailed)
     }
 }

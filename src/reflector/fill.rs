@@ -34,8 +34,6 @@ pub struct Filled {
     pub warnings: Vec<HeaderValue>,
     /// Known at once where upstream has watch-list, else from its first bookmark on.
     pub bookmark: Option<BookmarkTemplate>,
-    /// Upstream itself takes `sendInitialEvents`.
-    pub watch_list: bool,
 }
 
 /// What a list says before its items.

@@ -118,7 +118,9 @@ impl Seen {
 }
 
 impl Sink for Seen {
-    fn filled(&mut self, filled: Filled) {
+    fn health(&mut self, _: Health) {}
+
+    fn filled(&mut self, filled: Filled, _: Health) {
         self.note(format!("filled at {}", filled.reader.progress()));
         *self.reader.lock().unwrap() = Some(filled.reader);
     }
@@ -128,10 +130,6 @@ impl Sink for Seen {
     }
 
     fn bookmark(&mut self, _: BookmarkTemplate) {}
-
-    fn following(&mut self) {}
-
-    fn watch_list_works(&mut self) {}
 
     fn lost(&mut self, loss: Loss) {
         self.note(format!("lost: {loss:?}"));

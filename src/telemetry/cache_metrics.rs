@@ -12,7 +12,8 @@ use crate::apimachinery::{Encoding, GroupVersionResource, ResourceVersion};
 use crate::telemetry::metrics::{
     CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES,
     CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION,
-    CACHE_RESOURCE_VERSION, CACHE_VERIFICATIONS, FRESHNESS_PROOFS, REFLECTOR_RESTARTS, WATCH_EVENTS, WATCHERS,
+    CACHE_RESOURCE_VERSION, CACHE_STALENESS, CACHE_VERIFICATIONS, FRESHNESS_PROOFS, REFLECTOR_RESTARTS, WATCH_EVENTS,
+    WATCHERS,
     WATCHES_ENDED, WATCHES_TAKEN_OVER,
 };
 
@@ -28,6 +29,7 @@ pub struct CacheMetrics {
     resource_version: Gauge,
     progress_version: Gauge,
     epoch: Gauge,
+    staleness: Gauge,
     history_changes: Gauge,
     history_bytes: Gauge,
     watchers: Gauge,
@@ -53,6 +55,7 @@ impl CacheMetrics {
             resource_version: gauge!(CACHE_RESOURCE_VERSION, labels.iter()),
             progress_version: gauge!(CACHE_PROGRESS_VERSION, labels.iter()),
             epoch: gauge!(CACHE_EPOCH, labels.iter()),
+            staleness: gauge!(CACHE_STALENESS, labels.iter()),
             history_changes: gauge!(CACHE_HISTORY_CHANGES, labels.iter()),
             history_bytes: gauge!(CACHE_HISTORY_BYTES, labels.iter()),
             watchers: gauge!(WATCHERS, labels.iter()),
@@ -103,6 +106,11 @@ impl CacheMetrics {
     /// How often the cache had to start over.
     pub fn set_epoch(&self, epoch: u64) {
         self.epoch.set(epoch as f64);
+    }
+
+    /// For how long the cache has been without a watch of upstream, when its gauges were last brought up to date.
+    pub fn set_staleness(&self, staleness: Duration) {
+        self.staleness.set(staleness.as_secs_f64());
     }
 
     /// To be followed by one [`Self::watch_ended`].
@@ -160,6 +168,7 @@ impl Drop for CacheMetrics {
             &self.resource_version,
             &self.progress_version,
             &self.epoch,
+            &self.staleness,
             &self.history_changes,
             &self.history_bytes,
             &self.progress.lag,

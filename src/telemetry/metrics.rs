@@ -35,6 +35,7 @@ pub(super) const CACHE_DERIVED_BYTES: &str = "kube_fanout_cache_derived_bytes";
 pub(super) const CACHE_RESOURCE_VERSION: &str = "kube_fanout_cache_resource_version";
 pub(super) const CACHE_PROGRESS_VERSION: &str = "kube_fanout_cache_progress_version";
 pub(super) const CACHE_PROGRESS_LAG: &str = "kube_fanout_cache_progress_lag_seconds";
+pub(super) const CACHE_STALENESS: &str = "kube_fanout_cache_staleness_seconds";
 pub(super) const CACHE_EPOCH: &str = "kube_fanout_cache_epoch";
 pub(super) const CACHE_HISTORY_CHANGES: &str = "kube_fanout_cache_history_changes";
 pub(super) const CACHE_HISTORY_BYTES: &str = "kube_fanout_cache_history_bytes";
@@ -81,6 +82,7 @@ pub const ALL: &[Metric] = &[
     gauge_of(CACHE_RESOURCE_VERSION, Unit::Count, CACHE, "Resource version that the cache has reached, every few seconds."),
     gauge_of(CACHE_PROGRESS_VERSION, Unit::Count, CACHE, "Resource version up to which the cache is known to be complete."),
     gauge_of(CACHE_PROGRESS_LAG, Unit::Seconds, CACHE, "Time since upstream last showed the cache to be complete up to some version."),
+    gauge_of(CACHE_STALENESS, Unit::Seconds, CACHE, "How long the cache has been without a watch of upstream; 0 while there is one."),
     gauge_of(CACHE_EPOCH, Unit::Count, CACHE, "How often the cache had to start over, ending its watches."),
     gauge_of(CACHE_HISTORY_CHANGES, Unit::Count, CACHE, "Changes that watches can still start from."),
     gauge_of(CACHE_HISTORY_BYTES, Unit::Bytes, CACHE, "Bytes that are held for these changes only."),

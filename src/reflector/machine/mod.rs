@@ -1,11 +1,15 @@
-//! What a reflector does next. Pure: inputs in, actions out.
+//! What a reflector does next, and how well its store is. Pure: inputs in, actions and a [`Health`] out.
+//!
+//! One state machine for one store owns back-off, staleness, what upstream is able to do, the program that it is, and the epoch.
 
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use super::Failure;
+use tokio::time::Instant;
+
+use super::{Condition, Failure, Health};
 use crate::apimachinery::ResourceVersion;
 
 /// First and longest wait after a failure; doubled each time between (client-go's reflector: 0.8 s to 30 s).
@@ -35,14 +39,16 @@ pub enum Loss {
     Gone,
 }
 
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What happened: the action that was to be done has ended, or cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     Start,
-    /// The store holds the whole state. A watch-list goes on as a watch, a list does not.
+    /// The store holds the whole state. A watch-list goes on as a watch, a list does not. `server` is what upstream said it
+    /// was (`/version`), if it did.
     Filled {
         version: ResourceVersion,
         watching: bool,
+        server: Option<String>,
     },
     FillFailed(Failure),
     /// The watch ended, cleanly or not, after it had lasted so long; the store is complete up to `progress`.
@@ -51,19 +57,31 @@ pub enum Input {
         progress: ResourceVersion,
         lasted: Duration,
     },
-    /// The head version of upstream, whether the resource is still the same, and whether upstream is the program that
-    /// the store was filled from. `progress` is what the store was complete up to before upstream was asked.
+    /// The head version of upstream, whether the resource is still the same, what upstream says it is, and whether it was seen to
+    /// take watch-lists. `progress` is what the store was complete up to before upstream was asked.
     Verified {
         progress: Option<ResourceVersion>,
         head: ResourceVersion,
         same_resource: bool,
-        same_server: bool,
+        server: Option<String>,
+        watch_list: bool,
     },
     VerifyFailed(Failure),
     /// A proof was told a head version below what the store had held by then: upstream's versions went back.
     RolledBack,
     /// The store was found to hold what upstream does not.
     Corrupt,
+}
+
+/// What is seen while an action is under way, which goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// The pause before the action is over.
+    PauseOver,
+    /// A watch is open that keeps the store equal to upstream.
+    WatchOpened,
+    Change,
+    Bookmark,
 }
 
 /// What to do.
@@ -105,23 +123,68 @@ pub struct Machine {
     /// Fills since the last watch that was well whose state could not be followed: a fill that is followed by what cannot
     /// be read is no success, and is not repeated at once for ever.
     wasted: u32,
-}
-
-impl Default for Machine {
-    fn default() -> Self {
-        Self { mode: FillMode::WatchList, stalled: false, progress: None, failures: 0, wasted: 0 }
-    }
+    /// What upstream said it was when the store was filled, or as soon as it said so after that.
+    server: Option<String>,
+    /// When upstream last told something.
+    heard: Instant,
+    health: Health,
 }
 
 impl Machine {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            mode: FillMode::WatchList,
+            stalled: false,
+            progress: None,
+            failures: 0,
+            wasted: 0,
+            server: None,
+            heard: now,
+            health: Health::unknown(),
+        }
+    }
+
+    /// How well the store is, as far as is known by now.
+    pub fn health(&self) -> Health {
+        self.health
+    }
+
+    /// What upstream was before, if it says to be another program than that. Another may write the same objects differently.
+    pub fn other_server(&self, server: Option<&str>) -> Option<&str> {
+        self.server.as_deref().filter(|before| server.is_some_and(|now| now != *before))
+    }
+
     /// Takes what has happened since the last action.
-    pub fn on(&mut self, input: Input) -> Next {
+    pub fn on(&mut self, input: Input, now: Instant) -> Next {
+        let next = self.next(input, now);
+        if next.action == Action::Stop {
+            self.health.condition = Condition::Gone;
+        } else if self.progress.is_none() {
+            self.health.condition = if next.delay.is_zero() { Condition::Filling } else { Condition::Unfilled };
+        }
+        next
+    }
+
+    /// Takes what is seen while the action is under way.
+    pub fn see(&mut self, seen: Seen, now: Instant) {
+        match (seen, self.health.condition) {
+            (Seen::PauseOver, Condition::Unfilled) => self.health.condition = Condition::Filling,
+            (Seen::PauseOver, _) => {}
+            (Seen::WatchOpened, _) => (self.heard, self.health.condition) = (now, Condition::Followed),
+            (Seen::Change, _) => self.heard = now,
+            (Seen::Bookmark, _) => (self.heard, self.health.bookmarks) = (now, true),
+        }
+    }
+
+    fn next(&mut self, input: Input, now: Instant) -> Next {
         match input {
             Input::Start => self.fill(),
-            Input::Filled { version, watching } => {
-                self.progress = Some(version);
-                self.failures = 0;
-                self.stalled = false;
+            Input::Filled { version, watching, server } => {
+                (self.progress, self.server, self.heard) = (Some(version), server, now);
+                (self.failures, self.stalled) = (0, false);
+                let Health { epoch, bookmarks, .. } = self.health;
+                let condition = Condition::Followed;
+                self.health = Health { epoch: epoch + 1, condition, watch_list: watching, bookmarks };
                 if watching { Next::now(Action::GoOn) } else { Next::now(Action::Watch { after: version }) }
             }
             Input::FillFailed(failure) => self.fill_failed(failure),
@@ -130,16 +193,29 @@ impl Machine {
                 if lasted >= WELL_AFTER {
                     (self.failures, self.wasted) = (0, 0);
                 }
+                self.unfollowed(failure, now);
                 self.watch_ended(failure)
             }
-            Input::Verified { progress, head, same_resource, same_server } => {
+            Input::Verified { progress, head, same_resource, server, watch_list } => {
                 self.progress = progress;
+                self.health.watch_list |= watch_list;
+                let same_server = self.other_server(server.as_deref()).is_none();
+                self.server = self.server.take().or(server);
                 self.verified(head, same_resource, same_server)
             }
             Input::VerifyFailed(Failure::NotFound) => Next::stop(),
             Input::VerifyFailed(_) => self.later(Action::Verify),
             Input::RolledBack => self.lose(Loss::Backwards),
             Input::Corrupt => self.lose(Loss::Corrupt),
+        }
+    }
+
+    /// The state was right until the watch ended; of one that was silent that is known only of when it last told something.
+    fn unfollowed(&mut self, failure: Option<Failure>, now: Instant) {
+        if self.health.is_followed() {
+            let was_silent = matches!(failure, Some(Failure::Silent | Failure::Stuck));
+            let since = if was_silent { self.heard } else { now };
+            self.health.condition = Condition::Unfollowed { since };
         }
     }
 
