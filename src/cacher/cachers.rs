@@ -82,8 +82,8 @@ pub(super) struct StoreKey {
 pub(super) struct Shared {
     pub(super) entries: DashMap<StoreKey, Arc<Entry>>,
     pub(super) not_cached: Kept<StoreKey, NotCached>,
-    /// What proves the stores of one resource to be recent.
-    pub(super) freshness: DashMap<GroupVersionResource, Arc<Freshness>>,
+    /// What proves the stores of one resource to be recent, in all versions of the API: they are of the same objects.
+    pub(super) freshness: DashMap<GroupResource, Arc<Freshness>>,
     pub(super) upstream: Upstream,
     pub(super) discovery: Discovery,
     pub(super) config: Config,

@@ -1,13 +1,19 @@
-//! Proving that a store is as recent as upstream itself ([`crate::manual::consistency`]).
+//! Proving that a store is as recent as upstream itself, and as the other stores of its resource ([`crate::manual::consistency`]).
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
 
 use tokio::{
     sync::Semaphore,
     time::{Instant, sleep, timeout},
 };
 
-use super::single_flight::{Join, SingleFlight};
+use super::{
+    instance::Instance,
+    single_flight::{Join, SingleFlight},
+};
 use crate::{
     apimachinery::ResourceVersion,
     reflector::{EventStream, Evidence, Failure, ListWatch, UpstreamEvent, WatchFrom, WatchRequest, head_version},
@@ -69,7 +75,7 @@ struct Proof {
     asked_at: Instant,
 }
 
-/// Proofs for one resource, shared by its stores in all encodings.
+/// Proofs for one resource, shared by its stores in all encodings and versions of the API.
 #[derive(Debug)]
 pub(super) struct Freshness {
     /// One request for the head version serves all who were waiting when it was sent.
@@ -80,12 +86,20 @@ pub(super) struct Freshness {
     evidence: Evidence,
     /// Places for gets and lists that wait for a proof.
     waiters: Semaphore,
+    /// The resource's stores that are filled.
+    stores: Mutex<Vec<Weak<Instance>>>,
 }
 
 impl Default for Freshness {
     fn default() -> Self {
         let (head, bookmark) = (SingleFlight::new(Join::BeforeItIsSent), SingleFlight::new(Join::AnyTime));
-        Self { head, bookmark, evidence: Evidence::default(), waiters: Semaphore::new(WAITERS_MAX) }
+        Self {
+            head,
+            bookmark,
+            evidence: Evidence::default(),
+            waiters: Semaphore::new(WAITERS_MAX),
+            stores: Mutex::default(),
+        }
     }
 }
 
@@ -93,6 +107,24 @@ impl Freshness {
     /// For the reflectors of the resource's stores.
     pub(super) fn evidence(&self) -> &Evidence {
         &self.evidence
+    }
+
+    /// A store was filled.
+    pub(super) fn add(&self, store: &Arc<Instance>) {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.retain(|store| store.strong_count() > 0);
+        stores.push(Arc::downgrade(store));
+    }
+
+    /// The store of the resource that has come furthest, if further than `version`.
+    pub(super) fn ahead_of(&self, version: ResourceVersion) -> Option<Arc<Instance>> {
+        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        // One store is the rule, and there is nothing to compare it with.
+        if stores.len() < 2 {
+            return None;
+        }
+        let known = stores.iter().filter_map(Weak::upgrade);
+        known.filter(|store| store.progress() > version).max_by_key(|store| store.progress())
     }
 
     /// The same for a get or a list, which waits for no longer than `limit`.

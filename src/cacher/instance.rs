@@ -184,6 +184,25 @@ impl Instance {
         self.freshness.evidence().corrupt();
     }
 
+    /// Returns when the store holds everything that the others of its resource hold: time does not run backwards between
+    /// encodings, or between versions of the API.
+    ///
+    /// One that is not followed will not come further, and stays what there is.
+    pub async fn agree(&self, watch_wait: Duration) -> Result<(), Unproven> {
+        let Some(ahead) = self.freshness.ahead_of(self.reader.progress()) else { return Ok(()) };
+        if !self.health().is_followed() {
+            return Ok(());
+        }
+        let (last_change, progress) = ahead.reader.last_change_and_progress();
+        if ahead.health().is_followed() && timeout(watch_wait, self.reader.reached(last_change)).await.is_ok() {
+            // Nothing happened behind that change, as the other one knows.
+            if !self.freshness.evidence().has_rolled_back_since(ahead.filled_since.min(self.filled_since)) {
+                self.advance.to(progress);
+            }
+        }
+        self.reach(progress, watch_wait).await
+    }
+
     fn count(&self, proven: Result<(), Unproven>) -> Result<(), Unproven> {
         self.metrics.freshness_proof(match proven {
             Ok(()) => "proven",

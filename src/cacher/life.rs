@@ -60,7 +60,7 @@ impl Shared {
             // Nothing is filled any more: whoever waits for it need not.
             () = self.tasks.token().cancelled() => entry.not_ready(NotCached::Draining),
         }
-        self.freshness.remove_if(&key.resource, |_, freshness| Arc::strong_count(freshness) == 1);
+        self.freshness.remove_if(&key.resource.group_resource(), |_, freshness| Arc::strong_count(freshness) == 1);
     }
 
     async fn discover(&self, StoreKey { resource, encoding }: &StoreKey) -> Result<Found, NotCached> {
@@ -107,7 +107,7 @@ impl Shared {
             upstream: upstream.clone(),
             metrics: Arc::new(CacheMetrics::new(resource, *encoding)),
             staleness_limit: self.config.staleness,
-            freshness: self.freshness.entry(resource.clone()).or_default().clone(),
+            freshness: self.freshness.entry(resource.group_resource()).or_default().clone(),
         };
         let evidence = kept.freshness.evidence().clone();
         let sink = CacherSink::new(entry.clone(), kept);

@@ -54,6 +54,7 @@ impl Sink for CacherSink {
         instance.observe();
         self.resource.metrics.set_epoch(health.epoch);
         self.resource.metrics.set_progress(instance.reader.progress());
+        self.resource.freshness.add(&instance);
         self.instance = Some(instance.clone());
         tracing::info!(resource = %instance.resource, version = %instance.reader.progress(),
             objects = instance.reader.snapshot().len(), epoch = health.epoch, "cache filled");

@@ -17,6 +17,7 @@
 //! * Requests with two readings are refused, and so are those of web pages that found the gateway under a name of their own.
 //! * Limits of connections, in all and from one address; connections that ask nothing give way.
 //! * Health, metrics, access log; a drain that ends watches cleanly.
+//! * The caches of one resource (encodings, versions of the API) are read at no older version than any of them has reached.
 //! * `kube_fanout_cache_staleness_seconds`: how long a cache has been without a watch of upstream.
 //! * An embedded API server for the demo and the tests.
 //! * `reads.mostRecent: auto | prove`: gets and lists without a version from memory after a proof; the demo runs with `auto`. A proof

@@ -7,7 +7,9 @@
 //! * **A collection's version is its progress**: a list at version V holds every change up to V and none behind it.
 //! * **Time does not run backwards** within one gateway, unless it does upstream: a cache is filled with the most recent state, in
 //!   each encoding, and filled again at no older version than it had; behind an upstream without watch-list it is first filled with
-//!   what upstream's own cache has. Between two gateways, as between two API servers, `resourceVersion=0` may go back; a version or no version may not.
+//!   what upstream's own cache has. The caches of one resource, in JSON, in protobuf and in other versions of the API, are read at no older
+//!   version than any of them has reached: one that lags waits as for a version that a client names, and what cannot be waited for
+//!   is forwarded; only one that upstream cannot be heard for stays as it is. Between two gateways, as between two API servers, `resourceVersion=0` may go back; a version or no version may not.
 //! * **A watch gets every change behind its start once, in order**, or it ends. It is never left with a gap: where the gateway
 //!   cannot be sure, the stream ends cleanly, and the client starts over from what it has.
 //! * **Most recent means most recent.** A get or list without a version is upstream's own answer, so that one's own writes,

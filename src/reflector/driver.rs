@@ -96,6 +96,10 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         loop {
             let next = self.machine.on(input, Instant::now());
             if let Some(loss) = next.loss {
+                // The resource's other stores are as wrong, if they are not from after it.
+                if loss == Loss::Backwards && !self.evidence.has_rolled_back_since(self.filled_since) {
+                    self.evidence.rolled_back();
+                }
                 (self.writer, self.going_on) = (None, None);
                 self.sink.lost(loss);
             }

@@ -21,7 +21,10 @@ pub(super) async fn state(
 ) -> Result<Extract, ForwardReason> {
     match freshness {
         Freshness::MostRecent => Err(ForwardReason::MostRecent),
-        Freshness::Any => Ok(view.newest()),
+        Freshness::Any => {
+            instance.agree(config.freshness_wait).await.map_err(|_| ForwardReason::NotReached)?;
+            Ok(view.newest())
+        }
         Freshness::NotOlderThan(version) => {
             let reached = instance.reach(version, config.freshness_wait).await;
             reached.map_err(|_| ForwardReason::NotReached)?;

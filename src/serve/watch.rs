@@ -127,7 +127,10 @@ async fn start(view: &View, instance: &Instance, start: WatchStart, config: Conf
             Ok(Start::State(view.newest()))
         }
         WatchStart::State(freshness) => Ok(Start::State(state(instance, view, freshness, config).await?)),
-        WatchStart::Now(Freshness::Any) => Ok(Start::After(view.progress())),
+        WatchStart::Now(Freshness::Any) => {
+            instance.agree(config.freshness_wait).await.map_err(|_| ForwardReason::NotReached)?;
+            Ok(Start::After(view.progress()))
+        }
         WatchStart::Now(_) => Err(ForwardReason::MostRecent),
         WatchStart::After(version) => Ok(Start::After(version)),
     }

@@ -7,8 +7,12 @@ use kube_fanout::{
     config::MostRecentReads,
     sim::{Features, Refusal, Sim},
 };
+use serde_json::json;
 
-use crate::harness::{Answer, Route, World, passing, skip, until};
+use crate::{
+    harness::{Answer, Route, World, passing, skip, until},
+    reads::definition,
+};
 
 /// A watch-list as client-go begins one; over after its state.
 const WATCH_LIST: &str = "/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
@@ -211,4 +215,64 @@ async fn one_proof_serves_all_that_wait_for_it() {
     let after = world.sim.counts();
     let asked = |verb| after.requests(verb, "pods") - before.requests(verb, "pods");
     assert!(asked("list") <= 3 && asked("watch") <= 2, "{} lists, {} watches", asked("list"), asked("watch"));
+}
+
+const OLDER: &str = "/apis/example.com/v1beta1/widgets";
+const NEWER: &str = "/apis/example.com/v1/widgets";
+
+/// A custom resource in two versions of its API, each in a cache of its own.
+async fn in_two_versions() -> World {
+    let world = World::start().await;
+    let mut widgets = definition(".spec.size");
+    let versions = widgets["spec"]["versions"].as_array_mut().unwrap();
+    let mut older = versions[0].clone();
+    (older["name"], older["storage"]) = ("v1beta1".into(), false.into());
+    versions.push(older);
+    world.sim.create(widgets).unwrap();
+    world.gateway.warm(OLDER).await;
+    // The watch of the older version only.
+    world.sim.hold_watches(Some("widgets.example.com"));
+    world.gateway.warm(NEWER).await;
+    world
+}
+
+fn widget(name: &str) -> serde_json::Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name, "namespace": "default"}})
+}
+
+async fn version_of_list(world: &World, collection: &str) -> (u64, Route) {
+    let answer = world.client().get(&format!("{collection}?resourceVersion=0")).await;
+    let list: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    (list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap(), answer.route)
+}
+
+#[tokio::test]
+async fn time_does_not_run_backwards_between_versions_of_the_api() {
+    let world = in_two_versions().await;
+    world.sim.create(widget("a")).unwrap();
+    world.gateway.reach(NEWER, world.sim.revision()).await;
+    let (told, route) = version_of_list(&world, NEWER).await;
+    assert_eq!(route, Route::Served);
+    let (then, _) = version_of_list(&world, OLDER).await;
+    assert!(then >= told, "{then} after {told}");
+    let watch = format!("{OLDER}?watch=1&resourceVersion=0&timeoutSeconds=1");
+    let answer = passing(Duration::from_millis(500), world.client().get(&watch)).await;
+    assert!(answer.text().contains(r#""name":"a""#), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn what_one_cache_knows_to_be_complete_the_others_of_the_resource_are_too() {
+    let world = in_two_versions().await;
+    world.sim.skip_revisions(10);
+    let newest = format!(
+        "{NEWER}?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
+                          &resourceVersionMatch=NotOlderThan&timeoutSeconds=1"
+    );
+    let proven = passing(Duration::from_millis(500), world.client().get(&newest)).await;
+    assert_eq!(proven.route, Route::Served);
+    let before = world.sim.counts();
+    assert_eq!(version_of_list(&world, OLDER).await, (world.sim.revision(), Route::Served));
+    let asked =
+        |verb| world.sim.counts().requests(verb, "widgets.example.com") - before.requests(verb, "widgets.example.com");
+    assert_eq!((asked("list"), asked("watch")), (0, 0), "it is known here");
 }
