@@ -83,7 +83,7 @@ impl Collection {
         let predicate = Predicate::new(LabelSelector::default(), &fields, self.reader.schema()).expect("known fields");
         let interest = Interest::of(&Scope::Everything, &predicate, self.reader.schema());
         let (snapshot, next) = self.reader.snapshot_and_next();
-        let subscription = self.hub.subscribe(interest, next);
+        let subscription = self.hub.subscribe(interest, next, None);
         let form = Form::Whole(self.reader.schema().shape.clone());
         let (start, now) = (Start::After(snapshot.version()), Instant::now());
         let timeout = Duration::from_secs(3600);

@@ -15,7 +15,7 @@ use crate::{
     lifecycle::Tasks,
     remembered::{Bound, Kept},
     store::HistoryLimits,
-    telemetry::limit_reached,
+    telemetry::{limit_reached, show_limit},
     upstream::{Discovery, Upstream},
 };
 
@@ -97,9 +97,13 @@ impl Cachers {
     pub fn new(upstream: Upstream, discovery: Discovery, config: Config, tasks: Tasks) -> Self {
         let (entries, not_cached, freshness) = (DashMap::new(), Kept::new(NOT_CACHED), DashMap::new());
         let waiters = Semaphore::new(WAITERS_MAX);
-        Self {
-            shared: Arc::new(Shared { entries, not_cached, freshness, upstream, discovery, config, tasks, waiters }),
-        }
+        let shared =
+            Arc::new(Shared { entries, not_cached, freshness, upstream, discovery, config, tasks, waiters });
+        let [stores, waiting] = [Arc::downgrade(&shared), Arc::downgrade(&shared)];
+        show_limit("cached_resources", STORES_MAX as u64, move || Some(stores.upgrade()?.entries.len() as u64));
+        let waiting = move || Some((WAITERS_MAX - waiting.upgrade()?.waiters.available_permits()) as u64);
+        show_limit("fill_waiters", WAITERS_MAX as u64, waiting);
+        Self { shared }
     }
 
     /// What there is to read of a resource in that encoding. The first who asks starts it.

@@ -1,16 +1,17 @@
 //! One resource's place among the cachers: what there is to read now, if anything.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
-use super::{NotCached, instance::Instance};
+use super::{NotCached, instance::Instance, standing::Restart};
 use crate::fanout::EndCause;
 
 /// Where a resource stands. Readers look or wait, the resource's own task changes it.
 #[derive(Debug)]
 pub(super) struct Entry {
     state: watch::Sender<State>,
+    restart: Mutex<Option<Restart>>,
 }
 
 #[derive(Clone, Debug)]
@@ -21,7 +22,17 @@ enum State {
 
 impl Entry {
     pub(super) fn filling() -> Arc<Self> {
-        Arc::new(Self { state: watch::Sender::new(State::Not(NotCached::Filling)) })
+        Arc::new(Self { state: watch::Sender::new(State::Not(NotCached::Filling)), restart: Mutex::default() })
+    }
+
+    /// Upstream had to be asked anew, for this cause.
+    pub(super) fn restarted(&self, cause: &'static str) {
+        *self.restart.lock().unwrap_or_else(PoisonError::into_inner) = Some(Restart { cause, at: Instant::now() });
+    }
+
+    /// When that was last, and why.
+    pub(super) fn last_restart(&self) -> Option<Restart> {
+        *self.restart.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn instance(&self) -> Result<Arc<Instance>, NotCached> {

@@ -228,6 +228,7 @@ impl Instance {
     pub(super) fn set_health(&self, health: Health) {
         *self.health.write().unwrap_or_else(PoisonError::into_inner) = health;
         self.hub.set_followed(health.is_followed());
+        self.metrics.set_followed(health.is_followed());
     }
 
     fn health(&self) -> Health {

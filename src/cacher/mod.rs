@@ -19,6 +19,7 @@ mod quiet;
 mod single_flight;
 mod sink;
 mod staleness;
+mod standing;
 mod verified;
 mod verifier;
 
@@ -26,3 +27,4 @@ pub use cachers::{Cachers, Config, NotCached};
 pub use freshness::Unproven;
 pub use instance::Instance;
 pub use staleness::StalenessLimit;
+pub use standing::{Restart, Standing};

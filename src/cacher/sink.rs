@@ -93,6 +93,7 @@ impl Sink for CacherSink {
     fn restarting(&mut self, failure: Option<Failure>) {
         let cause = failure.map_or("ended", Failure::as_str);
         self.resource.metrics.reflector_restarted(cause);
+        self.entry.restarted(cause);
         tracing::debug!(resource = %self.resource.resource, cause, "reflector restarts");
         // These are ordinary: the cache is filled anew, or in another way, or the resource is gone.
         let is_ordinary =

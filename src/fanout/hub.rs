@@ -11,9 +11,10 @@ use std::{
 };
 
 use futures_util::task::AtomicWaker;
+use tokio::time::Instant;
 
 use super::{EndCause, Interest};
-use crate::store::Change;
+use crate::{store::Change, telemetry::Client};
 
 /// Nothing new for this watcher.
 const NOTHING: u64 = u64::MAX;
@@ -37,6 +38,21 @@ struct Seat {
     /// It was told to go elsewhere.
     is_stale: AtomicBool,
     waker: AtomicWaker,
+    /// Who watches, where that is known.
+    client: Option<Arc<Client>>,
+    since: Instant,
+}
+
+/// A watcher that has not looked at a change that may concern it.
+#[derive(Clone, Debug)]
+pub struct Behind {
+    pub client: Option<Arc<Client>>,
+    pub interest: Interest,
+    pub since: Instant,
+    /// The number of the first change that it has not looked at.
+    pub pending: u64,
+    /// Changes since then, whomever they concern.
+    pub changes: u64,
 }
 
 /// A watcher's place in the hub; given up when dropped.
@@ -52,12 +68,14 @@ impl Hub {
         Arc::new(Self { announced: AtomicU64::new(next), ..Self::default() })
     }
 
-    /// Takes a seat that will first look at change `from`.
-    pub fn subscribe(self: &Arc<Self>, interest: Interest, from: u64) -> Subscription {
+    /// Takes a seat that will first look at change `from`, for `client` where it is known.
+    pub fn subscribe(self: &Arc<Self>, interest: Interest, from: u64, client: Option<Arc<Client>>) -> Subscription {
         let seat = Arc::new(Seat {
             pending: AtomicU64::new(from),
             is_stale: AtomicBool::new(false),
             waker: AtomicWaker::new(),
+            client,
+            since: Instant::now(),
         });
         self.seats().entry(interest.clone()).or_default().push(seat.clone());
         self.watchers.fetch_add(1, SeqCst);
@@ -112,6 +130,25 @@ impl Hub {
     /// How many seats are taken now.
     pub fn watchers(&self) -> usize {
         self.watchers.load(SeqCst)
+    }
+
+    /// The `most` watchers that have fallen behind furthest, the last one first. A step for each watcher: for people who look.
+    pub fn furthest_behind(&self, most: usize) -> Vec<Behind> {
+        let announced = self.announced.load(SeqCst);
+        let seats = self.seats();
+        let behind = |(interest, seat): (&Interest, &Arc<Seat>)| {
+            let pending = seat.pending.load(SeqCst);
+            // One that has nothing pending is ahead of all, and so is one that begins with what comes next.
+            let changes = announced.checked_sub(pending).filter(|changes| *changes > 0)?;
+            let (client, interest, since) = (seat.client.clone(), interest.clone(), seat.since);
+            Some(Behind { client, interest, since, pending, changes })
+        };
+        let all = seats.iter().flat_map(|(interest, row)| row.iter().map(move |seat| (interest, seat)));
+        let mut all: Vec<_> = all.filter_map(behind).collect();
+        drop(seats);
+        all.sort_by_key(|behind| (behind.pending, behind.since));
+        all.truncate(most);
+        all
     }
 
     fn seats(&self) -> MutexGuard<'_, HashMap<Interest, Vec<Arc<Seat>>>> {
@@ -171,5 +208,44 @@ impl fmt::Debug for Hub {
 impl fmt::Debug for Subscription {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Subscription").field("interest", &self.interest).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{
+        apimachinery::ResourceVersion,
+        store::{self, ChangeKind, HistoryLimits, Object, Schema, Shape},
+        telemetry::TopClients,
+    };
+
+    #[test]
+    fn who_does_not_look_falls_behind() {
+        let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
+        let limits = HistoryLimits { age: std::time::Duration::from_secs(300), bytes: 4 << 20 };
+        let first = ResourceVersion::new(1).expect("not zero");
+        let (mut writer, reader) = store::store(schema.clone(), Vec::new(), first, limits);
+        let (hub, top_clients) = (Hub::new(0), TopClients::default());
+        let client = |name: &str| Some(top_clients.find(name.as_bytes(), None));
+        let attentive = hub.subscribe(Interest::Everything, 0, client("attentive"));
+        let _deaf = hub.subscribe(Interest::Everything, 0, client("deaf"));
+        assert!(hub.furthest_behind(10).is_empty(), "nothing has happened");
+        for number in 2..5 {
+            let object = format!(
+                r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"m","namespace":"n","resourceVersion":"{number}"}}}}"#
+            );
+            let kind = if number == 2 { ChangeKind::Added } else { ChangeKind::Modified };
+            let object = Object::from_event(object.into(), &schema).unwrap();
+            let change = writer.apply(kind, object, Bytes::from_static(b"line\n")).unwrap();
+            hub.announce(&change, [None, None]);
+            attentive.take_pending();
+        }
+        let [behind] = &hub.furthest_behind(10)[..] else { panic!("{:?}", hub.furthest_behind(10)) };
+        assert_eq!((behind.pending, behind.changes), (0, 3));
+        assert_eq!(behind.client.as_ref().map(|client| &*client.user_agent), Some("deaf"));
+        assert!(reader.change_age(behind.pending).is_some() && reader.change_age(3).is_none());
     }
 }

@@ -10,6 +10,6 @@ mod interest;
 mod session;
 
 pub use end::EndCause;
-pub use hub::{Hub, Subscription};
+pub use hub::{Behind, Hub, Subscription};
 pub use interest::Interest;
 pub use session::{Bookmarks, Session, Start, Step};

@@ -287,7 +287,7 @@ mod tests {
         for (cause, is_told) in [(EndCause::Lost, false), (EndCause::Relisted, true)] {
             let hub = Hub::new(0);
             let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
-            let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0);
+            let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0, None);
             let wanted = (predicate, Form::Whole(schema.shape.clone()));
             let view = View::new(reader.clone(), Scope::Everything);
             let now = Instant::now();
@@ -316,7 +316,7 @@ mod tests {
         let (mut writer, reader) = store::store(schema.clone(), Vec::new(), version(1), limits);
         let hub = Hub::new(0);
         let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
-        let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0);
+        let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0, None);
         let wanted = (predicate, Form::Whole(schema.shape.clone()));
         let view = View::new(reader, Scope::Everything);
         let now = Instant::now();

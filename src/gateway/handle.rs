@@ -33,7 +33,7 @@ use crate::{
     lifecycle::Tasks,
     listener::{self, Connection, Handler, LongRunning},
     serve::{self, ForwardReason, Read},
-    telemetry::Outcome,
+    telemetry::{Outcome, TopClients},
     upstream,
 };
 
@@ -51,7 +51,7 @@ pub(super) struct Stages {
     pub(super) cachers: Cachers,
     forward: Forward,
     pub(super) settings: Settings,
-    journal: Journal,
+    pub(super) journal: Journal,
     pub(super) tasks: Tasks,
 }
 
@@ -68,18 +68,18 @@ pub struct Clients {
 
 impl Gateway {
     /// Takes what `admission` lets in, answers from `cachers` where it can and the client may, and through the client's
-    /// `forward` else.
+    /// `forward` else. `top_clients` is told who asks.
     pub fn new(
         admission: Admission,
         clients: Clients,
         (accounts, room): (Accounts, AnswerRoom),
         cachers: Cachers,
-        settings: Settings,
+        (settings, top_clients): (Settings, TopClients),
         tasks: Tasks,
     ) -> Self {
         let Clients { authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
-        let journal = Journal::new(settings.clone());
+        let journal = Journal::new(settings.clone(), top_clients);
         Self(Arc::new(Stages { admission, permission, accounts, room, cachers, forward, settings, journal, tasks }))
     }
 }
@@ -134,7 +134,8 @@ impl Stages {
         };
         let (Granted { permit, user, counted }, (instance, form)) = (granted, found);
         let account = self.accounts.open(verb, share, || counted).await?;
-        let read = Read { request: target, query: uri.query(), headers, instance, form, config };
+        let client = record.client().clone();
+        let read = Read { request: target, query: uri.query(), headers, instance, form, client, config };
         let answer = match verb {
             ReadVerb::Get => serve::get(&read, permit).await,
             ReadVerb::List => serve::list(&read, permit).await,

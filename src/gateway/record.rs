@@ -9,13 +9,17 @@ use super::settings::Settings;
 use crate::{
     apimachinery::{GroupResource, RequestInfo, ResourceRequest, Target, UserInfo, Verb},
     serve,
-    telemetry::{AccessLines, AccessRecord, CLIENT_CLOSED, Finished, Outcome, RequestMetrics, access_log},
+    telemetry::{
+        AccessLines, AccessRecord, CLIENT_CLOSED, Client, Finished, OpenWatch, Outcome, RequestMetrics, TopClients,
+        access_log,
+    },
 };
 
 /// Where finished requests are told of. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
     metrics: RequestMetrics,
+    top_clients: TopClients,
     settings: Settings,
 }
 
@@ -34,6 +38,11 @@ pub(super) struct Record {
     lasts: bool,
     /// Where it is known.
     user: Option<Arc<UserInfo>>,
+    /// None once the client is known.
+    user_agent: Option<HeaderValue>,
+    client: Option<Arc<Client>>,
+    /// The answer is a watch.
+    watch: Option<OpenWatch>,
     /// None if there will be no line.
     line: Option<Line>,
     /// `None` until there is a response: the client went before.
@@ -58,8 +67,14 @@ struct Answered {
 }
 
 impl Journal {
-    pub(super) fn new(settings: Settings) -> Self {
-        Self { metrics: RequestMetrics::new(), settings }
+    pub(super) fn new(settings: Settings, top_clients: TopClients) -> Self {
+        Self { metrics: RequestMetrics::new(), top_clients, settings }
+    }
+
+    /// Whom a request is counted for.
+    pub(super) fn client(&self, user_agent: Option<&HeaderValue>, user: Option<&UserInfo>) -> Arc<Client> {
+        let user_agent = user_agent.map_or(&b""[..], HeaderValue::as_bytes);
+        self.top_clients.find(user_agent, user.map(|user| user.name.as_str()))
     }
 
     /// Of a request that comes now, from `client`.
@@ -80,6 +95,9 @@ impl Journal {
             resource: target.map(|target| target.resource.group_resource()),
             lasts: info.is_long_running(),
             user: None,
+            user_agent: request.headers().get(header::USER_AGENT).cloned(),
+            client: None,
+            watch: None,
             line,
             answered: None,
             bytes: 0,
@@ -102,6 +120,14 @@ impl Record {
         self.user.as_deref()
     }
 
+    /// Whom the request is counted for; its user has to be known by now, if it is to be.
+    pub(super) fn client(&mut self) -> &Arc<Client> {
+        let (journal, user) = (&self.journal, self.user.as_deref());
+        // Nothing of the head is kept on.
+        let user_agent = self.user_agent.take();
+        self.client.get_or_insert_with(|| journal.client(user_agent.as_ref(), user))
+    }
+
     /// Whether there may be a line.
     pub(super) fn may_have_line(&self) -> bool {
         self.line.is_some()
@@ -113,6 +139,9 @@ impl Record {
         let status = answer.status();
         self.answered = Some(Answered { outcome, reason, status });
         self.lasts |= status == StatusCode::SWITCHING_PROTOCOLS;
+        let is_watch = self.verb == Verb::Watch.as_str() && status.is_success();
+        let client = self.client();
+        self.watch = is_watch.then(|| client.watches());
         let Some(mut line) = self.line.take() else { return };
         line.audit_id = answer.headers().get(serve::AUDIT_ID).cloned();
         if !self.lasts {
@@ -144,6 +173,9 @@ impl Drop for Record {
     fn drop(&mut self) {
         let finished = self.finished(self.came.elapsed());
         self.journal.metrics.finished(&finished);
+        if let Some(client) = &self.client {
+            client.finished(finished.outcome, finished.bytes);
+        }
         let Some(line) = &self.line else { return };
         let is_decided = self.lasts && self.answered.is_some();
         if is_decided || self.lines.include(finished.outcome, finished.status, finished.duration) {

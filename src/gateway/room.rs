@@ -7,7 +7,7 @@ use std::sync::{
 
 use crate::{
     fairness::{ClientKey, Share, Shares},
-    telemetry::limit_reached,
+    telemetry::{limit_reached, show_limit},
 };
 
 /// Bytes that answers from memory hold for themselves: copies, pieces on their way, compressors. What they share with the
@@ -37,7 +37,10 @@ impl AnswerRoom {
     /// Bytes in all, and of each client.
     pub fn new(all: u64, each: u64) -> Self {
         let each = Shares::new(usize::try_from(each).unwrap_or(usize::MAX), "client_answer_bytes");
-        Self { all: Arc::new(All { held: AtomicU64::new(0), most: all }), each }
+        let (most, all) = (all, Arc::new(All { held: AtomicU64::new(0), most: all }));
+        let shown = Arc::downgrade(&all);
+        show_limit("answer_bytes", most, move || shown.upgrade().map(|all| all.held.load(Relaxed)));
+        Self { all, each }
     }
 
     /// Room for `bytes` of an answer to `client` (`None` if clients are not told apart); `None` if there is none left.

@@ -228,7 +228,8 @@ impl Candidate {
         let Target::Resource(request) = &self.info.target else { return None };
         let (uri, headers, config) = (self.request.uri(), self.request.headers(), self.stages.settings.reads());
         let metrics = instance.metrics.clone();
-        let read = Read { request, query: uri.query(), headers, instance, form, config };
+        let client = self.stages.journal.client(headers.get(header::USER_AGENT), user.as_deref());
+        let read = Read { request, query: uri.query(), headers, instance, form, client, config };
         let body = match serve::go_on(&read, permit, told.max(behind), self.came) {
             Ok(body) => body,
             Err(why) => {

@@ -114,6 +114,7 @@
 //! | `kube_fanout_cache_history_changes` | resource, version, encoding | changes that a watch can start behind |
 //! | `kube_fanout_cache_history_bytes` | resource, version, encoding | bytes held for them only, estimated |
 //! | `kube_fanout_watchers` | resource, version, encoding | watches served now |
+//! | `kube_fanout_upstream_watches` | resource, version, encoding | watches of upstream that are open for the cache: 1, or 0 while it is not followed |
 //! | `kube_fanout_watch_events_sent_total` | resource, version, encoding | events given to watches, bookmarks included |
 //! | `kube_fanout_watches_taken_over_total` | resource, version, encoding | forwarded watches that went on from the cache in mid-stream |
 //! | `kube_fanout_watches_ended_total` | resource, version, encoding, cause | `deadline`, `lagged`, `relisted`, `lost` (upstream's versions went back), `corrupt` (the cache differed from upstream: with an ERROR event, so that clients list anew), `stale` (`cache.maxStaleness`), `stopped`, `drained`, `unencodable` (metadata that upstream would not write so), `revoked` (its user may no longer), `unconfirmed` (it could not be found out for too long whether its user still may), `client_gone` |
@@ -121,6 +122,8 @@
 //! | `kube_fanout_freshness_proofs_total` | resource, version, encoding, outcome | `proven`, `no_head`, `no_bookmark`, `ahead` (a client wants a version that upstream has not reached), `backwards` (the head is behind the cache), `late` (it took longer than it may) |
 //! | `kube_fanout_cache_verifications_total` | resource, version, encoding, outcome | comparisons with upstream at the same version (`cache.verifyInterval`): `same`, `different` (filled anew; the log names the object), `version_not_there` (upstream has compacted it or not reached it, three times), `failed` |
 //! | `kube_fanout_limits_reached_total` | limit | see below |
+//! | `kube_fanout_limit` | limit | what a limit allows, of those of which it is known how much is used |
+//! | `kube_fanout_limit_used` | limit | how much of it is used |
 //! | `kube_fanout_connections` | | open connections of clients |
 //! | `kube_fanout_connections_accepted_total` | | |
 //! | `kube_fanout_connection_errors_total` | cause | `accept`, `handshake`, `handshake_timeout`, `header_timeout`, `protocol` |
@@ -133,6 +136,9 @@
 //! | `kube_fanout_config_last_reload_successful` | | 1 or 0: whether the last one was a success |
 //! | `kube_fanout_log_lines_dropped_total` | cause | log lines that nothing read in time (`queue_full`), or that could not be written (`unwritten`) |
 //! | `kube_fanout_access_reviews_total` | verdict | SubjectAccessReviews asked for: `allowed`, `denied`, `none` (upstream did not say) |
+//! | `process_cpu_seconds_total` | | CPU time of the process |
+//! | `process_resident_memory_bytes` | | its memory that is resident |
+//! | `process_start_time_seconds` | | when it began, since 1970 |
 //!
 //! The label `resource` is the plural word with its group (`deployments.apps`), `version` the API version. Worth an alert: a
 //! verification that is `different`, a
@@ -256,6 +262,9 @@
 //! | a write to the audit log | 5 s, twice that at most | as a write that failed: reads are forwarded until one succeeds | |
 //! | path and query in an audit event; user agent; addresses | 8 KiB; 1 KiB; the last 32 | cut | |
 //! | group versions asked for by name, before a server without `/apis` | 1,000 | forwarded (`unknown_resource`) | `unlisted_group_versions` |
+//! | clients that are counted apart for the status | 200 | who asks least gives way | `top_clients` |
+//! | bytes of a user agent, or of a user's name, in the status | 200 | cut | |
+//! | samples for the status, one every 10 s | an hour; of each cache a minute | the oldest go | |
 //! | label sets of requests | 20,000 | counted as resource `other` | `request_series` |
 //! | drain (`drain.timeout`) | 20 s | aborted | |
 //!

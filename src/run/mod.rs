@@ -22,7 +22,7 @@ use crate::{
     listener::{self, BindError, Bound, GivesWay},
     serve::{self, MostRecent},
     store::HistoryLimits,
-    telemetry::{self, AccessLines, Exposition, InstallError},
+    telemetry::{self, AccessLines, Exposition, InstallError, TopClients},
     upstream::{BuildError, Discovery, NotBelieved, Upstream},
 };
 
@@ -116,7 +116,8 @@ async fn run_following(
     let cachers = Cachers::new(upstream, discovery, cacher_config(config), tasks.clone());
     let settings = Settings::new(serve_config(config), access_lines(config));
     let (admission, room) = (clients::admission(config), (accounts, room));
-    let gateway = Gateway::new(admission, clients, room, cachers.clone(), settings.clone(), tasks.clone());
+    let told = (settings.clone(), TopClients::default());
+    let gateway = Gateway::new(admission, clients, room, cachers.clone(), told, tasks.clone());
     cachers.prewarm();
     if let Some(interval) = config.cache.verify_interval {
         cachers.verify_every(interval);

@@ -29,6 +29,7 @@ use http::HeaderMap;
 use crate::{
     apimachinery::{Representation, ResourceRequest},
     cacher::Instance,
+    telemetry::Client,
 };
 
 /// A read as it came, and the cache that may answer it.
@@ -40,6 +41,8 @@ pub struct Read<'a> {
     pub instance: Arc<Instance>,
     /// In which form; the instance holds it, or what it is made from.
     pub form: Representation,
+    /// Who asks, as the operator is shown it.
+    pub client: Arc<Client>,
     pub config: Config,
 }
 

@@ -48,7 +48,7 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
             Err(Expired { oldest, .. }) => return Ok(expired_stream(read, *version, oldest)),
         },
     };
-    let body = wanted.stream(&read.instance, permit, (start, first), Instant::now());
+    let body = wanted.stream(read, permit, (start, first), Instant::now());
     Ok(read.answer(StatusCode::OK, Answer::Watch).body(body).expect("headers are valid"))
 }
 
@@ -59,7 +59,7 @@ pub fn go_on(read: &Read<'_>, permit: Permit, told: ResourceVersion, began: Inst
         return Err(ForwardReason::NoBookmark);
     }
     let first = wanted.view.after(told).map_err(|_| ForwardReason::OutsideHistory)?;
-    Ok(wanted.stream(&read.instance, permit, (Start::After(told), first), began))
+    Ok(wanted.stream(read, permit, (Start::After(told), first), began))
 }
 
 impl Wanted {
@@ -87,10 +87,11 @@ impl Wanted {
     }
 
     /// The stream of a watch that began at `began`; `first` is the number of the first change that it looks at.
-    fn stream(self, instance: &Arc<Instance>, permit: Permit, (start, first): (Start, u64), began: Instant) -> Body {
+    fn stream(self, read: &Read<'_>, permit: Permit, (start, first): (Start, u64), began: Instant) -> Body {
         let Self { options, view, predicate, form, bookmarks } = self;
         let interest = Interest::of(view.scope(), &predicate, view.schema());
-        let subscription = instance.hub.subscribe(interest, first);
+        let instance = &read.instance;
+        let subscription = instance.hub.subscribe(interest, first, Some(read.client.clone()));
         // Behind the subscription: a change between the two is in the state, or announced, or both.
         let start = match start {
             Start::State(_) => Start::State(view.newest()),

@@ -120,6 +120,19 @@ impl History {
         self.bytes
     }
 
+    /// For how long at least the oldest version that a watch can start behind has not been the newest.
+    pub(super) fn span(&self, now: Instant) -> Duration {
+        let oldest = self.changes.front().map(|(at, _)| *at);
+        let filled = self.reached.front().map(|(at, _)| *at);
+        oldest.or(filled).map_or(Duration::ZERO, |at| now.duration_since(at))
+    }
+
+    /// For how long the change with that number has been there; `None` if it has not come yet, or is gone.
+    pub(super) fn age(&self, number: u64, now: Instant) -> Option<Duration> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.changes.get(at).map(|(at, _)| now.duration_since(*at))
+    }
+
     /// The number that the next change will get.
     pub(super) fn next(&self) -> u64 {
         self.first + self.changes.len() as u64

@@ -208,6 +208,16 @@ impl Reader {
         self.0.read().history.pace(Instant::now())
     }
 
+    /// How far back a watch can start.
+    pub fn history_span(&self) -> Duration {
+        self.0.read().history.span(Instant::now())
+    }
+
+    /// How long ago the change with that number came; `None` if it has not come yet, or history has lost it.
+    pub fn change_age(&self, number: u64) -> Option<Duration> {
+        self.0.read().history.age(number, Instant::now())
+    }
+
     /// Forgets changes that are too old now; a change that comes does the same.
     pub fn trim_history(&self) {
         let gone = self.0.write().history.trim(Instant::now());

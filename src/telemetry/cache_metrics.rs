@@ -12,8 +12,8 @@ use crate::apimachinery::{Encoding, GroupVersionResource, ResourceVersion};
 use crate::telemetry::metrics::{
     CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES,
     CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION,
-    CACHE_RESOURCE_VERSION, CACHE_STALENESS, CACHE_VERIFICATIONS, FRESHNESS_PROOFS, REFLECTOR_RESTARTS, WATCH_EVENTS,
-    WATCHERS, WATCHES_ENDED, WATCHES_TAKEN_OVER,
+    CACHE_RESOURCE_VERSION, CACHE_STALENESS, CACHE_VERIFICATIONS, FRESHNESS_PROOFS, REFLECTOR_RESTARTS,
+    UPSTREAM_WATCHES, WATCH_EVENTS, WATCHERS, WATCHES_ENDED, WATCHES_TAKEN_OVER,
 };
 
 /// The metrics of one cache. Its gauges fall to zero when it is dropped.
@@ -32,6 +32,7 @@ pub struct CacheMetrics {
     history_changes: Gauge,
     history_bytes: Gauge,
     watchers: Gauge,
+    upstream_watches: Gauge,
     watch_events: Counter,
     progress: Arc<Progress>,
 }
@@ -58,6 +59,7 @@ impl CacheMetrics {
             history_changes: gauge!(CACHE_HISTORY_CHANGES, labels.iter()),
             history_bytes: gauge!(CACHE_HISTORY_BYTES, labels.iter()),
             watchers: gauge!(WATCHERS, labels.iter()),
+            upstream_watches: gauge!(UPSTREAM_WATCHES, labels.iter()),
             watch_events: counter!(WATCH_EVENTS, labels.iter()),
             progress,
             labels,
@@ -110,6 +112,11 @@ impl CacheMetrics {
     /// For how long the cache has been without a watch of upstream, when its gauges were last brought up to date.
     pub fn set_staleness(&self, staleness: Duration) {
         self.staleness.set(staleness.as_secs_f64());
+    }
+
+    /// Whether a watch of upstream is open for the cache.
+    pub fn set_followed(&self, is_followed: bool) {
+        self.upstream_watches.set(if is_followed { 1.0 } else { 0.0 });
     }
 
     /// To be followed by one [`Self::watch_ended`].
@@ -168,6 +175,7 @@ impl Drop for CacheMetrics {
             &self.progress_version,
             &self.epoch,
             &self.staleness,
+            &self.upstream_watches,
             &self.history_changes,
             &self.history_bytes,
             &self.progress.lag,

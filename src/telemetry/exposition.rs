@@ -7,8 +7,11 @@ use std::{sync::OnceLock, time::Duration};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
-use crate::telemetry::cache_metrics;
-use crate::telemetry::metrics::{REQUEST_DURATION, describe};
+use crate::telemetry::{
+    Readings, cache_metrics, limits,
+    metrics::{REQUEST_DURATION, describe},
+    process_metrics,
+};
 
 /// From the quick get out of memory to the list that takes upstream a minute.
 const DURATION_BUCKETS: &[f64] =
@@ -29,6 +32,7 @@ pub fn install() -> Result<Exposition, InstallError> {
             let exposition = Exposition { handle: recorder.handle() };
             ::metrics::set_global_recorder(recorder).map_err(|_| InstallError)?;
             describe();
+            process_metrics::started();
             Ok(exposition)
         })
         .clone()
@@ -52,7 +56,15 @@ impl Exposition {
     /// All metrics in Prometheus' text format.
     pub fn render(&self) -> String {
         cache_metrics::refresh_lags();
-        self.handle.render()
+        limits::refresh();
+        let mut text = self.handle.render();
+        process_metrics::render(&mut text);
+        text
+    }
+
+    /// The same as values.
+    pub fn read(&self) -> Readings {
+        Readings::parse(&self.render())
     }
 
     /// Keeps the memory of histograms bounded. Runs until it is dropped.

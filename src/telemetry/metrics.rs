@@ -59,6 +59,12 @@ pub(super) const CONFIG_RELOADS: &str = "kube_fanout_config_reloads_total";
 pub(super) const CONFIG_RELOAD_SUCCESSFUL: &str = "kube_fanout_config_last_reload_successful";
 pub(super) const LOG_LINES_DROPPED: &str = "kube_fanout_log_lines_dropped_total";
 pub(super) const ACCESS_REVIEWS: &str = "kube_fanout_access_reviews_total";
+pub(super) const LIMIT: &str = "kube_fanout_limit";
+pub(super) const LIMIT_USED: &str = "kube_fanout_limit_used";
+pub(super) const UPSTREAM_WATCHES: &str = "kube_fanout_upstream_watches";
+pub(super) const PROCESS_CPU: &str = "process_cpu_seconds_total";
+pub(super) const PROCESS_MEMORY: &str = "process_resident_memory_bytes";
+pub(super) const PROCESS_START: &str = "process_start_time_seconds";
 
 const CACHE: &[&str] = &["resource", "version", "encoding"];
 const CACHE_CAUSE: &[&str] = &["resource", "version", "encoding", "cause"];
@@ -87,6 +93,7 @@ pub const ALL: &[Metric] = &[
     gauge_of(CACHE_HISTORY_CHANGES, Unit::Count, CACHE, "Changes that watches can still start from."),
     gauge_of(CACHE_HISTORY_BYTES, Unit::Bytes, CACHE, "Bytes that are held for these changes only."),
     gauge_of(WATCHERS, Unit::Count, CACHE, "Watches served from the cache now."),
+    gauge_of(UPSTREAM_WATCHES, Unit::Count, CACHE, "Watches of upstream that are open for the cache: 1, or 0 while it is not followed."),
     counter_of(WATCH_EVENTS, Unit::Count, CACHE, "Events sent to watches, bookmarks included."),
     counter_of(WATCHES_TAKEN_OVER, Unit::Count, CACHE, "Forwarded watches that went on from the cache in mid-stream."),
     counter_of(WATCHES_ENDED, Unit::Count, CACHE_CAUSE, "Watches that ended, by cause."),
@@ -94,6 +101,8 @@ pub const ALL: &[Metric] = &[
     counter_of(FRESHNESS_PROOFS, Unit::Count, CACHE_OUTCOME, "Attempts to prove the cache as fresh as upstream, by outcome."),
     counter_of(CACHE_VERIFICATIONS, Unit::Count, CACHE_OUTCOME, "Comparisons of the cache with upstream at the same version, by outcome."),
     counter_of(LIMITS_REACHED, Unit::Count, &["limit"], "Times that something was refused, cut or delayed because a limit was reached."),
+    gauge_of(LIMIT, Unit::Count, &["limit"], "What a limit allows, of those of which it is known how much is used."),
+    gauge_of(LIMIT_USED, Unit::Count, &["limit"], "How much of a limit is used."),
     gauge_of(CONNECTIONS, Unit::Count, &[], "Open connections of clients."),
     counter_of(CONNECTIONS_ACCEPTED, Unit::Count, &[], "Connections of clients accepted."),
     counter_of(CONNECTION_ERRORS, Unit::Count, &["cause"], "Connections of clients that ended in an error, by cause."),
@@ -106,6 +115,9 @@ pub const ALL: &[Metric] = &[
     gauge_of(CONFIG_RELOAD_SUCCESSFUL, Unit::Count, &[], "1 if the configuration file was put into effect the last time that it had changed, 0 if not."),
     counter_of(LOG_LINES_DROPPED, Unit::Count, &["cause"], "Log lines that were not written, by cause."),
     counter_of(ACCESS_REVIEWS, Unit::Count, &["verdict"], "Questions to upstream whether a user may; verdicts that were kept are not asked for."),
+    counter_of(PROCESS_CPU, Unit::Seconds, &[], "CPU time that the process has taken."),
+    gauge_of(PROCESS_MEMORY, Unit::Bytes, &[], "Memory of the process that is resident."),
+    gauge_of(PROCESS_START, Unit::Seconds, &[], "When the process began, since 1970."),
 ];
 
 /// Counts that a limit was reached. `limit` is the limit's own name, snake case: `connections`, `request_header_bytes`.
@@ -142,9 +154,12 @@ mod tests {
         let mut names = HashSet::new();
         for metric in ALL {
             assert!(names.insert(metric.name), "{} is declared twice", metric.name);
-            assert!(metric.name.starts_with("kube_fanout_"), "{}", metric.name);
-            assert_eq!(metric.kind == Kind::Counter, metric.name.ends_with("_total"), "{}", metric.name);
-            assert_eq!(metric.unit == Unit::Seconds, metric.name.ends_with("_seconds"), "{}", metric.name);
+            // Those of every process have Prometheus' own names.
+            if !metric.name.starts_with("process_") {
+                assert!(metric.name.starts_with("kube_fanout_"), "{}", metric.name);
+                assert_eq!(metric.kind == Kind::Counter, metric.name.ends_with("_total"), "{}", metric.name);
+                assert_eq!(metric.unit == Unit::Seconds, metric.name.ends_with("_seconds"), "{}", metric.name);
+            }
             assert!(metric.help.ends_with('.'), "{}", metric.name);
         }
     }

@@ -10,13 +10,17 @@ mod chain;
 mod config_metrics;
 mod connection_metrics;
 mod exposition;
+mod limits;
 mod log_metrics;
 mod log_queue;
 mod logging;
 mod metrics;
+mod process_metrics;
+mod readings;
 mod request_metrics;
 mod review_metrics;
 mod token_metrics;
+mod top_clients;
 
 pub use access_log::{AccessLines, AccessRecord, CLIENT_CLOSED, Finished, Outcome, SLOW, access_log};
 pub use audit_metrics::{audit_lost, audit_written};
@@ -27,8 +31,11 @@ pub use connection_metrics::{
     ConnectionError, ConnectionGuard, certificate_reloaded, connection_accepted, connection_failed,
 };
 pub use exposition::{Exposition, InstallError, install};
+pub use limits::show_limit;
 pub use logging::{Log, LogFormat, LogLevel, LoggingError, init_logging, log_subscriber};
 pub use metrics::{ALL as METRICS, Kind, Metric, limit_reached};
+pub use readings::{BytesReading, CacheLabels, CacheReadings, LimitReading, Readings, RequestsReading};
 pub use request_metrics::RequestMetrics;
 pub use review_metrics::{AccessVerdict, access_reviewed};
 pub use token_metrics::{TokenLookups, TokenVerdict, token_reviewed};
+pub use top_clients::{Client, ClientReading, OpenWatch, TopClients};

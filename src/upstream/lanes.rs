@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     fairness::{ClientKey, Shares, share_of},
-    telemetry::limit_reached,
+    telemetry::{limit_reached, show_limit},
 };
 
 use super::{
@@ -99,7 +99,9 @@ impl Lanes {
             places: Arc::new(Semaphore::new(LANE_REQUESTS_MAX as usize)),
         });
         let shares = Shares::new(share_of(group.count * LANE_REQUESTS_MAX as usize), group.client_limit);
-        Self { lanes: lanes.collect(), limit: group.limit, shares }
+        let lanes: Box<[Lane]> = lanes.collect();
+        lanes.iter().for_each(|lane| lane.show(LANE_REQUESTS_MAX as usize, group.limit));
+        Self { lanes, limit: group.limit, shares }
     }
 
     /// A connection for each request, over HTTP/1.1. `limit` and that of one client are their names in the metrics.
@@ -107,7 +109,9 @@ impl Lanes {
         let exclusive = Exclusive::new(access.connector(Protocols::Http1), target.host());
         let places = Arc::new(Semaphore::new(EXCLUSIVE_MAX));
         let shares = Shares::new(share_of(EXCLUSIVE_MAX), client_limit);
-        Self { lanes: [Lane { transport: access.transport(exclusive), places }].into(), limit, shares }
+        let lane = Lane { transport: access.transport(exclusive), places };
+        lane.show(EXCLUSIVE_MAX, limit);
+        Self { lanes: [lane].into(), limit, shares }
     }
 
     /// A place on the first connection that has one, counted for `client` if clients are told apart.
@@ -119,6 +123,15 @@ impl Lanes {
             return Err(NoPlace::Saturated);
         };
         Ok((lane.transport.clone(), Slot::new(permit, share)))
+    }
+}
+
+impl Lane {
+    /// Shows in the metrics how many of its `most` places are taken.
+    fn show(&self, most: usize, limit: &'static str) {
+        let places = Arc::downgrade(&self.places);
+        let taken = move || Some((most - places.upgrade()?.available_permits()) as u64);
+        show_limit(limit, most as u64, taken);
     }
 }
 

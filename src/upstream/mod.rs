@@ -106,6 +106,11 @@ impl Upstream {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// The address of the API server, without credentials.
+    pub fn address(&self) -> String {
+        self.shared.target.to_string()
+    }
+
     /// New connections show the client certificate that its files hold by then, if the configuration names files.
     /// `tasks` looks at them until the drain begins. Tokens in files, and plugins' tokens, are followed anyway.
     pub fn follow_files(&self, tasks: &Tasks) {

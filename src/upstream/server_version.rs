@@ -1,6 +1,9 @@
 //! What upstream says it is, asked once for all who need to know at the same time.
 
-use std::time::Duration;
+use std::{
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
 
 use serde::Deserialize;
 use tokio::{
@@ -15,7 +18,11 @@ const PATH: &str = "/version";
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
-pub(super) struct ServerVersion(Mutex<Option<Asked>>);
+pub(super) struct ServerVersion {
+    asked: Mutex<Option<Asked>>,
+    /// `gitVersion` of the last answer that had one, for those who only look.
+    last: RwLock<Option<String>>,
+}
 
 /// The last answer.
 #[derive(Debug)]
@@ -45,7 +52,7 @@ impl Upstream {
     /// resources, one request serves them all.
     pub(super) async fn server_version(&self, since: Instant) -> Option<String> {
         let came = Instant::now();
-        let mut last = self.shared.server_version.0.lock().await;
+        let mut last = self.shared.server_version.asked.lock().await;
         if let Some(last) = &*last
             && last.at >= if last.failed { came } else { since }
         {
@@ -61,8 +68,17 @@ impl Upstream {
             }
             Err(_) => (None, true),
         };
+        if let Some(version) = &version {
+            let name = version.split(' ').next().unwrap_or_default().to_owned();
+            *self.shared.server_version.last.write().unwrap_or_else(PoisonError::into_inner) = Some(name);
+        }
         *last = Some(Asked { at, version: version.clone(), failed });
         version
+    }
+
+    /// What upstream last said that it is (`v1.36.0`); `None` if it has not been asked, as until a cache is filled.
+    pub fn last_version(&self) -> Option<String> {
+        self.shared.server_version.last.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Where a request goes: the address of the cluster and the request's own path, byte for byte.
 
+use std::fmt;
+
 use bytes::{BufMut, BytesMut};
 use http::{
     HeaderValue, Uri,
@@ -64,6 +66,15 @@ impl Target {
     }
 }
 
+impl fmt::Display for Target {
+    /// Without the credentials that an address may have before its host.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let authority = self.authority.as_str();
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        write!(formatter, "{}://{host}{}", self.scheme, self.prefix)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +101,12 @@ mod tests {
             assert_eq!(joined("https://10.0.0.1:6443", path).unwrap(), format!("https://10.0.0.1:6443{path}"));
             assert_eq!(joined("https://h/k8s/clusters/c/", path).unwrap(), format!("https://h/k8s/clusters/c{path}"));
         }
+    }
+
+    #[test]
+    fn what_is_shown_has_no_credentials() {
+        let target = Target::new(&"https://jane:secret@cluster:6443/prefix/".parse().unwrap()).unwrap();
+        assert_eq!(target.to_string(), "https://cluster:6443/prefix");
     }
 
     #[test]

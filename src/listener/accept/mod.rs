@@ -50,8 +50,15 @@ pub struct Limits {
 
 /// Starts to serve every listener. Ends with the drain of `tasks`.
 pub fn serve<H: Handler>(listeners: Vec<Bound>, limits: Limits, handler: &H, tasks: &Tasks) {
+    let all = Arc::new(Semaphore::new(limits.connections));
+    // The operator's port has places of its own, which are of no interest.
+    if limits.gives_way == GivesWay::Idle {
+        let (shown, most) = (Arc::downgrade(&all), limits.connections);
+        let taken = move || Some((most - shown.upgrade()?.available_permits()) as u64);
+        telemetry::show_limit("connections", most as u64, taken);
+    }
     let places = Places {
-        all: Arc::new(Semaphore::new(limits.connections)),
+        all,
         by_address: (limits.connections_per_address < limits.connections)
             .then(|| Shares::new(limits.connections_per_address, "connections_per_address")),
         connections: Connections::default(),

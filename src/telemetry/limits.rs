@@ -1,0 +1,74 @@
+//! How much of each limit is used, looked at when the metrics are read.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use metrics::gauge;
+
+use crate::telemetry::metrics::{LIMIT, LIMIT_USED};
+
+/// A limit, and who knows how much of it is used.
+struct Known {
+    limit: &'static str,
+    most: u64,
+    used: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+}
+
+/// Shows a limit and how much of it is used in the metrics. `limit` is its name, as that of [`super::limit_reached`]; several of
+/// one name are added up. `used` must not block, and gives nothing once what it tells of is gone.
+pub fn show_limit(limit: &'static str, most: u64, used: impl Fn() -> Option<u64> + Send + Sync + 'static) {
+    known().push(Known { limit, most, used: Box::new(used) });
+}
+
+fn known() -> MutexGuard<'static, Vec<Known>> {
+    static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Brings the gauges of all limits up to date, and forgets those that are gone.
+pub(super) fn refresh() {
+    let mut totals = BTreeMap::<_, (u64, u64)>::new();
+    known().retain(|known| {
+        let total = totals.entry(known.limit).or_default();
+        let used = (known.used)();
+        if let Some(used) = used {
+            *total = (total.0 + used, total.1 + known.most);
+        }
+        used.is_some()
+    });
+    for (limit, (used, most)) in totals {
+        gauge!(LIMIT_USED, "limit" => limit).set(used as f64);
+        gauge!(LIMIT, "limit" => limit).set(most as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::telemetry::exposition::recorder;
+
+    #[test]
+    fn limits_of_one_name_are_added_up_until_they_are_gone() {
+        let (first, second) = (Arc::new(3), Arc::new(4));
+        for held in [&first, &second] {
+            let held = Arc::downgrade(held);
+            show_limit("test_places", 10, move || held.upgrade().map(|used| *used));
+        }
+        let recorder = recorder();
+        let text = || {
+            metrics::with_local_recorder(&recorder, refresh);
+            recorder.handle().render()
+        };
+        let both = text();
+        assert!(both.contains("kube_fanout_limit_used{limit=\"test_places\"} 7"), "{both}");
+        assert!(both.contains("kube_fanout_limit{limit=\"test_places\"} 20"), "{both}");
+        drop(second);
+        assert!(text().contains("kube_fanout_limit_used{limit=\"test_places\"} 3"));
+        drop(first);
+        assert!(text().contains("kube_fanout_limit{limit=\"test_places\"} 0"));
+    }
+}
