@@ -1,6 +1,6 @@
 //! Where a web page comes from, as browsers say it in `Origin` (RFC 6454, section 7).
 
-use std::{net::IpAddr, str::FromStr};
+use std::{fmt, net::IpAddr, str::FromStr};
 
 use http::uri::Authority;
 
@@ -41,6 +41,14 @@ impl Origin {
         let scheme = scheme.to_ascii_lowercase();
         let port = port.filter(|&port| default_port(&scheme) != Some(port));
         Some(Self { scheme: scheme.into(), host: normal_host(host).into(), port })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bracket = if self.host.contains(':') { ["[", "]"] } else { ["", ""] };
+        write!(formatter, "{}://{}{}{}", self.scheme, bracket[0], self.host, bracket[1])?;
+        self.port.map_or(Ok(()), |port| write!(formatter, ":{port}"))
     }
 }
 

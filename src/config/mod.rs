@@ -6,6 +6,7 @@
 mod address;
 mod client_kubeconfig;
 mod clients;
+mod effective;
 mod files;
 mod load;
 mod location;
