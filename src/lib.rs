@@ -87,8 +87,9 @@
 //! | [`serve`] | answers from memory |
 //! | [`forward`] | answers from upstream |
 //! | [`listener`] | sockets, TLS, limits of connections; hands requests to a [`listener::Handler`] |
+//! | [`status`] | what the gateway is and saves: as a value, a page, a text |
 //! | [`gateway`] | the order of the stages, and the gateway's own errors |
-//! | [`admin`] | livez, readyz, metrics |
+//! | [`admin`] | livez, readyz, metrics, the status |
 //! | [`sim`] | the embedded API server |
 //! | [`manual`] | prose |
 
@@ -112,6 +113,7 @@ pub mod reflector;
 pub mod remembered;
 pub mod serve;
 pub mod sim;
+pub mod status;
 pub mod store;
 pub mod telemetry;
 pub mod upstream;

@@ -1,4 +1,4 @@
-//! Who may read the metrics: as with the API server's components, those who may `get` the path `/metrics`.
+//! Who may read the metrics and the status: as with the API server's components, those who may `get` their paths.
 
 use std::sync::Arc;
 
@@ -29,6 +29,7 @@ pub(super) enum Denied {
     Unauthenticated,
     Forbidden {
         user: String,
+        path: &'static str,
     },
     /// As many are asked about as may be.
     Busy,
@@ -37,7 +38,9 @@ pub(super) enum Denied {
 }
 
 /// What is authorized, and answered.
-pub(super) const PATH: &str = "/metrics";
+pub(super) const METRICS: &str = "/metrics";
+/// What is authorized for the status as JSON and as a page: it names users, which metrics do not.
+pub(super) const STATUS: &str = "/status.json";
 /// Scrapes that are asked about at once: a few scrapers, each every few seconds.
 const REVIEWS_MAX: usize = 20;
 
@@ -50,7 +53,12 @@ impl MetricsAccess {
     }
 
     /// Takes the client's credentials off its headers. No verdict is remembered: scrapes are rare.
-    pub(super) async fn check(&self, headers: &mut HeaderMap, connection: &Connection) -> Result<(), Denied> {
+    pub(super) async fn check(
+        &self,
+        path: &'static str,
+        headers: &mut HeaderMap,
+        connection: &Connection,
+    ) -> Result<(), Denied> {
         let credentials = self.authenticator.credentials(headers, connection.client_certificate.as_deref());
         let address = connection.peer.map(|peer| peer.ip());
         let Some(_share) = self.shares.take(ClientKey::address(address)) else { return Err(Denied::Busy) };
@@ -64,12 +72,12 @@ impl MetricsAccess {
             }
             Unauthenticated::Unavailable => Denied::NoVerdict,
         })?;
-        match authz::may_get(&self.reviewer, &user, PATH).await {
+        match authz::may_get(&self.reviewer, &user, path).await {
             Ok(Some(true)) => Ok(()),
-            Ok(Some(false)) => Err(Denied::Forbidden { user: user.name.clone() }),
+            Ok(Some(false)) => Err(Denied::Forbidden { user: user.name.clone(), path }),
             Ok(None) => Err(Denied::NoVerdict),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "access to metrics not reviewed");
+                tracing::warn!(error = &error as &dyn std::error::Error, path, "access not reviewed");
                 Err(Denied::NoVerdict)
             }
         }

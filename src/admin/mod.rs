@@ -1,9 +1,10 @@
-//! The operator's port: livez, readyz, metrics.
+//! The operator's port: livez, readyz, metrics, the status as a page and as JSON.
 //!
 //! Invariant: it shows what the gateway is, and changes nothing. Health is worded as Kubernetes words it, so that
 //! people and tools find what they know.
 
 mod metrics_access;
+mod status_page;
 
 use std::{fmt, fmt::Write, sync::Arc, time::Duration};
 
@@ -15,11 +16,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lifecycle::Tasks;
 use crate::listener::{self, Bound, Connection, GivesWay, Handler};
+use crate::status::{Detail, Source};
 use crate::telemetry::Exposition;
 
 pub use metrics_access::MetricsAccess;
 
 use metrics_access::Denied;
+use status_page::StatusPage;
 
 /// One line of readyz: a cache, or whatever else has to be ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,7 @@ pub struct Admin {
     draining: CancellationToken,
     /// None: whoever reaches the port may read the metrics.
     metrics_access: Option<MetricsAccess>,
+    status: Option<StatusPage>,
 }
 
 /// Scrapers and probes of one machine or cluster: a few of each. A new connection always gets in: probes do not wait for
@@ -57,10 +61,16 @@ impl Admin {
         checks: impl Fn() -> Vec<Check> + Send + Sync + 'static,
         draining: CancellationToken,
     ) -> Self {
-        Self { exposition, checks: Arc::new(checks), draining, metrics_access: None }
+        Self { exposition, checks: Arc::new(checks), draining, metrics_access: None, status: None }
     }
 
-    /// The same, with metrics for those alone who may get them. Health is for everybody.
+    /// The same, with the status as JSON and as a page. Without authorization what names users and objects is told at a local
+    /// address only.
+    pub fn with_status(self, source: Source, is_local: bool) -> Self {
+        Self { status: Some(StatusPage { source, is_local }), ..self }
+    }
+
+    /// The same, with metrics and status for those alone who may get them. Health is for everybody.
     pub fn with_metrics_access(self, metrics_access: Option<MetricsAccess>) -> Self {
         Self { metrics_access, ..self }
     }
@@ -78,7 +88,7 @@ impl Admin {
         listener::serve(vec![bound], LIMITS, self, tasks);
     }
 
-    fn respond(&self, method: &Method, path: &str, query: Option<&str>) -> Response<Full<Bytes>> {
+    fn respond(&self, method: &Method, path: &str, query: Option<&str>, detail: Detail) -> Response<Full<Bytes>> {
         if method != Method::GET && method != Method::HEAD {
             let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".to_owned());
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -88,9 +98,29 @@ impl Admin {
         match path {
             "/livez" => health("livez", &[ping()], verbose),
             "/readyz" => health("readyz", &self.readiness(), verbose),
-            metrics_access::PATH => metrics(&self.exposition),
-            _ => text(StatusCode::NOT_FOUND, "paths are /livez, /readyz and /metrics\n".to_owned()),
+            metrics_access::METRICS => metrics(&self.exposition),
+            _ => {
+                let checked = || (self.readiness(), self.draining.is_cancelled());
+                let told = self.status.as_ref().and_then(|status| status.respond(path, checked, detail));
+                told.unwrap_or_else(|| text(StatusCode::NOT_FOUND, NOT_FOUND.to_owned()))
+            }
         }
+    }
+
+    /// What is reviewed before the path is answered; nothing for what everybody may read.
+    fn reviewed(path: &str) -> Option<&'static str> {
+        match path {
+            metrics_access::METRICS => Some(metrics_access::METRICS),
+            _ if status_page::tells(path) => Some(metrics_access::STATUS),
+            _ => None,
+        }
+    }
+
+    /// How much the client of a request may be told.
+    fn detail<B>(&self, request: &Request<B>, connection: &Connection) -> Detail {
+        let is_named = self.metrics_access.is_some();
+        let is_near = self.status.as_ref().is_some_and(|status| status.is_near(request, connection));
+        if is_named || is_near { Detail::Full } else { Detail::WithoutNames }
     }
 
     fn readiness(&self) -> Vec<Check> {
@@ -106,12 +136,13 @@ impl Handler for Admin {
 
     async fn handle(&self, mut request: Request<Incoming>, connection: &Connection) -> Response<Self::Body> {
         if let Some(access) = &self.metrics_access
-            && request.uri().path() == metrics_access::PATH
-            && let Err(denied) = access.check(request.headers_mut(), connection).await
+            && let Some(path) = Self::reviewed(request.uri().path())
+            && let Err(denied) = access.check(path, request.headers_mut(), connection).await
         {
             return refused(&denied);
         }
-        self.respond(request.method(), request.uri().path(), request.uri().query())
+        let detail = self.detail(&request, connection);
+        self.respond(request.method(), request.uri().path(), request.uri().query(), detail)
     }
 }
 
@@ -120,6 +151,8 @@ impl fmt::Debug for Admin {
         formatter.debug_struct("Admin").field("draining", &self.draining.is_cancelled()).finish_non_exhaustive()
     }
 }
+
+const NOT_FOUND: &str = "paths are /, /status.json, /metrics, /livez and /readyz\n";
 
 /// That an answer comes at all.
 fn ping() -> Check {
@@ -155,17 +188,17 @@ fn metrics(exposition: &Exposition) -> Response<Full<Bytes>> {
 fn refused(denied: &Denied) -> Response<Full<Bytes>> {
     match denied {
         Denied::Unauthenticated => {
-            let mut response = text(StatusCode::UNAUTHORIZED, "metrics need a bearer token that is good\n".to_owned());
+            let mut response =
+                text(StatusCode::UNAUTHORIZED, "metrics and status need a bearer token that is good\n".to_owned());
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             response
         }
-        Denied::Forbidden { user } => {
-            let words = format!("user {user:?} cannot get path {:?}\n", metrics_access::PATH);
-            text(StatusCode::FORBIDDEN, words)
+        Denied::Forbidden { user, path } => {
+            text(StatusCode::FORBIDDEN, format!("user {user:?} cannot get path {path:?}\n"))
         }
         Denied::Busy => text(StatusCode::TOO_MANY_REQUESTS, "too many scrapes at once\n".to_owned()),
         Denied::NoVerdict => {
-            text(StatusCode::SERVICE_UNAVAILABLE, "the API server did not say who may read metrics\n".to_owned())
+            text(StatusCode::SERVICE_UNAVAILABLE, "the API server did not say who may read this\n".to_owned())
         }
     }
 }
@@ -197,7 +230,7 @@ mod tests {
 
     async fn get(admin: &Admin, path: &str) -> (u16, String) {
         let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
-        let response = admin.respond(&Method::GET, path, query);
+        let response = admin.respond(&Method::GET, path, query, Detail::Full);
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
@@ -236,7 +269,7 @@ mod tests {
     #[tokio::test]
     async fn metrics_are_in_prometheus_text_format() {
         let admin = admin(Vec::new());
-        let response = admin.respond(&Method::GET, "/metrics", None);
+        let response = admin.respond(&Method::GET, "/metrics", None, Detail::Full);
         assert_eq!(response.headers()[header::CONTENT_TYPE], Exposition::CONTENT_TYPE);
         assert!(get(&admin, "/metrics").await.1.contains("# TYPE kube_fanout_build_info gauge"));
     }
@@ -245,7 +278,7 @@ mod tests {
     async fn anything_else_is_refused() {
         let admin = admin(Vec::new());
         assert_eq!(get(&admin, "/").await.0, 404);
-        let response = admin.respond(&Method::POST, "/livez", None);
+        let response = admin.respond(&Method::POST, "/livez", None, Detail::Full);
         assert_eq!(
             (response.status(), &response.headers()[header::ALLOW]),
             (StatusCode::METHOD_NOT_ALLOWED, &HeaderValue::from_static("GET, HEAD"))

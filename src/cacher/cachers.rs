@@ -97,8 +97,7 @@ impl Cachers {
     pub fn new(upstream: Upstream, discovery: Discovery, config: Config, tasks: Tasks) -> Self {
         let (entries, not_cached, freshness) = (DashMap::new(), Kept::new(NOT_CACHED), DashMap::new());
         let waiters = Semaphore::new(WAITERS_MAX);
-        let shared =
-            Arc::new(Shared { entries, not_cached, freshness, upstream, discovery, config, tasks, waiters });
+        let shared = Arc::new(Shared { entries, not_cached, freshness, upstream, discovery, config, tasks, waiters });
         let [stores, waiting] = [Arc::downgrade(&shared), Arc::downgrade(&shared)];
         show_limit("cached_resources", STORES_MAX as u64, move || Some(stores.upgrade()?.entries.len() as u64));
         let waiting = move || Some((WAITERS_MAX - waiting.upgrade()?.waiters.available_permits()) as u64);

@@ -7,9 +7,10 @@
 //! 5. [`read_path`]: what an API server answers, rule by rule; what the code means by `read-path 1.2`.
 //! 6. [`old_upstreams`]: how today's clients work before a server without watch-list.
 //! 7. [`operations`]: rights that the gateway needs, health, metrics, logs, every limit with its default.
-//! 8. [`alerts`]: what each alert of the chart means, and what to do.
-//! 9. [`figures`]: what it costs, beside the API server.
-//! 10. [`changelog`].
+//! 8. [`status`]: the status page, `/status.json` and `kube-fanout status`.
+//! 9. [`alerts`]: what each alert of the chart means, and what to do.
+//! 10. [`figures`]: what it costs, beside the API server.
+//! 11. [`changelog`].
 
 pub mod alerts;
 pub mod changelog;
@@ -20,4 +21,5 @@ pub mod old_upstreams;
 pub mod operations;
 pub mod read_path;
 pub mod request_path;
+pub mod status;
 pub mod threat_model;

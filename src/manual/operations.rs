@@ -92,6 +92,7 @@
 //!   path `/metrics` (a rule with `nonResourceURLs: [/metrics]`), as its own components have it: a TokenReview and a SubjectAccessReview for each scrape,
 //!   401 or 403 where they fail, 503 where the API server does not answer. In `delegated` mode certificates of clients
 //!   count too. The gateway's identity needs `system:auth-delegator` for it, in `trusted` mode too. `/livez` and `/readyz` stay open.
+//! * `/`, `/status.json`: what the gateway is and what it saves, for people and programs; see [`super::status`].
 //!
 //! # Metrics
 //!

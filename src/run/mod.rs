@@ -7,20 +7,23 @@ use tokio::sync::watch;
 
 pub use reload::Reloads;
 
+use std::sync::Arc;
+
 use crate::{
     admin::{Admin, Check},
     audit::{self, AuditError, AuditHealth, AuditLog},
     authn::AuthoritiesError,
     cacher::{self, Cachers, StalenessLimit},
     config::{
-        AuditMode, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problems, StaleWatches,
-        UpstreamConfigError,
+        AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problems,
+        StaleWatches, UpstreamConfigError,
     },
     fairness::Shares,
     gateway::{Accounts, AnswerRoom, Gateway, Settings},
     lifecycle::{Drained, Tasks},
     listener::{self, BindError, Bound, GivesWay},
     serve::{self, MostRecent},
+    status,
     store::HistoryLimits,
     telemetry::{self, AccessLines, Exposition, InstallError, TopClients},
     upstream::{BuildError, Discovery, NotBelieved, Upstream},
@@ -113,10 +116,10 @@ async fn run_following(
     let accounts = Accounts::new(Shares::new(config.limits.watches_per_client, "client_watches"), audit);
     let room = AnswerRoom::new(config.limits.answer_bytes, config.limits.answer_bytes_per_client);
     let discovery = Discovery::new(upstream.clone());
-    let cachers = Cachers::new(upstream, discovery, cacher_config(config), tasks.clone());
-    let settings = Settings::new(serve_config(config), access_lines(config));
+    let cachers = Cachers::new(upstream.clone(), discovery, cacher_config(config), tasks.clone());
+    let (settings, top_clients) = (Settings::new(serve_config(config), access_lines(config)), TopClients::default());
     let (admission, room) = (clients::admission(config), (accounts, room));
-    let told = (settings.clone(), TopClients::default());
+    let told = (settings.clone(), top_clients.clone());
     let gateway = Gateway::new(admission, clients, room, cachers.clone(), told, tasks.clone());
     cachers.prewarm();
     if let Some(interval) = config.cache.verify_interval {
@@ -129,8 +132,18 @@ async fn run_following(
 
     if let Some((bound, exposition)) = sockets.admin {
         let checks = cachers.clone();
-        let admin = Admin::new(exposition, move || readiness(&checks, audit_health.as_ref()), tasks.token().clone());
-        let admin = admin.with_metrics_access(metrics_access);
+        let admin =
+            Admin::new(exposition.clone(), move || readiness(&checks, audit_health.as_ref()), tasks.token().clone());
+        let source = status::Source {
+            exposition: exposition.clone(),
+            samples: status_samples(&exposition, &admin_tasks),
+            cachers: cachers.clone(),
+            top_clients,
+            upstream,
+            mode: mode(&config.clients),
+            configuration: effective(current.clone()),
+        };
+        let admin = admin.with_metrics_access(metrics_access).with_status(source, bound.address().is_local());
         admin.serve(bound, &admin_tasks);
     }
     listener::serve(sockets.listeners, connection_limits(config), &gateway, &tasks);
@@ -151,6 +164,31 @@ async fn run_following(
 
 /// Scrapes are short.
 const ADMIN_DRAIN: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// What the status is made of over time, until the operator's port closes.
+fn status_samples(exposition: &Exposition, tasks: &Tasks) -> status::Samples {
+    let (samples, ended) = (status::Samples::default(), tasks.token().clone());
+    let follow = samples.clone().follow(exposition.clone());
+    tasks.spawn("status samples", async move {
+        tokio::select! {
+            () = ended.cancelled() => {}
+            () = follow => {}
+        }
+    });
+    samples
+}
+
+fn mode(clients: &ClientsConfig) -> &'static str {
+    match clients {
+        ClientsConfig::Trusted(_) => "trusted",
+        ClientsConfig::Delegated(_) => "delegated",
+    }
+}
+
+/// The configuration in effect, field by field.
+fn effective(current: watch::Receiver<Config>) -> Arc<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync> {
+    Arc::new(move || current.borrow().effective())
+}
 
 fn cacher_config(config: &Config) -> cacher::Config {
     let history = config.cache.history;

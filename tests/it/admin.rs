@@ -13,6 +13,7 @@ use kube_fanout::{
     lifecycle::Drained,
     listener, run,
     sim::Sim,
+    status::{GatewayStatus, State},
     telemetry,
 };
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName};
@@ -58,7 +59,7 @@ impl Scene {
 
     async fn connect(&self) -> TcpStream {
         let Address::Tcp(address) = self.address else { panic!("{}", self.address) };
-        TcpStream::connect(address).await.unwrap()
+        TcpStream::connect(("127.0.0.1", address.port())).await.unwrap()
     }
 
     async fn get(&self, path: &str, token: Option<&str>) -> (StatusCode, String) {
@@ -70,10 +71,17 @@ async fn get<I>(stream: I, path: &str, token: Option<&str>) -> (StatusCode, Stri
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    get_as(stream, path, "localhost", token).await
+}
+
+async fn get_as<I>(stream: I, path: &str, host: &str, token: Option<&str>) -> (StatusCode, String)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     let mut connections = JoinSet::new();
     connections.spawn(connection);
-    let mut request = Request::get(path).header(header::HOST, "localhost");
+    let mut request = Request::get(path).header(header::HOST, host);
     if let Some(token) = token {
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
     }
@@ -128,6 +136,62 @@ async fn who_scrapes_without_end_keeps_no_other_address_out() {
     assert_eq!(join!(elsewhere, released).0, StatusCode::OK);
     let statuses: Vec<_> = scrapes.map(|(status, _)| status).collect().await;
     assert_eq!(statuses, [StatusCode::OK; 5]);
+}
+
+#[tokio::test]
+async fn the_status_names_users_and_needs_leave_of_its_own() {
+    let scene = Scene::start(|config| config.admin.metrics_authorization = MetricsAuthorization::Delegated).await;
+    scene.upstream.add_user("prometheus-token", "prometheus");
+    scene.upstream.add_user("jane-token", "jane");
+    scene.upstream.grant("prometheus", "get", "/metrics");
+    scene.upstream.grant("jane", "get", "/status.json");
+    for path in ["/", "/status.json"] {
+        let status = async |token| scene.get(path, token).await.0;
+        assert_eq!(status(None).await, StatusCode::UNAUTHORIZED, "{path}");
+        assert_eq!(status(Some("prometheus-token")).await, StatusCode::FORBIDDEN, "{path}");
+        assert_eq!(status(Some("jane-token")).await, StatusCode::OK, "{path}");
+    }
+    let (_, json) = scene.get("/status.json", Some("jane-token")).await;
+    let status: GatewayStatus = serde_json::from_str(&json).unwrap();
+    assert!(!status.names_withheld && !status.configuration.is_empty());
+    assert_eq!((status.gateway.state, status.gateway.mode.as_str()), (State::Ready, "trusted"));
+    assert_eq!(status.upstream.server, format!("http://{}", scene.upstream.address));
+    assert!(!json.contains(GATEWAY_TOKEN), "{json}");
+    // What the page loads tells nothing.
+    assert_eq!(scene.get("/status.css", None).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn names_stay_on_this_machine_without_authorization() {
+    let status = async |scene: &Scene, host| {
+        let (code, json) = get_as(scene.connect().await, "/status.json", host, None).await;
+        assert_eq!(code, StatusCode::OK);
+        serde_json::from_str::<GatewayStatus>(&json).unwrap()
+    };
+    let near = Scene::start(|_| {}).await;
+    for (host, is_withheld) in
+        [("localhost:9090", false), ("127.0.0.1", false), ("[::1]:9090", false), ("evil.example", true)]
+    {
+        let status = status(&near, host).await;
+        assert_eq!((status.names_withheld, status.configuration.is_empty()), (is_withheld, is_withheld), "{host}");
+    }
+    let far = Scene::start(|config| config.admin.address = "0.0.0.0:0".parse().unwrap()).await;
+    assert!(status(&far, "localhost").await.names_withheld);
+}
+
+#[tokio::test]
+async fn the_page_lets_nothing_run_but_its_own_script() {
+    let scene = Scene::start(|_| {}).await;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(scene.connect().await)).await.unwrap();
+    let mut connections = JoinSet::new();
+    connections.spawn(connection);
+    let request = Request::get("/").header(header::HOST, "localhost").body(Empty::<Bytes>::new()).unwrap();
+    let answer = within("the page", sender.send_request(request)).await.unwrap();
+    let policy = answer.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap();
+    assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe"), "{policy}");
+    assert_eq!(answer.headers()[header::CONTENT_TYPE], "text/html; charset=utf-8");
+    assert_eq!(answer.headers()[header::CACHE_CONTROL], "no-store");
 }
 
 #[tokio::test]

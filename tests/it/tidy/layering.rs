@@ -43,8 +43,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("listener",     &["config", "fairness", "lifecycle", "telemetry"]),
     ("gateway",      &["apimachinery", "telemetry", "lifecycle", "listener", "fairness", "authn", "authz", "audit", "cacher", "serve",
                        "forward", "upstream"]),
-    // Metrics are for those who may get them.
-    ("admin",        &["lifecycle", "telemetry", "listener", "fairness", "authn", "authz", "upstream"]),
+    // Looks at everything that an operator wants to know, and changes nothing.
+    ("status",       &["apimachinery", "telemetry", "fanout", "upstream", "cacher", "serve"]),
+    // Metrics and status are for those who may get them.
+    ("admin",        &["lifecycle", "telemetry", "listener", "fairness", "authn", "authz", "upstream", "status"]),
     // An API server of its own: shares the parsing of names and selectors with the gateway, and nothing else, so that
     // a test of one against the other means something.
     ("sim",          &["apimachinery", "lifecycle"]),
@@ -52,7 +54,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("manual",       &[]),
     // Wiring.
     ("run",          &["admin", "audit", "authn", "authz", "cacher", "config", "fairness", "forward", "gateway",
-                       "lifecycle", "listener", "serve", "store", "telemetry", "upstream"]),
+                       "lifecycle", "listener", "serve", "status", "store", "telemetry", "upstream"]),
     ("demo",         &["config", "listener", "run", "sim", "telemetry"]),
 ];
 

@@ -1,0 +1,85 @@
+//! The status over HTTP: the page, what it loads, and JSON.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::Full;
+
+use super::{Check, metrics_access};
+use crate::listener::{self, Connection};
+use crate::status::{self, Asset, CheckStatus, Detail, Source};
+
+/// Where the status comes from, and who may be near.
+#[derive(Clone, Debug)]
+pub(super) struct StatusPage {
+    pub(super) source: Source,
+    /// The port is reachable from this machine only.
+    pub(super) is_local: bool,
+}
+
+/// The page loads what lies beside it, and nothing runs or is sent anywhere but that.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const PAGE: &str = "/";
+/// What the page loads stays the same while the process runs, and is small.
+const ASSET_CACHE: &str = "no-cache";
+
+/// Whether the path tells something of the gateway.
+pub(super) fn tells(path: &str) -> bool {
+    matches!(path, PAGE | metrics_access::STATUS)
+}
+
+impl StatusPage {
+    /// Whether the request comes from this machine by its own doing: at a local address, and not by a name of which a web page may
+    /// have said that it leads here.
+    pub(super) fn is_near<B>(&self, request: &Request<B>, connection: &Connection) -> bool {
+        let is_own = |host: String| {
+            let host = host.trim_matches(['[', ']']);
+            host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
+        };
+        self.is_local && (connection.peer.is_none() || listener::hosts(request).all(is_own))
+    }
+
+    /// `checked` gives the checks of readiness, and whether the gateway drains.
+    pub(super) fn respond(
+        &self,
+        path: &str,
+        checked: impl FnOnce() -> (Vec<Check>, bool),
+        detail: Detail,
+    ) -> Option<Response<Full<Bytes>>> {
+        if let Some(asset) = Asset::of(path) {
+            return Some(response(asset.media_type(), asset.text().into(), ASSET_CACHE));
+        }
+        if !tells(path) {
+            return None;
+        }
+        let (checks, is_draining) = checked();
+        let checks = checks.into_iter().map(|Check { name, ready, required }| CheckStatus { name, ready, required });
+        let status = self.source.collect(checks.collect(), is_draining, detail);
+        Some(match path {
+            PAGE => response("text/html; charset=utf-8", status::html(&status).into(), "no-store"),
+            _ => {
+                let mut json = serde_json::to_vec_pretty(&status).expect("names and numbers can be written");
+                json.push(b'\n');
+                response("application/json", json.into(), "no-store")
+            }
+        })
+    }
+}
+
+fn response(media_type: &'static str, body: Bytes, cache: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = StatusCode::OK;
+    let fixed: [(HeaderName, &'static str); 5] = [
+        (header::CONTENT_TYPE, media_type),
+        (header::CACHE_CONTROL, cache),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ];
+    for (name, value) in fixed {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

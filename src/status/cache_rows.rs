@@ -1,0 +1,90 @@
+//! One row for each cache: where it stands, and what the metrics say of it.
+
+use std::time::Duration;
+
+use super::{Cache, CacheBytes, Restart, Samples, SlowWatcher, collect::Detail};
+use crate::{
+    cacher::Standing,
+    fanout::{Behind, Interest},
+    serve::ForwardReason,
+    telemetry::{CacheLabels, Readings},
+};
+
+/// The cache's row.
+pub(super) fn row(standing: &Standing, readings: &Readings, samples: &Samples) -> Cache {
+    let labels = CacheLabels {
+        resource: standing.resource.group_resource().to_string(),
+        version: standing.resource.version.to_string(),
+        encoding: standing.encoding.as_str().to_owned(),
+    };
+    let read = readings.caches.get(&labels).cloned().unwrap_or_default();
+    let restart = standing
+        .restart
+        .map(|restart| Restart { cause: restart.cause.to_owned(), seconds_ago: restart.at.elapsed().as_secs() });
+    Cache {
+        state: state(standing).to_owned(),
+        objects: read.objects,
+        bytes: CacheBytes {
+            objects: read.object_bytes,
+            joined: read.joined_bytes,
+            deflated: read.deflated_bytes,
+            derived: read.derived_bytes,
+            history: read.history_bytes,
+        },
+        resource_version: read.resource_version.to_string(),
+        progress_version: read.progress_version.to_string(),
+        lag_seconds: read.lag_seconds,
+        epoch: read.epoch,
+        history_changes: read.history_changes,
+        history_seconds: standing.history.map(|history| history.as_secs()),
+        watchers: read.watchers,
+        upstream_watches: read.upstream_watches,
+        events_sent: read.events_sent,
+        events_per_second: samples.cache_rate(&labels, read.events_sent),
+        watches_taken_over: read.taken_over,
+        proofs: read.proofs,
+        restarts: read.restarts,
+        last_restart: restart,
+        resource: labels.resource,
+        version: labels.version,
+        encoding: labels.encoding,
+    }
+}
+
+fn state(standing: &Standing) -> &'static str {
+    match standing.not_cached {
+        Some(why) => ForwardReason::from(why).as_str(),
+        None if standing.is_stale => "stale",
+        None => "ready",
+    }
+}
+
+/// The cache's watchers that are behind.
+pub(super) fn slow_watchers(standing: &Standing, detail: Detail) -> impl Iterator<Item = SlowWatcher> {
+    standing.behind.iter().map(move |(behind, age)| slow_watcher(standing, behind, *age, detail))
+}
+
+fn slow_watcher(standing: &Standing, behind: &Behind, age: Duration, detail: Detail) -> SlowWatcher {
+    let client = behind.client.as_deref();
+    let user = client.and_then(|client| client.user.as_deref());
+    let is_full = detail == Detail::Full;
+    SlowWatcher {
+        resource: standing.resource.group_resource().to_string(),
+        encoding: standing.encoding.as_str().to_owned(),
+        user_agent: client.map(|client| client.user_agent.to_string()).unwrap_or_default(),
+        user: user.filter(|_| is_full).map(str::to_owned),
+        interest: is_full.then(|| interest(&behind.interest)),
+        open_seconds: behind.since.elapsed().as_secs(),
+        behind_seconds: age.as_secs(),
+        behind_changes: behind.changes,
+    }
+}
+
+fn interest(interest: &Interest) -> String {
+    match interest {
+        Interest::Everything => "everything".to_owned(),
+        Interest::Namespace(namespace) => format!("namespace {namespace}"),
+        Interest::Object(key) => format!("object {}", key.as_str()),
+        Interest::Indexed(value) => format!("index {value}"),
+    }
+}

@@ -1,0 +1,233 @@
+//! From the metrics and what else is known to the status.
+
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::{
+    API_VERSION, CheckStatus, ClientStatus, Forwarded, Gateway, GatewayStatus, KIND, Limit, Reads, Resource, Samples,
+    Savings, Setting, SlowWatcher, State, Upstream, cache_rows, estimate, reasons,
+    samples::{self, Difference, Totals},
+};
+use crate::{
+    cacher::Cachers,
+    telemetry::{ClientReading, Exposition, Readings, RequestsReading, TopClients},
+    upstream,
+};
+
+/// Clients that are shown.
+const CLIENTS_SHOWN: usize = 20;
+/// Watchers that are shown.
+const SLOW_WATCHERS_SHOWN: usize = 10;
+
+/// How much a reader is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Names of users, of namespaces and of objects, and the configuration.
+    Full,
+    /// What the metrics tell, and user agents.
+    WithoutNames,
+}
+
+/// Where the status comes from. Cheap to clone.
+#[derive(Clone)]
+pub struct Source {
+    pub exposition: Exposition,
+    pub samples: Samples,
+    pub cachers: Cachers,
+    pub top_clients: TopClients,
+    pub upstream: upstream::Upstream,
+    /// `trusted`, `delegated`.
+    pub mode: &'static str,
+    /// The configuration that is in effect now.
+    pub configuration: Arc<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync>,
+}
+
+impl Source {
+    /// The status now. `checks` are those of readiness.
+    pub fn collect(&self, checks: Vec<CheckStatus>, is_draining: bool, detail: Detail) -> GatewayStatus {
+        let readings = self.exposition.read();
+        let totals = Totals::of(&readings, Instant::now());
+        let (minute, hour) = self.samples.last(&totals);
+        let standings = self.cachers.standings(SLOW_WATCHERS_SHOWN);
+        let is_full = detail == Detail::Full;
+        GatewayStatus {
+            api_version: API_VERSION.to_owned(),
+            kind: KIND.to_owned(),
+            time: now(),
+            gateway: self.gateway(&readings, &minute, checks, is_draining),
+            upstream: Upstream { server: self.upstream.address(), version: self.upstream.last_version() },
+            savings: Savings { events_per_second: minute.events_per_second(), ..savings(&readings) },
+            reads: reads(&readings, &minute, &hour),
+            last_hour: self.samples.hour(),
+            caches: standings.iter().map(|standing| cache_rows::row(standing, &readings, &self.samples)).collect(),
+            resources: resources(&readings),
+            forwarded: forwarded(&readings),
+            limits: limits(&readings),
+            clients: clients(&self.top_clients, detail),
+            slowest_watchers: slowest(
+                standings.iter().flat_map(|standing| cache_rows::slow_watchers(standing, detail)).collect(),
+            ),
+            configuration: if is_full { settings((self.configuration)()) } else { Vec::new() },
+            names_withheld: !is_full,
+        }
+    }
+
+    fn gateway(
+        &self,
+        readings: &Readings,
+        minute: &Difference,
+        checks: Vec<CheckStatus>,
+        is_draining: bool,
+    ) -> Gateway {
+        let is_ready = checks.iter().all(|check| check.ready || !check.required);
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let started = std::time::Duration::try_from_secs_f64(readings.started).unwrap_or_default();
+        Gateway {
+            version: readings.version.clone(),
+            mode: self.mode.to_owned(),
+            uptime_seconds: since_1970.saturating_sub(started).as_secs(),
+            state: match (is_draining, is_ready) {
+                (true, _) => State::Draining,
+                (false, true) => State::Ready,
+                (false, false) => State::NotReady,
+            },
+            checks,
+            cpu_seconds: readings.cpu_seconds,
+            cpu_cores: minute.cpu_cores(),
+            memory_bytes: readings.memory_bytes,
+            connections: readings.connections,
+        }
+    }
+}
+
+/// To the second.
+fn now() -> String {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
+}
+
+/// What the API server is spared, but for rates: these take samples.
+pub fn savings(readings: &Readings) -> Savings {
+    let of = |field: fn(&crate::telemetry::CacheReadings) -> u64| readings.caches.values().map(field).sum::<u64>();
+    let served = |verb: &str| {
+        let those = readings.requests.iter().filter(|requests| requests.outcome == "served" && requests.verb == verb);
+        those.map(|requests| requests.count).sum()
+    };
+    let bytes = readings.response_bytes.iter().filter(|bytes| bytes.outcome == "served");
+    let (watchers, upstream_watches) = (of(|cache| cache.watchers), of(|cache| cache.upstream_watches));
+    Savings {
+        watchers,
+        upstream_watches,
+        watches_avoided: watchers.saturating_sub(upstream_watches),
+        gets: served("get"),
+        lists: served("list"),
+        watches: served("watch"),
+        events_sent: of(|cache| cache.events_sent),
+        events_per_second: 0.0,
+        bytes: bytes.map(|bytes| bytes.bytes).sum(),
+        estimated_api_server_cpu_seconds: estimate::api_server_cpu_seconds(readings),
+    }
+}
+
+fn reads(readings: &Readings, minute: &Difference, hour: &Difference) -> Reads {
+    let of = |outcome: &str| {
+        let those = readings.requests.iter().filter(|all| samples::is_read(all) && all.outcome == outcome);
+        those.map(|requests| requests.count).sum()
+    };
+    let (served, forwarded, rejected) = (of("served"), of("forwarded"), of("rejected"));
+    Reads {
+        served,
+        forwarded,
+        rejected,
+        hit_ratio: samples::hit_ratio(served, forwarded),
+        hit_ratio_last_minute: minute.hit_ratio(),
+        hit_ratio_last_hour: hour.hit_ratio(),
+    }
+}
+
+fn resources(readings: &Readings) -> Vec<Resource> {
+    let mut resources = BTreeMap::<&str, Resource>::new();
+    for RequestsReading { resource, outcome, reason, count, .. } in
+        readings.requests.iter().filter(|all| samples::is_read(all))
+    {
+        let row =
+            resources.entry(resource).or_insert_with(|| Resource { resource: resource.clone(), ..Resource::default() });
+        match outcome.as_str() {
+            "served" => row.served += count,
+            "forwarded" => {
+                row.forwarded += count;
+                *row.reasons.entry(reason.clone()).or_default() += count;
+            }
+            _ => {}
+        }
+    }
+    let mut resources: Vec<_> = resources.into_values().filter(|row| row.served + row.forwarded > 0).collect();
+    resources.sort_by_key(|row| std::cmp::Reverse(row.served + row.forwarded));
+    for row in &mut resources {
+        row.hit_ratio = samples::hit_ratio(row.served, row.forwarded);
+    }
+    resources
+}
+
+fn forwarded(readings: &Readings) -> Vec<Forwarded> {
+    let mut reasons = BTreeMap::<&str, u64>::new();
+    let those = readings.requests.iter().filter(|all| samples::is_read(all) && all.outcome == "forwarded");
+    for requests in those {
+        *reasons.entry(&requests.reason).or_default() += requests.count;
+    }
+    let row = |(reason, requests): (&str, u64)| Forwarded {
+        reason: reason.to_owned(),
+        meaning: reasons::meaning(reason),
+        requests,
+    };
+    let mut rows: Vec<_> = reasons.into_iter().filter(|(_, requests)| *requests > 0).map(row).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.requests));
+    rows
+}
+
+/// Those that were reached come first, then those that are used most.
+fn limits(readings: &Readings) -> Vec<Limit> {
+    let row = |(name, limit): (&String, &crate::telemetry::LimitReading)| Limit {
+        name: name.clone(),
+        used: limit.used,
+        most: limit.most,
+        reached: limit.reached,
+    };
+    // Of what is gone nothing is left but a zero.
+    let is_there = |limit: &Limit| limit.most != Some(0) || limit.reached > 0;
+    let mut limits: Vec<_> = readings.limits.iter().map(row).filter(is_there).collect();
+    limits.sort_by(|a, b| b.reached.cmp(&a.reached).then(b.share().total_cmp(&a.share())));
+    limits
+}
+
+fn clients(top_clients: &TopClients, detail: Detail) -> Vec<ClientStatus> {
+    let row = |client: ClientReading| ClientStatus {
+        user_agent: client.user_agent,
+        user: client.user.filter(|_| detail == Detail::Full),
+        watches: client.watches,
+        served: client.served,
+        forwarded: client.forwarded,
+        rejected: client.rejected,
+        uncertain: client.uncertain,
+        bytes: client.bytes,
+    };
+    top_clients.read().into_iter().take(CLIENTS_SHOWN).map(row).collect()
+}
+
+fn slowest(mut watchers: Vec<SlowWatcher>) -> Vec<SlowWatcher> {
+    watchers.sort_by_key(|watcher| std::cmp::Reverse(watcher.behind_seconds));
+    watchers.truncate(SLOW_WATCHERS_SHOWN);
+    watchers
+}
+
+fn settings(fields: Vec<(&'static str, String)>) -> Vec<Setting> {
+    fields.into_iter().map(|(field, value)| Setting { field: field.to_owned(), value }).collect()
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Source").field("mode", &self.mode).finish_non_exhaustive()
+    }
+}

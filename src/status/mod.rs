@@ -1,0 +1,23 @@
+//! What the gateway is and what it saves, as one value: for the page, for `/status.json` and for `kube-fanout status`.
+//!
+//! Invariants: every number that `/metrics` has too is taken from there ([`crate::telemetry::Readings`]), so that the two never
+//! differ; nothing is in it that is secret; what names users or objects is left out unless the reader may know it ([`Detail`]).
+
+mod cache_rows;
+mod collect;
+mod estimate;
+mod model;
+mod page;
+mod reasons;
+mod samples;
+mod text;
+mod units;
+
+pub use collect::{Detail, Source, savings};
+pub use model::{
+    API_VERSION, Cache, CacheBytes, CheckStatus, ClientStatus, Forwarded, Gateway, GatewayStatus, KIND, LastHour,
+    Limit, Reads, Resource, Restart, Savings, Setting, SlowWatcher, State, Upstream,
+};
+pub use page::{Asset, html};
+pub use samples::Samples;
+pub use text::text;

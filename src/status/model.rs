@@ -1,0 +1,284 @@
+//! The fields of the status, as `/status.json` has them. The manual's chapter `status` explains them.
+//!
+//! Fields may be added within a version; none changes its meaning. A reader of an older or newer gateway finds a default where a
+//! field is missing.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub const API_VERSION: &str = "kube-fanout.io/v1alpha1";
+pub const KIND: &str = "GatewayStatus";
+
+/// A gateway at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct GatewayStatus {
+    pub api_version: String,
+    pub kind: String,
+    /// RFC 3339.
+    pub time: String,
+    pub gateway: Gateway,
+    pub upstream: Upstream,
+    pub savings: Savings,
+    pub reads: Reads,
+    pub last_hour: LastHour,
+    pub caches: Vec<Cache>,
+    /// By how often they were read.
+    pub resources: Vec<Resource>,
+    /// Why reads were forwarded, the most frequent reason first.
+    pub forwarded: Vec<Forwarded>,
+    pub limits: Vec<Limit>,
+    /// Who asks and watches most.
+    pub clients: Vec<ClientStatus>,
+    /// Those that have had a change waiting for longest.
+    pub slowest_watchers: Vec<SlowWatcher>,
+    pub configuration: Vec<Setting>,
+    /// Names of users, of namespaces and of objects and the configuration are left out, since whoever reaches the port may read
+    /// this.
+    pub names_withheld: bool,
+}
+
+/// The process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Gateway {
+    pub version: String,
+    /// `trusted`, `delegated`.
+    pub mode: String,
+    pub uptime_seconds: u64,
+    pub state: State,
+    pub checks: Vec<CheckStatus>,
+    pub cpu_seconds: f64,
+    /// Cores in use over the last minute.
+    pub cpu_cores: f64,
+    pub memory_bytes: u64,
+    pub connections: u64,
+}
+
+/// Whether it takes requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum State {
+    Ready,
+    Draining,
+    /// As `/readyz` says; also what a newer gateway may call otherwise.
+    #[default]
+    #[serde(other)]
+    NotReady,
+}
+
+/// One line of `/readyz?verbose`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct CheckStatus {
+    pub name: String,
+    pub ready: bool,
+    pub required: bool,
+}
+
+/// The API server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Upstream {
+    /// Its address, without credentials.
+    pub server: String,
+    /// What it last said; none until a cache was filled.
+    pub version: Option<String>,
+}
+
+/// What the API server is spared.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Savings {
+    /// Watches served from memory now.
+    pub watchers: u64,
+    /// Watches that the gateway has open upstream for them.
+    pub upstream_watches: u64,
+    pub watches_avoided: u64,
+    /// From memory, since the start.
+    pub gets: u64,
+    pub lists: u64,
+    /// That have ended.
+    pub watches: u64,
+    pub events_sent: u64,
+    pub events_per_second: f64,
+    /// Of answers from memory.
+    pub bytes: u64,
+    /// An estimate by the figures of the manual: what the API server would at least have spent on the same answers.
+    pub estimated_api_server_cpu_seconds: f64,
+}
+
+/// Finished gets, lists and watches of resources.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Reads {
+    pub served: u64,
+    pub forwarded: u64,
+    pub rejected: u64,
+    /// Served of served and forwarded; none if there were none.
+    pub hit_ratio: Option<f64>,
+    pub hit_ratio_last_minute: Option<f64>,
+    pub hit_ratio_last_hour: Option<f64>,
+}
+
+/// The last hour in steps, or all there is of it; the oldest step comes first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct LastHour {
+    pub step_seconds: u64,
+    pub served: Vec<u64>,
+    pub forwarded: Vec<u64>,
+    pub events_sent: Vec<u64>,
+    pub cpu_cores: Vec<f64>,
+}
+
+/// A resource in one encoding.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Cache {
+    /// `deployments.apps`.
+    pub resource: String,
+    pub version: String,
+    /// `json`, `protobuf`.
+    pub encoding: String,
+    /// `ready`, `stale`, or why reads are forwarded.
+    pub state: String,
+    pub objects: u64,
+    pub bytes: CacheBytes,
+    /// Text, as in Kubernetes.
+    pub resource_version: String,
+    pub progress_version: String,
+    pub lag_seconds: f64,
+    /// Fills since the cache was started.
+    pub epoch: u64,
+    pub history_changes: u64,
+    /// How far back a watch can start, at least.
+    pub history_seconds: Option<u64>,
+    pub watchers: u64,
+    pub upstream_watches: u64,
+    pub events_sent: u64,
+    pub events_per_second: f64,
+    pub watches_taken_over: u64,
+    /// Freshness proofs by outcome.
+    pub proofs: BTreeMap<String, u64>,
+    /// Times that upstream had to be asked anew, by cause.
+    pub restarts: BTreeMap<String, u64>,
+    pub last_restart: Option<Restart>,
+}
+
+/// Memory of one cache by what it is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct CacheBytes {
+    pub objects: u64,
+    pub joined: u64,
+    pub deflated: u64,
+    pub derived: u64,
+    pub history: u64,
+}
+
+/// Upstream had to be asked anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Restart {
+    pub cause: String,
+    pub seconds_ago: u64,
+}
+
+/// How one resource was read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Resource {
+    pub resource: String,
+    pub served: u64,
+    pub forwarded: u64,
+    pub hit_ratio: Option<f64>,
+    /// Why reads were forwarded.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+/// One reason for forwarding reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Forwarded {
+    pub reason: String,
+    pub meaning: String,
+    pub requests: u64,
+}
+
+/// One limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Limit {
+    pub name: String,
+    /// None where it is only known when it is reached.
+    pub used: Option<u64>,
+    pub most: Option<u64>,
+    /// How often it was reached.
+    pub reached: u64,
+}
+
+/// A user agent, and a user where one is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ClientStatus {
+    pub user_agent: String,
+    pub user: Option<String>,
+    /// Open now.
+    pub watches: u64,
+    /// Finished requests, by who answered.
+    pub served: u64,
+    pub forwarded: u64,
+    pub rejected: u64,
+    /// Requests before these that others may have made.
+    pub uncertain: u64,
+    pub bytes: u64,
+}
+
+/// A watcher that has a change waiting.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SlowWatcher {
+    pub resource: String,
+    pub encoding: String,
+    pub user_agent: String,
+    pub user: Option<String>,
+    /// What of the resource: everything, a namespace, an object, a value of its indexed field.
+    pub interest: Option<String>,
+    pub open_seconds: u64,
+    /// Since the first change that waits for it.
+    pub behind_seconds: u64,
+    pub behind_changes: u64,
+}
+
+/// One field of the configuration that is in effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Setting {
+    pub field: String,
+    pub value: String,
+}
+
+impl GatewayStatus {
+    /// What `status` ends with, and what the page shows first.
+    pub fn is_healthy(&self) -> bool {
+        self.gateway.state == State::Ready
+    }
+}
+
+impl CacheBytes {
+    pub fn all(&self) -> u64 {
+        self.objects + self.joined + self.deflated + self.derived + self.history
+    }
+}
+
+impl Limit {
+    /// How much of it is used, from 0 to 1; 0 where that is not known.
+    pub fn share(&self) -> f64 {
+        match (self.used, self.most) {
+            (Some(used), Some(most)) if most > 0 => used as f64 / most as f64,
+            (_, _) => 0.0,
+        }
+    }
+}

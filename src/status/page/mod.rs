@@ -1,0 +1,151 @@
+//! The status as a page: HTML made here, with one style sheet and a little script that keeps it current.
+//!
+//! Invariant: whatever comes from clients or upstream is text. maud escapes it, and the policy that the page is sent with lets
+//! nothing run but the script below.
+
+mod clients;
+mod draw;
+mod reads;
+mod summary;
+mod tables;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::{GatewayStatus, State};
+
+/// What the page loads, the same for everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asset {
+    Style,
+    Script,
+    Icon,
+}
+
+impl Asset {
+    pub fn of(path: &str) -> Option<Self> {
+        match path {
+            "/status.css" => Some(Self::Style),
+            "/status.js" => Some(Self::Script),
+            "/icon.svg" => Some(Self::Icon),
+            _ => None,
+        }
+    }
+
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Style => "text/css; charset=utf-8",
+            Self::Script => "text/javascript; charset=utf-8",
+            Self::Icon => "image/svg+xml",
+        }
+    }
+
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Style => include_str!("style.css"),
+            Self::Script => include_str!("script.js"),
+            Self::Icon => include_str!("icon.svg"),
+        }
+    }
+}
+
+/// The page.
+pub fn html(status: &GatewayStatus) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (state_word(status.gateway.state)) " – kube-fanout" }
+                link rel="icon" href="/icon.svg";
+                link rel="stylesheet" href="/status.css";
+                noscript { meta http-equiv="refresh" content="15"; }
+                script src="/status.js" defer {}
+            }
+            body { (content(status)) }
+        }
+    };
+    page.into_string()
+}
+
+/// Everything that is refreshed.
+fn content(status: &GatewayStatus) -> Markup {
+    html! {
+        main {
+            (summary::header(status))
+            (summary::tiles(status))
+            (tables::caches(&status.caches))
+            (reads::resources(&status.resources))
+            (reads::forwarded(&status.forwarded))
+            div.pair {
+                (clients::top(status))
+                (tables::limits(&status.limits))
+            }
+            (clients::slowest(status))
+            (tables::configuration(status))
+            footer {
+                a href="/status.json" { "status.json" }
+                a href="/metrics" { "metrics" }
+                a href="/readyz?verbose" { "readyz" }
+                a href="/livez?verbose" { "livez" }
+            }
+        }
+    }
+}
+
+const fn state_word(state: State) -> &'static str {
+    match state {
+        State::Ready => "ready",
+        State::NotReady => "not ready",
+        State::Draining => "draining",
+    }
+}
+
+/// A number with its exact value beside it, for who copies or checks it. `field` is its name in `/status.json`.
+fn number(field: &str, exact: u64, text: &str) -> Markup {
+    html! { data data-field=(field) value=(exact) .zero[exact == 0] { (text) } }
+}
+
+/// The mark, in the colour of the text around it.
+fn mark() -> Markup {
+    PreEscaped(Asset::Icon.text().replace("#0b8a91", "currentColor"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{Cache, ClientStatus, Forwarded, Resource, Setting, SlowWatcher};
+
+    #[test]
+    fn hostile_names_are_text() {
+        let hostile = "<script>alert(1)</script>\"'&".to_owned();
+        let name = || hostile.clone();
+        let status = GatewayStatus {
+            clients: vec![ClientStatus { user_agent: name(), user: Some(name()), ..ClientStatus::default() }],
+            slowest_watchers: vec![SlowWatcher {
+                user_agent: name(),
+                interest: Some(name()),
+                ..SlowWatcher::default()
+            }],
+            caches: vec![Cache { resource: name(), state: name(), ..Cache::default() }],
+            resources: vec![Resource { resource: name(), reasons: [(name(), 1)].into(), ..Resource::default() }],
+            forwarded: vec![Forwarded { reason: name(), meaning: name(), requests: 1 }],
+            configuration: vec![Setting { field: name(), value: name() }],
+            ..GatewayStatus::default()
+        };
+        let page = html(&status);
+        assert!(!page.contains("<script>") && !page.contains("alert(1)</script>\""), "{page}");
+        assert_eq!(page.matches("&lt;script&gt;alert(1)&lt;/script&gt;").count(), 18, "{page}");
+    }
+
+    #[test]
+    fn the_page_needs_no_style_or_script_of_its_own() {
+        let page = html(&GatewayStatus::default());
+        assert!(!page.contains("style=") && !page.contains("<style") && !page.contains("onload"), "{page}");
+        assert_eq!(page.matches("<script").count(), 1);
+        for path in ["/status.css", "/status.js", "/icon.svg"] {
+            assert!(page.contains(&format!("\"{path}\"")) && Asset::of(path).is_some(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! How resources were read, and why some of it was forwarded.
+
+use maud::{Markup, html};
+
+use super::{draw, number};
+use crate::status::{
+    Forwarded, Resource, reasons,
+    units::{count, percent},
+};
+
+/// Resources that are shown; the rest are counted in the JSON.
+const RESOURCES_SHOWN: usize = 30;
+
+pub(super) fn resources(resources: &[Resource]) -> Markup {
+    html! {
+        h2 { "Reads" small { "finished gets, lists and watches since the start" } }
+        div.wide id="reads" tabindex="0" {
+            @if resources.is_empty() {
+                p.empty { "None yet." }
+            } @else {
+                table {
+                    thead { tr {
+                        th scope="col" { "Resource" }
+                        th scope="col" aria-label="share of memory" {}
+                        th.n scope="col" { "From memory" }
+                        th.n scope="col" { "Served" }
+                        th.n scope="col" { "Forwarded" }
+                        th.grow scope="col" { "Because" }
+                    } }
+                    tbody {
+                        @for resource in resources.iter().take(RESOURCES_SHOWN) {
+                            tr data-resource=(resource.resource) {
+                                th scope="row" { (resource.resource) }
+                                td { (draw::bar(resource.hit_ratio.unwrap_or(0.0), false)) }
+                                td.n { (percent(resource.hit_ratio)) }
+                                td.n { (number("served", resource.served, &count(resource.served))) }
+                                td.n { (number("forwarded", resource.forwarded, &count(resource.forwarded))) }
+                                td.grow { div.chips {
+                                    @for (reason, requests) in &resource.reasons {
+                                        span { (link(reason)) " " (count(*requests)) }
+                                    }
+                                } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @if let Some(more) = resources.len().checked_sub(RESOURCES_SHOWN).filter(|more| *more > 0) {
+            p.soft { "and " (more) " more resources, in status.json" }
+        }
+    }
+}
+
+/// To its explanation.
+fn link(reason: &str) -> Markup {
+    html! { a href=(format!("#reason-{reason}")) { (reason) } }
+}
+
+pub(super) fn forwarded(forwarded: &[Forwarded]) -> Markup {
+    let all: u64 = forwarded.iter().map(|row| row.requests).sum();
+    let others: Vec<_> =
+        reasons::all().filter(|(reason, _)| forwarded.iter().all(|row| row.reason != *reason)).collect();
+    html! {
+        h2 { "Why reads were forwarded" small { "what memory cannot answer with certainty, the API server answers" } }
+        div.wide id="forwarded" tabindex="0" {
+            @if forwarded.is_empty() {
+                p.empty { "None was." }
+            } @else {
+                table {
+                    thead { tr {
+                        th scope="col" { "Reason" }
+                        th scope="col" aria-label="share" {}
+                        th.n scope="col" { "Reads" }
+                        th.grow scope="col" { "It means" }
+                    } }
+                    tbody {
+                        @for row in forwarded {
+                            tr id=(format!("reason-{}", row.reason)) data-reason=(row.reason) {
+                                th scope="row" { (row.reason) }
+                                td { (draw::bar(row.requests as f64 / all.max(1) as f64, false)) }
+                                td.n { (number("requests", row.requests, &count(row.requests))) }
+                                td.grow { (row.meaning) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        details id="reasons" {
+            summary { "All other reasons" }
+            div.wide { table { tbody {
+                @for (reason, meaning) in others {
+                    tr id=(format!("reason-{reason}")) { th scope="row" { (reason) } td.grow { (meaning) } }
+                }
+            } } }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What the gateway is, and what it saves.
+
+use maud::{Markup, html};
+
+use super::{draw, mark, number, state_word};
+use crate::status::{
+    GatewayStatus, LastHour, State,
+    samples::hit_ratio,
+    units::{bytes, count, duration, percent, rate, seconds},
+};
+
+pub(super) fn header(status: &GatewayStatus) -> Markup {
+    let GatewayStatus { gateway, upstream, .. } = status;
+    let class = match gateway.state {
+        State::Ready => "pill good",
+        State::NotReady => "pill bad",
+        State::Draining => "pill warn",
+    };
+    let failed: Vec<_> = gateway.checks.iter().filter(|check| check.required && !check.ready).collect();
+    html! {
+        header {
+            h1 { (mark()) "kube-fanout" }
+            span class=(class) { (state_word(gateway.state)) }
+            span.updated { "as of " time datetime=(status.time) { (status.time.replace('T', " ").replace('Z', " UTC")) } }
+        }
+        dl.facts {
+            (fact("version", html! { (gateway.version) }))
+            (fact("mode", html! { (gateway.mode) }))
+            (fact("up", html! { (duration(gateway.uptime_seconds)) }))
+            (fact("upstream", html! { (upstream.server) }))
+            (fact("its version", html! {
+                @match &upstream.version {
+                    Some(version) => (version),
+                    None => span.soft { "not asked yet" },
+                }
+            }))
+            (fact("CPU", html! { (format!("{:.2}", gateway.cpu_cores)) " cores" }))
+            (fact("memory", number("memoryBytes", gateway.memory_bytes, &bytes(gateway.memory_bytes))))
+            (fact("connections", number("connections", gateway.connections, &count(gateway.connections))))
+        }
+        @if !failed.is_empty() {
+            p.alarm role="alert" {
+                "Not ready: "
+                @for (at, check) in failed.iter().enumerate() { @if at > 0 { ", " } code { (check.name) } }
+            }
+        }
+    }
+}
+
+fn fact(name: &str, value: Markup) -> Markup {
+    html! { div { dt { (name) } dd { (value) } } }
+}
+
+pub(super) fn tiles(status: &GatewayStatus) -> Markup {
+    let GatewayStatus { savings, reads, last_hour, .. } = status;
+    let floats = |numbers: &[u64]| numbers.iter().map(|number| *number as f64).collect::<Vec<_>>();
+    let (events, served) = (floats(&last_hour.events_sent), floats(&last_hour.served));
+    let cpu = &savings.estimated_api_server_cpu_seconds;
+    html! {
+        section.tiles aria-label="What it saves" {
+            div.tile {
+                h2 { "Upstream watches avoided" }
+                p.big { (number("watchesAvoided", savings.watches_avoided, &count(savings.watches_avoided))) }
+                p {
+                    (number("watchers", savings.watchers, &count(savings.watchers))) " here, "
+                    (number("upstreamWatches", savings.upstream_watches, &count(savings.upstream_watches)))
+                    " at the API server"
+                }
+                (draw::part_of_whole(savings.upstream_watches, savings.watchers, "own watches among all"))
+            }
+            div.tile {
+                h2 { "Reads from memory" }
+                p.big { (percent(reads.hit_ratio_last_hour.or(reads.hit_ratio))) }
+                p {
+                    "last minute " (percent(reads.hit_ratio_last_minute)) "; "
+                    (number("forwarded", reads.forwarded, &count(reads.forwarded))) " forwarded"
+                }
+                (draw::sparkline(&hit_ratios(last_hour), 1.0, "share of reads from memory over the last hour"))
+            }
+            div.tile {
+                h2 { "Answers from memory" }
+                p.big { (number("bytes", savings.bytes, &bytes(savings.bytes))) }
+                p {
+                    (number("lists", savings.lists, &count(savings.lists))) " lists, "
+                    (number("gets", savings.gets, &count(savings.gets))) " gets"
+                }
+                (draw::sparkline(&served, draw::top(&served), "reads from memory over the last hour"))
+            }
+            div.tile {
+                h2 { "Events sent" }
+                p.big { (number("eventsSent", savings.events_sent, &count(savings.events_sent))) }
+                p { (rate(savings.events_per_second)) " a second" }
+                (draw::sparkline(&events, draw::top(&events), "events over the last hour"))
+            }
+            div.tile {
+                h2 { "API server CPU spared" }
+                p.big title="By the figures of the manual: what a kube-apiserver would at least have spent on the same answers." {
+                    small { "about " } (seconds(*cpu))
+                }
+                p { "an estimate, on the low side" }
+                (draw::sparkline(&last_hour.cpu_cores, draw::top(&last_hour.cpu_cores), "CPU of the gateway over the last hour"))
+            }
+        }
+    }
+}
+
+/// Where nothing was read the ratio stays as it was.
+fn hit_ratios(hour: &LastHour) -> Vec<f64> {
+    let mut last = None;
+    let steps = hour.served.iter().zip(&hour.forwarded);
+    let ratios = steps.map(|(served, forwarded)| {
+        last = hit_ratio(*served, *forwarded).or(last);
+        last
+    });
+    ratios.flatten().collect()
+}

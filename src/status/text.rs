@@ -1,0 +1,248 @@
+//! The status for a terminal: plain lines and tables, of what is notable.
+
+use std::fmt::Write;
+
+use super::{
+    Cache, ClientStatus, Forwarded, GatewayStatus, Limit, SlowWatcher, State,
+    units::{bytes, count, duration, percent, printable, rate, seconds},
+};
+
+/// Rows of a table.
+const ROWS_MAX: usize = 20;
+/// A limit of which this much is used has a row.
+const NOTABLE_SHARE: f64 = 0.5;
+
+/// Which side of its column a text stands on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+}
+use Side::{Left, Right};
+
+/// The status as text, a table for each part that has something to show.
+pub fn text(status: &GatewayStatus) -> String {
+    let mut text = summary(status);
+    caches(&mut text, &status.caches);
+    forwarded(&mut text, &status.forwarded);
+    limits(&mut text, &status.limits);
+    clients(&mut text, &status.clients);
+    slow_watchers(&mut text, &status.slowest_watchers);
+    text
+}
+
+fn summary(status: &GatewayStatus) -> String {
+    let GatewayStatus { gateway, upstream, savings, reads, .. } = status;
+    let state = match gateway.state {
+        State::Ready => "ready",
+        State::NotReady => "NOT READY",
+        State::Draining => "DRAINING",
+    };
+    let version = upstream.version.as_deref().unwrap_or("version not asked yet");
+    let mut lines = vec![
+        (
+            "gateway",
+            format!(
+                "kube-fanout {}, {state}, {}, up {}, {:.2} CPU cores, {} of memory, {} connections",
+                gateway.version,
+                gateway.mode,
+                duration(gateway.uptime_seconds),
+                gateway.cpu_cores,
+                bytes(gateway.memory_bytes),
+                count(gateway.connections),
+            ),
+        ),
+        ("upstream", format!("{} ({version})", upstream.server)),
+        (
+            "watches",
+            format!(
+                "{} here, {} at the API server: {} avoided; {} events sent, {} a second",
+                count(savings.watchers),
+                count(savings.upstream_watches),
+                count(savings.watches_avoided),
+                count(savings.events_sent),
+                rate(savings.events_per_second),
+            ),
+        ),
+        (
+            "reads",
+            format!(
+                "{} from memory ({} in the last hour): {} lists, {} gets, {} watches that ended; {} forwarded, {} refused",
+                percent(reads.hit_ratio),
+                percent(reads.hit_ratio_last_hour),
+                count(savings.lists),
+                count(savings.gets),
+                count(savings.watches),
+                count(reads.forwarded),
+                count(reads.rejected),
+            ),
+        ),
+        (
+            "saved",
+            format!(
+                "{} of answers, about {} of the API server's CPU (an estimate)",
+                bytes(savings.bytes),
+                seconds(savings.estimated_api_server_cpu_seconds),
+            ),
+        ),
+    ];
+    let failed = gateway.checks.iter().filter(|check| check.required && !check.ready);
+    lines.extend(failed.map(|check| ("failed", printable(&check.name))));
+    let mut text = String::new();
+    for (name, line) in lines {
+        writeln!(text, "{name:9} {}", printable(&line)).expect("a string takes everything");
+    }
+    text
+}
+
+fn caches(text: &mut String, caches: &[Cache]) {
+    let row = |cache: &Cache| {
+        let restart = cache.last_restart.as_ref();
+        [
+            cache.resource.clone(),
+            cache.version.clone(),
+            cache.encoding.clone(),
+            cache.state.clone(),
+            count(cache.objects),
+            bytes(cache.bytes.all()),
+            cache.resource_version.clone(),
+            seconds(cache.lag_seconds),
+            cache.history_seconds.map(duration).unwrap_or_default(),
+            count(cache.watchers),
+            rate(cache.events_per_second),
+            restart
+                .map(|restart| format!("{} {} ago", restart.cause, duration(restart.seconds_ago)))
+                .unwrap_or_default(),
+        ]
+    };
+    let head = [
+        ("CACHE", Left),
+        ("API", Left),
+        ("ENCODING", Left),
+        ("STATE", Left),
+        ("OBJECTS", Right),
+        ("BYTES", Right),
+        ("VERSION", Right),
+        ("LAG", Right),
+        ("HISTORY", Right),
+        ("WATCHERS", Right),
+        ("EVENTS/S", Right),
+        ("RESTARTED", Left),
+    ];
+    table(text, head, caches.iter().map(row).collect());
+}
+
+fn forwarded(text: &mut String, reasons: &[Forwarded]) {
+    let row = |reason: &Forwarded| [reason.reason.clone(), count(reason.requests), reason.meaning.clone()];
+    table(text, [("FORWARDED", Left), ("READS", Right), ("BECAUSE", Left)], reasons.iter().map(row).collect());
+}
+
+fn limits(text: &mut String, limits: &[Limit]) {
+    let number = |number: Option<u64>| number.map(count).unwrap_or_default();
+    let row = |limit: &Limit| [limit.name.clone(), number(limit.used), number(limit.most), count(limit.reached)];
+    let notable = limits.iter().filter(|limit| limit.reached > 0 || limit.share() >= NOTABLE_SHARE);
+    let head = [("LIMIT", Left), ("USED", Right), ("OF", Right), ("REACHED", Right)];
+    table(text, head, notable.map(row).collect());
+}
+
+fn clients(text: &mut String, clients: &[ClientStatus]) {
+    let row = |client: &ClientStatus| {
+        [
+            client.user_agent.clone(),
+            client.user.clone().unwrap_or_default(),
+            count(client.watches),
+            count(client.served),
+            count(client.forwarded),
+            count(client.rejected),
+            bytes(client.bytes),
+        ]
+    };
+    let head = [
+        ("CLIENT", Left),
+        ("USER", Left),
+        ("WATCHES", Right),
+        ("SERVED", Right),
+        ("FORWARDED", Right),
+        ("REFUSED", Right),
+        ("BYTES", Right),
+    ];
+    table(text, head, clients.iter().map(row).collect());
+}
+
+fn slow_watchers(text: &mut String, watchers: &[SlowWatcher]) {
+    let row = |watcher: &SlowWatcher| {
+        [
+            watcher.user_agent.clone(),
+            watcher.user.clone().unwrap_or_default(),
+            watcher.resource.clone(),
+            watcher.interest.clone().unwrap_or_default(),
+            duration(watcher.behind_seconds),
+            count(watcher.behind_changes),
+        ]
+    };
+    let head = [
+        ("SLOW WATCHER", Left),
+        ("USER", Left),
+        ("RESOURCE", Left),
+        ("OF IT", Left),
+        ("BEHIND", Right),
+        ("CHANGES", Right),
+    ];
+    table(text, head, watchers.iter().map(row).collect());
+}
+
+/// An empty line and the table; nothing if there are no rows. Whatever comes from clients is made printable.
+fn table<const COLUMNS: usize>(text: &mut String, head: [(&str, Side); COLUMNS], rows: Vec<[String; COLUMNS]>) {
+    if rows.is_empty() {
+        return;
+    }
+    let (left_out, rows) = (rows.len().saturating_sub(ROWS_MAX), rows.into_iter().take(ROWS_MAX));
+    let rows: Vec<_> = rows.map(|row| row.map(|cell| printable(&cell))).collect();
+    let all = || std::iter::once(head.map(|(name, _)| name.to_owned())).chain(rows.iter().cloned());
+    let width = |column: usize| all().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
+    text.push('\n');
+    for row in all() {
+        let cells = row.iter().zip(widths).zip(head).map(|((cell, width), (_, side))| match side {
+            Left => format!("{cell:<width$}"),
+            Right => format!("{cell:>width$}"),
+        });
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    if left_out > 0 {
+        writeln!(text, "and {left_out} more").expect("a string takes everything");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_hostile_names_are_text() {
+        let client = |user_agent: &str, served| ClientStatus {
+            user_agent: user_agent.into(),
+            served,
+            ..ClientStatus::default()
+        };
+        let clients = vec![client("kubelet/v1.36.0", 12_345), client("\x1b[2J", 1)];
+        let text = text(&GatewayStatus { clients, ..GatewayStatus::default() });
+        let lines: Vec<_> = text.lines().skip_while(|line| !line.starts_with("CLIENT")).collect();
+        let expected = [
+            "CLIENT           USER  WATCHES  SERVED  FORWARDED  REFUSED  BYTES",
+            "kubelet/v1.36.0              0  12,345          0        0    0 B",
+            "\\u{1b}[2J                    0       1          0        0    0 B",
+        ];
+        assert_eq!(lines, expected);
+        assert!(text.starts_with("gateway   kube-fanout , NOT READY"), "{text}");
+    }
+
+    #[test]
+    fn a_long_table_says_how_much_is_left_out() {
+        let caches = vec![Cache { resource: "pods".into(), ..Cache::default() }; ROWS_MAX + 3];
+        let text = text(&GatewayStatus { caches, ..GatewayStatus::default() });
+        assert_eq!(text.lines().filter(|line| line.starts_with("pods")).count(), ROWS_MAX);
+        assert!(text.ends_with("\nand 3 more\n"), "{text}");
+    }
+}
