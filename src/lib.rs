@@ -120,6 +120,8 @@ pub mod upstream;
 
 mod demo;
 mod run;
+mod status_command;
 
 pub use demo::{DemoError, DemoOptions, demo};
 pub use run::{Reloads, RunError, Sockets, run, run_config};
+pub use status_command::{StatusError, StatusOptions, status as show_status};

@@ -12,7 +12,7 @@ use kube_fanout::config::{
     self, ClientAccess, Config, ConfigFile, LoadError, LoggingConfig, LoggingFormat, Overrides, PemFile, Problems,
     UpstreamConfig,
 };
-use kube_fanout::{DemoOptions, Reloads, lifecycle, lifecycle::Hangups, telemetry};
+use kube_fanout::{DemoOptions, Reloads, StatusOptions, lifecycle, lifecycle::Hangups, telemetry};
 use tracing::level_filters::LevelFilter;
 
 #[global_allocator]
@@ -36,6 +36,8 @@ enum Command {
     Kubeconfig(KubeconfigArgs),
     /// Print the JSON schema of a configuration file.
     Schema,
+    /// Show what a running gateway does and saves. Ends with 2 if it is not ready.
+    Status(StatusArgs),
     /// Look for problems in a configuration and in the files that it names, and list all of them.
     Check {
         /// The configuration file.
@@ -74,7 +76,7 @@ struct DemoArgs {
     /// Where clients connect.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Where to serve health and metrics.
+    /// Where to serve health, metrics.
     #[arg(long, value_name = "ADDRESS")]
     admin_listen: Option<String>,
 }
@@ -95,6 +97,24 @@ struct KubeconfigArgs {
     context: Option<String>,
 }
 
+#[derive(Debug, Args)]
+struct StatusArgs {
+    /// The gateway's admin port: a URL, HOST:PORT or unix:/PATH.
+    #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:9090")]
+    admin: String,
+    /// Who has signed the admin port's certificate, in PEM, instead of those whom the system trusts.
+    #[arg(long, value_name = "FILE")]
+    certificate_authority: Option<PathBuf>,
+    /// A file with a bearer token, for a gateway with admin.metricsAuthorization: delegated.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Again every two seconds, until interrupted.
+    #[arg(long, short)]
+    watch: bool,
+}
+
+/// What `status` ends with when the gateway is not ready.
+const EXIT_NOT_READY: u8 = 2;
 /// What `check` ends with when there are problems.
 const EXIT_INVALID: u8 = 2;
 /// What blocking calls may take at the end: a resolver that does not answer is not waited for.
@@ -106,6 +126,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Demo(args) => show_demo(args),
         Command::Kubeconfig(args) => print_kubeconfig(args),
         Command::Schema => print(&format!("{:#}\n", config::schema())),
+        Command::Status(args) => show_status(args),
         Command::Check { config } => check(&config),
     }
 }
@@ -147,6 +168,15 @@ fn show_demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
         Ok(())
     });
     Ok(told(&log, shown))
+}
+
+fn show_status(args: StatusArgs) -> anyhow::Result<ExitCode> {
+    let StatusArgs { admin, certificate_authority, token_file, watch } = args;
+    let clears = io::stdout().is_terminal();
+    let options = StatusOptions { admin, certificate_authority, token_file, watch, clears };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let is_ready = runtime.block_on(kube_fanout::show_status(&options, &mut io::stdout()))?;
+    Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NOT_READY) })
 }
 
 fn run_to_end(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {

@@ -5,7 +5,10 @@ use std::{
     process::Stdio,
 };
 
-use kube_fanout::sim::{Sim, SimServer};
+use kube_fanout::{
+    sim::{Sim, SimServer},
+    status::GatewayStatus,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::{
@@ -89,8 +92,11 @@ impl Process {
 
 /// The whole answer.
 async fn ask(socket: &Path, path: &str) -> String {
+    ask_as(socket, path, &"x".repeat(LONG_AGENT)).await
+}
+
+async fn ask_as(socket: &Path, path: &str, agent: &str) -> String {
     let mut stream = UnixStream::connect(socket).await.unwrap();
-    let agent = "x".repeat(LONG_AGENT);
     let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nuser-agent: {agent}\r\nconnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -167,4 +173,66 @@ async fn a_changed_configuration_takes_effect_without_a_restart() {
     gateway.reload("logging: {format: json, access: none}");
     until_line("configuration reloaded").await;
     assert!(gateway.admin("/metrics").await.contains(&failed.replace('0', "1")));
+}
+
+#[tokio::test]
+async fn the_status_is_what_the_metrics_say_and_names_are_text() {
+    let gateway = Process::start("").await;
+    let hostile = "<script>alert(1)</script>";
+    let pods = "/api/v1/pods?resourceVersion=0";
+    for _ in 0..3 {
+        let answer = within("a list", ask_as(&gateway.client, pods, hostile)).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    gateway.get("/api/v1/pods").await;
+    let status = async || {
+        let answer = gateway.admin("/status.json").await;
+        let status: GatewayStatus = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        Some(status).filter(|status| status.reads.served == 3 && status.reads.forwarded == 1)
+    };
+    let status = until("finished requests are counted", status).await;
+    let metrics = gateway.admin("/metrics").await;
+    let has = |line: &str| assert!(metrics.contains(&format!("{line}\n")), "{line} in {metrics}");
+    let [cache] = &status.caches[..] else { panic!("{:?}", status.caches) };
+    let labels = r#"resource="pods",version="v1",encoding="json""#;
+    has(&format!("kube_fanout_cache_objects{{{labels}}} {}", cache.objects));
+    has(&format!("kube_fanout_cache_object_bytes{{{labels}}} {}", cache.bytes.objects));
+    has(&format!("kube_fanout_upstream_watches{{{labels}}} {}", cache.upstream_watches));
+    has(&format!("kube_fanout_response_bytes_total{{verb=\"list\",outcome=\"served\"}} {}", status.savings.bytes));
+    assert_eq!((cache.state.as_str(), cache.objects, status.savings.lists), ("ready", 1, 3));
+    let reasons: Vec<_> = status.forwarded.iter().map(|row| (row.reason.as_str(), row.requests)).collect();
+    assert_eq!(reasons, [("most_recent", 1)]);
+    let client = status.clients.iter().find(|client| client.user_agent == hostile).expect("the client is told of");
+    assert_eq!((client.served, client.forwarded), (3, 0));
+    let connections = status.limits.iter().find(|limit| limit.name == "connections").unwrap();
+    assert_eq!(connections.most, Some(10_000));
+    assert!(status.gateway.memory_bytes > 1 << 20 && status.gateway.cpu_seconds > 0.0, "{:?}", status.gateway);
+
+    let page = gateway.admin("/").await;
+    assert!(page.contains("&lt;script&gt;alert(1)") && !page.contains(hostile), "{page}");
+
+    let text = shown(&gateway.admin, 0).await;
+    assert!(text.contains("pods") && text.contains("most_recent") && text.contains(", ready,"), "{text}");
+}
+
+#[tokio::test]
+async fn the_status_command_tells_a_gateway_that_is_not_ready_from_none() {
+    let gateway = Process::start("audit: {path: /dev/full}").await;
+    let failed = async || {
+        gateway.get("/api/v1/pods?resourceVersion=0").await;
+        Some(gateway.admin("/readyz").await).filter(|answer| answer.starts_with("HTTP/1.1 500"))
+    };
+    until("an event that cannot be written", failed).await;
+    let text = shown(&gateway.admin, 2).await;
+    assert!(text.contains("NOT READY") && text.contains("failed    audit"), "{text}");
+    shown(&gateway.admin.with_extension("nowhere"), 1).await;
+}
+
+/// What `status` writes, which ends with `code`.
+async fn shown(admin: &Path, code: i32) -> String {
+    let address = format!("unix:{}", admin.display());
+    let status = Command::new(env!("CARGO_BIN_EXE_kube-fanout")).args(["status", "--admin", &address]).output();
+    let output = within("the status", status).await.unwrap();
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }

@@ -1,0 +1,149 @@
+//! `kube-fanout status`: asks a gateway's operator's port for its status, and writes it as text.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use bytes::Bytes;
+use futures_util::future::join;
+use http::{Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use kube_client::client::Body;
+use tokio::{
+    net::UnixStream,
+    time::{interval, timeout},
+};
+
+use crate::status::{self, GatewayStatus};
+
+/// How it is asked for.
+#[derive(Clone, Debug)]
+pub struct StatusOptions {
+    /// The operator's port: `http://127.0.0.1:9090`, `https://gateway:9090`, `127.0.0.1:9090`, `unix:/run/admin.sock`.
+    pub admin: String,
+    /// Who has signed its certificate, in PEM. None: whom the system trusts.
+    pub certificate_authority: Option<PathBuf>,
+    /// A file with a bearer token.
+    pub token_file: Option<PathBuf>,
+    /// Again and again, until the end of the process.
+    pub watch: bool,
+    /// What was written before is cleared, as a terminal can.
+    pub clears: bool,
+}
+
+/// Why there is no status.
+#[derive(Debug, thiserror::Error)]
+pub enum StatusError {
+    #[error("{0:?} is no address; allowed: a URL, HOST:PORT or unix:/PATH")]
+    Address(String),
+    #[error("cannot use the credentials or authorities")]
+    Credentials(#[source] kube_client::Error),
+    #[error("cannot reach the gateway's admin port at {0}")]
+    Unreachable(String, #[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the gateway's admin port at {0} does not answer within {1:?}")]
+    TimedOut(String, Duration),
+    #[error("the gateway's admin port answers {0}: {1}")]
+    Refused(StatusCode, String),
+    #[error("the answer is no status; is {0} the admin port of a kube-fanout with a status?")]
+    NotStatus(String, #[source] serde_json::Error),
+    #[error("nothing could be written")]
+    Output(#[source] io::Error),
+}
+
+const PATH: &str = "/status.json";
+/// How often it is asked again.
+const WATCH_EVERY: Duration = Duration::from_secs(2);
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// A thousand caches take less than one.
+const BYTES_MAX: usize = 16 << 20;
+/// Clears the terminal.
+const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
+
+/// Writes the status to `out`. Whether the gateway is ready, as seen last.
+///
+/// # Errors
+/// There is no status. While watching, an error is written and it is tried again.
+pub async fn status(options: &StatusOptions, out: &mut (dyn io::Write + Send)) -> Result<bool, StatusError> {
+    let port = Port::new(options)?;
+    if !options.watch {
+        let status = port.ask().await?;
+        out.write_all(status::text(&status).as_bytes()).map_err(StatusError::Output)?;
+        return Ok(status.is_healthy());
+    }
+    let mut ticks = interval(WATCH_EVERY);
+    loop {
+        ticks.tick().await;
+        let text = match port.ask().await {
+            Ok(status) => status::text(&status),
+            Err(error) => format!("Error: {:?}\n", anyhow::Error::from(error)),
+        };
+        let separator = if options.clears { CLEAR } else { "\n" };
+        write!(out, "{separator}{text}").and_then(|()| out.flush()).map_err(StatusError::Output)?;
+    }
+}
+
+/// An operator's port.
+struct Port {
+    name: String,
+    way: Way,
+}
+
+enum Way {
+    Unix(PathBuf),
+    Network(kube_client::Client),
+}
+
+impl Port {
+    fn new(options: &StatusOptions) -> Result<Self, StatusError> {
+        let name = options.admin.clone();
+        if let Some(path) = name.strip_prefix("unix:") {
+            let way = Way::Unix(path.into());
+            return Ok(Self { name, way });
+        }
+        let url = if name.contains("://") { name.clone() } else { format!("http://{name}") };
+        let url: Uri = url.parse().map_err(|_| StatusError::Address(name.clone()))?;
+        let is_url = matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some();
+        if !is_url {
+            return Err(StatusError::Address(name));
+        }
+        let mut access = kube_client::Config::new(url);
+        access.root_cert_file.clone_from(&options.certificate_authority);
+        access.auth_info.token_file = options.token_file.as_ref().map(|path| path.display().to_string());
+        let client = kube_client::Client::try_from(access).map_err(StatusError::Credentials)?;
+        Ok(Self { name, way: Way::Network(client) })
+    }
+
+    async fn ask(&self) -> Result<GatewayStatus, StatusError> {
+        let answer = match &self.way {
+            Way::Unix(path) => timeout(ANSWER_MAX, over_unix(path)).await,
+            Way::Network(client) => timeout(ANSWER_MAX, over_network(client)).await,
+        };
+        let answer = answer.map_err(|_| StatusError::TimedOut(self.name.clone(), ANSWER_MAX))?;
+        let (status, body) = answer.map_err(|error| StatusError::Unreachable(self.name.clone(), error))?;
+        if status != StatusCode::OK {
+            return Err(StatusError::Refused(status, String::from_utf8_lossy(&body).trim_end().to_owned()));
+        }
+        serde_json::from_slice(&body).map_err(|error| StatusError::NotStatus(self.name.clone(), error))
+    }
+}
+
+type Answer = Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>>;
+
+async fn over_network(client: &kube_client::Client) -> Answer {
+    let answer = client.send(Request::get(PATH).body(Body::empty())?).await?;
+    let status = answer.status();
+    Ok((status, Limited::new(answer.into_body(), BYTES_MAX).collect().await?.to_bytes()))
+}
+
+async fn over_unix(path: &PathBuf) -> Answer {
+    let stream = UnixStream::connect(path).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let exchange = async move {
+        let request = Request::get(PATH).header(header::HOST, "localhost").body(Empty::<Bytes>::new())?;
+        let answer = sender.send_request(request).await?;
+        let status = answer.status();
+        Ok((status, Limited::new(answer.into_body(), BYTES_MAX).collect().await?.to_bytes()))
+    };
+    // The connection ends with its sender; what goes wrong with it shows in the exchange.
+    join(exchange, connection).await.0
+}
