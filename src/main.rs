@@ -30,7 +30,7 @@ struct Cli {
 enum Command {
     /// Run the gateway. Without a configuration: the cluster that kubectl finds, on the address of `kubectl proxy`.
     Run(RunArgs),
-    /// Show the gateway at work: before an embedded API server whose objects change.
+    /// Show the gateway at work: in front of an embedded API server whose objects change, with clients that use it.
     Demo(DemoArgs),
     /// Print the kubeconfig with which clients ask the gateway instead of the API server.
     Kubeconfig(KubeconfigArgs),
@@ -73,10 +73,13 @@ struct DemoArgs {
     /// Changes a second.
     #[arg(long, default_value_t = 20.0)]
     rate: f64,
+    /// Watches of the demo's own clients; 0 for none.
+    #[arg(long, default_value_t = 300)]
+    watches: usize,
     /// Where clients connect.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Where to serve health, metrics.
+    /// Where to serve health, metrics and the status page.
     #[arg(long, value_name = "ADDRESS")]
     admin_listen: Option<String>,
 }
@@ -158,10 +161,12 @@ fn serve(config: &Config, file: Option<ConfigFile>, level: telemetry::LogLevel) 
 }
 
 fn show_demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
-    let DemoArgs { objects, rate, listen, admin_listen } = args;
+    let DemoArgs { objects, rate, watches, listen, admin_listen } = args;
     let one_line = io::stdout().is_terminal();
-    let options = DemoOptions { objects, rate, listen, admin_listen, one_line };
+    let options = DemoOptions { objects, rate, watches, listen, admin_listen, one_line };
     let log = telemetry::init_logging(telemetry::LogFormat::Text, LevelFilter::WARN)?;
+    // Each of its watches takes two files.
+    lifecycle::raise_open_files()?;
     let shown = run_to_end(async {
         let shutdown = lifecycle::shutdown_signal()?;
         kube_fanout::demo(&options, &mut io::stdout(), shutdown).await?;

@@ -1,18 +1,29 @@
-//! `kube-fanout demo`: the embedded API server with objects that change, and the gateway before it.
+//! `kube-fanout demo`: the embedded API server with objects that change, the gateway in front of it, and clients that use it.
+
+mod clients;
 
 use std::{io, time::Duration};
 
 use http::uri::InvalidUri;
-use tokio::time::interval;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::config::{Config, MostRecentReads, Overrides, Problems};
 use crate::listener;
 use crate::run::{RunError, Sockets, run};
 use crate::sim::{Churn, Refused, Sim, SimServer};
+use crate::status::{self, Savings};
 use crate::telemetry::{self, Exposition};
 
-/// How often the line of counters is written anew.
-const COUNTERS_EVERY: Duration = Duration::from_secs(1);
+use clients::Clients;
+
+/// How often the line of what is saved is written anew on a terminal, and how often a further one elsewhere.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+const LINES_EVERY: Duration = Duration::from_secs(10);
+/// When the embedded API server is first restarted, and how often from then on.
+const RESTART_AFTER: Duration = Duration::from_secs(30);
+const RESTART_EVERY: Duration = Duration::from_secs(300);
+/// How long it is gone.
+const RESTART_TAKES: Duration = Duration::from_secs(1);
 
 /// What the demo is started with.
 #[derive(Clone, Debug)]
@@ -21,11 +32,13 @@ pub struct DemoOptions {
     pub objects: usize,
     /// Changes a second.
     pub rate: f64,
+    /// Watches of the demo's own clients. 0: it has none, and the embedded API server is not restarted.
+    pub watches: usize,
     /// Where clients connect; as the configuration's `listeners[].address`.
     pub listen: Option<String>,
     /// Where the operator connects.
     pub admin_listen: Option<String>,
-    /// The counters take one line that is written over, as a terminal can.
+    /// What is saved takes one line that is written over, as a terminal can.
     pub one_line: bool,
 }
 
@@ -38,7 +51,7 @@ pub enum DemoError {
     Objects(#[source] Refused),
     #[error("the embedded API server could not listen")]
     Server(#[source] io::Error),
-    #[error("the embedded API server has no address")]
+    #[error("the embedded API server or the gateway has no address that clients could use")]
     Url(#[source] InvalidUri),
     #[error("the gateway could not be started")]
     Gateway(#[source] RunError),
@@ -68,59 +81,66 @@ pub async fn demo(
     let admin = listener::bind(&admin).await.map_err(|error| DemoError::Gateway(RunError::Bind(error)))?;
 
     let sim = Sim::new();
-    sim.populate(options.objects).map_err(DemoError::Objects)?;
-    let server = sim.start().await.map_err(DemoError::Server)?;
+    let nodes = sim.populate(options.objects).map_err(DemoError::Objects)?;
+    let mut server = sim.start().await.map_err(DemoError::Server)?;
     let upstream = kube_client::Config::new(server.url().parse().map_err(DemoError::Url)?);
-    introduce(options, &server, (&bound.address().to_string(), &admin.address().to_string()), out)
-        .map_err(DemoError::Output)?;
+    let (gateway, admin_address) = (bound.address().to_string(), admin.address().to_string());
+    introduce(options, (&gateway, &admin_address), out).map_err(DemoError::Output)?;
+    // On a Unix socket there are none.
+    let watches = if gateway.starts_with("unix:") { 0 } else { options.watches };
+    let url = if watches == 0 { server.url() } else { format!("http://{gateway}") };
+    let clients = Clients::new(&url, watches, nodes).map_err(DemoError::Url)?;
 
     let sockets = Sockets { listeners: vec![bound], admin: Some((admin, exposition.clone())) };
     tokio::select! {
         drained = run(&config, &upstream, sockets, shutdown) => drained.map(drop).map_err(DemoError::Gateway),
         () = Churn::new(&sim).run(options.rate) => Ok(()),
-        shown = show_counters(&sim, &exposition, options.one_line, out) => shown.map_err(DemoError::Output),
+        () = clients.run() => Ok(()),
+        restarted = restart(&mut server, watches > 0) => restarted.map_err(DemoError::Server),
+        shown = show(&exposition, options.one_line, out) => shown.map_err(DemoError::Output),
     }
 }
 
 fn introduce(
     options: &DemoOptions,
-    server: &SimServer,
     (gateway, admin): (&str, &str),
     out: &mut (dyn io::Write + Send),
 ) -> io::Result<()> {
-    let DemoOptions { objects, rate, .. } = options;
+    let DemoOptions { objects, rate, watches, .. } = options;
     writeln!(
         out,
-        "An embedded API server (in memory, at {}) holds {objects} objects, {rate} of which change each second.\n\
-         The gateway before it listens on http://{gateway}. Try:\n\n  \
-         kubectl --server=http://{gateway} get pods -A\n  \
-         kubectl --server=http://{gateway} get pods -A -w -o name\n  \
-         curl http://{admin}/metrics\n",
-        server.url(),
+        "An API server in memory holds {objects} objects, {rate} of which change each second.\n\
+         kube-fanout stands in front of it, for clients with {watches} watches. Now and then they all list, or the API server \
+         restarts.\n\n  \
+         http://{admin}/    shows what it saves; or: kube-fanout status --watch --admin http://{admin}\n  \
+         http://{gateway}/    is for clients:\n      \
+         kubectl --server=http://{gateway} get pods -A\n      \
+         kubectl --server=http://{gateway} get pods -A -w -o name\n",
     )
 }
 
-/// What has happened so far, until writing fails.
-async fn show_counters(
-    sim: &Sim,
-    exposition: &Exposition,
-    one_line: bool,
-    out: &mut (dyn io::Write + Send),
-) -> io::Result<()> {
-    let mut ticks = interval(COUNTERS_EVERY);
+/// Breaks all connections of the embedded API server and starts it again, now and then.
+async fn restart(server: &mut SimServer, restarts: bool) -> io::Result<()> {
+    if !restarts {
+        return std::future::pending().await;
+    }
+    let mut pause = RESTART_AFTER;
+    loop {
+        sleep(pause).await;
+        server.kill().await;
+        sleep(RESTART_TAKES).await;
+        server.start_again().await?;
+        pause = RESTART_EVERY;
+    }
+}
+
+/// What is saved so far, until writing fails.
+async fn show(exposition: &Exposition, one_line: bool, out: &mut (dyn io::Write + Send)) -> io::Result<()> {
+    let mut ticks = interval(if one_line { LINE_EVERY } else { LINES_EVERY });
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let (text, counts) = (exposition.render(), sim.counts());
-        let requests = |outcome: &str| sum(&text, "kube_fanout_requests_total", &format!("outcome=\"{outcome}\""));
-        let line = format!(
-            "revision {} | requests: {} from memory, {} forwarded | watchers: {} here, {} at the API server | events sent: {}",
-            sim.revision(),
-            requests("served"),
-            requests("forwarded"),
-            sum(&text, "kube_fanout_watchers", ""),
-            counts.all_open_watches(),
-            sum(&text, "kube_fanout_watch_events_sent_total", ""),
-        );
+        let line = line(&status::savings(&exposition.read()));
         if one_line {
             write!(out, "\r\x1b[2K{line}")?
         } else {
@@ -130,13 +150,14 @@ async fn show_counters(
     }
 }
 
-/// The sum of a metric's series that have `label`, from the text that Prometheus reads.
-fn sum(exposition: &str, metric: &str, label: &str) -> f64 {
-    let series = exposition.lines().filter_map(|line| line.strip_prefix(metric));
-    let values = series.filter(|rest| rest.starts_with(['{', ' ']) && rest.contains(label));
-    let values = values.filter_map(|rest| rest.rsplit_once(' ')?.1.parse::<f64>().ok());
-    // The sum of nothing would be printed as -0.
-    values.fold(0.0, |sum, value| sum + value)
+fn line(savings: &Savings) -> String {
+    let Savings { watchers, upstream_watches, gets, lists, events_sent, .. } = savings;
+    let reads = gets + lists;
+    let seconds = savings.estimated_api_server_cpu_seconds;
+    format!(
+        "{watchers} watches here, {upstream_watches} at the API server; {reads} reads from memory, {events_sent} events: \
+         {seconds:.1} s of its CPU spared"
+    )
 }
 
 #[cfg(test)]
@@ -144,8 +165,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn series_are_summed_by_metric_and_label() {
-        let text = "# HELP a x\na{o=\"served\"} 2\na{o=\"served\",v=\"x\"} 3\na{o=\"other\"} 5\na_total 7\na 11\n";
-        assert_eq!((sum(text, "a", "o=\"served\""), sum(text, "a", "")), (5.0, 21.0));
+    fn the_line_says_what_is_saved() {
+        let savings = Savings {
+            watchers: 300,
+            upstream_watches: 5,
+            gets: 2,
+            lists: 40,
+            events_sent: 1_000,
+            estimated_api_server_cpu_seconds: 12.34,
+            ..Savings::default()
+        };
+        let expected =
+            "300 watches here, 5 at the API server; 42 reads from memory, 1000 events: 12.3 s of its CPU spared";
+        assert_eq!(line(&savings), expected);
     }
 }

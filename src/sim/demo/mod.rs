@@ -18,11 +18,11 @@ const SEED: u64 = 20_260_101;
 
 impl Sim {
     /// Fills the server with about so many objects: mostly pods of 3 to 8 KB, and the nodes, deployments, services,
-    /// config maps and custom resources that go with them. To be called once.
+    /// config maps and custom resources that go with them. To be called once. Gives the number of nodes, `node-0` and on.
     ///
     /// # Errors
     /// Objects of these names exist already.
-    pub fn populate(&self, objects: usize) -> Result<(), Refused> {
+    pub fn populate(&self, objects: usize) -> Result<usize, Refused> {
         let mut rng = Rng::with_seed(SEED);
         for name in NAMESPACES {
             self.insert(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))?;
@@ -46,7 +46,7 @@ impl Sim {
                 self.insert(pods::pod(&application, nodes, &mut rng))?;
             }
         }
-        Ok(())
+        Ok(nodes)
     }
 }
 
