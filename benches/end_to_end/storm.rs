@@ -62,7 +62,7 @@ struct Storm {
 }
 
 impl Scene<'_> {
-    /// A gateway before this API server; cold if nothing is to be warm.
+    /// A gateway in front of this API server; cold if nothing is to be warm.
     async fn gateway(&self, prewarm: &'static str) -> Result<Server> {
         let gateway = Gateway { prewarm, clients: "trusted", fields: "" };
         Server::gateway(gateway, self.upstream, &self.world.certificates, self.world.folder()).await

@@ -228,7 +228,7 @@ mod tests {
         let known = |method: Method, outcome, status: u16| {
             let request = Request::builder().method(method).uri("/apis/x.io/v1/namespaces/a/made-up").body(()).unwrap();
             let info = RequestInfo::parse(request.method(), request.uri().path(), None);
-            let mut record = Journal::new(Settings::silent()).record(&request, &info, None);
+            let mut record = Journal::new(Settings::silent(), TopClients::default()).record(&request, &info, None);
             record.answered(outcome, None, &Response::builder().status(status).body(()).unwrap());
             record.finished(Duration::ZERO).resource_known
         };
