@@ -88,10 +88,10 @@ impl Found {
         let is_own = |item: &&serde_json::Value| item["metadata"]["name"] == name;
         let items = answer["items"].as_array().map_or(std::slice::from_ref(&answer), Vec::as_slice);
         let own = items.iter().find(is_own).with_context(|| format!("{path} has no {name}"))?;
-        if own["data"]["round"] != round.to_string() {
+        if own["data"]["round"].as_str().and_then(|text| text.parse().ok()) != Some(round) {
             self.stale.push(format!("{path} after round {round}: {}", own["data"]));
         }
-        if self.reads % LOOKED_UP == 0 {
+        if self.reads.is_multiple_of(LOOKED_UP) {
             self.looked_up += 1;
             self.served += usize::from(gateway.outcome(&agent).await?.by == "served");
         }
