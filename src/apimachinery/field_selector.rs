@@ -18,7 +18,8 @@ pub struct FieldRequirement {
 }
 
 impl FieldSelector {
-    /// Empty terms are ignored. A term without a label is an error, since no resource has such a label.
+    /// Empty terms are ignored. A term may have an empty label, which no resource has: the request is authorized by the others
+    /// before that is found (read-path 5.3).
     pub fn parse(text: &str) -> Result<Self, InvalidSelector> {
         let mut terms = split_terms(text);
         // The API server sorts: with two required names the smaller one is its key (read-path 5.2).
@@ -71,9 +72,6 @@ fn parse_term(term: &str) -> Result<FieldRequirement, InvalidSelector> {
         Some(field) => (field, false),
         None => (&term[..at], true),
     };
-    if field.is_empty() {
-        return Err(InvalidSelector::Key);
-    }
     let value = &term[at + 1..];
     let value = if equals { value.strip_prefix('=').unwrap_or(value) } else { value };
     Ok(FieldRequirement { field: field.to_owned(), equals, value: unescape(value)? })
@@ -127,6 +125,9 @@ mod tests {
             ("a b = c ", "a b = c "),
             ("a!!=b", "a!!=b"),
             ("metadata.name=a b", "metadata.name=a b"),
+            // That there is no such label is found when labels are looked at.
+            ("=", "="),
+            ("metadata.name=a,!=b", "!=b|metadata.name=a"),
         ];
         for (text, expected) in cases {
             assert_eq!(terms(text).as_deref(), Ok(expected), "{text}");
@@ -139,9 +140,6 @@ mod tests {
             ("foo", InvalidSelector::Syntax),
             ("metadata.name in (a)", InvalidSelector::Syntax),
             ("a=b,c", InvalidSelector::Syntax),
-            ("=", InvalidSelector::Key),
-            ("=a", InvalidSelector::Key),
-            ("!=a", InvalidSelector::Key),
             (r"a=\", InvalidSelector::Escape),
             (r"a=\n", InvalidSelector::Escape),
             ("a=b=c", InvalidSelector::Escape),
