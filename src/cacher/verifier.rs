@@ -1,8 +1,8 @@
 //! Holding what stores have against upstream, now and then, as an API server does with its own cache.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     Cachers,
@@ -14,10 +14,13 @@ use crate::{reflector::Failure, store::Object};
 
 /// A store of fewer objects is not looked at: who doubts it lists it.
 const OBJECTS_MIN: usize = 100;
-/// How many times a store is tried whose version upstream has compacted, or not reached: it has another soon.
+/// How many times a store is tried whose version upstream has compacted, or not reached: it has another soon. The same for one
+/// that differs, which has to do so twice.
 const ATTEMPTS: u32 = 3;
 /// Between two attempts.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// A store that differs again within this time is told of, and not filled anew: if that does not help, clients would list for ever.
+const FILLED_ANEW_ONCE_IN: Duration = Duration::from_secs(3600);
 /// The longest that one look may take.
 const LOOK_MAX: Duration = Duration::from_secs(300);
 
@@ -56,6 +59,7 @@ impl Cachers {
     }
 
     async fn verify_all(&self, interval: Duration) {
+        let mut filled_anew = HashMap::new();
         loop {
             let stores: Vec<StoreKey> = self.shared.entries.iter().map(|entry| entry.key().clone()).collect();
             // Those of a round are looked at one after another, as far apart as the interval has room for.
@@ -65,12 +69,13 @@ impl Cachers {
             }
             for store in stores {
                 sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
-                self.verify(&store).await;
+                self.verify(&store, &mut filled_anew).await;
             }
         }
     }
 
-    async fn verify(&self, store: &StoreKey) {
+    async fn verify(&self, store: &StoreKey, filled_anew: &mut HashMap<StoreKey, Instant>) {
+        let mut has_differed = false;
         for attempt in 1..=ATTEMPTS {
             let entry = self.shared.entries.get(store).map(|entry| entry.value().clone());
             let Some(Ok(instance)) = entry.map(|entry| entry.instance()) else { return };
@@ -83,10 +88,20 @@ impl Cachers {
                     sleep(AGAIN_AFTER).await;
                     continue;
                 }
+                Outcome::Differs(_) if !has_differed && attempt < ATTEMPTS => {
+                    has_differed = true;
+                    sleep(AGAIN_AFTER).await;
+                    continue;
+                }
                 Outcome::Differs(difference) => {
-                    tracing::error!(%store, object = %difference.key(), error = %difference,
-                        "cache differs from upstream, filled anew");
-                    instance.give_up();
+                    filled_anew.retain(|_, at: &mut Instant| at.elapsed() < FILLED_ANEW_ONCE_IN);
+                    let is_first = !filled_anew.contains_key(store);
+                    tracing::error!(%store, object = %difference.key(), error = %difference, filled_anew = is_first,
+                        "cache differs from upstream");
+                    if is_first {
+                        filled_anew.insert(store.clone(), Instant::now());
+                        instance.give_up();
+                    }
                 }
                 Outcome::Failed(error) => tracing::debug!(%store, %error, "cache not verified"),
                 Outcome::Same | Outcome::NotThere => {}

@@ -94,7 +94,8 @@
 //! at the cache's newest version. Behind an upstream that does not tell its watches of progress, a cache that has not changed for longer than upstream keeps versions
 //! is not compared.
 //!
-//! A difference is logged with its object and counted. The caches of the resource are given up at once and filled anew. Their
+//! A cache that differs in two looks, ten seconds apart, is logged with the object and counted. The caches of the resource are given up
+//! at once and filled anew; one that differs again within the hour is told of alone, since clients that list anew would not be helped. Their
 //! watches end with an ERROR event, 410: a client that only went on from the version that it knows would never be told
 //! what it lacks. What had been answered before stays wrong with who asked.
 //!
