@@ -10,5 +10,7 @@
 //! | `KubeFanoutAuditFails` | the audit log cannot be written: reads are forwarded and the gateway is not ready, or, with `audit.mode: bestEffort`, reads are not in the log | the disk of `audit.path`, the log's `error` | make room; a file that was moved away is made anew |
 //! | `KubeFanoutReviewsFail` | TokenReviews or SubjectAccessReviews get no answer: requests are forwarded, and watches may end | `kube_fanout_access_reviews_total`, `kube_fanout_token_reviews_total`, rights of the gateway | grant `system:auth-delegator`; if upstream refuses for load, raise its limits or `authorization.allowedTTL` |
 //! | `KubeFanoutCertificateNotReloaded` | a file of certificates has changed and cannot be used; the old one is | the log, which names the file; `kube-fanout check --config FILE` | mend the file before the old certificate ends |
+//! | `KubeFanoutConfigNotReloaded` | the configuration file has changed and has problems: the old one is in effect, and the next restart would fail | the log's `error`; `kube-fanout check --config FILE` | mend the file; it is read again within five seconds |
+//! | `KubeFanoutCacheDiffers` | `cache.verifyInterval` found an object in memory that was not what the API server has | the log's line `cache differs from upstream`, which names the object; whether etcd was restored | the cache was filled anew. If it comes again, put the resource in `cache.exclude` and report it |
 //!
 //! Without the operator for Prometheus the file can be a rule file as it is.
