@@ -18,7 +18,7 @@ const COLLECTION: &str = "/api/v1/configmaps";
 const PART: &str = "/api/v1/namespaces/conf/configmaps";
 const WRITERS: usize = 4;
 /// Of each writer in each phase. Upstream is killed once a phase, while they go on.
-const ROUNDS: u64 = 150;
+const ROUNDS: u64 = 60;
 const PHASES: u64 = 4;
 /// Of so many reads one is looked up in the log.
 const LOOKED_UP: usize = 10;
