@@ -75,6 +75,7 @@ impl Instance {
         let Resource { resource, namespaced, upstream, metrics, freshness, staleness_limit } = resource;
         let Filled { reader, began, advance, list_kind, warnings, bookmark } = filled;
         let (_, next) = reader.snapshot_and_next();
+        metrics.set_followed(health.is_followed());
         Self {
             envelope: ListEnvelope::new(list_kind, &resource, &reader.schema().shape),
             hub: Hub::new(next),

@@ -200,6 +200,7 @@ async fn the_status_is_what_the_metrics_say_and_names_are_text() {
     has(&format!("kube_fanout_upstream_watches{{{labels}}} {}", cache.upstream_watches));
     has(&format!("kube_fanout_response_bytes_total{{verb=\"list\",outcome=\"served\"}} {}", status.savings.bytes));
     assert_eq!((cache.state.as_str(), cache.objects, status.savings.lists), ("ready", 1, 3));
+    assert_eq!(cache.upstream_watches, 1);
     let reasons: Vec<_> = status.forwarded.iter().map(|row| (row.reason.as_str(), row.requests)).collect();
     assert_eq!(reasons, [("most_recent", 1)]);
     let client = status.clients.iter().find(|client| client.user_agent == hostile).expect("the client is told of");
