@@ -116,6 +116,12 @@ impl Freshness {
         stores.push(Arc::downgrade(store));
     }
 
+    /// A store was given up: what it holds is no measure any more, however long a watch holds on to it.
+    pub(super) fn remove(&self, store: &Arc<Instance>) {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), Arc::as_ptr(store)));
+    }
+
     /// The store of the resource that has come furthest, if further than `version`.
     pub(super) fn ahead_of(&self, version: ResourceVersion) -> Option<Arc<Instance>> {
         let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);

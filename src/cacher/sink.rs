@@ -35,6 +35,21 @@ impl CacherSink {
     }
 }
 
+impl CacherSink {
+    /// The store is not the resource's any more.
+    fn let_go(&mut self) {
+        if let Some(instance) = self.instance.take() {
+            self.resource.freshness.remove(&instance);
+        }
+    }
+}
+
+impl Drop for CacherSink {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
 impl Sink for CacherSink {
     fn health(&mut self, health: Health) {
         if health.is_followed() {
@@ -55,6 +70,7 @@ impl Sink for CacherSink {
         self.resource.metrics.set_epoch(health.epoch);
         self.resource.metrics.set_progress(instance.reader.progress());
         self.resource.freshness.add(&instance);
+        self.let_go();
         self.instance = Some(instance.clone());
         tracing::info!(resource = %instance.resource, version = %instance.reader.progress(),
             objects = instance.reader.snapshot().len(), epoch = health.epoch, "cache filled");
@@ -86,7 +102,7 @@ impl Sink for CacherSink {
             Loss::Gone => (NotCached::UnknownResource, EndCause::Stopped),
         };
         tracing::warn!(resource = %self.resource.resource, ?loss, "cache given up");
-        self.instance = None;
+        self.let_go();
         self.entry.stop(why, cause);
     }
 

@@ -270,3 +270,22 @@ async fn what_one_cache_knows_to_be_complete_the_others_of_the_resource_are_too(
         |verb| world.sim.counts().requests(verb, "widgets.example.com") - before.requests(verb, "widgets.example.com");
     assert_eq!((asked("list"), asked("watch")), (0, 0), "it is known here");
 }
+
+#[tokio::test]
+async fn a_store_that_was_given_up_is_no_measure_while_a_watch_holds_on_to_it() {
+    let world = with_a_pod(Features::default()).await;
+    let backup = world.sim.revision();
+    world.create_pod("default", "ghost", "x");
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    // Never read: nothing tells it that its store is gone.
+    let held = world.client().that_does_not_read();
+    let _watch = held.head("/api/v1/pods?watch=1&resourceVersion=0", &[]).await;
+    world.sim.rewind(backup).unwrap();
+    world.sim.cut_watches(Some("pods"));
+    let anew = async || {
+        skip(Duration::from_secs(1)).await;
+        let answer = world.client().get("/api/v1/pods?resourceVersion=0").await;
+        (answer.route == Route::Served && !answer.text().contains("ghost")).then_some(())
+    };
+    until("reads from the new store", anew).await;
+}
