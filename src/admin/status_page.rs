@@ -38,7 +38,9 @@ impl StatusPage {
             let host = host.trim_matches(['[', ']']);
             host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
         };
-        self.is_local && (connection.peer.is_none() || listener::hosts(request).all(is_own))
+        let mut hosts = listener::hosts(request).peekable();
+        // A `Host` that is no name at all is not among them.
+        self.is_local && (connection.peer.is_none() || hosts.peek().is_some() && hosts.all(is_own))
     }
 
     /// `checked` gives the checks of readiness, and whether the gateway drains.

@@ -169,9 +169,13 @@ async fn names_stay_on_this_machine_without_authorization() {
         serde_json::from_str::<GatewayStatus>(&json).unwrap()
     };
     let near = Scene::start(|_| {}).await;
-    for (host, is_withheld) in
-        [("localhost:9090", false), ("127.0.0.1", false), ("[::1]:9090", false), ("evil.example", true)]
-    {
+    for (host, is_withheld) in [
+        ("localhost:9090", false),
+        ("127.0.0.1", false),
+        ("[::1]:9090", false),
+        ("evil.example", true),
+        ("a{.evil", true),
+    ] {
         let status = status(&near, host).await;
         assert_eq!((status.names_withheld, status.configuration.is_empty()), (is_withheld, is_withheld), "{host}");
     }
