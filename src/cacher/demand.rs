@@ -47,7 +47,12 @@ impl Demand {
         self.state().proof.and_then(|(at, takes)| (at.elapsed() < RECENT).then_some(takes))
     }
 
-    /// A proof has taken so long, or would have.
+    /// One has failed that would have taken so long, or longer: it says more than those that came before it.
+    pub(super) fn failed_in(&self, took: Duration) {
+        self.state().proof = Some((Instant::now(), took));
+    }
+
+    /// A proof has taken so long.
     pub(super) fn proven_in(&self, took: Duration) {
         let before = self.proof();
         let takes = before.map_or(took, |before| before - before / WEIGHT + took / WEIGHT);
@@ -81,6 +86,8 @@ mod tests {
         demand.proven_in(Duration::from_millis(8));
         demand.proven_in(Duration::from_millis(808));
         assert_eq!(demand.proof(), Some(Duration::from_millis(108)));
+        demand.failed_in(Duration::from_secs(6));
+        assert_eq!(demand.proof(), Some(Duration::from_secs(6)));
         advance(RECENT).await;
         assert_eq!(demand.proof(), None);
         demand.proven_in(Duration::from_millis(808));

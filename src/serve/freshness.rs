@@ -52,7 +52,10 @@ pub(super) async fn read_state(
             let (recent, pace) = (instance.recent_proof(), instance.pace());
             choose(MostRecent::Auto, Situation { bytes, asking, recent, pace })
         }
-        told @ (MostRecent::Forward | MostRecent::Prove) => choose(told, Situation::default()),
+        MostRecent::Prove => {
+            choose(MostRecent::Prove, Situation { recent: instance.recent_proof(), ..Situation::default() })
+        }
+        MostRecent::Forward => choose(MostRecent::Forward, Situation::default()),
     };
     let (worth, within) = match choice {
         Choice::Forward(why) => return Err(why),

@@ -23,6 +23,8 @@ pub const SMALL_ANSWER: usize = 256 << 10;
 const NANOSECONDS_A_BYTE: u64 = 6;
 /// The longest that a list waits for a proof.
 const WITHIN_MAX: Duration = Duration::from_secs(5);
+/// The same for ten seconds after a proof that took longer: as long as reads wait for a version by default.
+const WITHIN_AFTER_FAILURE: Duration = Duration::from_millis(100);
 /// The same where memory is only the better answer: as long as an API server waits for its own cache.
 const WITHIN_MAX_AUTO: Duration = Duration::from_secs(3);
 /// What an attempt may take of the time that upstream would: it is tried whether memory can be proven soon.
@@ -81,6 +83,10 @@ pub(super) fn choose(most_recent: MostRecent, situation: Situation) -> Choice {
     let Situation { bytes, asking, recent, pace } = situation;
     match most_recent {
         MostRecent::Forward => return Choice::Forward(ForwardReason::MostRecent),
+        // After one that failed, the next ones are not waited for as long in vain.
+        MostRecent::Prove if recent.is_some_and(|takes| takes > WITHIN_MAX) => {
+            return Choice::Prove(Worth::Configured, WITHIN_AFTER_FAILURE);
+        }
         MostRecent::Prove => return Choice::Prove(Worth::Configured, WITHIN_MAX),
         MostRecent::Auto if bytes <= SMALL_ANSWER => return Choice::Forward(ForwardReason::MostRecentSmall),
         MostRecent::Auto => {}
@@ -117,8 +123,10 @@ mod tests {
     fn the_configuration_has_the_first_word() {
         let quick = Situation { recent: Some(Duration::ZERO), ..LARGE };
         assert_eq!(choose(MostRecent::Forward, quick), Choice::Forward(ForwardReason::MostRecent));
-        let small = Situation { bytes: 0, recent: Some(Duration::MAX), ..LARGE };
+        let small = Situation { bytes: 0, ..LARGE };
         assert_eq!(choose(MostRecent::Prove, small), Choice::Prove(Worth::Configured, WITHIN_MAX));
+        let failed = Situation { recent: Some(2 * WITHIN_MAX), ..small };
+        assert_eq!(choose(MostRecent::Prove, failed), Choice::Prove(Worth::Configured, WITHIN_AFTER_FAILURE));
     }
 
     #[test]
