@@ -79,8 +79,14 @@ impl ClientAccess {
     async fn authority(&self) -> Result<Option<String>, ClientAccessError> {
         let Some(bundle) = &self.certificate_authority else { return Ok(None) };
         let pem = bundle.read().await.map_err(ClientAccessError::ReadAuthority)?;
-        bundle.authorities(&pem).map_err(ClientAccessError::Authority)?;
-        Ok(Some(STANDARD.encode(pem)))
+        let authorities = bundle.authorities(&pem).map_err(ClientAccessError::Authority)?;
+        // Not the file as it is: it may have a key, too.
+        let pem = authorities.iter().map(|authority| {
+            let base64 = STANDARD.encode(authority);
+            let lines: Vec<_> = base64.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+            format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+        });
+        Ok(Some(STANDARD.encode(pem.collect::<String>())))
     }
 
     /// The user of a context, and the namespace that it works in.
@@ -147,6 +153,15 @@ users: [{name: jane, user: {token: secret}}]
             assert!(error.contains(expected), "{error}");
         }
         let authority = folder.path().join("ca.crt");
+        let signer = rcgen::generate_simple_self_signed(["gateway.example".to_owned()]).unwrap();
+        let (key, certificate) = (signer.signing_key.serialize_pem(), signer.cert.pem());
+        std::fs::write(&authority, format!("{key}{certificate}")).unwrap();
+        let certificate_authority = Some(PemFile(authority.clone()));
+        let both = ClientAccess { certificate_authority, ..access("http://127.0.0.1:1", &folder, None) };
+        let written = Kubeconfig::from_yaml(&both.kubeconfig().await.unwrap()).unwrap();
+        let data = written.clusters[0].cluster.as_ref().unwrap().certificate_authority_data.clone().unwrap();
+        let pem = String::from_utf8(STANDARD.decode(data).unwrap()).unwrap();
+        assert_eq!(pem.replace("\r\n", "\n").trim(), certificate.replace("\r\n", "\n").trim(), "and no key");
         std::fs::write(&authority, "no certificate").unwrap();
         let certificate_authority = Some(PemFile(authority));
         let access = ClientAccess { certificate_authority, ..access("https://gateway.example", &folder, None) };
