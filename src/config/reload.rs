@@ -1,6 +1,6 @@
 //! A configuration file that is read again, and what of it a running gateway takes.
 
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
 
 use crate::config::{Config, LoadError, LoggingConfig, Overrides};
 
@@ -10,6 +10,8 @@ pub struct ConfigFile {
     path: PathBuf,
     overrides: Overrides,
     text: String,
+    /// A text that there was at the last look, and that may not have been written to its end.
+    seen: Option<String>,
 }
 
 impl ConfigFile {
@@ -20,22 +22,27 @@ impl ConfigFile {
     pub fn load(path: PathBuf, overrides: Overrides) -> Result<(Self, Config), LoadError> {
         let text = super::load::read(&path)?;
         let config = Config::parse_file(&text, &overrides)?;
-        Ok((Self { path, overrides, text }, config))
+        Ok((Self { path, overrides, text, seen: None }, config))
     }
 
-    /// The configuration that the file has now; None if its text is what it was the last time.
+    /// The configuration that the file has now; None if its text is the one in effect, or has changed since the last look: it may not
+    /// have been written to its end.
     ///
     /// # Errors
     /// The file cannot be read or has problems, or one of the files that it names has.
     pub async fn changed(&mut self) -> Option<Result<Config, LoadError>> {
-        let text = match super::load::read(&self.path) {
+        let text = match self.read().await {
             Ok(text) if text == self.text => return None,
             Ok(text) => text,
             // Told once for each text that there was.
             Err(error) => return (!std::mem::take(&mut self.text).is_empty()).then_some(Err(error)),
         };
+        if self.seen.as_ref() != Some(&text) {
+            self.seen = Some(text);
+            return None;
+        }
         self.text = text;
-        Some(self.again().await)
+        Some(self.checked().await)
     }
 
     /// The same, whatever its text was.
@@ -43,7 +50,25 @@ impl ConfigFile {
     /// # Errors
     /// The file cannot be read or has problems, or one of the files that it names has.
     pub async fn again(&mut self) -> Result<Config, LoadError> {
-        self.text = super::load::read(&self.path)?;
+        self.text = self.read().await?;
+        self.checked().await
+    }
+
+    /// Not by a thread that serves, and of a file: what is in its place may keep its reader waiting.
+    async fn read(&self) -> Result<String, LoadError> {
+        let path = self.path.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            if std::fs::metadata(&path).is_ok_and(|file| !file.is_file()) {
+                let source = io::Error::other("it is not a file");
+                return Err(LoadError::Read { path, source });
+            }
+            super::load::read(&path)
+        });
+        let ended = read.await;
+        ended.unwrap_or_else(|error| Err(LoadError::Read { path: self.path.clone(), source: io::Error::other(error) }))
+    }
+
+    async fn checked(&self) -> Result<Config, LoadError> {
         let config = Config::parse_file(&self.text, &self.overrides)?;
         let checked = config.check_files().await;
         checked.map_err(|problems| LoadError::Invalid(problems.located(&self.text)))?;
@@ -93,11 +118,13 @@ mod tests {
         assert!(config_file.changed().await.is_none());
         assert_eq!(config_file.again().await.unwrap(), first);
         write(&file, "reads: {fillWait: soon}");
+        assert!(config_file.changed().await.is_none(), "it may not be written to its end");
         let error = config_file.changed().await.unwrap().unwrap_err();
         assert!(matches!(error, LoadError::Invalid(_)), "{error:?}");
         // Told once.
         assert!(config_file.changed().await.is_none());
         write(&file, "reads: {fillWait: 20s}");
+        assert!(config_file.changed().await.is_none());
         let second = config_file.changed().await.unwrap().unwrap();
         assert_eq!(second.reads.fill_wait.as_secs(), 20);
         let path = file.into_temp_path();

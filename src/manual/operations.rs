@@ -60,8 +60,8 @@
 //! allowed, and ends with 2; if there is none, it looks at the files that the configuration names too, as `run` does. `--listen`, `--admin-listen`,
 //! `--kubeconfig` and `--context` win over the file. Certificates are read again when their files change.
 //!
-//! The configuration file is read again on SIGHUP, and when its text has changed (it is looked at every five seconds, so that a mounted
-//! ConfigMap needs no signal). `reads`, `drain.timeout`, `logging.level` and `logging.access` take effect for what comes from then
+//! The configuration file is read again on SIGHUP, and when its text has changed (it is looked at every five seconds, and has to be
+//! the same twice, so that a mounted ConfigMap needs no signal). `reads`, `drain.timeout`, `logging.level` and `logging.access` take effect for what comes from then
 //! on; the log names the other sections that have changed, which need a restart. A file with problems, or that names files with
 //! problems, changes nothing: the log says what is wrong, and `kube_fanout_config_last_reload_successful` is 0.
 //!
