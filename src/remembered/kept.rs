@@ -74,6 +74,8 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         }
         let now = Instant::now();
         self.sweep(now);
+        // One that is kept anew would count as evicted.
+        self.entries.remove(&key);
         self.entries.insert(key, Entry { value, until: now + ttl });
     }
 
