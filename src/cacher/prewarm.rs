@@ -4,11 +4,35 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::Cachers;
-use crate::apimachinery::{Encoding, GroupResource, GroupVersionResource};
+use super::{Cachers, NotCached};
+use crate::{
+    apimachinery::{Encoding, GroupResource, GroupVersionResource},
+    telemetry::Chain,
+};
 
 /// How often a resource to prewarm is looked after: one that comes late, or was gone for a while, is started then.
 const EVERY: Duration = Duration::from_secs(30);
+
+/// How often it is looked at until it is known what it is.
+const FIRST: Duration = Duration::from_secs(2);
+
+/// Why a resource will not be cached, whatever one waits for; a misspelt name is the usual cause.
+fn missing(why: NotCached) -> Option<&'static str> {
+    match why {
+        NotCached::UnknownResource => {
+            Some("the API server serves no such resource; names are plural, with their group: deployments.apps")
+        }
+        NotCached::NotWatchable => Some("the resource cannot be listed and watched"),
+        NotCached::Aggregated => Some("another server answers for it behind the API server"),
+        NotCached::TooManyResources => Some("as many resources are cached as one gateway takes on"),
+        NotCached::Excluded
+        | NotCached::Filling
+        | NotCached::Unfilled
+        | NotCached::Draining
+        | NotCached::Undiscovered
+        | NotCached::NotInProtobuf => None,
+    }
+}
 
 impl Cachers {
     /// Starts what the configuration wants warm, each in its group's preferred version, and keeps it so.
@@ -25,16 +49,32 @@ impl Cachers {
     }
 
     async fn keep_warm(&self, wanted: &GroupResource) {
+        let mut told = None;
         loop {
-            match self.shared.upstream.preferred_version(&wanted.group).await {
+            let missing = match self.shared.upstream.preferred_version(&wanted.group).await {
                 Ok(Some(version)) => {
                     let resource = GroupVersionResource::new(&wanted.group, &version, &wanted.resource);
-                    drop(self.find(&resource, Encoding::Json));
+                    self.find(&resource, Encoding::Json).err().and_then(missing)
                 }
-                Ok(None) => tracing::warn!(resource = %wanted, "upstream does not know the group to keep warm"),
-                Err(error) => tracing::warn!(resource = %wanted, %error, "not warm yet"),
+                Ok(None) => Some("the API server serves no such group"),
+                Err(error) => {
+                    tracing::warn!(resource = %wanted, error = %Chain(&error), "cannot find the resource of cache.prewarm");
+                    None
+                }
+            };
+            if missing != told
+                && let Some(error) = missing
+            {
+                tracing::warn!(resource = %wanted, error, "cannot cache the resource of cache.prewarm");
             }
-            sleep(EVERY).await;
+            told = missing;
+            sleep(if told.is_none() && self.is_looked_at(wanted) { FIRST } else { EVERY }).await;
         }
+    }
+
+    /// What a resource is, is still being found out.
+    fn is_looked_at(&self, wanted: &GroupResource) -> bool {
+        let entries = self.shared.entries.iter();
+        !entries.filter(|entry| entry.key().resource.group_resource() == *wanted).any(|entry| entry.instance().is_ok())
     }
 }

@@ -176,6 +176,22 @@ async fn a_changed_configuration_takes_effect_without_a_restart() {
 }
 
 #[tokio::test]
+async fn a_misspelt_name_to_keep_warm_is_told_of() {
+    let mut gateway = Process::start("cache: {prewarm: [pods, deployment.apps]}\nlogging: {format: json}").await;
+    let mut lines = BufReader::new(gateway.child.stderr.take().unwrap()).lines();
+    let told = async {
+        loop {
+            let line = lines.next_line().await.unwrap().expect("a line of the log");
+            if line.contains("cache.prewarm") {
+                return line;
+            }
+        }
+    };
+    let line = within("what is said of the name", told).await;
+    assert!(line.contains(r#""resource":"deployment.apps""#) && line.contains("names are plural"), "{line}");
+}
+
+#[tokio::test]
 async fn the_status_is_what_the_metrics_say_and_names_are_text() {
     let gateway = Process::start("").await;
     let hostile = "<script>alert(1)</script>";
