@@ -50,6 +50,8 @@ AGAINST_A_RULE = [
     ({"config": {"clients": {"mode": "delegated", "acceptHosts": ["gateway"]}}}, "config.clients.acceptHosts is given"),
     ({"kind": "Sidecar", "config": {"clients": {"mode": "trusted", "identity": {"impersonation": {}}}}},
      "config.clients.identity is given"),
+    ({"config": {"clients": {"mode": "delegated", "authentication": {"clientCAFile": "/ca.crt"}}}},
+     "config.clients.identity is missing"),
     ({"config": {"admin": {"metricsAuthorization": "delegated"}}}, "config.admin.tls is missing"),
     ({"config": {"cache": {"prewarm": ["secrets"]}}}, "prewarm has secrets"),
     ({"config": {"cache": {"exclude": ["pods"], "prewarm": ["pods"]}}}, "prewarm has pods"),

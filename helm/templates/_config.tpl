@@ -176,6 +176,10 @@
 {{- fail (printf "config.clients.%s is given, and config.clients.mode is %s: leave it out" . (include "kube-fanout.mode" $)) -}}
 {{- end -}}
 {{- end -}}
+{{- $authentication := default (dict) $clients.authentication -}}
+{{- if and $delegated (or $authentication.clientCAFile $authentication.requestHeader) (not $clients.identity) -}}
+{{- fail "config.clients.authentication has certificates or a front proxy, and config.clients.identity is missing: upstream cannot verify these users itself; give impersonation or frontProxy" -}}
+{{- end -}}
 {{- $admin := default (dict) $config.admin -}}
 {{- if and (eq (default "none" $admin.metricsAuthorization) "delegated") (not $admin.tls) -}}
 {{- fail "config.admin.metricsAuthorization is delegated, and config.admin.tls is missing: tokens are not sent in clear text" -}}
