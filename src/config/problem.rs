@@ -17,7 +17,7 @@ pub struct Problem {
     pub at: Option<Location>,
 }
 
-/// Every problem of a configuration, in the order of its fields. Never empty.
+/// Every problem of a configuration, in the order of its fields, or of their places. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -35,6 +35,7 @@ impl Problems {
         for problem in &mut self.0 {
             problem.at = locations.find(&problem.field);
         }
+        self.0.sort_by_key(|problem| problem.at.map(|at| (at.line, at.column)));
         self
     }
 }

@@ -62,7 +62,7 @@ impl Reloads {
         if restart.is_empty() {
             tracing::info!("configuration reloaded");
         } else {
-            tracing::warn!(fields = restart.join(", "), "configuration reloaded, but for what needs a restart");
+            tracing::warn!(fields = restart.join(", "), "configuration reloaded; these fields need a restart");
         }
     }
 }

@@ -110,7 +110,7 @@ pub fn access_log(record: &AccessRecord<'_>) {
         outcome = outcome.as_str(),
         reason,
         status,
-        duration_ms = duration.as_secs_f64() * 1_000.0,
+        duration_ms = (duration.as_secs_f64() * 1e6).round() / 1e3,
         bytes,
         user = record.user,
         address = record.address.map(tracing::field::display),
