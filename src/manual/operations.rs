@@ -88,6 +88,8 @@
 //!   than `cache.maxStaleness`, and no drain has begun. `?verbose` shows each cache; one
 //!   that is not in `cache.prewarm` does not count, even while it fills.
 //!   With `audit.mode: blocking` the last write to the audit log has to have succeeded (`audit`).
+//!   That the API server can be reached is not part of it: with neither `cache.prewarm` nor `cache.maxStaleness` a gateway is ready
+//!   whose API server has a wrong address. Name in `cache.prewarm` what your clients need.
 //! * `/metrics`: Prometheus' text format. With `admin.metricsAuthorization: delegated` for those alone whom the API server lets `get` the
 //!   path `/metrics` (a rule with `nonResourceURLs: [/metrics]`), as its own components have it: a TokenReview and a SubjectAccessReview for each scrape,
 //!   401 or 403 where they fail, 503 where the API server does not answer. In `delegated` mode certificates of clients
