@@ -11,10 +11,13 @@ use hyper_util::rt::TokioIo;
 use kube_client::client::Body;
 use tokio::{
     net::UnixStream,
-    time::{interval, timeout},
+    time::{sleep, timeout},
 };
 
-use crate::status::{self, GatewayStatus};
+use crate::{
+    status::{self, GatewayStatus},
+    telemetry::Chain,
+};
 
 /// How it is asked for.
 #[derive(Clone, Debug)]
@@ -38,7 +41,7 @@ pub enum StatusError {
     Address(String),
     #[error("cannot use the credentials or authorities")]
     Credentials(#[source] kube_client::Error),
-    #[error("cannot reach the gateway's admin port at {0}")]
+    #[error("cannot reach the gateway's admin port at {0}; --admin names another one")]
     Unreachable(String, #[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the gateway's admin port at {0} does not answer within {1:?}")]
     TimedOut(String, Duration),
@@ -62,7 +65,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 /// Writes the status to `out`. Whether the gateway is ready, as seen last.
 ///
 /// # Errors
-/// There is no status. While watching, an error is written and it is tried again.
+/// There is no status. Once there was one to watch, an error is written and it is tried again.
 pub async fn status(options: &StatusOptions, out: &mut (dyn io::Write + Send)) -> Result<bool, StatusError> {
     let port = Port::new(options)?;
     if !options.watch {
@@ -70,15 +73,15 @@ pub async fn status(options: &StatusOptions, out: &mut (dyn io::Write + Send)) -
         out.write_all(status::text(&status).as_bytes()).map_err(StatusError::Output)?;
         return Ok(status.is_healthy());
     }
-    let mut ticks = interval(WATCH_EVERY);
+    let mut text = status::text(&port.ask().await?);
     loop {
-        ticks.tick().await;
-        let text = match port.ask().await {
-            Ok(status) => status::text(&status),
-            Err(error) => format!("Error: {:?}\n", anyhow::Error::from(error)),
-        };
         let separator = if options.clears { CLEAR } else { "\n" };
         write!(out, "{separator}{text}").and_then(|()| out.flush()).map_err(StatusError::Output)?;
+        sleep(WATCH_EVERY).await;
+        text = match port.ask().await {
+            Ok(status) => status::text(&status),
+            Err(error) => format!("{}; trying again\n", Chain(&error)),
+        };
     }
 }
 

@@ -242,7 +242,14 @@ async fn the_status_command_tells_a_gateway_that_is_not_ready_from_none() {
     until("an event that cannot be written", failed).await;
     let text = shown(&gateway.admin, 2).await;
     assert!(text.contains("NOT READY") && text.contains("failed    audit"), "{text}");
-    shown(&gateway.admin.with_extension("nowhere"), 1).await;
+    let nowhere = format!("unix:{}", gateway.admin.with_extension("nowhere").display());
+    for watch in [&[][..], &["--watch"]] {
+        let command =
+            Command::new(env!("CARGO_BIN_EXE_kube-fanout")).args(["status", "--admin", &nowhere]).args(watch).output();
+        let output = within("the end of the command", command).await.unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.contains("--admin names another one"), "{said}");
+    }
 }
 
 /// What `status` writes, which ends with `code`.

@@ -57,7 +57,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
                        "lifecycle", "listener", "serve", "status", "store", "telemetry", "upstream"]),
     ("demo",         &["config", "listener", "run", "sim", "status", "telemetry"]),
     // Asks a gateway as an operator does.
-    ("status_command", &["status"]),
+    ("status_command", &["status", "telemetry"]),
 ];
 
 /// What only some may name, wherever it comes from.
