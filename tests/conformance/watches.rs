@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use futures_util::future;
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use crate::{
     Side,
@@ -184,7 +184,7 @@ async fn subject(side: &Side, subject: &Subject, any_order: bool) -> Result<Tall
     bail!("the server's watches of {} never outlast the changes", subject.plural)
 }
 
-/// `None` if a watch of the server itself ended before the changes did.
+/// `None` if a watch of the server itself ended before the changes did, or long before its time.
 async fn attempt(side: &Side, subject: &Subject, any_order: bool, seconds: u64) -> Result<Option<Tally>> {
     let Subject { group, plural, watches, has_protobuf } = *subject;
     let (all, part) = (format!("{group}/{plural}"), format!("{group}/namespaces/conf/{plural}"));
@@ -209,7 +209,9 @@ async fn attempt(side: &Side, subject: &Subject, any_order: bool, seconds: u64) 
     let changed = async { anyhow::Ok((changes(direct, group, plural).await?, Instant::now())) };
     let reading = future::try_join_all(opened.into_iter().map(Pair::rest));
     let (streams, (middle, last_change)) = future::try_join(reading, changed).await?;
-    if let Some(cut) = streams.iter().find(|stream| stream.direct_ended <= last_change) {
+    // A server of custom resources ends all watches when a definition's status changes, before it has told what it was about to.
+    let long_enough = started + Duration::from_secs(seconds) / 2;
+    if let Some(cut) = streams.iter().find(|stream| stream.direct_ended <= last_change.max(long_enough)) {
         let [lasted, needed] = [cut.direct_ended, last_change].map(|moment| moment - started);
         eprintln!("!!! THE SERVER ENDED {} after {lasted:?}, the changes took {needed:?}: once more", cut.row);
         return Ok(None);
