@@ -13,19 +13,15 @@ use tokio::{
 use super::{
     instance::Instance,
     single_flight::{Join, SingleFlight},
+    small_watch::{Stretch, small_watch},
 };
 use crate::{
     apimachinery::ResourceVersion,
-    reflector::{EventStream, Evidence, Failure, ListWatch, UpstreamEvent, WatchFrom, WatchRequest, head_version},
+    reflector::{Evidence, Failure, ListWatch, head_version},
     store::{Advance, Reader},
     telemetry::limit_reached,
 };
 
-/// `timeoutSeconds` of the small watch: with 3 a current API server sends its last bookmark after
-/// about a second, with 1 or 2 none at all (measured on 1.36).
-const SMALL_WATCH_SECONDS: u64 = 3;
-/// Longer than the small watch can take.
-const SMALL_WATCH_MAX: Duration = Duration::from_secs(5);
 /// How long upstream may take to tell its head version: more than it needs, less than a client waits.
 const HEAD_MAX: Duration = Duration::from_secs(5);
 /// How long the store may take to apply what the small watch showed.
@@ -67,11 +63,10 @@ pub(super) struct Candidate<'a> {
     pub(super) own_watch: Duration,
 }
 
-/// Nothing happened behind `last_change` up to `complete_to`: a store that has the one is complete up to the other.
+/// A store that has what the stretch is behind is complete up to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Proof {
-    last_change: ResourceVersion,
-    complete_to: ResourceVersion,
+    shown: Stretch,
     asked_at: Instant,
 }
 
@@ -109,17 +104,15 @@ impl Freshness {
         &self.evidence
     }
 
-    /// A store was filled.
+    /// A store was filled, and is there until [`Self::remove`].
     pub(super) fn add(&self, store: &Arc<Instance>) {
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        stores.retain(|store| store.strong_count() > 0);
-        stores.push(Arc::downgrade(store));
+        self.stores.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(store));
     }
 
     /// A store was given up: what it holds is no measure any more, however long a watch holds on to it.
     pub(super) fn remove(&self, store: &Arc<Instance>) {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        stores.retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), Arc::as_ptr(store)));
+        stores.retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(store)));
     }
 
     /// The store of the resource that has come furthest, if further than `version`.
@@ -228,38 +221,24 @@ impl Freshness {
 
     /// Notes what a small watch shows about the store.
     async fn catch_up(&self, upstream: &impl ListWatch, store: &Candidate<'_>) {
-        let Some(proof) = self.bookmark.ask(|| small_watch(upstream, store.reader)).await else { return };
+        let Some(proof) = self.bookmark.ask(|| proof(upstream, store.reader)).await else { return };
         // A watch from before a rollback tells nothing about a store from after it.
         if self.evidence.has_rolled_back_since(proof.asked_at) {
             return;
         }
-        match timeout(CATCH_UP_MAX, store.reader.reached(proof.last_change)).await {
-            Ok(()) => store.advance.to(proof.complete_to),
-            Err(_) => self.evidence.lacks(proof.last_change, proof.asked_at),
+        match timeout(CATCH_UP_MAX, store.reader.reached(proof.shown.behind)).await {
+            Ok(()) => store.advance.to(proof.shown.up_to),
+            Err(_) => self.evidence.lacks(proof.shown.behind, proof.asked_at),
         }
     }
 }
 
-/// Watches from the store's version for the bookmark that comes before the deadline.
-async fn small_watch(upstream: &impl ListWatch, reader: &Reader) -> Option<Proof> {
-    let shown = timeout(SMALL_WATCH_MAX, first_bookmark(upstream, reader)).await;
-    shown.unwrap_or(Ok(None)).unwrap_or(None)
-}
-
-async fn first_bookmark(upstream: &impl ListWatch, reader: &Reader) -> Result<Option<Proof>, Failure> {
+/// What a small watch from the store's version shows.
+async fn proof(upstream: &impl ListWatch, reader: &Reader) -> Option<Proof> {
     let asked_at = Instant::now();
-    let (mut last_change, start) = reader.last_change_and_progress();
-    let request = WatchRequest { from: WatchFrom::After(start), seconds: SMALL_WATCH_SECONDS };
-    let mut events = EventStream::new(upstream.watch(request).await?, reader.schema().shape.encoding());
-    while let Some(event) = events.next(upstream, reader.schema(), SMALL_WATCH_MAX).await? {
-        match event {
-            UpstreamEvent::Change { object, .. } => last_change = object.version,
-            UpstreamEvent::Bookmark { version: complete_to, .. } => {
-                return Ok(Some(Proof { last_change, complete_to, asked_at }));
-            }
-        }
-    }
-    Ok(None)
+    let (last_change, start) = reader.last_change_and_progress();
+    let shown = small_watch(upstream, reader.schema(), start, last_change, |_| true).await;
+    shown.ok().flatten().map(|shown| Proof { shown, asked_at })
 }
 
 #[cfg(test)]
@@ -270,7 +249,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        reflector::{ListPage, ListRequest},
+        reflector::{ListPage, ListRequest, WatchRequest},
         store::{HistoryLimits, Schema, Shape, Writer, store},
     };
 

@@ -18,6 +18,7 @@ mod prewarm;
 mod quiet;
 mod single_flight;
 mod sink;
+mod small_watch;
 mod staleness;
 mod standing;
 mod verified;

@@ -3,24 +3,17 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{
+    single_flight::{Join, SingleFlight},
+    small_watch::{Stretch, small_watch},
 };
-
-use tokio::time::timeout;
-
-use super::single_flight::{Join, SingleFlight};
 use crate::{
     apimachinery::ResourceVersion,
-    reflector::{EventStream, Failure, ListWatch, UpstreamEvent, WatchFrom, WatchRequest},
+    reflector::{Failure, ListWatch},
     store::Schema,
 };
-
-/// `timeoutSeconds` of the small watch, after about a third of which a current API server sends its bookmark.
-const SMALL_WATCH_SECONDS: u64 = 3;
-/// Longer than the small watch can take.
-const SMALL_WATCH_MAX: Duration = Duration::from_secs(5);
 
 /// Asks upstream, for all who wait on one store: one small watch at a time, from the oldest of their versions.
 #[derive(Debug)]
@@ -42,13 +35,6 @@ struct Waiting {
 struct Shown {
     from: ResourceVersion,
     quiet: Option<Stretch>,
-}
-
-/// Nothing has happened behind the one version up to the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stretch {
-    behind: ResourceVersion,
-    up_to: ResourceVersion,
 }
 
 /// One version's place among those that wait; given up when dropped.
@@ -91,33 +77,13 @@ impl Quiet {
     /// Watches from the oldest version that somebody waits with; `own` is one of them.
     async fn small_watch(&self, own: ResourceVersion, upstream: &impl ListWatch, schema: &Schema) -> Shown {
         let from = self.waiting().oldest().unwrap_or(own);
-        let shown = timeout(SMALL_WATCH_MAX, self.first_bookmark(from, upstream, schema)).await;
-        if let Ok(Err(Failure::Expired)) = shown {
+        // What follows a change serves only who has been told of all that came.
+        let is_of_use = |behind| self.waiting().is_any_from(behind);
+        let shown = small_watch(upstream, schema, from, from, is_of_use).await;
+        if let Err(Failure::Expired) = shown {
             self.waiting().expired(from);
         }
-        Shown { from, quiet: shown.ok().and_then(Result::ok).flatten() }
-    }
-
-    async fn first_bookmark(
-        &self,
-        from: ResourceVersion,
-        upstream: &impl ListWatch,
-        schema: &Schema,
-    ) -> Result<Option<Stretch>, Failure> {
-        let request = WatchRequest { from: WatchFrom::After(from), seconds: SMALL_WATCH_SECONDS };
-        let mut events = EventStream::new(upstream.watch(request).await?, schema.shape.encoding());
-        let mut behind = from;
-        while let Some(event) = events.next(upstream, schema, SMALL_WATCH_MAX).await? {
-            match event {
-                UpstreamEvent::Bookmark { version: up_to, .. } => return Ok(Some(Stretch { behind, up_to })),
-                UpstreamEvent::Change { object, .. } => behind = object.version,
-            }
-            // What follows serves only who has been told of all that came.
-            if !self.waiting().is_any_from(behind) {
-                break;
-            }
-        }
-        Ok(None)
+        Shown { from, quiet: shown.ok().flatten() }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {

@@ -6,7 +6,7 @@ use tokio::{join, time::Instant};
 use super::*;
 use crate::{
     apimachinery::ResourceVersion,
-    reflector::{ListPage, ListRequest},
+    reflector::{ListPage, ListRequest, WatchFrom, WatchRequest},
     store::Shape,
 };
 
