@@ -13,7 +13,7 @@ use crate::{
 /// How often a resource to prewarm is looked after: one that comes late, or was gone for a while, is started then.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// How often it is looked at until it is known what it is.
+/// The pause after the first look: by then discovery has answered.
 const FIRST: Duration = Duration::from_secs(2);
 
 /// Why a resource will not be cached, whatever one waits for; a misspelt name is the usual cause.
@@ -49,7 +49,7 @@ impl Cachers {
     }
 
     async fn keep_warm(&self, wanted: &GroupResource) {
-        let mut told = None;
+        let (mut told, mut pause) = (None, FIRST);
         loop {
             let missing = match self.shared.upstream.preferred_version(&wanted.group).await {
                 Ok(Some(version)) => {
@@ -68,13 +68,8 @@ impl Cachers {
                 tracing::warn!(resource = %wanted, error, "cannot cache the resource of cache.prewarm");
             }
             told = missing;
-            sleep(if told.is_none() && self.is_looked_at(wanted) { FIRST } else { EVERY }).await;
+            sleep(pause).await;
+            pause = EVERY;
         }
-    }
-
-    /// What a resource is, is still being found out.
-    fn is_looked_at(&self, wanted: &GroupResource) -> bool {
-        let entries = self.shared.entries.iter();
-        !entries.filter(|entry| entry.key().resource.group_resource() == *wanted).any(|entry| entry.instance().is_ok())
     }
 }
