@@ -101,12 +101,17 @@ impl Upstream {
 
 /// Why upstream refuses, in its own words.
 async fn refusal(body: ResponseBody) -> String {
+    let body = Limited::new(body, REFUSAL_BYTES_MAX).collect().await.map(Collected::to_bytes).unwrap_or_default();
+    message(&body).unwrap_or_default()
+}
+
+/// The message of a Status.
+pub(super) fn message(body: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Status {
         message: String,
     }
-    let body = Limited::new(body, REFUSAL_BYTES_MAX).collect().await.map(Collected::to_bytes).unwrap_or_default();
-    serde_json::from_slice(&body).map_or_else(|_| String::new(), |Status { message }| message)
+    serde_json::from_slice(body).ok().map(|Status { message }| message)
 }
 
 #[cfg(test)]

@@ -13,7 +13,11 @@ use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::AsFrontProxy;
-use crate::{apimachinery::UserInfo, lifecycle::Tasks, upstream::RequestBody};
+use crate::{
+    apimachinery::UserInfo,
+    lifecycle::Tasks,
+    upstream::{RequestBody, fetch},
+};
 
 /// Answered since Kubernetes 1.28. Older servers refuse it, and name the user that they refuse it to.
 const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -167,11 +171,7 @@ fn seen(name: String, user: &UserInfo) -> Said {
 
 /// The user that a refusal names.
 fn refused_user(body: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Status {
-        message: String,
-    }
-    let Status { message } = serde_json::from_slice(body).ok()?;
+    let message = fetch::message(body)?;
     let (_, rest) = message.split_once("User \"")?;
     rest.split_once('"').map(|(name, _)| name.to_owned())
 }
