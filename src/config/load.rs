@@ -29,17 +29,6 @@ pub enum LoadError {
 }
 
 impl Config {
-    /// The file's configuration, or the defaults without one.
-    ///
-    /// # Errors
-    /// The file cannot be read or has problems: all of them.
-    pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Self, LoadError> {
-        let Some(path) = file else {
-            return Self::defaults(overrides).map_err(LoadError::Invalid);
-        };
-        Self::parse_file(&read(path)?, overrides)
-    }
-
     pub(super) fn parse_file(text: &str, overrides: &Overrides) -> Result<Self, LoadError> {
         Self::parse(text, overrides).map_err(|problems| LoadError::Invalid(problems.located(text)))
     }
@@ -141,7 +130,7 @@ mod tests {
     fn every_example_loads() {
         for name in ["minimal", "sidecar", "replicas", "delegated"] {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("config/{name}.yaml"));
-            if let Err(error) = Config::load(Some(&path), &Overrides::default()) {
+            if let Err(error) = Config::parse_file(&read(&path).unwrap(), &Overrides::default()) {
                 panic!("{name}: {error:?}");
             }
         }

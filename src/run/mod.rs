@@ -3,11 +3,11 @@
 mod clients;
 mod reload;
 
+use std::sync::Arc;
+
 use tokio::sync::watch;
 
 pub use reload::Reloads;
-
-use std::sync::Arc;
 
 use crate::{
     admin::{Admin, Check},
