@@ -102,6 +102,22 @@ const fn state_word(state: State) -> &'static str {
     }
 }
 
+/// A table, as wide as it needs to be; or what is said where it has no rows.
+fn table(id: &str, none: Option<&str>, head: &Markup, rows: &Markup) -> Markup {
+    html! {
+        div.wide id=(id) tabindex="0" {
+            @if let Some(none) = none {
+                p.empty { (none) }
+            } @else {
+                table {
+                    thead { tr { (head) } }
+                    tbody { (rows) }
+                }
+            }
+        }
+    }
+}
+
 /// A number with its exact value beside it, for who copies or checks it. `field` is its name in `/status.json`.
 fn number(field: &str, exact: u64, text: &str) -> Markup {
     html! { data data-field=(field) value=(exact) .zero[exact == 0] { (text) } }

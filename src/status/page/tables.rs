@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use super::{draw, number};
+use super::{draw, number, table};
 use crate::status::{
     Cache, GatewayStatus, Limit,
     units::{bytes, count, duration, rate, seconds},
@@ -14,34 +14,30 @@ use crate::status::{
 const LAG_NOTABLE: f64 = 120.0;
 
 pub(super) fn caches(caches: &[Cache]) -> Markup {
+    let head = html! {
+        th scope="col" { "Resource" }
+        th scope="col" { "Encoding" }
+        th scope="col" { "State" }
+        th.n scope="col" { "Watchers" }
+        th.n scope="col" { "Events/s" }
+        th.n scope="col" { "Objects" }
+        th.n scope="col" title="encoded objects" { "Bytes" }
+        th.n scope="col" title="joined, compressed or derived for lists, and shared by them" { "For lists" }
+        th.n scope="col" title="bytes held for changes that watches can start from" { "History" }
+        th.n scope="col" title="how far back a watch can start" { "Reaches" }
+        th.n scope="col" { "Version" }
+        th.n scope="col" title="since upstream last showed the cache to be complete" { "Lag" }
+        th.n scope="col" title="freshness proofs that succeeded, of all" { "Proofs" }
+        th.n scope="col" title="times that it was filled" { "Fills" }
+        th scope="col" title="upstream had to be asked anew" { "Last restart" }
+    };
+    let rows = html! {
+        @for cache in caches { (row(cache)) }
+    };
+    let none = caches.is_empty().then_some("None yet: the first read of a resource starts its cache.");
     html! {
         h2 { "Caches" small { "a resource in one encoding, followed with one watch" } }
-        div.wide id="caches" tabindex="0" {
-            @if caches.is_empty() {
-                p.empty { "None yet: the first read of a resource starts its cache." }
-            } @else {
-                table {
-                    thead { tr {
-                        th scope="col" { "Resource" }
-                        th scope="col" { "Encoding" }
-                        th scope="col" { "State" }
-                        th.n scope="col" { "Watchers" }
-                        th.n scope="col" { "Events/s" }
-                        th.n scope="col" { "Objects" }
-                        th.n scope="col" title="encoded objects" { "Bytes" }
-                        th.n scope="col" title="joined, compressed or derived for lists, and shared by them" { "For lists" }
-                        th.n scope="col" title="bytes held for changes that watches can start from" { "History" }
-                        th.n scope="col" title="how far back a watch can start" { "Reaches" }
-                        th.n scope="col" { "Version" }
-                        th.n scope="col" title="since upstream last showed the cache to be complete" { "Lag" }
-                        th.n scope="col" title="freshness proofs that succeeded, of all" { "Proofs" }
-                        th.n scope="col" title="times that it was filled" { "Fills" }
-                        th scope="col" title="upstream had to be asked anew" { "Last restart" }
-                    } }
-                    tbody { @for cache in caches { (row(cache)) } }
-                }
-            }
-        }
+        (table("caches", none, &head, &rows))
     }
 }
 
@@ -93,21 +89,20 @@ fn listed(counts: &BTreeMap<String, u64>) -> String {
 }
 
 pub(super) fn limits(limits: &[Limit]) -> Markup {
+    let head = html! {
+        th scope="col" { "Limit" }
+        th scope="col" aria-label="share" {}
+        th.n scope="col" { "Used" }
+        th.n scope="col" { "Of" }
+        th.n scope="col" { "Reached" }
+    };
+    let rows = html! {
+        @for limit in limits { (limit_row(limit)) }
+    };
     html! {
         section {
             h2 { "Limits" small { "used now, and how often one was reached" } }
-            div.wide id="limits" tabindex="0" {
-                table {
-                    thead { tr {
-                        th scope="col" { "Limit" }
-                        th scope="col" aria-label="share" {}
-                        th.n scope="col" { "Used" }
-                        th.n scope="col" { "Of" }
-                        th.n scope="col" { "Reached" }
-                    } }
-                    tbody { @for limit in limits { (limit_row(limit)) } }
-                }
-            }
+            (table("limits", None, &head, &rows))
         }
     }
 }
