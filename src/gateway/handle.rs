@@ -1,6 +1,6 @@
 //! The request path on one screen.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
@@ -36,6 +36,10 @@ use crate::{
     telemetry::{Outcome, TopClients},
     upstream,
 };
+
+/// How long a client may take nothing of a watch that has something for it. History is forgotten after as long, so that what is
+/// then left of the watch is its end; other streams, such as the log that a pager shows, may stay unread.
+const UNREAD_WATCH_MAX: Duration = Duration::from_secs(300);
 
 /// Answers every request, from memory or from upstream. Cheap to clone: each request has one.
 #[derive(Clone, Debug)]
@@ -242,7 +246,8 @@ impl Handler for Gateway {
         // A refusal is read at once, whatever was asked for.
         let lasts = answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS;
         if long_running && lasts {
-            answer.extensions_mut().insert(LongRunning);
+            let unread_max = (info.verb == Verb::Watch).then_some(UNREAD_WATCH_MAX);
+            answer.extensions_mut().insert(LongRunning { unread_max });
         }
         if let Some(page) = page {
             page.may_read(answer.headers_mut());

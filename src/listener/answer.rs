@@ -2,12 +2,16 @@
 //!
 //! An answer that ends by itself holds memory, a stream and shares until the client has read it. As API servers end requests
 //! after `--request-timeout` (60 s, read-path 6), an answer has its time from its head on; then its stream is reset, or its
-//! HTTP/1.1 connection closed. Answers that last as long as the client likes ([`LongRunning`]) have none.
+//! HTTP/1.1 connection closed. Answers that last as long as the client likes ([`LongRunning`]) have none; of those that may not
+//! stay unread, the client has to take something now and then.
 
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -21,19 +25,34 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::activity::Activity;
 use crate::telemetry;
 
-/// The name of the limit in the metrics.
-const LIMIT: &str = "answer_seconds";
+/// The name of the limit on an answer that ends by itself in the metrics.
+const BRIEF_LIMIT: &str = "answer_seconds";
+/// The name of the limit on one that does not.
+const UNREAD_LIMIT: &str = "unread_watch_seconds";
 
 /// Put into a response's extensions by a handler: the answer may last as long as the client likes.
 #[derive(Clone, Copy, Debug)]
-pub struct LongRunning;
+pub struct LongRunning {
+    /// How long the client may take nothing while there is something to take. It may be twice that until it is noticed.
+    pub unread_max: Option<Duration>,
+}
 
 /// An answer under way, from its request to the end of its body.
 #[derive(Debug)]
 pub(super) struct Answer {
     activity: Arc<Activity>,
-    /// Set when there is a head, unless the answer is long-running.
-    deadline: OnceLock<Instant>,
+    /// Set when there is a head, unless the answer may last and stay unread.
+    time: OnceLock<Time>,
+    /// How many frames have been handed over, times two; odd while the body has no other one. Written by the body alone.
+    frames: AtomicU32,
+}
+
+/// The time that the client has.
+#[derive(Clone, Copy, Debug)]
+enum Time {
+    Until(Instant),
+    /// For each frame.
+    Each(Duration),
 }
 
 /// The answer to the request that came last on a connection. Cheap to clone.
@@ -50,7 +69,7 @@ pub struct AnswerBody<B> {
     /// Whether a frame that may be the last one is split.
     splits: bool,
     last: Option<Bytes>,
-    _answer: Arc<Answer>,
+    answer: Arc<Answer>,
 }
 
 /// A frame of no more bytes than this is not split.
@@ -59,7 +78,7 @@ const WHOLE: usize = 1 << 10;
 impl Answer {
     pub(super) fn begin(activity: Arc<Activity>) -> Arc<Self> {
         activity.request_came();
-        Arc::new(Self { activity, deadline: OnceLock::new() })
+        Arc::new(Self { activity, time: OnceLock::new(), frames: AtomicU32::new(0) })
     }
 
     /// The answer has a head: from now on the client has `time` to read it.
@@ -69,11 +88,28 @@ impl Answer {
         time: Duration,
         is_http2: bool,
     ) -> Response<AnswerBody<B>> {
-        let is_brief = response.extensions_mut().remove::<LongRunning>().is_none();
-        if is_brief {
-            self.deadline.get_or_init(|| Instant::now() + time);
+        let long_running = response.extensions_mut().remove::<LongRunning>();
+        let time = match long_running {
+            None => Some(Time::Until(Instant::now() + time)),
+            Some(LongRunning { unread_max }) => unread_max.map(Time::Each),
+        };
+        if let Some(time) = time {
+            self.time.get_or_init(|| time);
         }
-        response.map(|body| AnswerBody { body, splits: is_brief && is_http2, last: None, _answer: self })
+        response.map(|body| AnswerBody { body, splits: long_running.is_none() && is_http2, last: None, answer: self })
+    }
+
+    fn handed_over(&self) {
+        self.frames.store((self.frames.load(Relaxed) | 1).wrapping_add(1), Relaxed);
+    }
+
+    fn all_taken(&self) {
+        self.frames.store(self.frames.load(Relaxed) | 1, Relaxed);
+    }
+
+    /// The count of frames if the last one waits for the client.
+    fn unread(&self) -> Option<u32> {
+        Some(self.frames.load(Relaxed)).filter(|frames| frames % 2 == 0)
     }
 }
 
@@ -95,21 +131,56 @@ impl Latest {
 
 /// Waits for the end of an answer's time; no timer is made for an answer that is read at once.
 #[derive(Debug, Default)]
-pub(super) struct Overdue(Option<Pin<Box<Sleep>>>);
+pub(super) struct Overdue {
+    timer: Option<Pin<Box<Sleep>>>,
+    /// The count of frames when the timer was set.
+    frames: u32,
+}
 
 impl Overdue {
     /// Ready when the time of `answer` is over. To be polled when what sends it is pending.
     pub(super) fn poll(&mut self, answer: Option<&Answer>, context: &mut Context<'_>) -> Poll<()> {
-        let Some(deadline) = answer.and_then(|answer| answer.deadline.get().copied()) else { return Poll::Pending };
-        let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        let Some((answer, time)) = answer.and_then(|answer| Some((answer, *answer.time.get()?))) else {
+            return Poll::Pending;
+        };
+        match time {
+            Time::Until(deadline) => {
+                ready!(self.poll_at(deadline, context));
+                telemetry::limit_reached(BRIEF_LIMIT);
+            }
+            Time::Each(unread_max) => {
+                ready!(self.poll_each(answer, unread_max, context));
+                telemetry::limit_reached(UNREAD_LIMIT);
+            }
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_at(&mut self, deadline: Instant, context: &mut Context<'_>) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if timer.deadline() != deadline {
             timer.as_mut().reset(deadline);
         }
-        let over = timer.as_mut().poll(context);
-        if over.is_ready() {
-            telemetry::limit_reached(LIMIT);
+        timer.as_mut().poll(context)
+    }
+
+    /// Looks at the frames when the timer is over, not at each of them.
+    fn poll_each(&mut self, answer: &Answer, unread_max: Duration, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let deadline = match &self.timer {
+                Some(timer) => timer.deadline(),
+                None => {
+                    let Some(frames) = answer.unread() else { return Poll::Pending };
+                    self.frames = frames;
+                    Instant::now() + unread_max
+                }
+            };
+            ready!(self.poll_at(deadline, context));
+            if answer.unread() == Some(self.frames) {
+                return Poll::Ready(());
+            }
+            self.timer = None;
         }
-        over
     }
 }
 
@@ -135,7 +206,11 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
         if let Some(last) = this.last.take() {
             return Poll::Ready(Some(Ok(Frame::data(last))));
         }
-        let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
+        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
+            this.answer.all_taken();
+            return Poll::Pending;
+        };
+        this.answer.handed_over();
         let may_be_last = || this.body.is_end_stream() || this.body.size_hint().exact().is_none();
         Poll::Ready(match frame {
             Some(Ok(frame)) if this.splits && may_be_last() => Some(Ok(match frame.into_data() {

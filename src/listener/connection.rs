@@ -275,7 +275,10 @@ mod tests {
         }
     }
 
-    /// As many bytes as the client takes; at `/watch` for as long as it likes.
+    /// The longest time in which a client may take nothing of `/events`.
+    const UNREAD_MAX: Duration = Duration::from_secs(300);
+
+    /// As many bytes as the client takes; at `/watch` and `/events` for as long as it likes.
     #[derive(Clone)]
     struct Endless;
 
@@ -287,9 +290,12 @@ mod tests {
             let mut response = Response::new(http_body_util::StreamBody::new(futures_util::stream::iter(
                 std::iter::repeat_with(piece as fn() -> _),
             )));
-            if request.uri().path() == "/watch" {
-                response.extensions_mut().insert(crate::listener::LongRunning);
-            }
+            let unread_max = match request.uri().path() {
+                "/watch" => None,
+                "/events" => Some(UNREAD_MAX),
+                _ => return response,
+            };
+            response.extensions_mut().insert(crate::listener::LongRunning { unread_max });
             response
         }
     }
@@ -354,6 +360,34 @@ mod tests {
         while read < 1 << 24 {
             read += watch.frame().await.unwrap().unwrap().into_data().unwrap().len();
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_not_read_for_too_long_ends() {
+        let tasks = Tasks::new();
+        let mut client = start_endless(Protocol::Http1, &tasks);
+        client.write_all(b"GET /events HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+        // A slow one goes on.
+        for _ in 0..10 {
+            client.read_exact(&mut [0; 1 << 17]).await.unwrap();
+            tokio::time::sleep(UNREAD_MAX - Duration::from_secs(1)).await;
+        }
+        tokio::time::sleep(UNREAD_MAX * 2).await;
+        let mut left = Vec::new();
+        client.read_to_end(&mut left).await.unwrap();
+        assert!(left.len() <= 1 << 10, "{} bytes came after it", left.len());
+
+        let client = start_endless(Protocol::Http2, &tasks);
+        let (mut sender, driver) = hyper::client::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new())
+            .initial_stream_window_size(0)
+            .handshake(hyper_util::rt::TokioIo::new(client))
+            .await
+            .unwrap();
+        tasks.spawn("client", async move { driver.await.unwrap_or_default() });
+        let request = hyper::Request::get("http://h/events").body(Full::<Bytes>::default()).unwrap();
+        let mut events = sender.send_request(request).await.unwrap().into_body();
+        let error = http_body_util::BodyExt::frame(&mut events).await.unwrap().unwrap_err();
+        assert!(format!("{error:?}").contains("CANCEL") || error.is_canceled(), "{error:?}");
     }
 
     #[tokio::test(start_paused = true)]

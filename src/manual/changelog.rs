@@ -63,6 +63,7 @@
 //!   answered with the whole collection. What was authorized is now the only source of what is read.
 //! * `limits.answerTimeout`, `limits.answerBytes`, `limits.answerBytesPerClient`: answers that are not read end, and what they hold is
 //!   bounded. Selected lists are sent from shared bytes. Connections that are idle give way to those that wait.
+//! * A watch of which the client takes nothing for five to ten minutes, although there are events for it, is reset.
 //! * A status page on the admin port (`/`), `/status.json` and `kube-fanout status [--watch]`: what is saved, caches, why reads are forwarded,
 //!   limits, top clients, slow watchers ([`super::status`]). With `admin.metricsAuthorization: delegated` they need `get` on `/status.json`.
 //! * `kube_fanout_upstream_watches`, `kube_fanout_limit`, `kube_fanout_limit_used`, and `process_*` in the metrics.

@@ -176,6 +176,7 @@
 //! | open connections from one IP address, or IPv6 network of 64 bits (`limits.connectionsPerAddress`) | 1,000 in `delegated` mode | closed | `connections_per_address` |
 //! | connections without a request under way, while others wait | none | one is closed: first those that never asked, then the one that has been idle for longest | `idle_connections` |
 //! | time in which a client reads an answer that ends by itself, from its head on (`limits.answerTimeout`) | 60 s | the stream is reset, the HTTP/1.1 connection closed | `answer_seconds` |
+//! | time in which a client takes nothing of a watch that has something for it | 5 to 10 min | the stream is reset, the HTTP/1.1 connection closed | `unread_watch_seconds` |
 //! | bytes that answers from memory hold for themselves while they are sent (`limits.answerBytes`) | 1 GiB | 429 | `answer_bytes` |
 //! | the same of one client (`limits.answerBytesPerClient`) | a quarter of it in `delegated` mode | 429 | `client_answer_bytes` |
 //! | time in which a client's machine takes no byte that is sent to it | 2 min | closed | |

@@ -191,7 +191,7 @@ impl Handler for Busy {
         };
         let frames = stream::once(std::future::ready(begin)).chain(stream::once(rest));
         let mut response = Response::new(BodyExt::boxed_unsync(http_body_util::StreamBody::new(frames)));
-        response.extensions_mut().insert(crate::listener::LongRunning);
+        response.extensions_mut().insert(crate::listener::LongRunning { unread_max: None });
         response
     }
 }
