@@ -72,8 +72,9 @@ pub struct AnswerBody<B> {
     answer: Arc<Answer>,
 }
 
-/// A frame of no more bytes than this is not split.
-const WHOLE: usize = 1 << 10;
+/// A frame of no more bytes than this is not split: of the order of what a stream takes for itself. A second frame costs a record of
+/// TLS and a system call, which shows in gets of objects of ordinary size.
+const WHOLE: usize = 8 << 10;
 
 impl Answer {
     pub(super) fn begin(activity: Arc<Activity>) -> Arc<Self> {
