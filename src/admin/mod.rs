@@ -85,7 +85,8 @@ impl Admin {
                 () = upkeep => {}
             }
         });
-        listener::serve(vec![bound], LIMITS, self, tasks);
+        // Places of its own, which are of no interest.
+        listener::serve(vec![bound], &listener::Places::new(LIMITS), self, tasks);
     }
 
     fn respond(&self, method: &Method, path: &str, query: Option<&str>, detail: Detail) -> Response<Full<Bytes>> {

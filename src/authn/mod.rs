@@ -108,6 +108,13 @@ impl Authenticator {
         Ok(Self { delegated: Some(Arc::new(Delegated { of_proxies, all, certificates, tokens, anonymous })) })
     }
 
+    /// Reviews tokens from now on as `config` says, if clients are told apart.
+    pub fn set_token_reviews(&self, config: TokenReviews) {
+        if let Some(delegated) = &self.delegated {
+            delegated.tokens.set(config);
+        }
+    }
+
     /// Takes the client's credentials off a request: nothing behind this sees them, or may take them for its own. `certificate` is
     /// what its connection has shown.
     pub fn credentials(&self, headers: &mut HeaderMap, certificate: Option<&ClientCertificate>) -> Credentials {

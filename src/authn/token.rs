@@ -7,7 +7,7 @@ use std::{
     fmt,
     future::Future,
     sync::{
-        Arc,
+        Arc, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -51,12 +51,18 @@ impl Default for TokenReviews {
 
 /// Knows tokens.
 pub(super) struct Tokens {
-    key: hmac::Key,
+    reviewed: RwLock<Reviewed>,
     answers: Answers<TokenHash, Outcome>,
     clients: Arc<Kept<TokenHash, ClientKey>>,
     /// Of the reviews under way, for each address: whoever makes up tokens has no name yet.
     shares: Shares,
     lookups: TokenLookups,
+}
+
+/// How tokens are reviewed now.
+struct Reviewed {
+    /// Other rules have another key: what was known under the old ones is not found any more.
+    key: hmac::Key,
     reviews: Arc<Reviews>,
 }
 
@@ -87,16 +93,23 @@ const RESERVED: Bound = Bound { most: 0, limit: "token_reviews" };
 impl Tokens {
     /// Asks `upstream`; `tasks` runs the reviews, so that none is given up because the first who asked goes away.
     pub(super) fn new(config: TokenReviews, upstream: Upstream, tasks: Tasks) -> Self {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).expect("the system has random numbers");
-        let reviews = Arc::new(Reviews { upstream, config, answers: AtomicBool::new(true) });
+        let reviewed = RwLock::new(Reviewed::new(upstream, config));
         let (answers, clients) = (Answers::new(KNOWN, UNDER_WAY, RESERVED, tasks), Arc::new(Kept::new(COUNTED)));
         let shares = Shares::new(share_of(UNDER_WAY.most), "address_token_reviews");
-        Self { key, answers, clients, shares, lookups: TokenLookups::new(), reviews }
+        Self { reviewed, answers, clients, shares, lookups: TokenLookups::new() }
+    }
+
+    /// Reviews from now on as `config` says; nothing is known of any token then.
+    pub(super) fn set(&self, config: TokenReviews) {
+        let mut reviewed = self.reviewed.write().unwrap_or_else(PoisonError::into_inner);
+        if reviewed.reviews.config != config {
+            *reviewed = Reviewed::new(reviewed.reviews.upstream.clone(), config);
+        }
     }
 
     /// Whose token it is, if that is known at `now`.
     pub(super) fn known(&self, token: &[u8], now: Instant) -> Option<Outcome> {
-        let outcome = self.answers.known(&self.hash(token), now);
+        let outcome = self.answers.known(&self.reviewed().hash(token), now);
         if outcome.is_some() {
             self.lookups.known();
         }
@@ -106,7 +119,11 @@ impl Tokens {
     /// Whose token it is that was not known just now. The review counts for `address`; beyond its share there is no verdict.
     pub(super) fn ask(&self, token: &str, address: ClientKey) -> impl Future<Output = Outcome> + Send + use<> {
         self.lookups.asked();
-        let (reviews, hash, token) = (self.reviews.clone(), self.hash(token.as_bytes()), token.to_owned());
+        let (reviews, hash) = {
+            let reviewed = self.reviewed();
+            (reviewed.reviews.clone(), reviewed.hash(token.as_bytes()))
+        };
+        let token = token.to_owned();
         let (clients, shares) = (self.clients.clone(), self.shares.clone());
         let outcome = self.answers.ask("token review", hash, Room::Common, move || {
             let share = shares.take(address)?;
@@ -124,7 +141,18 @@ impl Tokens {
 
     /// For whom requests with this token count, if a review has said lately whose it is.
     pub(super) fn client(&self, token: &[u8]) -> Option<ClientKey> {
-        self.clients.get(&self.hash(token), Instant::now())
+        self.clients.get(&self.reviewed().hash(token), Instant::now())
+    }
+
+    fn reviewed(&self) -> RwLockReadGuard<'_, Reviewed> {
+        self.reviewed.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reviewed {
+    fn new(upstream: Upstream, config: TokenReviews) -> Self {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).expect("the system has random numbers");
+        Self { key, reviews: Arc::new(Reviews { upstream, config, answers: AtomicBool::new(true) }) }
     }
 
     fn hash(&self, token: &[u8]) -> TokenHash {
@@ -243,7 +271,7 @@ impl fmt::Debug for Tokens {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Tokens")
-            .field("config", &self.reviews.config)
+            .field("config", &self.reviewed().reviews.config)
             .field("answers", &self.answers)
             .finish_non_exhaustive()
     }
@@ -541,12 +569,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn other_audiences_make_every_token_unknown() {
+        let (reviewer, _gate) = Reviewer::start(|_, audiences| {
+            let is_for_us = audiences.is_empty() || audiences == ["ours"];
+            if is_for_us { Some(good("jane")) } else { Some(TokenReviewStatus::default()) }
+        })
+        .await;
+        let tokens = reviewer.tokens(TokenReviews::default());
+        tokens.user("t").await.unwrap();
+        assert!(tokens.known(b"t", Instant::now()).is_some());
+        tokens.set(TokenReviews::default());
+        assert!(tokens.known(b"t", Instant::now()).is_some(), "nothing has changed");
+        let audiences = vec!["others".to_owned()];
+        tokens.set(TokenReviews { audiences, ..TokenReviews::default() });
+        assert!(tokens.known(b"t", Instant::now()).is_none());
+        assert_eq!(tokens.user("t").await.unwrap_err(), Unauthenticated::Rejected);
+        tokens.set(TokenReviews { audiences: vec!["ours".to_owned()], ..TokenReviews::default() });
+        tokens.user("t").await.unwrap();
+    }
+
+    #[tokio::test]
     async fn tokens_are_kept_as_hashes_of_a_key_of_their_own() {
         let (reviewer, _gate) = Reviewer::start(by_name).await;
         let (first, second) = (reviewer.tokens(TokenReviews::default()), reviewer.tokens(TokenReviews::default()));
-        assert_eq!(first.hash(b"t"), first.hash(b"t"));
-        assert_ne!(first.hash(b"t"), first.hash(b"u"));
-        assert_ne!(first.hash(b"t"), second.hash(b"t"));
+        assert_eq!(first.reviewed().hash(b"t"), first.reviewed().hash(b"t"));
+        assert_ne!(first.reviewed().hash(b"t"), first.reviewed().hash(b"u"));
+        assert_ne!(first.reviewed().hash(b"t"), second.reviewed().hash(b"t"));
         first.user("good-s3cret").await.unwrap();
         assert!(!format!("{first:?}").contains("s3cret"));
     }

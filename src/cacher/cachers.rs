@@ -4,7 +4,7 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
 use tokio::{
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     time::{Instant, timeout_at},
 };
 
@@ -86,7 +86,7 @@ pub(super) struct Shared {
     pub(super) freshness: DashMap<GroupResource, Arc<Freshness>>,
     pub(super) upstream: Upstream,
     pub(super) discovery: Discovery,
-    pub(super) config: Config,
+    pub(super) config: watch::Sender<Config>,
     pub(super) tasks: Tasks,
     /// Places for reads that wait for a fill.
     pub(super) waiters: Semaphore,
@@ -96,18 +96,18 @@ impl Cachers {
     /// Starts nothing yet. `tasks` runs the reflectors.
     pub fn new(upstream: Upstream, discovery: Discovery, config: Config, tasks: Tasks) -> Self {
         let (entries, not_cached, freshness) = (DashMap::new(), Kept::new(NOT_CACHED), DashMap::new());
-        let waiters = Semaphore::new(WAITERS_MAX);
+        let (waiters, config) = (Semaphore::new(WAITERS_MAX), watch::Sender::new(config));
         let shared = Arc::new(Shared { entries, not_cached, freshness, upstream, discovery, config, tasks, waiters });
         let [stores, waiting] = [Arc::downgrade(&shared), Arc::downgrade(&shared)];
-        show_limit("cached_resources", STORES_MAX as u64, move || Some(stores.upgrade()?.entries.len() as u64));
-        let waiting = move || Some((WAITERS_MAX - waiting.upgrade()?.waiters.available_permits()) as u64);
-        show_limit("fill_waiters", WAITERS_MAX as u64, waiting);
+        show_limit("cached_resources", move || Some((stores.upgrade()?.entries.len() as u64, STORES_MAX as u64)));
+        let waiting = move || Some(WAITERS_MAX - waiting.upgrade()?.waiters.available_permits());
+        show_limit("fill_waiters", move || Some((waiting()? as u64, WAITERS_MAX as u64)));
         Self { shared }
     }
 
     /// What there is to read of a resource in that encoding. The first who asks starts it.
     pub fn find(&self, resource: &GroupVersionResource, encoding: Encoding) -> Result<Arc<Instance>, NotCached> {
-        if self.shared.config.exclude.contains(&resource.group_resource()) {
+        if self.shared.is_excluded(resource) {
             return Err(NotCached::Excluded);
         }
         let key = StoreKey { resource: resource.clone(), encoding };
@@ -168,7 +168,7 @@ impl Cachers {
     /// and whether it has to be.
     pub fn readiness(&self) -> Vec<(String, bool, bool)> {
         let row = |key: &StoreKey, entry: &Entry| {
-            let required = key.encoding == Encoding::Json && self.is_prewarmed(&key.resource);
+            let required = key.encoding == Encoding::Json && self.shared.is_prewarmed(&key.resource);
             match entry.instance() {
                 // Upstream cannot be heard: another gateway may be better.
                 Ok(instance) if instance.is_stale() => Some((key.to_string(), false, true)),
@@ -180,14 +180,16 @@ impl Cachers {
         let entries = &self.shared.entries;
         let mut rows: Vec<_> = entries.iter().filter_map(|entry| row(entry.key(), entry.value())).collect();
         let started: HashSet<_> = entries.iter().map(|entry| entry.key().resource.group_resource()).collect();
-        let missing = self.shared.config.prewarm.iter().filter(|wanted| !started.contains(wanted));
+        let config = self.shared.config.borrow();
+        let missing = config.prewarm.iter().filter(|wanted| !started.contains(wanted));
         rows.extend(missing.map(|wanted| (wanted.to_string(), false, true)));
         rows.sort();
         rows
     }
 
-    fn is_prewarmed(&self, resource: &GroupVersionResource) -> bool {
-        self.shared.config.prewarm.contains(&resource.group_resource())
+    /// Takes effect on caches that there are within seconds; `history` and `staleness` on those that are started from now on.
+    pub fn set(&self, config: Config) {
+        self.shared.config.send_replace(config);
     }
 
     /// Ends every watch: the gateway is draining.
@@ -197,6 +199,16 @@ impl Cachers {
                 instance.hub.close(EndCause::Drained);
             }
         }
+    }
+}
+
+impl Shared {
+    pub(super) fn is_excluded(&self, resource: &GroupVersionResource) -> bool {
+        self.config.borrow().exclude.contains(&resource.group_resource())
+    }
+
+    pub(super) fn is_prewarmed(&self, resource: &GroupVersionResource) -> bool {
+        self.config.borrow().prewarm.contains(&resource.group_resource())
     }
 }
 

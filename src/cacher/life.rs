@@ -34,10 +34,10 @@ impl Shared {
             match self.discover(&key).await {
                 Ok(found) => tokio::select! {
                     () = self.reflector(&entry, &key, found).run() => self.discovery.forget(resource),
-                    () = self.until_idle(resource, &entry) => {
-                        tracing::info!(store = %key, "cache idle, stopped");
+                    why = self.until_idle(resource, &entry) => {
+                        tracing::info!(store = %key, ?why, "cache stopped");
                         self.entries.remove(&key);
-                        entry.stop(NotCached::Unfilled, EndCause::Stopped);
+                        entry.stop(why, EndCause::Stopped);
                         return;
                     }
                 },
@@ -106,27 +106,35 @@ impl Shared {
             namespaced: api.namespaced,
             upstream: upstream.clone(),
             metrics: Arc::new(CacheMetrics::new(resource, *encoding)),
-            staleness_limit: self.config.staleness,
+            staleness_limit: self.config.borrow().staleness,
             freshness: self.freshness.entry(resource.group_resource()).or_default().clone(),
         };
         let evidence = kept.freshness.evidence().clone();
         let sink = CacherSink::new(entry.clone(), kept);
         let collection =
             Collection { resource: resource.group_resource(), kind: api.kind.into(), fields, encoding: *encoding };
-        Reflector::new(upstream, sink, collection, self.config.history, evidence)
+        let history = self.config.borrow().history;
+        Reflector::new(upstream, sink, collection, history, evidence)
     }
 
-    async fn until_idle(&self, resource: &GroupVersionResource, entry: &Entry) {
+    /// Until the cache is excluded, or nobody has used it for a while.
+    async fn until_idle(&self, resource: &GroupVersionResource, entry: &Entry) -> NotCached {
         let mut ticks = interval(OBSERVE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let started = Instant::now();
         let (mut swept, mut was_stale) = (started, false);
-        let wanted = self.config.prewarm.contains(&resource.group_resource());
         loop {
             ticks.tick().await;
+            if self.is_excluded(resource) {
+                return NotCached::Excluded;
+            }
+            let (list_bytes_timeout, idle_timeout) = {
+                let config = self.config.borrow();
+                (config.list_bytes_timeout, config.idle_timeout)
+            };
             let idle_since = match entry.instance() {
                 Ok(instance) => {
-                    if swept.elapsed() >= self.config.list_bytes_timeout {
+                    if swept.elapsed() >= list_bytes_timeout {
                         instance.reader.sweep();
                         swept = Instant::now();
                     }
@@ -144,8 +152,9 @@ impl Shared {
                 // Filling for as long as this: whoever asks next starts it again.
                 Err(_) => Some(started),
             };
-            if !wanted && idle_since.is_some_and(|since| since.elapsed() >= self.config.idle_timeout) {
-                return;
+            let is_idle = idle_since.is_some_and(|since| since.elapsed() >= idle_timeout);
+            if is_idle && !self.is_prewarmed(resource) {
+                return NotCached::Unfilled;
             }
         }
     }

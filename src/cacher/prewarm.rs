@@ -1,8 +1,9 @@
 //! Caches that are there before anybody asks.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
-use tokio::time::sleep;
+use futures_util::future::join_all;
+use tokio::time::timeout;
 
 use super::{Cachers, NotCached};
 use crate::{
@@ -37,39 +38,49 @@ fn missing(why: NotCached) -> Option<&'static str> {
 impl Cachers {
     /// Starts what the configuration wants warm, each in its group's preferred version, and keeps it so.
     pub fn prewarm(&self) {
-        for wanted in &self.shared.config.prewarm {
-            let (cachers, wanted) = (self.clone(), wanted.clone());
-            self.shared.tasks.spawn("prewarm", async move {
-                tokio::select! {
-                    () = cachers.keep_warm(&wanted) => {}
-                    () = cachers.shared.tasks.token().cancelled() => {}
+        let cachers = self.clone();
+        self.shared.tasks.spawn("prewarm", async move {
+            tokio::select! {
+                () = cachers.keep_warm() => {}
+                () = cachers.shared.tasks.token().cancelled() => {}
+            }
+        });
+    }
+
+    async fn keep_warm(&self) {
+        let (mut config, mut told) = (self.shared.config.subscribe(), HashMap::new());
+        let mut pause = FIRST;
+        loop {
+            let wanted = config.borrow_and_update().prewarm.clone();
+            let looks = wanted.iter().map(|wanted| async move { (wanted.clone(), self.look(wanted).await) });
+            let missing: HashMap<_, _> = join_all(looks).await.into_iter().collect();
+            for (resource, missing) in &missing {
+                if let Some(error) = missing
+                    && told.get(resource) != Some(&Some(*error))
+                {
+                    tracing::warn!(%resource, error, "cannot cache the resource of cache.prewarm");
                 }
-            });
+            }
+            told = missing;
+            pause = match timeout(pause, config.changed()).await {
+                Ok(_) => FIRST,
+                Err(_) => EVERY,
+            };
         }
     }
 
-    async fn keep_warm(&self, wanted: &GroupResource) {
-        let (mut told, mut pause) = (None, FIRST);
-        loop {
-            let missing = match self.shared.upstream.preferred_version(&wanted.group).await {
-                Ok(Some(version)) => {
-                    let resource = GroupVersionResource::new(&wanted.group, &version, &wanted.resource);
-                    self.find(&resource, Encoding::Json).err().and_then(missing)
-                }
-                Ok(None) => Some("the API server serves no such group"),
-                Err(error) => {
-                    tracing::warn!(resource = %wanted, error = %Chain(&error), "cannot find the resource of cache.prewarm");
-                    None
-                }
-            };
-            if missing != told
-                && let Some(error) = missing
-            {
-                tracing::warn!(resource = %wanted, error, "cannot cache the resource of cache.prewarm");
+    /// Starts it, unless it has been. Gives why it will not be cached, where that is known.
+    async fn look(&self, wanted: &GroupResource) -> Option<&'static str> {
+        match self.shared.upstream.preferred_version(&wanted.group).await {
+            Ok(Some(version)) => {
+                let resource = GroupVersionResource::new(&wanted.group, &version, &wanted.resource);
+                self.find(&resource, Encoding::Json).err().and_then(missing)
             }
-            told = missing;
-            sleep(pause).await;
-            pause = EVERY;
+            Ok(None) => Some("the API server serves no such group"),
+            Err(error) => {
+                tracing::warn!(resource = %wanted, error = %Chain(&error), "cannot find the resource of cache.prewarm");
+                None
+            }
         }
     }
 }

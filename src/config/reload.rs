@@ -2,7 +2,9 @@
 
 use std::{io, path::PathBuf};
 
-use crate::config::{Config, LoadError, LoggingConfig, Overrides};
+use crate::config::{
+    AuthenticationConfig, CacheConfig, ClientsConfig, Config, DelegatedConfig, LoadError, LoggingConfig, Overrides,
+};
 
 /// The file that a gateway was started with, and the text that it had.
 #[derive(Debug)]
@@ -83,21 +85,41 @@ impl Config {
     pub fn reloaded(&self, new: &Self) -> (Self, Vec<&'static str>) {
         let LoggingConfig { level, access, .. } = new.logging;
         let logging = LoggingConfig { level, access, ..self.logging };
-        let taken = Self { reads: new.reads, drain: new.drain, logging, ..self.clone() };
+        let (clients, cache) = (self.clients.reloaded(&new.clients), self.cache.reloaded(&new.cache));
+        let (reads, limits, drain) = (new.reads, new.limits, new.drain);
+        let taken = Self { clients, cache, reads, limits, logging, drain, ..self.clone() };
+        let Self { cache, .. } = &taken;
         let sections = [
             ("listeners", taken.listeners != new.listeners),
             ("upstream", taken.upstream != new.upstream),
             ("clients", taken.clients != new.clients),
-            ("cache", taken.cache != new.cache),
-            ("reads", taken.reads != new.reads),
+            ("cache.history", cache.history != new.cache.history),
+            ("cache.maxStaleness", cache.max_staleness != new.cache.max_staleness),
+            ("cache.staleWatches", cache.stale_watches != new.cache.stale_watches),
+            ("cache.verifyInterval", cache.verify_interval != new.cache.verify_interval),
             ("admin", taken.admin != new.admin),
-            ("limits", taken.limits != new.limits),
             ("audit", taken.audit != new.audit),
             ("logging.format", taken.logging != new.logging),
-            ("drain", taken.drain != new.drain),
         ];
         let restart = sections.into_iter().filter_map(|(section, differs)| differs.then_some(section)).collect();
         (taken, restart)
+    }
+}
+
+impl ClientsConfig {
+    fn reloaded(&self, new: &Self) -> Self {
+        let (Self::Delegated(old), Self::Delegated(new)) = (self, new) else { return self.clone() };
+        let AuthenticationConfig { audiences, success_ttl, failure_ttl, .. } = new.authentication.clone();
+        let authentication = AuthenticationConfig { audiences, success_ttl, failure_ttl, ..old.authentication.clone() };
+        Self::Delegated(Box::new(DelegatedConfig { authentication, ..*old.clone() }))
+    }
+}
+
+impl CacheConfig {
+    fn reloaded(&self, new: &Self) -> Self {
+        let (exclude, prewarm) = (new.exclude.clone(), new.prewarm.clone());
+        let (idle_timeout, list_bytes_timeout) = (new.idle_timeout, new.list_bytes_timeout);
+        Self { exclude, prewarm, idle_timeout, list_bytes_timeout, ..self.clone() }
     }
 }
 
@@ -141,12 +163,15 @@ mod tests {
         };
         let old = of("logging: {level: info}");
         let new = of("logging: {level: debug, access: all, format: json}\nreads: {fillWait: 1s}\n\
-                      drain: {timeout: 1s}\nlimits: {connections: 7}\ncache: {idleTimeout: 1h}");
+                      drain: {timeout: 1s}\nlimits: {connections: 7}\n\
+                      cache: {idleTimeout: 1h, exclude: [secrets], verifyInterval: 1h}\nadmin: {address: '127.0.0.1:1'}");
         let (taken, restart) = old.reloaded(&new);
-        assert_eq!(restart, ["cache", "limits", "logging.format"]);
-        assert_eq!((taken.reads, taken.drain), (new.reads, new.drain));
+        assert_eq!(restart, ["cache.verifyInterval", "admin", "logging.format"]);
+        assert_eq!((taken.reads, taken.limits, taken.drain), (new.reads, new.limits, new.drain));
+        assert_eq!((&taken.cache.exclude, taken.cache.idle_timeout), (&new.cache.exclude, new.cache.idle_timeout));
+        assert_eq!(taken.cache.verify_interval, old.cache.verify_interval);
         assert_eq!((taken.logging.level, taken.logging.access), (new.logging.level, new.logging.access));
-        assert_eq!((taken.limits, taken.logging.format), (old.limits, old.logging.format));
+        assert_eq!((&taken.admin, taken.logging.format), (&old.admin, old.logging.format));
         assert_eq!(new.reloaded(&new), (new.clone(), Vec::new()));
     }
 }

@@ -11,7 +11,10 @@ mod turns;
 use std::{
     hash::{BuildHasher, Hash, RandomState},
     net::{IpAddr, Ipv6Addr},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use dashmap::{DashMap, Entry};
@@ -28,7 +31,7 @@ pub struct ClientKey(u64);
 #[derive(Clone, Debug)]
 pub struct Shares {
     held: Arc<DashMap<ClientKey, usize>>,
-    each: usize,
+    each: Arc<AtomicUsize>,
     limit: &'static str,
 }
 
@@ -78,7 +81,12 @@ impl ClientKey {
 impl Shares {
     /// `each` for every client; `limit` is the name of that in the metrics.
     pub fn new(each: usize, limit: &'static str) -> Self {
-        Self { held: Arc::default(), each, limit }
+        Self { held: Arc::default(), each: Arc::new(AtomicUsize::new(each)), limit }
+    }
+
+    /// `each` for every client from now on; who holds more keeps it. All clones change together.
+    pub fn set(&self, each: usize) {
+        self.each.store(each, Relaxed);
     }
 
     /// A further place for `client`; `None` if it holds all that it may.
@@ -89,7 +97,7 @@ impl Shares {
     /// `amount` places at once; `None` if that is more than `client` may still have.
     pub fn take_many(&self, client: ClientKey, amount: usize) -> Option<Share> {
         let mut held = self.held.entry(client).or_insert(0);
-        if amount > self.each.saturating_sub(*held) {
+        if amount > self.each.load(Relaxed).saturating_sub(*held) {
             let is_new = *held == 0;
             drop(held);
             if is_new {
@@ -146,6 +154,10 @@ mod tests {
         assert!(shares.take(john).is_some());
         drop(first);
         let third = shares.take(jane).expect("one was given back");
+        assert!(shares.take(jane).is_none());
+        shares.set(3);
+        drop(shares.take(jane).expect("three of three"));
+        shares.set(2);
         assert!(shares.take(jane).is_none());
         drop((second, third));
         assert!(shares.take_many(jane, 3).is_none());

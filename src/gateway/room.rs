@@ -22,7 +22,7 @@ pub struct AnswerRoom {
 #[derive(Debug)]
 struct All {
     held: AtomicU64,
-    most: u64,
+    most: AtomicU64,
 }
 
 /// What one answer holds, given back when it is dropped.
@@ -37,10 +37,16 @@ impl AnswerRoom {
     /// Bytes in all, and of each client.
     pub fn new(all: u64, each: u64) -> Self {
         let each = Shares::new(usize::try_from(each).unwrap_or(usize::MAX), "client_answer_bytes");
-        let (most, all) = (all, Arc::new(All { held: AtomicU64::new(0), most: all }));
+        let all = Arc::new(All { held: AtomicU64::new(0), most: AtomicU64::new(all) });
         let shown = Arc::downgrade(&all);
-        show_limit("answer_bytes", most, move || shown.upgrade().map(|all| all.held.load(Relaxed)));
+        show_limit("answer_bytes", move || shown.upgrade().map(|all| (all.held.load(Relaxed), all.most.load(Relaxed))));
         Self { all, each }
+    }
+
+    /// For answers from now on.
+    pub fn set(&self, all: u64, each: u64) {
+        self.all.most.store(all, Relaxed);
+        self.each.set(usize::try_from(each).unwrap_or(usize::MAX));
     }
 
     /// Room for `bytes` of an answer to `client` (`None` if clients are not told apart); `None` if there is none left.
@@ -53,7 +59,7 @@ impl AnswerRoom {
         let held = self.all.held.fetch_add(bytes, Relaxed).saturating_add(bytes);
         // From here on dropping it gives the bytes back.
         let room = Room { all: self.all.clone(), bytes, _each: each };
-        if held > self.all.most {
+        if held > self.all.most.load(Relaxed) {
             limit_reached("answer_bytes");
             return None;
         }
@@ -82,6 +88,8 @@ mod tests {
         assert!(room.take(john, 1).is_none(), "there is no more of it in all");
         drop((first, second));
         drop(room.take(None, 100).expect("everything was given back"));
+        room.set(10, 5);
+        assert!(room.take(jane, 6).is_none() && room.take(None, 11).is_none() && room.take(jane, 5).is_some());
         assert_eq!(room.all.held.load(Relaxed), 0);
     }
 }

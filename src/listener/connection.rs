@@ -384,7 +384,7 @@ mod tests {
             .await
             .unwrap();
         tasks.spawn("client", async move { driver.await.unwrap_or_default() });
-        let request = hyper::Request::get("http://h/events").body(Full::<Bytes>::default()).unwrap();
+        let request = Request::get("http://h/events").body(Full::<Bytes>::default()).unwrap();
         let mut events = sender.send_request(request).await.unwrap().into_body();
         let error = http_body_util::BodyExt::frame(&mut events).await.unwrap().unwrap_err();
         assert!(format!("{error:?}").contains("CANCEL") || error.is_canceled(), "{error:?}");

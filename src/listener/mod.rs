@@ -25,7 +25,7 @@ use hyper::body::Incoming;
 use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 
-pub use accept::{Limits, serve};
+pub use accept::{Limits, Places, serve};
 pub use activity::GivesWay;
 pub use answer::{AnswerBody, LongRunning};
 pub use bind::{BindError, Bound, bind};

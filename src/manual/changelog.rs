@@ -27,7 +27,8 @@
 //! * A version that a client brings from another gateway is proven, not forwarded after 100 ms.
 //! * Exact reads and continue tokens expire after `cache.history.age`, as an API server's do.
 //! * `cache.maxStaleness` and `cache.staleWatches`: a gateway that does not hear upstream is not ready, and ends watches if asked to.
-//! * The configuration is read again on SIGHUP and when the file changes: `reads`, the log's level and lines, the drain's time. Causes of
+//! * The configuration is read again on SIGHUP and when the file changes: `reads`, `limits`, the lists and timeouts of `cache`,
+//!   audiences and lifetimes of tokens, the log's level and lines, the drain's time. Causes of
 //!   errors are in the JSON log, too.
 //! * `kube-fanout kubeconfig` prints what clients use instead of the API server, `kube-fanout schema` the JSON schema of a configuration.
 //! * The chart refuses values that the gateway would refuse at its start.

@@ -61,8 +61,11 @@
 //! `--kubeconfig` and `--context` win over the file. Certificates are read again when their files change.
 //!
 //! The configuration file is read again on SIGHUP, and when its text has changed (it is looked at every five seconds, and has to be
-//! the same twice, so that a mounted ConfigMap needs no signal). `reads`, `drain.timeout`, `logging.level` and `logging.access` take effect for what comes from then
-//! on; the log names the other sections that have changed, which need a restart. A file with problems, or that names files with
+//! the same twice, so that a mounted ConfigMap needs no signal). For what comes from then on, these take effect: `reads`, `limits`,
+//! `drain.timeout`, `logging.level`, `logging.access`, `cache.exclude` (a cache that is excluded ends within five seconds, and so do its
+//! watches), `cache.prewarm`, `cache.idleTimeout`, `cache.listBytesTimeout`, and the `audiences`, `successTTL` and `failureTTL` of
+//! `clients.authentication.tokenReview` (no token is known then). Who holds more than a new limit allows keeps it. The log names the other
+//! fields that have changed, which need a restart. A file with problems, or that names files with
 //! problems, changes nothing: the log says what is wrong, and `kube_fanout_config_last_reload_successful` is 0.
 //!
 //! `kube-fanout schema` prints the JSON schema of the file (it is the chart's, for `config`).

@@ -6,8 +6,8 @@ use crate::{
     authn::{self, Authenticator},
     authz::{self, Authorizer},
     config::{
-        Address, ClientsConfig, Config, DelegatedConfig, IdentityConfig, ListenerConfig, MetricsAuthorization,
-        RequestHeaderConfig, UpstreamConfig,
+        Address, AuthenticationConfig, ClientsConfig, Config, DelegatedConfig, IdentityConfig, ListenerConfig,
+        MetricsAuthorization, RequestHeaderConfig, UpstreamConfig,
     },
     fairness::Shares,
     forward::{Assertion, Forward},
@@ -16,11 +16,11 @@ use crate::{
     upstream::{AsClient, AsFrontProxy, Upstream},
 };
 
-/// `access` is how upstream is reached, which `upstream` does with the gateway's own credentials.
+/// `access` is how upstream is reached, which `upstream` does with the gateway's own credentials; `shares` are of what is forwarded.
 pub(super) async fn clients(
     config: &Config,
     access: &kube_client::Config,
-    upstream: &Upstream,
+    (upstream, shares): (&Upstream, Shares),
     tasks: &Tasks,
 ) -> Result<Clients, RunError> {
     match &config.clients {
@@ -29,14 +29,11 @@ pub(super) async fn clients(
             authorizer: Authorizer::trusted(),
             forward: Forward::trusted(upstream.as_gateway(), tasks.clone()),
         }),
-        ClientsConfig::Delegated(delegated) => {
-            let shares = Shares::new(config.limits.forwarded_per_client, "client_forwarded_requests");
-            Ok(Clients {
-                authenticator: authenticator(delegated, access, tasks).await?,
-                authorizer: authorizer(delegated, access, tasks).await?,
-                forward: forward(delegated, access, (upstream, shares), tasks).await?,
-            })
-        }
+        ClientsConfig::Delegated(delegated) => Ok(Clients {
+            authenticator: authenticator(delegated, access, tasks).await?,
+            authorizer: authorizer(delegated, access, tasks).await?,
+            forward: forward(delegated, access, (upstream, shares), tasks).await?,
+        }),
     }
 }
 
@@ -81,14 +78,16 @@ async fn authenticator(
                 Some(IdentityConfig::FrontProxy(proxy)) => Some(proxy.headers.clone()),
                 Some(IdentityConfig::Impersonation) | None => None,
             },
-            token_reviews: authn::TokenReviews {
-                audiences: config.audiences,
-                success_ttl: config.success_ttl,
-                failure_ttl: config.failure_ttl,
-            },
+            token_reviews: token_reviews(&delegated.authentication),
             anonymous: config.anonymous,
         };
     Authenticator::delegated(config, reviewer, tasks).await.map_err(RunError::Authorities)
+}
+
+/// How tokens are reviewed.
+pub(super) fn token_reviews(config: &AuthenticationConfig) -> authn::TokenReviews {
+    let AuthenticationConfig { audiences, success_ttl, failure_ttl, .. } = config;
+    authn::TokenReviews { audiences: audiences.clone(), success_ttl: *success_ttl, failure_ttl: *failure_ttl }
 }
 
 async fn authorizer(

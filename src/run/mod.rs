@@ -3,10 +3,11 @@
 mod clients;
 mod reload;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
+use reload::Reloaded;
 pub use reload::Reloads;
 
 use crate::{
@@ -21,7 +22,7 @@ use crate::{
     fairness::Shares,
     gateway::{Accounts, AnswerRoom, Gateway, Settings},
     lifecycle::{Drained, Tasks},
-    listener::{self, BindError, Bound, GivesWay},
+    listener::{self, BindError, Bound, GivesWay, Places},
     serve::{self, MostRecent},
     status,
     store::HistoryLimits,
@@ -109,31 +110,41 @@ async fn run_following(
     let access = upstream;
     let upstream = Upstream::new(access).map_err(RunError::Upstream)?;
     upstream.follow_files(&tasks);
-    let clients = clients::clients(config, access, &upstream, &tasks).await?;
+    let forwarded = Shares::new(config.limits.forwarded_per_client, "client_forwarded_requests");
+    let clients = clients::clients(config, access, (&upstream, forwarded.clone()), &tasks).await?;
     let metrics_access = clients::metrics_access(config, access, &clients, &tasks).await?;
     let audit = audit(config, &tasks).await?;
     let audit_health = audit.as_ref().and_then(AuditLog::health);
-    let accounts = Accounts::new(Shares::new(config.limits.watches_per_client, "client_watches"), audit);
+    let watches = Shares::new(config.limits.watches_per_client, "client_watches");
+    let accounts = Accounts::new(watches.clone(), audit);
     let room = AnswerRoom::new(config.limits.answer_bytes, config.limits.answer_bytes_per_client);
     let discovery = Discovery::new(upstream.clone());
     let cachers = Cachers::new(upstream.clone(), discovery, cacher_config(config), tasks.clone());
     let (settings, top_clients) = (Settings::new(serve_config(config), access_lines(config)), TopClients::default());
-    let (admission, room) = (clients::admission(config), (accounts, room));
-    let told = (settings.clone(), top_clients.clone());
-    let gateway = Gateway::new(admission, clients, room, cachers.clone(), told, tasks.clone());
+    let places = Places::new(connection_limits(config));
+    places.show();
+    let reloaded = Reloaded {
+        settings: settings.clone(),
+        cachers: cachers.clone(),
+        authenticator: clients.authenticator.clone(),
+        places: places.clone(),
+        watches,
+        forwarded,
+        room: room.clone(),
+    };
+    let told = (settings, top_clients.clone());
+    let gateway =
+        Gateway::new(clients::admission(config), clients, (accounts, room), cachers.clone(), told, tasks.clone());
     cachers.prewarm();
     if let Some(interval) = config.cache.verify_interval {
         cachers.verify_every(interval);
     }
     let (in_effect, current) = watch::channel(config.clone());
     if let Some(reloads) = reloads {
-        tasks.spawn("configuration", reloads.follow(in_effect, settings, tasks.token().clone()));
+        tasks.spawn("configuration", reloads.follow(in_effect, reloaded, tasks.token().clone()));
     }
 
     if let Some((bound, exposition)) = sockets.admin {
-        let checks = cachers.clone();
-        let admin =
-            Admin::new(exposition.clone(), move || readiness(&checks, audit_health.as_ref()), tasks.token().clone());
         let source = status::Source {
             exposition: exposition.clone(),
             samples: status_samples(&exposition, &admin_tasks),
@@ -143,27 +154,33 @@ async fn run_following(
             mode: mode(&config.clients),
             configuration: effective(current.clone()),
         };
+        let admin = Admin::new(exposition, checks(&cachers, audit_health), tasks.token().clone());
         let admin = admin.with_metrics_access(metrics_access).with_status(source, bound.address().is_local());
         admin.serve(bound, &admin_tasks);
     }
-    listener::serve(sockets.listeners, connection_limits(config), &gateway, &tasks);
+    listener::serve(sockets.listeners, &places, &gateway, &tasks);
 
     shutdown.await;
+    // The audit log is written until nothing is left that tells it anything.
+    drop(gateway);
     let limit = current.borrow().drain.timeout;
+    Ok(drain(limit, &cachers, &tasks, &admin_tasks).await)
+}
+
+/// Ends watches, waits for requests under way, and then closes the operator's port.
+async fn drain(limit: Duration, cachers: &Cachers, tasks: &Tasks, admin_tasks: &Tasks) -> Drained {
     tracing::info!(?limit, "draining");
     cachers.close();
-    // The audit log is written until nobody has anything to tell.
-    drop(gateway);
     let drained = tasks.drain(limit).await;
     if let Drained::Aborted(tasks) = &drained {
         tracing::warn!(?tasks, "drain timed out; remaining tasks aborted");
     }
     admin_tasks.drain(ADMIN_DRAIN).await;
-    Ok(drained)
+    drained
 }
 
 /// Scrapes are short.
-const ADMIN_DRAIN: std::time::Duration = std::time::Duration::from_secs(1);
+const ADMIN_DRAIN: Duration = Duration::from_secs(1);
 
 /// What the status is made of over time, until the operator's port closes.
 fn status_samples(exposition: &Exposition, tasks: &Tasks) -> status::Samples {
@@ -240,8 +257,13 @@ fn access_lines(config: &Config) -> AccessLines {
     }
 }
 
-fn readiness(cachers: &Cachers, audit: Option<&AuditHealth>) -> Vec<Check> {
+/// What readiness depends on.
+fn checks(cachers: &Cachers, audit: Option<AuditHealth>) -> impl Fn() -> Vec<Check> + Send + Sync + use<> {
+    let cachers = cachers.clone();
     let check = |(name, ready, required)| Check { name: format!("cache/{name}"), ready, required };
-    let audit = audit.map(|audit| Check { name: "audit".to_owned(), ready: audit.is_writable(), required: true });
-    audit.into_iter().chain(cachers.readiness().into_iter().map(check)).collect()
+    move || {
+        let audit = audit.as_ref().map(|audit| audit.is_writable());
+        let audit = audit.map(|ready| Check { name: "audit".to_owned(), ready, required: true });
+        audit.into_iter().chain(cachers.readiness().into_iter().map(check)).collect()
+    }
 }

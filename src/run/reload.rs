@@ -8,11 +8,15 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{access_lines, serve_config};
+use super::{access_lines, cacher_config, clients::token_reviews, connection_limits, serve_config};
 use crate::{
-    config::{Config, ConfigFile, LoadError},
-    gateway::Settings,
+    authn::Authenticator,
+    cacher::Cachers,
+    config::{ClientsConfig, Config, ConfigFile, LoadError},
+    fairness::Shares,
+    gateway::{AnswerRoom, Settings},
     lifecycle::Hangups,
+    listener::Places,
     telemetry::{Chain, LogLevel, config_reloaded},
 };
 
@@ -29,12 +33,24 @@ pub struct Reloads {
     pub level: LogLevel,
 }
 
+/// What a changed configuration changes in a running gateway.
+#[derive(Debug)]
+pub(super) struct Reloaded {
+    pub settings: Settings,
+    pub cachers: Cachers,
+    pub authenticator: Authenticator,
+    pub places: Places,
+    pub watches: Shares,
+    pub forwarded: Shares,
+    pub room: AnswerRoom,
+}
+
 impl Reloads {
     /// Until the drain begins. `current` is the configuration in effect.
     pub(super) async fn follow(
         mut self,
         current: watch::Sender<Config>,
-        settings: Settings,
+        reloaded: Reloaded,
         draining: CancellationToken,
     ) {
         let mut looks = interval(LOOK_EVERY);
@@ -46,17 +62,17 @@ impl Reloads {
                 _ = looks.tick() => self.file.changed().await,
             };
             match read {
-                Some(Ok(new)) => self.apply(&new, &current, &settings),
+                Some(Ok(new)) => self.apply(&new, &current, &reloaded),
                 Some(Err(error)) => not_reloaded(&error),
                 None => {}
             }
         }
     }
 
-    fn apply(&self, new: &Config, current: &watch::Sender<Config>, settings: &Settings) {
+    fn apply(&self, new: &Config, current: &watch::Sender<Config>, reloaded: &Reloaded) {
         let (taken, restart) = current.borrow().reloaded(new);
         self.level.set(taken.logging.level);
-        settings.set(serve_config(&taken), access_lines(&taken));
+        reloaded.set(&taken);
         current.send_replace(taken);
         config_reloaded(true);
         if restart.is_empty() {
@@ -64,6 +80,21 @@ impl Reloads {
         } else {
             tracing::warn!(fields = restart.join(", "), "configuration reloaded; these fields need a restart");
         }
+    }
+}
+
+impl Reloaded {
+    fn set(&self, config: &Config) {
+        self.settings.set(serve_config(config), access_lines(config));
+        self.cachers.set(cacher_config(config));
+        if let ClientsConfig::Delegated(delegated) = &config.clients {
+            self.authenticator.set_token_reviews(token_reviews(&delegated.authentication));
+        }
+        self.places.set(connection_limits(config));
+        let limits = config.limits;
+        self.watches.set(limits.watches_per_client);
+        self.forwarded.set(limits.forwarded_per_client);
+        self.room.set(limits.answer_bytes, limits.answer_bytes_per_client);
     }
 }
 

@@ -12,14 +12,14 @@ use crate::telemetry::metrics::{LIMIT, LIMIT_USED};
 /// A limit, and who knows how much of it is used.
 struct Known {
     limit: &'static str,
-    most: u64,
-    used: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+    used: Box<dyn Fn() -> Option<(u64, u64)> + Send + Sync>,
 }
 
 /// Shows a limit and how much of it is used in the metrics. `limit` is its name, as that of [`super::limit_reached`]; several of
-/// one name are added up. `used` must not block, and gives nothing once what it tells of is gone.
-pub fn show_limit(limit: &'static str, most: u64, used: impl Fn() -> Option<u64> + Send + Sync + 'static) {
-    known().push(Known { limit, most, used: Box::new(used) });
+/// one name are added up. `used` gives how much is used, and the limit; it must not block, and gives nothing once what it tells of
+/// is gone.
+pub fn show_limit(limit: &'static str, used: impl Fn() -> Option<(u64, u64)> + Send + Sync + 'static) {
+    known().push(Known { limit, used: Box::new(used) });
 }
 
 fn known() -> MutexGuard<'static, Vec<Known>> {
@@ -33,8 +33,8 @@ pub(super) fn refresh() {
     known().retain(|known| {
         let total = totals.entry(known.limit).or_default();
         let used = (known.used)();
-        if let Some(used) = used {
-            *total = (total.0 + used, total.1 + known.most);
+        if let Some((used, most)) = used {
+            *total = (total.0 + used, total.1 + most);
         }
         used.is_some()
     });
@@ -56,7 +56,7 @@ mod tests {
         let (first, second) = (Arc::new(3), Arc::new(4));
         for held in [&first, &second] {
             let held = Arc::downgrade(held);
-            show_limit("test_places", 10, move || held.upgrade().map(|used| *used));
+            show_limit("test_places", move || held.upgrade().map(|used| (*used, 10)));
         }
         let recorder = recorder();
         let text = || {

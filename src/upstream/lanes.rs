@@ -130,8 +130,7 @@ impl Lane {
     /// Shows in the metrics how many of its `most` places are taken.
     fn show(&self, most: usize, limit: &'static str) {
         let places = Arc::downgrade(&self.places);
-        let taken = move || Some((most - places.upgrade()?.available_permits()) as u64);
-        show_limit(limit, most as u64, taken);
+        show_limit(limit, move || Some(((most - places.upgrade()?.available_permits()) as u64, most as u64)));
     }
 }
 

@@ -158,9 +158,9 @@ async fn a_changed_configuration_takes_effect_without_a_restart() {
         }
     };
     gateway.get("/version?before").await;
-    gateway.reload("logging: {format: json, access: all}\nlimits: {connections: 100}");
+    gateway.reload("logging: {format: json, access: all}\ncache: {verifyInterval: 1h}");
     let line = until_line("configuration reloaded").await;
-    assert!(line.contains(r#""fields":"limits""#), "{line}");
+    assert!(line.contains(r#""fields":"cache.verifyInterval""#), "{line}");
     gateway.get("/version?after").await;
     // The first request that has a line.
     let line = until_line(r#""target":"access""#).await;
@@ -173,6 +173,43 @@ async fn a_changed_configuration_takes_effect_without_a_restart() {
     gateway.reload("logging: {format: json, access: none}");
     until_line("configuration reloaded").await;
     assert!(gateway.admin("/metrics").await.contains(&failed.replace('0', "1")));
+}
+
+#[tokio::test]
+async fn a_cache_that_becomes_excluded_ends_and_limits_follow_the_file() {
+    let gateway = Process::start("").await;
+    let list = "/api/v1/pods?resourceVersion=0";
+    let has = async |line: &str| gateway.admin("/metrics").await.contains(line).then_some(());
+    let served = r#"verb="list",resource="pods",outcome="served",reason="""#;
+    let served = async || {
+        gateway.get(list).await;
+        has(served).await
+    };
+    until("the cache answers", served).await;
+    let mut watch = UnixStream::connect(&gateway.client).await.unwrap();
+    let head = "GET /api/v1/pods?watch=true&resourceVersion=0 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    watch.write_all(head.as_bytes()).await.unwrap();
+    until("the watch is open", async || {
+        has(r#"kube_fanout_watchers{resource="pods",version="v1",encoding="json"} 1"#).await
+    })
+    .await;
+    gateway.reload("cache: {exclude: [pods], prewarm: [configmaps]}\nlimits: {connections: 100, answerBytes: 1Gi}");
+    let mut events = String::new();
+    within("the end of the watch", watch.read_to_string(&mut events)).await.unwrap();
+    assert!(events.starts_with("HTTP/1.1 200") && events.contains("ADDED"), "{events}");
+    gateway.get(list).await;
+    until("reads are forwarded", async || has(r#"outcome="forwarded",reason="excluded""#).await).await;
+    has("kube_fanout_limit{limit=\"connections\"} 100\n").await.unwrap();
+    let warm =
+        async || Some(gateway.admin("/readyz?verbose").await).filter(|ready| ready.contains("[+]cache/configmaps"));
+    until("what is to be warm is started", warm).await;
+    gateway.reload("");
+    until("memory answers again", async || {
+        gateway.get(list).await;
+        has("kube_fanout_limit{limit=\"connections\"} 10000\n").await?;
+        has("kube_fanout_cache_objects{resource=\"pods\",version=\"v1\",encoding=\"json\"} 1\n").await
+    })
+    .await;
 }
 
 #[tokio::test]

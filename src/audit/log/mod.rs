@@ -80,8 +80,8 @@ impl AuditLog {
     fn start(sink: impl Sink + Send + 'static, mode: Mode, retry: Duration, tasks: &Tasks) -> io::Result<Self> {
         let (queue, events) = mpsc::channel(QUEUE_MAX);
         let shown = queue.downgrade();
-        let waiting = move || shown.upgrade().map(|queue| (QUEUE_MAX - queue.capacity()) as u64);
-        telemetry::show_limit("audit_queue", QUEUE_MAX as u64, waiting);
+        let waiting = move || shown.upgrade().map(|queue| ((QUEUE_MAX - queue.capacity()) as u64, QUEUE_MAX as u64));
+        telemetry::show_limit("audit_queue", waiting);
         let ((ends, ended), health) = (oneshot::channel(), AuditHealth::default());
         let writer = Writer { sink, health: health.clone(), retry };
         thread::Builder::new().name("audit".to_owned()).spawn(move || {

@@ -1,5 +1,7 @@
 //! Accepting connections, within the limit, until the drain begins.
 
+mod places;
+
 use std::{
     io::{self, IoSlice},
     net::SocketAddr,
@@ -9,15 +11,15 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsAcceptor;
 
-use crate::fairness::{ClientKey, Share, Shares};
+pub use places::{Limits, Places};
+
+use self::places::Place;
+use crate::fairness::Share;
 use crate::lifecycle::Tasks;
-use crate::listener::activity::{Connections, Entry, GivesWay};
+use crate::listener::activity::Entry;
 use crate::listener::bind::{Bound, Socket, Stream};
 use crate::listener::client_auth::client_certificate;
 use crate::listener::connection::{Tie, serve_connection};
@@ -29,41 +31,11 @@ use crate::telemetry::{self, ConnectionError, ConnectionGuard};
 
 /// Time for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a connection that could give way is looked for while none has.
-const PLACE_WAIT: Duration = Duration::from_millis(1500);
 /// Pause after a connection could not be accepted: the process is out of files or memory, and goes on with what it has.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How many connections there may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Of all listeners together. The rest wait in the kernel's queue until one ends or gives way.
-    pub connections: usize,
-    /// From one IP address (of IPv6: one network of 64 bits, which is what a client has to itself). The rest are
-    /// closed, unless an address may have all connections. Unix sockets have no address.
-    pub connections_per_address: usize,
-    /// Which connection is closed for one that waits.
-    pub gives_way: GivesWay,
-    /// How long an answer that ends by itself may stay unread; then its stream or connection is ended.
-    pub answer_timeout: Duration,
-}
-
 /// Starts to serve every listener. Ends with the drain of `tasks`.
-pub fn serve<H: Handler>(listeners: Vec<Bound>, limits: Limits, handler: &H, tasks: &Tasks) {
-    let all = Arc::new(Semaphore::new(limits.connections));
-    // The operator's port has places of its own, which are of no interest.
-    if limits.gives_way == GivesWay::Idle {
-        let (shown, most) = (Arc::downgrade(&all), limits.connections);
-        let taken = move || Some((most - shown.upgrade()?.available_permits()) as u64);
-        telemetry::show_limit("connections", most as u64, taken);
-    }
-    let places = Places {
-        all,
-        by_address: (limits.connections_per_address < limits.connections)
-            .then(|| Shares::new(limits.connections_per_address, "connections_per_address")),
-        connections: Connections::default(),
-        gives_way: limits.gives_way,
-    };
+pub fn serve<H: Handler>(listeners: Vec<Bound>, places: &Places, handler: &H, tasks: &Tasks) {
     let handler = Arc::new(handler.clone());
     for bound in listeners {
         let tls = bound.tls.as_ref().map(Tls::acceptor);
@@ -81,46 +53,9 @@ pub fn serve<H: Handler>(listeners: Vec<Bound>, limits: Limits, handler: &H, tas
             tls,
             places: places.clone(),
             handler: handler.clone(),
-            answer_timeout: limits.answer_timeout,
             tasks: tasks.clone(),
         };
         tasks.spawn("accept", accept.run());
-    }
-}
-
-/// What connections take up.
-#[derive(Clone, Debug)]
-struct Places {
-    all: Arc<Semaphore>,
-    by_address: Option<Shares>,
-    connections: Connections,
-    gives_way: GivesWay,
-}
-
-impl Places {
-    /// The address's share of the places, for who has an address that is counted. None if there is nothing left of it.
-    fn share(&self, stream: &Stream) -> Option<Option<Share>> {
-        match (&self.by_address, stream) {
-            (Some(shares), Stream::Tcp(_, peer)) => shares.take(ClientKey::address(Some(peer.ip()))).map(Some),
-            (None, _) | (_, Stream::Unix(_)) => Some(None),
-        }
-    }
-
-    /// One of all places. If there is none, another connection makes room where one may.
-    async fn place(&self) -> OwnedSemaphorePermit {
-        if let Ok(permit) = self.all.clone().try_acquire_owned() {
-            return permit;
-        }
-        telemetry::limit_reached("connections");
-        // Looked for again and again: a connection that is busy now may be idle soon, and stay.
-        loop {
-            if self.connections.one_gives_way(self.gives_way) {
-                telemetry::limit_reached("idle_connections");
-            }
-            if let Ok(place) = tokio::time::timeout(PLACE_WAIT, self.all.clone().acquire_owned()).await {
-                return place.expect("the semaphore is never closed");
-            }
-        }
     }
 }
 
@@ -130,7 +65,6 @@ struct Accept<H> {
     tls: Option<TlsAcceptor>,
     places: Places,
     handler: H,
-    answer_timeout: Duration,
     tasks: Tasks,
 }
 
@@ -182,7 +116,7 @@ impl<H: Handler> Accept<H> {
         };
         let entry = self.places.connections.enter();
         let (tls, tasks, handler) = (self.tls.clone(), self.tasks.clone(), self.handler.clone());
-        let answer_timeout = self.answer_timeout;
+        let answer_timeout = self.places.answer_timeout();
         self.tasks.spawn("connection", async move {
             serve_socket(io, tls, connection, handler, (&entry, answer_timeout), &tasks).await;
         });
@@ -193,7 +127,7 @@ impl<H: Handler> Accept<H> {
 struct Open {
     _count: ConnectionGuard,
     _share: Option<Share>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 /// A socket that holds its place for as long as it is open: an upgraded connection outlives the task that served it.

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::config::{Address, ListenerConfig, ListenerTls};
 use crate::lifecycle::Drained;
-use crate::listener::{bind, tls::tests::write_certificate};
+use crate::listener::{GivesWay, activity::Connections, bind, tls::tests::write_certificate};
 
 /// Says what the connection is.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ async fn start(config: ListenerConfig, connections: usize, tasks: &Tasks) -> Add
 async fn start_with(config: ListenerConfig, limits: Limits, tasks: &Tasks) -> Address {
     let bound = bind(&config).await.unwrap();
     let address = bound.address().clone();
-    serve(vec![bound], limits, &Describe, tasks);
+    serve(vec![bound], &Places::new(limits), &Describe, tasks);
     address
 }
 
@@ -207,7 +207,7 @@ async fn ask_for(stream: &mut TcpStream, path: &str) {
 async fn start_busy(limits: Limits, tasks: &Tasks) -> Address {
     let bound = bind(&plain()).await.unwrap();
     let address = bound.address().clone();
-    serve(vec![bound], limits, &Busy, tasks);
+    serve(vec![bound], &Places::new(limits), &Busy, tasks);
     address
 }
 
@@ -309,7 +309,7 @@ async fn an_upgraded_connection_keeps_its_place() {
     let tasks = Tasks::new();
     let bound = bind(&plain()).await.unwrap();
     let address = bound.address().clone();
-    serve(vec![bound], limits(1, 2), &Upgrade(tasks.clone()), &tasks);
+    serve(vec![bound], &Places::new(limits(1, 2)), &Upgrade(tasks.clone()), &tasks);
     let mut tunnel = connect(&address).await;
     let head = b"GET / HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
     tunnel.write_all(head).await.unwrap();
