@@ -17,6 +17,8 @@ impl Config {
         let mut fields = Fields::new();
         for listener in &self.listeners {
             fields.extend(listener_fields(listener, ["listeners[].address", "listeners[].tls"]));
+            let age = listener.max_connection_age;
+            fields.extend(age.map(|age| ("listeners[].maxConnectionAge", duration_text(age))));
         }
         fields.extend(upstream_fields(&self.upstream, ["upstream.kubeconfig", "upstream.context"]));
         match &self.clients {

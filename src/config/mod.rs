@@ -111,6 +111,15 @@ pub struct ListenerConfig {
     pub address: Address,
     /// None: plain HTTP. Then the address is a loopback address or a Unix socket.
     pub tls: Option<ListenerTls>,
+    /// After about so long a connection takes no further requests. None: connections last as long as clients use them.
+    pub max_connection_age: Option<Duration>,
+}
+
+impl ListenerConfig {
+    /// Plain HTTP.
+    pub const fn plain(address: Address) -> Self {
+        Self { address, tls: None, max_connection_age: None }
+    }
 }
 
 /// TLS of one socket.
@@ -220,7 +229,7 @@ pub enum MetricsAuthorization {
 impl AdminConfig {
     /// The operator's port as a listener.
     pub fn listener(&self) -> ListenerConfig {
-        ListenerConfig { address: self.address.clone(), tls: self.tls.clone() }
+        ListenerConfig { tls: self.tls.clone(), ..ListenerConfig::plain(self.address.clone()) }
     }
 }
 

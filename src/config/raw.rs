@@ -35,6 +35,7 @@ pub(super) struct Document {
 pub(super) struct Listener {
     pub(super) address: Option<Scalar>,
     pub(super) tls: Option<ListenerTls>,
+    pub(super) max_connection_age: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

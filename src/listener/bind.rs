@@ -19,6 +19,7 @@ use crate::listener::tls::{Tls, TlsError};
 pub struct Bound {
     pub(super) socket: Socket,
     pub(super) tls: Option<Tls>,
+    pub(super) max_connection_age: Option<Duration>,
     address: Address,
 }
 
@@ -42,7 +43,7 @@ pub async fn bind(config: &ListenerConfig) -> Result<Bound, BindError> {
         None => None,
     };
     match Socket::bind(&address).await {
-        Ok((socket, address)) => Ok(Bound { socket, tls, address }),
+        Ok((socket, address)) => Ok(Bound { socket, tls, max_connection_age: config.max_connection_age, address }),
         Err(source) => Err(BindError::Listen { address, source }),
     }
 }
@@ -157,23 +158,23 @@ mod tests {
     use super::*;
 
     fn unix(path: &Path) -> ListenerConfig {
-        ListenerConfig { address: Address::Unix(path.to_owned()), tls: None }
+        ListenerConfig::plain(Address::Unix(path.to_owned()))
     }
 
     #[tokio::test]
     async fn the_system_may_choose_the_port() {
-        let config = ListenerConfig { address: "127.0.0.1:0".parse().unwrap(), tls: None };
+        let config = ListenerConfig::plain("127.0.0.1:0".parse().unwrap());
         let bound = bind(&config).await.unwrap();
         let Address::Tcp(address) = bound.address() else { panic!("{bound:?}") };
         assert_ne!(address.port(), 0);
-        let taken = ListenerConfig { address: bound.address().clone(), tls: None };
+        let taken = ListenerConfig::plain(bound.address().clone());
         assert!(matches!(bind(&taken).await, Err(BindError::Listen { .. })));
     }
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn clients_that_are_gone_or_do_not_read_lose_their_connection() {
-        let config = ListenerConfig { address: "127.0.0.1:0".parse().unwrap(), tls: None };
+        let config = ListenerConfig::plain("127.0.0.1:0".parse().unwrap());
         let bound = bind(&config).await.unwrap();
         let Address::Tcp(address) = bound.address() else { panic!("{bound:?}") };
         let (_client, accepted) = tokio::join!(TcpStream::connect(address), bound.socket.accept());

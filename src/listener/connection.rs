@@ -2,13 +2,15 @@
 
 use std::{
     error::Error,
-    future::poll_fn,
+    future::{Future, poll_fn},
     io,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
+
+use tokio::time::{Sleep, sleep};
 
 use crate::lifecycle::Tasks;
 use crate::listener::activity::Activity;
@@ -30,12 +32,14 @@ pub struct Tie {
     pub(super) activity: Arc<Activity>,
     /// How long an answer that ends by itself may stay unread.
     pub(super) answer_timeout: Duration,
+    /// After this time the connection takes no further requests.
+    pub(super) max_age: Option<Duration>,
 }
 
 impl Tie {
     /// Of a connection that shares nothing with others.
     pub fn alone(answer_timeout: Duration) -> Self {
-        Self { activity: Arc::new(Activity::new(tokio::time::Instant::now())), answer_timeout }
+        Self { activity: Arc::new(Activity::new(tokio::time::Instant::now())), answer_timeout, max_age: None }
     }
 }
 
@@ -49,9 +53,9 @@ pub async fn serve_connection<H: Handler>(
     tasks: &Tasks,
 ) {
     let draining = connection.draining.clone();
-    let Tie { activity, answer_timeout } = tie;
+    let Tie { activity, answer_timeout, max_age } = tie;
     let requests = Requests::new(handler, connection, activity.clone(), answer_timeout);
-    let mut timer = pin!(tokio::time::sleep(FIRST_REQUEST_TIMEOUT));
+    let mut timer = pin!(sleep(FIRST_REQUEST_TIMEOUT));
     let opened = tokio::select! {
         biased;
         () = draining.cancelled() => return,
@@ -62,6 +66,8 @@ pub async fn serve_connection<H: Handler>(
     let Ok(mut http) = opened else { return };
     let (mut told, mut waited, mut gives_way) = (false, false, false);
     let mut overdue = Overdue::default();
+    // In a box: most connections have none.
+    let mut age = max_age.map(|age| Box::pin(sleep(age)));
     let ended = loop {
         tokio::select! {
             // The drain first: a response that the drain ends is the connection's last one.
@@ -77,6 +83,11 @@ pub async fn serve_connection<H: Handler>(
                 (told, gives_way, waited) = (true, true, false);
                 http.as_mut().graceful_shutdown();
                 timer.as_mut().reset(tokio::time::Instant::now() + GIVE_WAY_TIMEOUT);
+            }
+            () = poll_fn(|context| poll_age(&mut age, context)), if !told => {
+                told = true;
+                telemetry::limit_reached("connection_age");
+                http.as_mut().graceful_shutdown();
             }
             ended = poll_fn(|context| poll_served(http.as_mut(), &requests, &mut overdue, context)) => match ended {
                 Some(ended) => break ended,
@@ -116,6 +127,14 @@ fn poll_served<H>(
         Poll::Ready(ended) => Poll::Ready(Some(ended)),
         Poll::Pending if is_http1 => overdue.poll(requests.latest().get().as_deref(), context).map(|()| None),
         Poll::Pending => Poll::Pending,
+    }
+}
+
+/// Ready when a connection that has an age has reached it.
+fn poll_age(age: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> Poll<()> {
+    match age {
+        Some(age) => age.as_mut().poll(context),
+        None => Poll::Pending,
     }
 }
 
@@ -192,7 +211,7 @@ mod tests {
 
     /// Paused time only goes on when there is nothing else to do.
     async fn until_all_wait() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        sleep(Duration::from_millis(1)).await;
     }
 
     async fn rest(mut client: DuplexStream) -> String {
@@ -250,7 +269,7 @@ mod tests {
         let (mut read, mut write) = tokio::io::split(client);
         let dribble = async {
             for byte in b"GET /".iter().chain(std::iter::repeat(&b'a')) {
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                sleep(Duration::from_secs(1)).await;
                 if write.write_all(&[*byte]).await.is_err() {
                     return;
                 }
@@ -305,12 +324,15 @@ mod tests {
     >;
 
     fn start_endless(protocol: Protocol, tasks: &Tasks) -> DuplexStream {
+        start_tied(protocol, tasks, Tie::alone(ANSWER_TIMEOUT))
+    }
+
+    fn start_tied(protocol: Protocol, tasks: &Tasks, tie: Tie) -> DuplexStream {
         let (client, server) = duplex(1 << 10);
         let draining = tasks.token().child_token();
         let connection = Connection { peer: None, tls: false, client_certificate: None, draining };
         let spawner = tasks.clone();
         tasks.spawn("connection", async move {
-            let tie = Tie::alone(ANSWER_TIMEOUT);
             serve_connection(Box::new(server), protocol, connection, Endless, tie, &spawner).await;
         });
         client
@@ -322,14 +344,14 @@ mod tests {
         let mut client = start_endless(Protocol::Http1, &tasks);
         client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
         client.read_u8().await.unwrap();
-        tokio::time::sleep(ANSWER_TIMEOUT * 2).await;
+        sleep(ANSWER_TIMEOUT * 2).await;
         let mut left = Vec::new();
         client.read_to_end(&mut left).await.unwrap();
         assert!(left.len() <= 1 << 10, "{} bytes came after it", left.len());
 
         let mut client = start_endless(Protocol::Http1, &tasks);
         client.write_all(b"GET /watch HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
-        tokio::time::sleep(ANSWER_TIMEOUT * 20).await;
+        sleep(ANSWER_TIMEOUT * 20).await;
         client.read_exact(&mut [0; 1 << 16]).await.unwrap();
     }
 
@@ -346,7 +368,7 @@ mod tests {
         let request = |path: &str| Request::get(format!("http://h{path}")).body(Full::<Bytes>::default()).unwrap();
         let mut answer = sender.send_request(request("/")).await.unwrap().into_body();
         let mut watch = sender.send_request(request("/watch")).await.unwrap().into_body();
-        tokio::time::sleep(ANSWER_TIMEOUT * 2).await;
+        sleep(ANSWER_TIMEOUT * 2).await;
         let ended = async {
             loop {
                 if let Err(error) = answer.frame().await.unwrap() {
@@ -363,6 +385,34 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_connection_of_age_ends_with_its_last_answers() {
+        use http_body_util::BodyExt;
+        use hyper_util::rt::{TokioExecutor, TokioIo};
+
+        let max_age = Duration::from_secs(600);
+        let tie = || Tie { max_age: Some(max_age), ..Tie::alone(ANSWER_TIMEOUT) };
+        let tasks = Tasks::new();
+        let mut http1 = start_tied(Protocol::Http1, &tasks, tie());
+        http1.write_all(b"GET /watch HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+        let (mut sender, driver) = hyper::client::conn::http2::handshake(
+            TokioExecutor::new(),
+            TokioIo::new(start_tied(Protocol::Http2, &tasks, tie())),
+        )
+        .await
+        .unwrap();
+        tasks.spawn("client", async move { driver.await.unwrap_or_default() });
+        let request = |path: &str| Request::get(format!("http://h{path}")).body(Full::<Bytes>::default()).unwrap();
+        let mut watch = sender.send_request(request("/watch")).await.unwrap().into_body();
+        sleep(max_age * 2).await;
+        // What was under way goes on.
+        http1.read_exact(&mut [0; 1 << 17]).await.unwrap();
+        for _ in 0..100 {
+            watch.frame().await.unwrap().unwrap();
+        }
+        assert!(sender.send_request(request("/")).await.is_err(), "the client was told to connect again");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_watch_that_is_not_read_for_too_long_ends() {
         let tasks = Tasks::new();
         let mut client = start_endless(Protocol::Http1, &tasks);
@@ -370,9 +420,9 @@ mod tests {
         // A slow one goes on.
         for _ in 0..10 {
             client.read_exact(&mut [0; 1 << 17]).await.unwrap();
-            tokio::time::sleep(UNREAD_MAX - Duration::from_secs(1)).await;
+            sleep(UNREAD_MAX - Duration::from_secs(1)).await;
         }
-        tokio::time::sleep(UNREAD_MAX * 2).await;
+        sleep(UNREAD_MAX * 2).await;
         let mut left = Vec::new();
         client.read_to_end(&mut left).await.unwrap();
         assert!(left.len() <= 1 << 10, "{} bytes came after it", left.len());

@@ -10,6 +10,7 @@
 //! | `listeners[].tls.cipherSuites` | all of those | as `--tls-cipher-suites`: `TLS_AES_128_GCM_SHA256`, `TLS_AES_256_GCM_SHA384`, `TLS_CHACHA20_POLY1305_SHA256`, and `TLS_ECDHE_RSA_WITH_` or `TLS_ECDHE_ECDSA_WITH_` with one of these three; if the list names no TLS 1.3 suite, all three of them stay enabled |
 //! | `upstream.kubeconfig`, `.context` | what kubectl finds: `$KUBECONFIG`, `~/.kube/config`, else the pod's service account | |
 //! | `clients.mode` | `trusted` | `trusted`, `delegated` |
+//! | `listeners[].maxConnectionAge` | none | 1 min to 1 day: after about so long (a tenth more or less) a connection takes no further requests, so that clients find their way to replicas that were added later (`--goaway-chance` of an API server has the same purpose). HTTP/2 is told GOAWAY, HTTP/1.1 `Connection: close`; watches that are open stay until they end |
 //! | `clients.acceptHosts` | none | names and addresses by which clients on TCP call the gateway, besides `localhost`, `127.0.0.1`, `[::1]` and the listeners' own addresses; in `trusted` mode |
 //! | `clients.acceptOrigins` | none | origins of web pages that may ask over TCP: `http://localhost:4466`; in `trusted` mode, see [`super::request_path`] |
 //! | `clients.authentication.clientCAFile` | none: no certificate names a user | PEM file of authorities |
@@ -185,6 +186,7 @@
 //! | time in which a client's machine takes no byte that is sent to it | 2 min | closed | |
 //! | streams that an HTTP/2 client resets before they are looked at | 20 | closed | connection error `protocol` |
 //! | streams of an HTTP/2 connection that are reset because the client broke the protocol | 1,024 | closed | the same |
+//! | age of a connection (`listeners[].maxConnectionAge`) | none | it takes no further requests | `connection_age` |
 //! | open connections of the admin port | 100 | the oldest is closed | `connections`, `idle_connections` |
 //! | time in which an answer of the admin port is read | 10 s | closed | `answer_seconds` |
 //! | scrapes that the API server is asked about (`admin.metricsAuthorization`) | 20 | 429 | `metrics_reviews` |

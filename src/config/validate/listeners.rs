@@ -1,10 +1,13 @@
 //! Where clients connect: `listeners`, `--listen`.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
 use crate::config::raw;
 use crate::config::validate::check::{Check, given, stand_in_address};
 use crate::config::{Address, ClientsConfig, DEFAULT_LISTEN, ListenerConfig};
+
+/// Below a minute, clients would do little else than connect; a day is as good as no age at all.
+const MAX_CONNECTION_AGE: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(24 * 3600);
 
 impl Check {
     pub(super) fn listeners(
@@ -22,7 +25,7 @@ impl Check {
                 };
                 self.not_local("--listen", &address, why);
             }
-            return vec![ListenerConfig { address, tls: None }];
+            return vec![ListenerConfig::plain(address)];
         };
         if raw.is_empty() {
             self.problem("listeners", "an empty list was given", "at least one listener");
@@ -43,7 +46,7 @@ impl Check {
 
     fn listener(&mut self, index: usize, raw: &raw::Listener, clients: &ClientsConfig) -> ListenerConfig {
         let field = format!("listeners[{index}]");
-        self.unknown(&field, &raw.unknown, &["address", "tls"]);
+        self.unknown(&field, &raw.unknown, &["address", "tls", "maxConnectionAge"]);
         let address = match &raw.address {
             Some(address) => self.address(&format!("{field}.address"), &address.0),
             None => {
@@ -61,7 +64,11 @@ impl Check {
             let allowed = "certFile and keyFile; plain HTTP is for loopback addresses and Unix sockets";
             self.problem(&format!("{field}.tls"), "missing", allowed);
         }
-        ListenerConfig { address, tls }
+        let max_connection_age = raw.max_connection_age.as_ref().map(|age| {
+            let field = format!("{field}.maxConnectionAge");
+            self.duration(&field, Some(age), *MAX_CONNECTION_AGE.start(), &MAX_CONNECTION_AGE)
+        });
+        ListenerConfig { address, tls, max_connection_age }
     }
 
     fn not_local(&mut self, field: &str, address: &Address, why: &str) {

@@ -19,7 +19,6 @@ pub use places::{Limits, Places};
 use self::places::Place;
 use crate::fairness::Share;
 use crate::lifecycle::Tasks;
-use crate::listener::activity::Entry;
 use crate::listener::bind::{Bound, Socket, Stream};
 use crate::listener::client_auth::client_certificate;
 use crate::listener::connection::{Tie, serve_connection};
@@ -51,6 +50,7 @@ pub fn serve<H: Handler>(listeners: Vec<Bound>, places: &Places, handler: &H, ta
         let accept = Accept {
             socket: bound.socket,
             tls,
+            max_connection_age: bound.max_connection_age,
             places: places.clone(),
             handler: handler.clone(),
             tasks: tasks.clone(),
@@ -63,6 +63,7 @@ pub fn serve<H: Handler>(listeners: Vec<Bound>, places: &Places, handler: &H, ta
 struct Accept<H> {
     socket: Socket,
     tls: Option<TlsAcceptor>,
+    max_connection_age: Option<Duration>,
     places: Places,
     handler: H,
     tasks: Tasks,
@@ -116,11 +117,18 @@ impl<H: Handler> Accept<H> {
         };
         let entry = self.places.connections.enter();
         let (tls, tasks, handler) = (self.tls.clone(), self.tasks.clone(), self.handler.clone());
-        let answer_timeout = self.places.answer_timeout();
+        let (answer_timeout, max_age) = (self.places.answer_timeout(), self.max_connection_age.map(around));
         self.tasks.spawn("connection", async move {
-            serve_socket(io, tls, connection, handler, (&entry, answer_timeout), &tasks).await;
+            // The entry stays until the connection has ended.
+            let tie = Tie { activity: entry.activity.clone(), answer_timeout, max_age };
+            serve_socket(io, tls, connection, handler, tie, &tasks).await;
         });
     }
+}
+
+/// Up to a tenth more or less: connections that were opened together do not end together.
+fn around(age: Duration) -> Duration {
+    age.mul_f64(0.9 + 0.2 * fastrand::f64())
 }
 
 /// Holds a connection's place.
@@ -174,10 +182,10 @@ async fn serve_socket<H: Handler>(
     tls: Option<TlsAcceptor>,
     mut connection: Connection,
     handler: H,
-    (entry, answer_timeout): (&Entry, Duration),
+    tie: Tie,
     tasks: &Tasks,
 ) {
-    let activity = entry.activity.clone();
+    let activity = tie.activity.clone();
     let (io, protocol) = match tls {
         None => (io, Protocol::Any),
         Some(tls) => {
@@ -190,7 +198,7 @@ async fn serve_socket<H: Handler>(
             secured
         }
     };
-    serve_connection(io, protocol, connection, handler, Tie { activity, answer_timeout }, tasks).await;
+    serve_connection(io, protocol, connection, handler, tie, tasks).await;
 }
 
 /// A session, and what ALPN chose. `None` if there is nobody to serve.

@@ -97,7 +97,7 @@ async fn get_http2(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, tas
 }
 
 fn plain() -> ListenerConfig {
-    ListenerConfig { address: "127.0.0.1:0".parse().unwrap(), tls: None }
+    ListenerConfig::plain("127.0.0.1:0".parse().unwrap())
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn plain_sockets_speak_both_versions() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let address = start(plain(), 10, &tasks).await;
-    start(ListenerConfig { address: Address::Unix(path.clone()), tls: None }, 10, &tasks).await;
+    start(ListenerConfig::plain(Address::Unix(path.clone())), 10, &tasks).await;
     assert_eq!(get_http1(connect(&address).await, &clients).await, "HTTP/1.1 tls=false tcp=true");
     assert_eq!(get_http2(connect(&address).await, &clients).await, "HTTP/2.0 tls=false tcp=true");
     let stream = UnixStream::connect(&path).await.unwrap();
@@ -336,8 +336,8 @@ fn a_connection_is_a_small_task() {
     let draining = tasks.token().child_token();
     let connection = Connection { peer: None, tls: false, client_certificate: None, draining };
     let entry = Connections::default().enter();
-    let served =
-        serve_socket(Box::new(tokio::io::empty()), None, connection, Arc::new(Describe), (&entry, DRAIN), &tasks);
+    let tie = Tie { activity: entry.activity.clone(), answer_timeout: DRAIN, max_age: None };
+    let served = serve_socket(Box::new(tokio::io::empty()), None, connection, Arc::new(Describe), tie, &tasks);
     assert!(size_of_val(&served) <= 1 << 10, "{} bytes", size_of_val(&served));
 }
 
