@@ -142,24 +142,23 @@
 //! those of SHA-256 (callgrind has no hardware for it): 72,551 and 75,968; before, 73,277 and 84,382. The rest is 1 µs of HMAC for
 //! such a token, two hashes of keys that clients choose, two lookups.
 //!
-//! What the guards against hostile clients cost: the build of 2026-11-21 (931ca8f) and 80c93e8, both without LTO, in turns, ten of each,
+//! What the guards against hostile clients cost: the build of 2026-11-21 (931ca8f) and e6e7135, both without LTO, in turns, ten of each,
 //! `BENCH_PODS=1000 BENCH_GATEWAY=... cargo bench --bench end_to_end -- delegated` before kube-apiserver 1.20, 1,200 gets and 64 lists of 100
-//! pods a turn; µs of the gateway's CPU, median (least) of the turns, on a machine on which others were building:
+//! pods a turn; µs of the gateway's CPU, median (least) of the turns, 2026-11-22, on a machine on which others were building:
 //!
-//! | | 931ca8f | 80c93e8 | |
-//! |---|---|---|---|
-//! | get, HTTP/1.1, trusted | 29 (23) | 31 (22) | |
-//! | get, HTTP/1.1, delegated | 31 (22) | 31 (23) | within noise |
-//! | get, HTTP/2, trusted | 44 (32) | 53 (38) | |
-//! | get, HTTP/2, delegated | 48 (29) | 53 (40) | **5 % missed** |
-//! | list of a namespace, HTTP/1.1, trusted | 405 (271) | 369 (272) | |
-//! | list of a namespace, HTTP/1.1, delegated | 389 (256) | 337 (272) | within noise |
+//! | | 931ca8f | e6e7135 |
+//! |---|---|---|
+//! | get, HTTP/1.1, trusted | 26 (20) | 26 (20) |
+//! | get, HTTP/1.1, delegated | 26 (20) | 24 (20) |
+//! | get, HTTP/2, trusted | 36 (25) | 32 (27) |
+//! | get, HTTP/2, delegated | 38 (27) | 32 (27) |
+//! | list of a namespace, HTTP/1.1, trusted | 264 (228) | 316 (238) |
+//! | list of a namespace, HTTP/1.1, delegated | 269 (227) | 302 (212) |
 //!
-//! The same build varies by half, so that five percent cannot be told from none; a get over HTTP/2 costs more beyond that. What is
-//! different, by strace (how much of the CPU it is has not been measured): 7,651 bytes, and then a write of 32 for each get. An answer of more than 1 KiB ends with a frame of one byte
-//! (`listener::answer`), so that one that is not read keeps its time and its share of memory; h2 writes a large frame out before it takes
-//! the next one: a second TLS record and a second system call. Writing out once for each turn of a connection's task would save both, and
-//! has not been tried.
+//! The same build varies by half; what the lists show has the other sign in a run of 80c93e8 (389 and 337). An answer of more than 8 KiB
+//! ends with a frame of one byte over HTTP/2 (`listener::answer`), so that one that is not read keeps its time and its share of memory;
+//! h2 writes a large frame out before it takes the next one: a second TLS record and a second system call. As long as all answers of more
+//! than 1 KiB did so, a get over HTTP/2 took 46 (35) µs, in turns with 30 (28) without.
 //!
 //! # Most-recent lists
 //!
