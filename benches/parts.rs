@@ -11,6 +11,7 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use kube_fanout::apimachinery::{FieldSelector, GroupResource, LabelSelector, ResourceVersion, selectable_fields};
 use kube_fanout::encode::Form;
 use kube_fanout::fanout::{Hub, Interest, Session, Start, Step};
+use kube_fanout::lifecycle::Spread;
 use kube_fanout::store::{
     self, ChangeKind, HistoryLimits, Object, Predicate, Reader, Schema, Scope, Shape, View, Writer,
 };
@@ -57,7 +58,7 @@ impl Collection {
         let version = ResourceVersion::new(1).expect("not zero");
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
         let (writer, reader) = store::store(schema.clone(), (0..objects).map(item).collect(), version, limits);
-        Self { writer, reader, hub: Hub::new(0), version: 1 }
+        Self { writer, reader, hub: Hub::new(0, Spread::default()), version: 1 }
     }
 
     /// The event of a change to that pod, as upstream sends it.

@@ -9,7 +9,10 @@ use std::{
     fmt,
     future::Future,
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -18,6 +21,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     task::AbortHandle,
+    time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -36,6 +40,22 @@ pub enum Drained {
     All,
     /// The limit passed; these tasks (name, how many) were aborted.
     Aborted(BTreeMap<&'static str, usize>),
+}
+
+impl Drained {
+    /// Both drains as one.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::All, other) | (other, Self::All) => other,
+            (Self::Aborted(mut tasks), Self::Aborted(more)) => {
+                for (name, count) in more {
+                    *tasks.entry(name).or_default() += count;
+                }
+                Self::Aborted(tasks)
+            }
+        }
+    }
 }
 
 impl Tasks {
@@ -86,6 +106,36 @@ impl fmt::Debug for Tasks {
             .field("running", &self.tracker.len())
             .field("draining", &self.token.is_cancelled())
             .finish()
+    }
+}
+
+/// Gives those that end with the gateway their turns, so that not all of their clients come to the other gateways at once.
+/// Cheap to clone; all clones are of the same drain.
+#[derive(Clone, Debug, Default)]
+pub struct Spread(Arc<OnceLock<Turns>>);
+
+#[derive(Debug)]
+struct Turns {
+    began: Instant,
+    /// How many fit into the time that there is; then it is the first one's turn again.
+    count: u32,
+    next: AtomicU32,
+}
+
+/// A few watches end at once; of many, a hundred a second, or more if the time is short.
+const TURN: Duration = Duration::from_millis(10);
+
+impl Spread {
+    /// The drain begins: the last turn comes within `time`.
+    pub fn begin(&self, time: Duration) {
+        let count = u32::try_from(time.as_millis() / TURN.as_millis()).unwrap_or(u32::MAX).max(1);
+        self.0.get_or_init(|| Turns { began: Instant::now(), count, next: AtomicU32::new(0) });
+    }
+
+    /// When it is the next one's turn to end; None while there is no drain.
+    pub fn turn(&self) -> Option<Instant> {
+        let turns = self.0.get()?;
+        Some(turns.began + TURN * (turns.next.fetch_add(1, Relaxed) % turns.count))
     }
 }
 

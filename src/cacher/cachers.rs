@@ -11,8 +11,7 @@ use tokio::{
 use super::{entry::Entry, freshness::Freshness, instance::Instance, staleness::StalenessLimit};
 use crate::{
     apimachinery::{Encoding, GroupResource, GroupVersionResource},
-    fanout::EndCause,
-    lifecycle::Tasks,
+    lifecycle::{Spread, Tasks},
     remembered::{Bound, Kept},
     store::HistoryLimits,
     telemetry::{limit_reached, show_limit},
@@ -90,6 +89,8 @@ pub(super) struct Shared {
     pub(super) tasks: Tasks,
     /// Places for reads that wait for a fill.
     pub(super) waiters: Semaphore,
+    /// When watches end, once the gateway drains.
+    pub(super) spread: Spread,
 }
 
 impl Cachers {
@@ -97,7 +98,9 @@ impl Cachers {
     pub fn new(upstream: Upstream, discovery: Discovery, config: Config, tasks: Tasks) -> Self {
         let (entries, not_cached, freshness) = (DashMap::new(), Kept::new(NOT_CACHED), DashMap::new());
         let (waiters, config) = (Semaphore::new(WAITERS_MAX), watch::Sender::new(config));
-        let shared = Arc::new(Shared { entries, not_cached, freshness, upstream, discovery, config, tasks, waiters });
+        let spread = Spread::default();
+        let shared =
+            Arc::new(Shared { entries, not_cached, freshness, upstream, discovery, config, tasks, waiters, spread });
         let [stores, waiting] = [Arc::downgrade(&shared), Arc::downgrade(&shared)];
         show_limit("cached_resources", move || Some((stores.upgrade()?.entries.len() as u64, STORES_MAX as u64)));
         let waiting = move || Some(WAITERS_MAX - waiting.upgrade()?.waiters.available_permits());
@@ -192,13 +195,21 @@ impl Cachers {
         self.shared.config.send_replace(config);
     }
 
-    /// Ends every watch: the gateway is draining.
-    pub fn close(&self) {
+    /// Ends every watch within `time`, those that come from now on too, and reads that wait: the gateway is draining. Caches are
+    /// followed until their tasks drain.
+    pub fn drain(&self, time: Duration) {
+        self.shared.spread.begin(time);
         for entry in &self.shared.entries {
-            if let Ok(instance) = entry.instance() {
-                instance.hub.close(EndCause::Drained);
+            match entry.instance() {
+                Ok(instance) => instance.hub.wake_all(),
+                Err(_) => entry.not_ready(NotCached::Draining),
             }
         }
+    }
+
+    /// When watches end in a drain, forwarded ones too.
+    pub fn spread(&self) -> &Spread {
+        &self.shared.spread
     }
 }
 

@@ -21,6 +21,7 @@ use crate::{
     authz::{NotCovered, Permit},
     encode::{BookmarkTemplate, ListEnvelope},
     fanout::Hub,
+    lifecycle::Spread,
     reflector::{Filled, Health},
     store::{Advance, Reader, Schema, View},
     telemetry::CacheMetrics,
@@ -71,17 +72,18 @@ pub(super) struct Resource {
     pub(super) metrics: Arc<CacheMetrics>,
     pub(super) freshness: Arc<Freshness>,
     pub(super) staleness_limit: StalenessLimit,
+    pub(super) spread: Spread,
 }
 
 impl Instance {
     pub(super) fn new(resource: Resource, filled: Filled, health: Health) -> Self {
-        let Resource { resource, namespaced, upstream, metrics, freshness, staleness_limit } = resource;
+        let Resource { resource, namespaced, upstream, metrics, freshness, staleness_limit, spread } = resource;
         let Filled { reader, began, advance, list_kind, warnings, bookmark } = filled;
         let (_, next) = reader.snapshot_and_next();
         metrics.set_followed(health.is_followed());
         Self {
             envelope: ListEnvelope::new(list_kind, &resource, &reader.schema().shape),
-            hub: Hub::new(next),
+            hub: Hub::new(next, spread),
             bookmark: RwLock::new(bookmark.map(Arc::new)),
             used: Mutex::new(Instant::now()),
             resource,

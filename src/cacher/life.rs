@@ -107,6 +107,7 @@ impl Shared {
             upstream: upstream.clone(),
             metrics: Arc::new(CacheMetrics::new(resource, *encoding)),
             staleness_limit: self.config.borrow().staleness,
+            spread: self.spread.clone(),
             freshness: self.freshness.entry(resource.group_resource()).or_default().clone(),
         };
         let evidence = kept.freshness.evidence().clone();

@@ -14,7 +14,7 @@ use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
 use super::{EndCause, Interest};
-use crate::{store::Change, telemetry::Client};
+use crate::{lifecycle::Spread, store::Change, telemetry::Client};
 
 /// Nothing new for this watcher.
 const NOTHING: u64 = u64::MAX;
@@ -27,6 +27,8 @@ pub struct Hub {
     /// The number after the last change that has been announced to all whom it concerns.
     announced: AtomicU64,
     closed: OnceLock<EndCause>,
+    /// When it is whose turn to end, once the gateway drains.
+    spread: Spread,
     /// No watch of upstream is open that would tell of changes.
     unfollowed: AtomicBool,
 }
@@ -63,9 +65,9 @@ pub struct Subscription {
 }
 
 impl Hub {
-    /// `next` is the number of the first change that the store has not had yet.
-    pub fn new(next: u64) -> Arc<Self> {
-        Arc::new(Self { announced: AtomicU64::new(next), ..Self::default() })
+    /// `next` is the number of the first change that the store has not had yet. `spread` ends watches when the gateway drains.
+    pub fn new(next: u64, spread: Spread) -> Arc<Self> {
+        Arc::new(Self { announced: AtomicU64::new(next), spread, ..Self::default() })
     }
 
     /// Takes a seat that will first look at change `from`, for `client` where it is known.
@@ -107,6 +109,11 @@ impl Hub {
     /// Ends every watch, now and from now on.
     pub fn close(&self, cause: EndCause) {
         let _ = self.closed.set(cause);
+        self.wake_all();
+    }
+
+    /// Has every watcher look whether something has changed for all.
+    pub fn wake_all(&self) {
         let seats: Vec<_> = self.seats().values().flatten().cloned().collect();
         for seat in seats {
             seat.waker.wake();
@@ -180,6 +187,11 @@ impl Subscription {
         self.hub.closed.get().copied().or_else(|| self.seat.is_stale.load(SeqCst).then_some(EndCause::Stale))
     }
 
+    /// When the watch ends because the gateway drains. A turn is taken by each call: to be asked once.
+    pub(super) fn turn(&self) -> Option<Instant> {
+        self.hub.spread.turn()
+    }
+
     pub(super) fn is_followed(&self) -> bool {
         !self.hub.unfollowed.load(SeqCst)
     }
@@ -228,7 +240,7 @@ mod tests {
         let limits = HistoryLimits { age: std::time::Duration::from_secs(300), bytes: 4 << 20 };
         let first = ResourceVersion::new(1).expect("not zero");
         let (mut writer, reader) = store::store(schema.clone(), Vec::new(), first, limits);
-        let (hub, top_clients) = (Hub::new(0), TopClients::default());
+        let (hub, top_clients) = (Hub::new(0, Spread::default()), TopClients::default());
         let client = |name: &str| Some(top_clients.find(name.as_bytes(), None));
         let attentive = hub.subscribe(Interest::Everything, 0, client("attentive"));
         let _deaf = hub.subscribe(Interest::Everything, 0, client("deaf"));

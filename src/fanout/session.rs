@@ -75,6 +75,8 @@ pub struct Session {
     sent: u32,
     bookmark_at: Instant,
     deadline: Instant,
+    /// Why it ends then.
+    ends: EndCause,
 }
 
 impl Session {
@@ -113,6 +115,7 @@ impl Session {
             sent,
             bookmark_at,
             deadline,
+            ends: EndCause::Deadline,
         }
     }
 
@@ -128,8 +131,9 @@ impl Session {
 
     /// What to do at `now`. To be asked again after each [`Step::Send`], and when woken; never after [`Step::End`].
     pub fn step(&mut self, now: Instant) -> Step {
+        self.drain();
         if now >= self.deadline {
-            return Step::End(EndCause::Deadline);
+            return Step::End(self.ends);
         }
         // What is left of a state that upstream does not have any more is not told; above all not that it is whole.
         match self.subscription.closed() {
@@ -158,6 +162,17 @@ impl Session {
             if let Err(NotPartial) = self.take(&backlog) {
                 return Step::End(EndCause::Unencodable);
             }
+        }
+    }
+
+    /// Where the gateway drains, the watch ends when it is its turn.
+    fn drain(&mut self) {
+        if self.ends == EndCause::Deadline
+            && let Some(turn) = self.subscription.turn()
+        {
+            self.ends = EndCause::Drained;
+            self.deadline = self.deadline.min(turn);
+            self.bookmark_at = self.bookmark_at.min(self.deadline);
         }
     }
 
@@ -267,6 +282,7 @@ mod tests {
     use crate::{
         apimachinery::{FieldSelector, LabelSelector},
         fanout::{Hub, Interest},
+        lifecycle::Spread,
         store::{self, ChangeKind, HistoryLimits, Object, Schema, Scope, Shape},
     };
 
@@ -285,7 +301,7 @@ mod tests {
         let objects = (0..200).map(object).collect();
         let (_writer, reader) = store::store(schema.clone(), objects, version, limits);
         for (cause, is_told) in [(EndCause::Lost, false), (EndCause::Relisted, true)] {
-            let hub = Hub::new(0);
+            let hub = Hub::new(0, Spread::default());
             let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
             let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0, None);
             let wanted = (predicate, Form::Whole(schema.shape.clone()));
@@ -308,13 +324,52 @@ mod tests {
         }
     }
 
+    #[test]
+    fn in_a_drain_watches_end_one_after_another_and_live_until_then() {
+        let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
+        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
+        let version = ResourceVersion::new(1).unwrap();
+        let (mut writer, reader) = store::store(schema.clone(), Vec::new(), version, limits);
+        let spread = Spread::default();
+        let hub = Hub::new(0, spread.clone());
+        let start = Instant::now();
+        let mut sessions: Vec<_> = (0..3)
+            .map(|_| {
+                let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
+                let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0, None);
+                let view = View::new(reader.clone(), Scope::Everything);
+                let wanted = (predicate, Form::Whole(schema.shape.clone()));
+                let time = (start, Duration::from_secs(60));
+                Session::new(view, subscription, wanted, Start::After(version), None, time)
+            })
+            .collect();
+        for session in &mut sessions {
+            assert!(matches!(session.step(start), Step::Wait(_)));
+        }
+        spread.begin(Duration::from_secs(1));
+        hub.wake_all();
+        let now = Instant::now();
+        assert_eq!(sessions[0].step(now), Step::End(EndCause::Drained));
+        let turns = [1, 2].map(|session: usize| match sessions[session].step(start) {
+            Step::Wait(turn) => turn,
+            step @ (Step::Send(_) | Step::End(_)) => panic!("{step:?}"),
+        });
+        assert!(turns[0] < turns[1] && turns[1] < now + Duration::from_secs(1));
+        let object = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"m","resourceVersion":"2"}}"#;
+        let object = Object::from_event(object.into(), &schema).unwrap();
+        let change = writer.apply(ChangeKind::Added, object, Bytes::from_static(b"line\n")).unwrap();
+        hub.announce(&change, [None, None]);
+        assert!(matches!(sessions[1].step(start), Step::Send(_)), "it is told until its turn");
+        assert_eq!(sessions[1].step(turns[0]), Step::End(EndCause::Drained));
+    }
+
     /// The pieces that a watcher is given of changes that it finds together, whose objects have so many bytes of data.
     fn pieces(data: &[usize]) -> Vec<String> {
         let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
         let version = |number| ResourceVersion::new(number).unwrap();
         let (mut writer, reader) = store::store(schema.clone(), Vec::new(), version(1), limits);
-        let hub = Hub::new(0);
+        let hub = Hub::new(0, Spread::default());
         let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
         let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0, None);
         let wanted = (predicate, Form::Whole(schema.shape.clone()));

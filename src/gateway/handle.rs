@@ -232,7 +232,8 @@ impl Handler for Gateway {
                 }
                 match answer {
                     Ok(answer) => {
-                        let answer = Relayed::answer(answer, lasts.then_some(&connection.draining));
+                        let answer =
+                            Relayed::answer(answer, lasts.then_some((&connection.draining, stages.cachers.spread())));
                         let answer = match candidate {
                             Some(candidate) => candidate.follow(answer),
                             None => answer.map(Inner::Forwarded),

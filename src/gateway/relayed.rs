@@ -1,5 +1,5 @@
-//! The body of a forwarded answer, as it goes on to the client. A watch ends when the gateway drains: between two events, as the
-//! API server ends its own.
+//! The body of a forwarded answer, as it goes on to the client. A watch ends when the gateway drains: in its turn, between two
+//! events, as the API server ends its own.
 
 use std::{
     pin::Pin,
@@ -10,10 +10,12 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{Response, StatusCode, header};
 use http_body::{Body as _, Frame, SizeHint};
+use tokio::time::{Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::{
     apimachinery::{Answer, Encoding, Representation, View},
+    lifecycle::Spread,
     upstream::ResponseBody,
 };
 
@@ -33,8 +35,15 @@ pub(super) struct Relayed {
 #[derive(Debug)]
 struct EndsAtDrain {
     events: Events,
-    draining: Pin<Box<WaitForCancellationFutureOwned>>,
-    is_draining: bool,
+    end: End,
+}
+
+#[derive(Debug)]
+enum End {
+    AtDrain(Pin<Box<WaitForCancellationFutureOwned>>, Spread),
+    /// The gateway drains, and this is the watch's turn.
+    At(Pin<Box<Sleep>>),
+    Now,
 }
 
 /// Where in the stream of events the client is.
@@ -47,12 +56,15 @@ enum Events {
 }
 
 impl Relayed {
-    /// Upstream's answer; that to a watch ends when it is `draining`.
-    pub(super) fn answer(answer: Response<ResponseBody>, draining: Option<&CancellationToken>) -> Response<Self> {
-        let drain = draining.and_then(|draining| {
+    /// Upstream's answer; that to a watch ends when it is `draining`, in its turn.
+    pub(super) fn answer(
+        answer: Response<ResponseBody>,
+        draining: Option<(&CancellationToken, &Spread)>,
+    ) -> Response<Self> {
+        let drain = draining.and_then(|(draining, spread)| {
             let events = Events::of(&answer)?;
-            let draining = Box::pin(draining.clone().cancelled_owned());
-            Some(Box::new(EndsAtDrain { events, draining, is_draining: false }))
+            let end = End::AtDrain(Box::pin(draining.clone().cancelled_owned()), spread.clone());
+            Some(Box::new(EndsAtDrain { events, end }))
         });
         answer.map(|upstream| Self { upstream, drain })
     }
@@ -82,8 +94,19 @@ impl Relayed {
 
 impl EndsAtDrain {
     fn poll_end(&mut self, context: &mut Context<'_>) -> bool {
-        self.is_draining = self.is_draining || self.draining.poll_unpin(context).is_ready();
-        self.is_draining && self.events.is_between()
+        loop {
+            self.end = match &mut self.end {
+                End::AtDrain(draining, spread) => match draining.poll_unpin(context) {
+                    Poll::Ready(()) => spread.turn().map_or(End::Now, |turn| End::At(Box::pin(sleep_until(turn)))),
+                    Poll::Pending => return false,
+                },
+                End::At(turn) => match turn.poll_unpin(context) {
+                    Poll::Ready(()) => End::Now,
+                    Poll::Pending => return false,
+                },
+                End::Now => return self.events.is_between(),
+            }
+        }
     }
 }
 

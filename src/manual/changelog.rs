@@ -64,6 +64,7 @@
 //!   answered with the whole collection. What was authorized is now the only source of what is read.
 //! * `limits.answerTimeout`, `limits.answerBytes`, `limits.answerBytesPerClient`: answers that are not read end, and what they hold is
 //!   bounded. Selected lists are sent from shared bytes. Connections that are idle give way to those that wait.
+//! * A drain ends many watches one after another over half of its time, and not all at once.
 //! * `listeners[].maxConnectionAge`: clients connect again now and then, so that replicas that were added take their share.
 //! * A watch of which the client takes nothing for five to ten minutes, although there are events for it, is reset.
 //! * A status page on the admin port (`/`), `/status.json` and `kube-fanout status [--watch]`: what is saved, caches, why reads are forwarded,

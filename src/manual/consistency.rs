@@ -152,7 +152,7 @@
 //! | the gateway's own credentials may not list or watch the resource | tries again with the same waits | requests are forwarded, and upstream words the refusal |
 //! | a client reads its watch too slowly | nothing is queued for it; when history moves past it, its watch ends | a clean end |
 //! | the cache is idle (`cache.idleTimeout`) | stops it | the next request starts it again |
-//! | the gateway is told to stop | ends all watches cleanly, lets requests finish up to `drain.timeout`, aborts the rest | a clean end, `GOAWAY` or `Connection: close` |
+//! | the gateway is told to stop | ends all watches cleanly, a few at once and many spread over half of `drain.timeout`, lets requests finish up to that time, aborts the rest | a clean end, `GOAWAY` or `Connection: close` |
 //!
 //! Not noticed: an etcd that was restored to an older state and whose versions had passed the cache's progress again before the
 //! gateway could ask. Restart gateways after a restore. While API servers of several versions stand behind one address, a cache

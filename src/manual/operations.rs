@@ -276,6 +276,7 @@
 //! | samples for the status, one every 10 s | an hour; of each cache a minute | the oldest go | |
 //! | label sets of requests | 20,000 | counted as resource `other` | `request_series` |
 //! | drain (`drain.timeout`) | 20 s | aborted | |
+//! | watches that end in a drain | 100 a second, or as many as end within half of `drain.timeout` | | |
 //!
 //! There is no limit on the bytes of all caches together: they take what their objects take. Watches are bounded by
 //! connections and streams, and in `delegated` mode by client.

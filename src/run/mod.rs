@@ -5,7 +5,7 @@ mod reload;
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use reload::Reloaded;
 pub use reload::Reloads;
@@ -106,7 +106,8 @@ async fn run_following(
     reloads: Option<Reloads>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drained, RunError> {
-    let (tasks, admin_tasks) = (Tasks::new(), Tasks::new());
+    // Clients are drained first, while caches are still followed; the operator's port last.
+    let (client_tasks, tasks, admin_tasks) = (Tasks::new(), Tasks::new(), Tasks::new());
     let access = upstream;
     let upstream = Upstream::new(access).map_err(RunError::Upstream)?;
     upstream.follow_files(&tasks);
@@ -154,30 +155,38 @@ async fn run_following(
             mode: mode(&config.clients),
             configuration: effective(current.clone()),
         };
-        let admin = Admin::new(exposition, checks(&cachers, audit_health), tasks.token().clone());
+        let admin = Admin::new(exposition, checks(&cachers, audit_health), client_tasks.token().clone());
         let admin = admin.with_metrics_access(metrics_access).with_status(source, bound.address().is_local());
         admin.serve(bound, &admin_tasks);
     }
-    listener::serve(sockets.listeners, &places, &gateway, &tasks);
+    listener::serve(sockets.listeners, &places, &gateway, &client_tasks);
 
     shutdown.await;
     // The audit log is written until nothing is left that tells it anything.
     drop(gateway);
     let limit = current.borrow().drain.timeout;
-    Ok(drain(limit, &cachers, &tasks, &admin_tasks).await)
+    let drained = drain(limit, &cachers, [&client_tasks, &tasks]).await;
+    admin_tasks.drain(ADMIN_DRAIN).await;
+    Ok(drained)
 }
 
-/// Ends watches, waits for requests under way, and then closes the operator's port.
-async fn drain(limit: Duration, cachers: &Cachers, tasks: &Tasks, admin_tasks: &Tasks) -> Drained {
+/// Ends watches over half of the time that there is, waits for requests under way, then ends what serves them.
+async fn drain(limit: Duration, cachers: &Cachers, [client_tasks, tasks]: [&Tasks; 2]) -> Drained {
     tracing::info!(?limit, "draining");
-    cachers.close();
-    let drained = tasks.drain(limit).await;
+    let began = Instant::now();
+    cachers.drain(limit / 2);
+    let of_clients = client_tasks.drain(limit).await;
+    // Upgraded connections, which have what is left of the time, and what serves all.
+    let drained = tasks.drain(limit.saturating_sub(began.elapsed()).max(TASKS_DRAIN)).await;
+    let drained = of_clients.and(drained);
     if let Drained::Aborted(tasks) = &drained {
         tracing::warn!(?tasks, "drain timed out; remaining tasks aborted");
     }
-    admin_tasks.drain(ADMIN_DRAIN).await;
     drained
 }
+
+/// For the tasks of the gateway itself, when clients have taken all of the time.
+const TASKS_DRAIN: Duration = Duration::from_secs(1);
 
 /// Scrapes are short.
 const ADMIN_DRAIN: Duration = Duration::from_secs(1);

@@ -23,7 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("encode",       &["apimachinery", "json", "store"]),
     // Does not know that there are watchers: it tells a sink. A bookmark is recorded as it is sent.
     ("reflector",    &["apimachinery", "json", "store", "encode"]),
-    ("fanout",       &["apimachinery", "store", "encode", "telemetry"]),
+    ("fanout",       &["apimachinery", "store", "encode", "telemetry", "lifecycle"]),
     ("fairness",     &["telemetry"]),
     // Does not know what is asked, nor of whom.
     ("remembered",   &["telemetry", "lifecycle"]),
