@@ -31,6 +31,18 @@ impl Address {
             Self::Unix(_) => true,
         }
     }
+
+    /// Whether not both can be listened on. Port 0 is a port of the system's choice, another one each time.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tcp(one), Self::Tcp(other)) => {
+                let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+                one.port() == other.port() && one.port() != 0 && (is_any || one.ip() == other.ip())
+            }
+            (Self::Unix(one), Self::Unix(other)) => one == other,
+            (Self::Tcp(_), Self::Unix(_)) | (Self::Unix(_), Self::Tcp(_)) => false,
+        }
+    }
 }
 
 impl FromStr for Address {

@@ -26,8 +26,12 @@ impl Config {
         if let Some(tls) = &self.admin.tls {
             check.pair("admin.tls", &tls.files).await;
         }
-        if self.upstream.kubeconfig.is_some() {
-            check.kubeconfig("upstream.kubeconfig", Some(&self.upstream)).await;
+        match self.upstream {
+            UpstreamConfig { kubeconfig: Some(_), .. } => {
+                check.kubeconfig("upstream.kubeconfig", Some(&self.upstream)).await;
+            }
+            UpstreamConfig { context: Some(_), .. } => check.kubeconfig("upstream.context", Some(&self.upstream)).await,
+            UpstreamConfig { kubeconfig: None, context: None } => {}
         }
         if let ClientsConfig::Delegated(delegated) = &self.clients {
             check.delegated(delegated).await;
@@ -100,7 +104,15 @@ impl FileCheck {
                 self.problem(field, found, allowed);
             }
             Ok(_) => {}
-            Err(error) => self.problem(field, &chain(&error), ""),
+            Err(error) => {
+                let contexts = server.contexts().join(", ");
+                let allowed = if server.context.is_none() || contexts.is_empty() {
+                    String::new()
+                } else {
+                    format!("one of the contexts {contexts}, as it can be used")
+                };
+                self.problem(field, &chain(&error), &allowed);
+            }
         }
     }
 
@@ -202,6 +214,21 @@ clients:
         ] {
             assert!(found.lines().any(|line| line.starts_with(start)), "{start}\nin {found}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_context_that_is_not_there_is_told_of_with_those_that_are() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("kubeconfig"), KUBECONFIG).unwrap();
+        let found = problems(folder.path(), "upstream: {kubeconfig: DIR/kubeconfig, context: d}").await;
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(
+            found[0].starts_with("upstream.kubeconfig: ") && found[0].contains("one of the contexts c"),
+            "{found:#?}"
+        );
+        // Of the environment's kubeconfig, whatever that is here.
+        let found = problems(folder.path(), "upstream: {context: no-context-of-that-name}").await;
+        assert!(found.len() == 1 && found[0].starts_with("upstream.context: "), "{found:#?}");
     }
 
     #[tokio::test]

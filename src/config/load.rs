@@ -246,6 +246,25 @@ colour: red",
     }
 
     #[test]
+    fn the_admin_port_has_an_address_of_its_own() {
+        for (listener, admin, is_free) in [
+            ("127.0.0.1:8001", "127.0.0.1:8001", false),
+            ("127.0.0.1:8001", "0.0.0.0:8001", false),
+            ("127.0.0.1:8001", "127.0.0.2:8001", true),
+            ("127.0.0.1:0", "127.0.0.1:0", true),
+            ("unix:/a", "unix:/a", false),
+        ] {
+            let text = format!("listeners: [{{address: '{listener}'}}]\nadmin: {{address: '{admin}'}}");
+            let found = if is_free { Vec::new() } else { problems(&text) };
+            let expected = format!("admin.address: \"{admin}\" is a listener's, too; allowed: an address of its own");
+            assert_eq!(found, if is_free { Vec::new() } else { vec![expected] }, "{listener} {admin}");
+            let parsed =
+                Config::parse(&format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{text}"), &Overrides::default());
+            assert_eq!(parsed.is_ok(), is_free, "{listener} {admin}");
+        }
+    }
+
+    #[test]
     fn trusted_clients_and_plain_http_are_local() {
         let found = problems("listeners: [{address: '0.0.0.0:80'}]");
         assert_eq!(found.len(), 2, "{found:#?}");

@@ -31,6 +31,12 @@ impl UpstreamConfig {
         kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(UpstreamConfigError::Kubeconfig)
     }
 
+    /// The names of the contexts that there are; none if there is no kubeconfig, or it cannot be read.
+    pub(super) fn contexts(&self) -> Vec<String> {
+        let kubeconfig = self.kubeconfig().ok().flatten().unwrap_or_default();
+        kubeconfig.contexts.into_iter().map(|context| context.name).collect()
+    }
+
     /// The named kubeconfig, or the one that kubectl finds; None if there is none.
     ///
     /// # Errors

@@ -45,6 +45,10 @@ pub(super) fn validate(document: &Document, overrides: &Overrides) -> Result<Con
     check.problems.append(&mut of_clients.problems);
     let (cache, reads) = (check.cache(document.cache.as_ref(), &clients), check.reads(document.reads.as_ref()));
     let admin = check.admin(document.admin.as_ref(), overrides.admin_listen.as_deref(), &clients);
+    if listeners.iter().any(|listener| listener.address.overlaps(&admin.address)) {
+        let field = if overrides.admin_listen.is_some() { "--admin-listen" } else { "admin.address" };
+        check.problem(field, &format!("\"{}\" is a listener's, too", admin.address), "an address of its own");
+    }
     let limits = check.limits(document.limits.as_ref(), &clients);
     let config = Config {
         listeners,
