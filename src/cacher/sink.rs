@@ -109,7 +109,10 @@ impl Sink for CacherSink {
     fn restarting(&mut self, failure: Option<Failure>) {
         let cause = failure.map_or("ended", Failure::as_str);
         self.resource.metrics.reflector_restarted(cause);
-        self.entry.restarted(cause);
+        // A cache that is filled for the first time, by a list where upstream has no watch-list, has not been restarted.
+        if self.instance.is_some() || failure != Some(Failure::Refused) {
+            self.entry.restarted(cause);
+        }
         tracing::debug!(resource = %self.resource.resource, cause, "reflector restarts");
         // These are ordinary: the cache is filled anew, or in another way, or the resource is gone.
         let is_ordinary =

@@ -6,7 +6,7 @@ use std::{
 };
 
 use kube_fanout::{
-    sim::{Sim, SimServer},
+    sim::{Features, Sim, SimServer},
     status::GatewayStatus,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -36,7 +36,10 @@ struct Process {
 impl Process {
     /// With further fields of the configuration. Nothing reads its standard error.
     async fn start(fields: &str) -> Self {
-        let sim = Sim::new();
+        Self::in_front_of(Sim::new(), fields).await
+    }
+
+    async fn in_front_of(sim: Sim, fields: &str) -> Self {
         sim.create(pod("default", "a", "x")).unwrap();
         let (server, folder) = (sim.start().await.unwrap(), tempfile::tempdir().unwrap());
         let [client, admin, kubeconfig, config] =
@@ -226,6 +229,23 @@ async fn a_misspelt_name_to_keep_warm_is_told_of() {
     };
     let line = within("what is said of the name", told).await;
     assert!(line.contains(r#""resource":"deployment.apps""#) && line.contains("names are plural"), "{line}");
+}
+
+#[tokio::test]
+async fn a_first_fill_by_list_is_no_restart() {
+    let sim = Sim::new();
+    sim.set_features(Features { watch_list: false, ..Features::default() });
+    let gateway = Process::in_front_of(sim, "").await;
+    gateway.get("/api/v1/pods?resourceVersion=0").await;
+    let status = async || {
+        let answer = gateway.admin("/status.json").await;
+        let status: GatewayStatus = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let [cache] = status.caches.try_into().ok()?;
+        Some(cache).filter(|cache| cache.state == "ready")
+    };
+    let cache = until("the cache is filled", status).await;
+    assert_eq!(cache.restarts.len(), 1, "watch-list was tried: {:?}", cache.restarts);
+    assert!(cache.last_restart.is_none(), "{:?}", cache.last_restart);
 }
 
 #[tokio::test]
