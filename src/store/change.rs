@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 
-use super::{object::Object, snapshot::Snapshot};
+use super::{bridge::Gap, object::Object, snapshot::Snapshot};
 use crate::apimachinery::{Representation, ResourceVersion};
 
 /// What upstream said of the object.
@@ -13,6 +13,11 @@ pub enum ChangeKind {
     Added,
     Modified,
     Deleted,
+    /// It is not there any more, and upstream did not tell of its deletion: that lies in a gap that was bridged.
+    Gone,
+    /// What it is selected by has changed in such a gap: who loses it by that is told so first, for it may have left the selector
+    /// long before the version that it has now. What it is now follows as a change of its own.
+    Reselected,
 }
 
 /// The different bytes that watchers of one change can receive (read-path 3.3).
@@ -21,7 +26,8 @@ pub enum FrameKind {
     Added,
     Modified,
     Deleted,
-    /// It no longer matches the selector: DELETED with the previous content and the new version.
+    /// It no longer matches the selector, or is gone without a word from upstream: DELETED with the previous content and the
+    /// version of the change.
     Left,
 }
 
@@ -30,6 +36,7 @@ pub enum FrameKind {
 pub struct Change {
     /// Counts the changes of a store from 0, without gaps.
     pub number: u64,
+    /// The object's own; where it was lost in a gap, the last version at which it is known to have been there.
     pub version: ResourceVersion,
     pub kind: ChangeKind,
     /// The new state; for a deletion the last state, with the version of the deletion.
@@ -37,6 +44,8 @@ pub struct Change {
     /// What the store held before.
     pub before: Option<Arc<Object>>,
     pub(super) after: Snapshot,
+    /// What was bridged by this change and others.
+    pub(super) gap: Option<Gap>,
     pub(super) frames: [OnceLock<Bytes>; 4],
     /// Frames in other forms than the store's own.
     pub(super) frames_in: Mutex<Vec<(Representation, FrameKind, Bytes)>>,
@@ -64,12 +73,25 @@ impl Change {
         Ok(frame)
     }
 
+    /// What was bridged by this change and others, if it is not one that upstream told.
+    pub fn gap(&self) -> Option<Gap> {
+        self.gap
+    }
+
+    /// The lowest version at which every client knows of the change. One that knows a version within a gap may have been told
+    /// anything of what lies in it.
+    pub fn known_at(&self) -> ResourceVersion {
+        self.gap.map_or(self.version, |gap| gap.to)
+    }
+
     /// Which frame a watcher gets, given whether the object matched before and matches now.
     pub fn frame_kind(&self, matched: impl Fn(&Object) -> bool) -> Option<FrameKind> {
         let before = self.before.as_deref().is_some_and(&matched);
-        let now = self.kind != ChangeKind::Deleted && matched(&self.object);
+        let now = !matches!(self.kind, ChangeKind::Deleted | ChangeKind::Gone) && matched(&self.object);
         match (before, now) {
             (false, false) => None,
+            (true, false) if self.kind == ChangeKind::Modified && self.gap.is_some() => None,
+            (_, true) if self.kind == ChangeKind::Reselected => None,
             (false, true) => Some(FrameKind::Added),
             (true, true) => Some(FrameKind::Modified),
             (true, false) if self.kind == ChangeKind::Deleted => Some(FrameKind::Deleted),
@@ -81,7 +103,9 @@ impl Change {
     pub(super) fn bytes(&self) -> usize {
         /// A leaf's pointers and the nodes above it, copied by the change.
         const COPIED_NODES: usize = 4096;
-        self.object.tail().len() + COPIED_NODES
+        // Those of a bridge share the state behind it.
+        let copied = if self.gap.is_some() { 0 } else { COPIED_NODES };
+        self.object.tail().len() + copied
     }
 }
 
@@ -91,6 +115,7 @@ impl From<ChangeKind> for FrameKind {
             ChangeKind::Added => Self::Added,
             ChangeKind::Modified => Self::Modified,
             ChangeKind::Deleted => Self::Deleted,
+            ChangeKind::Gone | ChangeKind::Reselected => Self::Left,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{change::Change, snapshot::Snapshot};
+use super::{bridge::Gap, change::Change, snapshot::Snapshot};
 use crate::apimachinery::ResourceVersion;
 
 /// How much of the past a store keeps. The count that is never undercut is [`HistoryLimits::COUNT_MIN`].
@@ -23,12 +23,13 @@ impl HistoryLimits {
     pub const COUNT_MAX: usize = 102_400;
 }
 
-/// The version asked for lies before the window.
+/// The version asked for lies before the window, or within a gap in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expired {
-    /// The oldest version that a watch can start from.
+    /// The oldest version behind it that a watch can start from.
     pub oldest: ResourceVersion,
-    /// The window has lost nothing: it begins where the store was filled, and upstream may remember more.
+    /// The window has lost nothing: it begins where the store was filled, or goes on where it was filled again, and upstream
+    /// may remember more.
     pub is_whole: bool,
 }
 
@@ -44,7 +45,12 @@ pub(super) struct History {
     limits: HistoryLimits,
     /// Versions that had been reached at some times, oldest first: what lies below one was no longer the newest by then.
     reached: VecDeque<(Instant, ResourceVersion)>,
+    /// What was bridged within the window, oldest first.
+    gaps: VecDeque<Gap>,
 }
+
+/// How many gaps are told apart. Of more than that the oldest count as one: less is answered, and nothing wrong.
+const GAPS_MAX: usize = 64;
 
 /// How finely the age of a version is known: as a part of the age at which it is too old.
 const AGE_PARTS: u32 = 64;
@@ -55,7 +61,24 @@ const PACE_CHANGES: u32 = 8;
 impl History {
     pub(super) fn new(base: Snapshot, limits: HistoryLimits, now: Instant) -> Self {
         let reached = VecDeque::from([(now, base.version())]);
-        Self { changes: VecDeque::new(), first: 0, base, bytes: 0, limits, reached }
+        let (changes, gaps) = Default::default();
+        Self { changes, first: 0, base, bytes: 0, limits, reached, gaps }
+    }
+
+    pub(super) fn limits(&self) -> HistoryLimits {
+        self.limits
+    }
+
+    /// Nothing is known of the versions between two states but what the changes say that follow.
+    pub(super) fn bridge(&mut self, gap: Gap, now: Instant) {
+        self.reach(gap.to, now);
+        self.gaps.push_back(gap);
+        if self.gaps.len() > GAPS_MAX
+            && let Some(Gap { from, .. }) = self.gaps.pop_front()
+            && let Some(second) = self.gaps.front_mut()
+        {
+            second.from = from;
+        }
     }
 
     /// The store is complete up to `version` now.
@@ -78,7 +101,7 @@ impl History {
     }
 
     pub(super) fn push(&mut self, change: Arc<Change>, now: Instant) {
-        self.reach(change.version, now);
+        self.reach(change.known_at(), now);
         self.bytes += change.bytes();
         self.changes.push_back((now, change));
         // One goes for one that comes, as a rule.
@@ -95,6 +118,9 @@ impl History {
                 self.base = change.after.clone();
                 gone.push(change);
             }
+        }
+        while self.gaps.front().is_some_and(|gap| gap.to <= self.base.version()) {
+            self.gaps.pop_front();
         }
         gone
     }
@@ -143,6 +169,9 @@ impl History {
         if version < self.base.version() {
             return Err(Expired { oldest: self.base.version(), is_whole: self.first == 0 });
         }
+        if let Some(gap) = self.gap_of(version) {
+            return Err(Expired { oldest: gap.to, is_whole: true });
+        }
         Ok(self.first + self.index_after(version) as u64)
     }
 
@@ -157,7 +186,7 @@ impl History {
     /// followed by another version longer ago than changes are kept is not told, even if it is known still: an API
     /// server's storage compacts by time alone, and clients rely on tokens that expire.
     pub(super) fn exact(&self, version: ResourceVersion, known: ResourceVersion, now: Instant) -> Option<Snapshot> {
-        if version < self.base.version() || version > known {
+        if version < self.base.version() || version > known || self.gap_of(version).is_some() {
             return None;
         }
         let newest_too_old = self.reached.iter().rev().find(|(at, _)| self.is_too_old(*at, now));
@@ -171,8 +200,13 @@ impl History {
         Some(state.clone().at(version))
     }
 
+    /// The gap in which that version lies, of which nothing is known.
+    pub(super) fn gap_of(&self, version: ResourceVersion) -> Option<Gap> {
+        self.gaps.iter().copied().find(|gap| gap.contains(version))
+    }
+
     fn index_after(&self, version: ResourceVersion) -> usize {
-        self.changes.partition_point(|(_, change)| change.version <= version)
+        self.changes.partition_point(|(_, change)| change.known_at() <= version)
     }
 }
 

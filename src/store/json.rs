@@ -66,6 +66,12 @@ impl Object {
     }
 }
 
+/// The `uid` in the text of an object's metadata; `None` if it is not that of a JSON object, or without it.
+pub(super) fn uid(metadata: &[u8]) -> Option<String> {
+    let uid = Members::of(metadata).ok()?.filter_map(Result::ok).filter(|(name, _)| name == "uid").last();
+    text(uid?.1).ok().map(Cow::into_owned)
+}
+
 /// Where `part`, borrowed from `whole`, stands in it when its first `skip` bytes are left out.
 fn range_within(whole: &[u8], part: &[u8], skip: usize) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?.checked_sub(skip)?;

@@ -3,6 +3,7 @@
 //! Knows nothing of HTTP, of tasks or of who is watching. Objects are kept as the bytes that
 //! upstream sent; what selectors and keys need is read from them once, on the way in.
 
+mod bridge;
 mod change;
 mod derived;
 mod history;
@@ -20,6 +21,7 @@ mod tests;
 mod view;
 pub mod wire;
 
+pub use bridge::{Gap, NotBridged};
 pub use change::{Change, ChangeKind, FrameKind};
 pub use history::{Expired, HistoryLimits};
 pub use json::ReadError;

@@ -54,6 +54,15 @@ impl Object {
         self.tail.slice(self.metadata_at.clone())
     }
 
+    /// `metadata.uid`, read when it is asked for; empty where there is none.
+    pub(super) fn uid(&self) -> String {
+        let metadata = &self.tail[self.metadata_at.clone()];
+        // No message of protobuf begins so.
+        let is_json = metadata.starts_with(b"{");
+        let uid = if is_json { super::json::uid(metadata) } else { super::protobuf::uid(metadata) };
+        uid.unwrap_or_default()
+    }
+
     /// Where in the tail the value of `metadata` stands.
     pub fn metadata_at(&self) -> Range<usize> {
         self.metadata_at.clone()

@@ -50,8 +50,15 @@ impl Object {
 const METADATA: u32 = 1;
 const NAME: u32 = 1;
 const NAMESPACE: u32 = 3;
+const UID: u32 = 5;
 const RESOURCE_VERSION: u32 = 6;
 const LABELS: u32 = 11;
+
+/// The `uid` in an object's `ObjectMeta`; `None` if it is not one, or without it.
+pub(super) fn uid(metadata: &[u8]) -> Option<String> {
+    let uid = Fields::of(metadata).filter_map(Result::ok).filter(|field| field.number == UID).last()?;
+    uid.value.text().ok().map(str::to_owned)
+}
 
 /// Whether tag and length stand in their shortest forms: then their places follow from those of the value.
 fn is_shortest(field: &Field<'_>) -> bool {

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
+    bridge::{Difference, Gap, NotBridged},
     change::{Change, ChangeKind},
     history::{Expired, History, HistoryLimits},
     object::Object,
@@ -103,7 +104,8 @@ impl Writer {
         state.follows(version)?;
         let before = match kind {
             ChangeKind::Added | ChangeKind::Modified => state.newest.insert(object.clone()),
-            ChangeKind::Deleted => state.newest.remove(&object.key),
+            ChangeKind::Deleted | ChangeKind::Gone => state.newest.remove(&object.key),
+            ChangeKind::Reselected => None,
         };
         if let Some(before) = &before {
             before.retire();
@@ -111,8 +113,8 @@ impl Writer {
         state.newest = state.newest.clone().at(version);
         let number = state.history.next();
         let after = state.newest.clone();
-        let (frames, frames_in) = Default::default();
-        let change = Change { number, version, kind, object, before, after, frames, frames_in };
+        let (frames, frames_in, gap) = Default::default();
+        let change = Change { number, version, kind, object, before, after, gap, frames, frames_in };
         change.frame(kind.into(), |_| line);
         let change = Arc::new(change);
         state.history.push(change.clone(), now);
@@ -120,6 +122,33 @@ impl Writer {
         drop(state);
         self.0.progress.send_replace(version);
         Ok(change)
+    }
+
+    /// Takes a later state, of which upstream has forgotten how it came about: publishes the difference at once, deletions
+    /// first. `objects` are put in the order of their keys. Fails, and changes nothing, where the state does not follow.
+    pub fn bridge(
+        &mut self,
+        objects: &mut [Arc<Object>],
+        version: ResourceVersion,
+    ) -> Result<Vec<Arc<Change>>, NotBridged> {
+        objects.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        // Nothing else changes objects: what grows with them is done while readers go on.
+        let (before, limits) = {
+            let state = self.0.read();
+            (state.newest.clone(), state.history.limits())
+        };
+        let difference = Difference::between(&before, objects, version)?;
+        difference.within(limits)?;
+        let after = difference.apply(&before, version);
+        let mut state = self.0.write();
+        // By a proof that has come meanwhile, nothing else had happened up to there.
+        let gap = Gap { from: state.newest.version(), to: version };
+        difference.follows(gap)?;
+        difference.replaced().for_each(|object| object.retire());
+        let changes = state.bridge(difference, after, gap);
+        drop(state);
+        self.0.progress.send_replace(version);
+        Ok(changes)
     }
 
     /// Notes that nothing happened up to `version` beyond what was applied (a bookmark, a proof).
@@ -185,6 +214,11 @@ impl Reader {
     /// The number of the first change after `version`; one that lies ahead starts with what comes next.
     pub fn after(&self, version: ResourceVersion) -> Result<u64, Expired> {
         self.0.read().history.after(version)
+    }
+
+    /// Whether `version` lies in a gap that was bridged: who knows that one may know of objects that came and went in there.
+    pub fn is_in_gap(&self, version: ResourceVersion) -> bool {
+        self.0.read().history.gap_of(version).is_some()
     }
 
     /// At most `limit` changes from that number on; `None` if the window has moved past it.
@@ -253,6 +287,36 @@ impl State {
     fn follows(&self, version: ResourceVersion) -> Result<(), OutOfOrder> {
         let progress = self.newest.version();
         if version > progress { Ok(()) } else { Err(OutOfOrder { given: version, progress }) }
+    }
+}
+
+impl State {
+    /// The changes of `difference`, all with the state `after` it: that is the next one that is known.
+    fn bridge(&mut self, difference: Difference, after: Snapshot, gap: Gap) -> Vec<Arc<Change>> {
+        let now = Instant::now();
+        let Difference { gone, come } = difference;
+        let told = |kind, object: &Arc<Object>, before: Option<&Arc<Object>>| {
+            let version =
+                if matches!(kind, ChangeKind::Gone | ChangeKind::Reselected) { gap.from } else { object.version };
+            (version, kind, object.clone(), before.cloned())
+        };
+        let gone = gone.iter().map(|object| told(ChangeKind::Gone, object, Some(object)));
+        let reselected = come.iter().filter(|come| come.is_reselected());
+        let reselected = reselected.map(|come| told(ChangeKind::Reselected, &come.now, come.before.as_ref()));
+        let come = come.iter().map(|come| told(come.kind(), &come.now, come.before.as_ref()));
+        let first = self.history.next();
+        let change = |(number, (version, kind, object, before))| {
+            let (frames, frames_in) = Default::default();
+            let (after, gap) = (after.clone(), Some(gap));
+            Arc::new(Change { number, version, kind, object, before, after, gap, frames, frames_in })
+        };
+        let changes: Vec<_> = (first..).zip(gone.chain(reselected).chain(come)).map(change).collect();
+        if gap.from < gap.to {
+            self.history.bridge(gap, now);
+        }
+        changes.iter().for_each(|change| self.history.push(change.clone(), now));
+        (self.newest, self.last_change) = (after, gap.to);
+        changes
     }
 }
 

@@ -69,6 +69,11 @@ impl View {
         self.reader.after(version)
     }
 
+    /// Whether `version` lies in a gap that was bridged: see [`Reader::is_in_gap`].
+    pub fn is_in_gap(&self, version: ResourceVersion) -> bool {
+        self.reader.is_in_gap(version)
+    }
+
     /// The version reached, and the number of the change that will follow it.
     pub fn progress_and_next(&self) -> (ResourceVersion, u64) {
         let (snapshot, next) = self.reader.snapshot_and_next();

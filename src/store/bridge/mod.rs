@@ -1,0 +1,154 @@
+//! From one state to a later one of which upstream has forgotten what came between: the difference as changes
+//! ([`crate::manual::consistency`], "The bridge").
+
+#[cfg(test)]
+mod tests;
+
+use std::{cmp::Ordering, sync::Arc};
+
+use super::{change::ChangeKind, history::HistoryLimits, object::Object, snapshot::Snapshot};
+use crate::apimachinery::{ObjectKey, ResourceVersion};
+
+/// The versions between two states that are known, of which nothing is known themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    pub from: ResourceVersion,
+    pub to: ResourceVersion,
+}
+
+/// Why a later state cannot be told as changes of the earlier one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotBridged {
+    /// The state is older than what the store has reached.
+    #[error("the state of version {to} is older than version {from}, which was reached before")]
+    Backwards { from: ResourceVersion, to: ResourceVersion },
+    /// The two states cannot be of one history: upstream's storage was restored, or another program writes it.
+    #[error("{0} cannot be what it was and what it is now in one history")]
+    Contradiction(ObjectKey),
+    /// History does not hold as much: a watcher could not read it from there.
+    #[error("{changes} changes of {bytes} bytes are more than history holds")]
+    TooLarge { changes: usize, bytes: usize },
+}
+
+/// What is to be told, in this order. Pure: made of two states, published by [`super::Writer::bridge`].
+#[derive(Debug, Default)]
+pub(super) struct Difference {
+    /// What is not there any more, with its last content, in the order of keys.
+    pub(super) gone: Vec<Arc<Object>>,
+    /// What is new or another, in the order of versions.
+    pub(super) come: Vec<Come>,
+}
+
+/// What is there now, and what stood there before.
+#[derive(Debug)]
+pub(super) struct Come {
+    pub(super) now: Arc<Object>,
+    pub(super) before: Option<Arc<Object>>,
+}
+
+impl Come {
+    pub(super) fn kind(&self) -> ChangeKind {
+        if self.before.is_some() { ChangeKind::Modified } else { ChangeKind::Added }
+    }
+
+    /// Whether there may be a selector that it has left.
+    pub(super) fn is_reselected(&self) -> bool {
+        self.before.as_ref().is_some_and(|before| before.labels != self.now.labels || before.fields != self.now.fields)
+    }
+}
+
+impl Gap {
+    /// Whether nothing is known of the state at `version`.
+    pub fn contains(&self, version: ResourceVersion) -> bool {
+        self.from < version && version < self.to
+    }
+}
+
+impl Difference {
+    /// From `old` to a state of version `to`, whose objects are in the order of their keys.
+    pub(super) fn between(old: &Snapshot, new: &[Arc<Object>], to: ResourceVersion) -> Result<Self, NotBridged> {
+        let gap = Gap { from: old.version(), to };
+        Self::default().follows(gap)?;
+        let (mut difference, mut new) = (Self::default(), new.iter().peekable());
+        let mut old = old.leaves().flat_map(|leaf| leaf.objects()).peekable();
+        loop {
+            let order = match (old.peek(), new.peek()) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(old), Some(new)) => old.key.cmp(&new.key),
+            };
+            let before = if order.is_le() { old.next() } else { None };
+            let now = if order.is_ge() { new.next() } else { None };
+            difference.add(before, now, to)?;
+        }
+        difference.come.sort_by_key(|come| come.now.version);
+        difference.follows(gap)?;
+        Ok(difference)
+    }
+
+    fn add(
+        &mut self,
+        before: Option<&Arc<Object>>,
+        now: Option<&Arc<Object>>,
+        to: ResourceVersion,
+    ) -> Result<(), NotBridged> {
+        let impossible = |object: &Object| Err(NotBridged::Contradiction(object.key.clone()));
+        match (before, now) {
+            (Some(before), Some(now)) if before.version == now.version && before.tail() == now.tail() => {}
+            (Some(before), Some(now)) if before.version >= now.version => return impossible(now),
+            (_, Some(now)) if now.version > to => return impossible(now),
+            (Some(before), Some(now)) if before.uid() == now.uid() => {
+                self.come.push(Come { now: now.clone(), before: Some(before.clone()) });
+            }
+            // Deleted and made again under the same name.
+            (before, now) => {
+                self.gone.extend(before.cloned());
+                self.come.extend(now.map(|now| Come { now: now.clone(), before: None }));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.gone.len() + self.come.len() + self.come.iter().filter(|come| come.is_reselected()).count()
+    }
+
+    /// Refuses what would push itself out of history.
+    pub(super) fn within(&self, limits: HistoryLimits) -> Result<(), NotBridged> {
+        let objects = self.gone.iter().chain(self.come.iter().map(|come| &come.now));
+        let (changes, bytes) = (self.len(), objects.map(|object| object.tail().len()).sum());
+        let fits = changes <= HistoryLimits::COUNT_MIN || changes <= HistoryLimits::COUNT_MAX && bytes <= limits.bytes;
+        if fits { Ok(()) } else { Err(NotBridged::TooLarge { changes, bytes }) }
+    }
+
+    /// Refuses what cannot have happened within the gap.
+    pub(super) fn follows(&self, gap: Gap) -> Result<(), NotBridged> {
+        let Gap { from, to } = gap;
+        if to < from {
+            return Err(NotBridged::Backwards { from, to });
+        }
+        let too_early = self.come.first().map(|come| &come.now).filter(|now| now.version <= from);
+        match too_early.or(self.gone.first().filter(|_| from == to)) {
+            Some(impossible) => Err(NotBridged::Contradiction(impossible.key.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// The state behind it; `old` is the one before.
+    pub(super) fn apply(&self, old: &Snapshot, to: ResourceVersion) -> Snapshot {
+        let mut state = old.clone();
+        for gone in &self.gone {
+            state.remove(&gone.key);
+        }
+        for come in &self.come {
+            state.insert(come.now.clone());
+        }
+        state.at(to)
+    }
+
+    /// Objects that are part of the state no more.
+    pub(super) fn replaced(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.gone.iter().chain(self.come.iter().filter_map(|come| come.before.as_ref()))
+    }
+}
