@@ -29,6 +29,8 @@ pub struct Hub {
     closed: OnceLock<EndCause>,
     /// When it is whose turn to end, once the gateway drains.
     spread: Spread,
+    /// How often the store was bridged over what upstream had forgotten.
+    bridges: AtomicU64,
     /// No watch of upstream is open that would tell of changes.
     unfollowed: AtomicBool,
 }
@@ -62,6 +64,8 @@ pub struct Subscription {
     hub: Arc<Hub>,
     interest: Interest,
     seat: Arc<Seat>,
+    /// The bridges that the watcher knows of.
+    bridges: u64,
 }
 
 impl Hub {
@@ -81,7 +85,8 @@ impl Hub {
         });
         self.seats().entry(interest.clone()).or_default().push(seat.clone());
         self.watchers.fetch_add(1, SeqCst);
-        Subscription { hub: self.clone(), interest, seat }
+        let bridges = self.bridges.load(SeqCst);
+        Subscription { hub: self.clone(), interest, seat, bridges }
     }
 
     /// Announces a change that the store has taken. `indexed` are the values of the indexed field
@@ -118,6 +123,13 @@ impl Hub {
         for seat in seats {
             seat.waker.wake();
         }
+    }
+
+    /// The store was bridged over what upstream had forgotten, and all that is to be told of that has been announced. Each watcher
+    /// is woken: one that knows a version from within has to go, all others are told how far they have come.
+    pub fn bridged(&self) {
+        self.bridges.fetch_add(1, SeqCst);
+        self.wake_all();
     }
 
     /// Ends the watches that there are now.
@@ -190,6 +202,12 @@ impl Subscription {
     /// When the watch ends because the gateway drains. A turn is taken by each call: to be asked once.
     pub(super) fn turn(&self) -> Option<Instant> {
         self.hub.spread.turn()
+    }
+
+    /// Whether the store was bridged since this was last asked, or since the seat was taken.
+    pub(super) fn take_bridged(&mut self) -> bool {
+        let bridges = self.hub.bridges.load(SeqCst);
+        std::mem::replace(&mut self.bridges, bridges) != bridges
     }
 
     pub(super) fn is_followed(&self) -> bool {

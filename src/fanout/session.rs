@@ -74,6 +74,9 @@ pub struct Session {
     /// Events in the piece that was sent last.
     sent: u32,
     bookmark_at: Instant,
+    /// The store was bridged: the client's last version may be one that upstream has forgotten, and is made good as soon as
+    /// all has been told.
+    owes_bookmark: bool,
     deadline: Instant,
     /// Why it ends then.
     ends: EndCause,
@@ -99,7 +102,7 @@ impl Session {
         let deadline = now + timeout;
         let bookmark_at = next_bookmark(now, deadline);
         let ready = VecDeque::new();
-        let (next, behind, is_refused, sent) = (0, false, false, 0);
+        let (next, behind, is_refused, owes_bookmark, sent) = (0, false, false, false, 0);
         Self {
             view,
             subscription,
@@ -114,6 +117,7 @@ impl Session {
             is_refused,
             sent,
             bookmark_at,
+            owes_bookmark,
             deadline,
             ends: EndCause::Deadline,
         }
@@ -141,6 +145,12 @@ impl Session {
             Some(EndCause::Corrupt) => return self.refuse(),
             Some(_) | None => {}
         }
+        if self.subscription.take_bridged() {
+            self.owes_bookmark = true;
+            if self.view.is_in_gap(self.floor) {
+                return Step::End(EndCause::Relisted);
+            }
+        }
         match self.initial_events() {
             Ok(Some(events)) => return Step::Send(events),
             Ok(None) => {}
@@ -159,6 +169,10 @@ impl Session {
             let Some(backlog) = self.view.backlog(self.next, BATCH) else {
                 return Step::End(EndCause::Lagged);
             };
+            // The bridge comes before the word of it.
+            if backlog.changes.iter().any(|change| change.gap().is_some_and(|gap| gap.contains(self.floor))) {
+                return Step::End(EndCause::Relisted);
+            }
             if let Err(NotPartial) = self.take(&backlog) {
                 return Step::End(EndCause::Unencodable);
             }
@@ -218,7 +232,7 @@ impl Session {
 
     fn take(&mut self, backlog: &Backlog) -> Result<(), NotPartial> {
         for change in &backlog.changes {
-            if change.version > self.floor
+            if change.known_at() > self.floor
                 && let Some(kind) = self.frame_kind(change)
             {
                 self.ready.push_back(self.form.frame(change, kind)?);
@@ -230,7 +244,7 @@ impl Session {
     }
 
     fn frame_kind(&self, change: &Change) -> Option<FrameKind> {
-        if self.predicate.is_everything() {
+        if self.predicate.is_everything() && change.gap().is_none() {
             return Some(change.kind.into());
         }
         change.frame_kind(|object| self.predicate.matches(object))
@@ -245,12 +259,15 @@ impl Session {
             self.ready = VecDeque::new();
         }
         let Some(bookmarks) = &self.bookmarks else { return Step::Wait(self.deadline) };
-        if now < self.bookmark_at {
+        let is_due = now >= self.bookmark_at;
+        if !is_due && !self.owes_bookmark {
             return Step::Wait(self.bookmark_at.min(self.deadline));
         }
+        // After one out of turn the others come when they would have.
+        let next_at = if is_due { next_bookmark(now, self.deadline) } else { self.bookmark_at };
         // Nothing is known to be well while upstream is not heard.
         if !self.subscription.is_followed() {
-            self.bookmark_at = next_bookmark(now, self.deadline);
+            (self.bookmark_at, self.owes_bookmark) = (next_at, false);
             return Step::Wait(self.bookmark_at.min(self.deadline));
         }
         let (version, next) = self.view.progress_and_next();
@@ -260,7 +277,7 @@ impl Session {
             return Step::Wait(self.bookmark_at.min(self.deadline));
         }
         self.next = self.next.max(next);
-        self.bookmark_at = next_bookmark(now, self.deadline);
+        (self.bookmark_at, self.owes_bookmark) = (next_at, false);
         // One that says nothing new is not sent (read-path 3.4).
         if version > self.floor {
             self.sent = 1;

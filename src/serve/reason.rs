@@ -52,7 +52,8 @@ pub enum ForwardReason {
     NotReached,
     /// History does not cover the version asked for.
     OutsideHistory,
-    /// The version that a watch goes on from is older than the fill of the cache, and upstream may know what came between.
+    /// The version that a watch goes on from is older than the fill of the cache, or lies in a gap that was bridged, and upstream
+    /// may know what came between.
     BeforeFill,
     /// A field that the gateway does not know to be selectable.
     UnsupportedField,

@@ -48,7 +48,7 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
             Err(Expired { oldest, .. }) => return Ok(expired_stream(read, *version, oldest)),
         },
     };
-    let body = wanted.stream(read, permit, (start, first), Instant::now());
+    let body = wanted.stream(read, permit, (start, first), Instant::now())?;
     Ok(read.answer(StatusCode::OK, Answer::Watch).body(body).expect("headers are valid"))
 }
 
@@ -59,7 +59,7 @@ pub fn go_on(read: &Read<'_>, permit: Permit, told: ResourceVersion, began: Inst
         return Err(ForwardReason::NoBookmark);
     }
     let first = wanted.view.after(told).map_err(|_| ForwardReason::OutsideHistory)?;
-    Ok(wanted.stream(read, permit, (Start::After(told), first), began))
+    wanted.stream(read, permit, (Start::After(told), first), began)
 }
 
 impl Wanted {
@@ -87,7 +87,13 @@ impl Wanted {
     }
 
     /// The stream of a watch that began at `began`; `first` is the number of the first change that it looks at.
-    fn stream(self, read: &Read<'_>, permit: Permit, (start, first): (Start, u64), began: Instant) -> Body {
+    fn stream(
+        self,
+        read: &Read<'_>,
+        permit: Permit,
+        (start, first): (Start, u64),
+        began: Instant,
+    ) -> Result<Body, ForwardReason> {
         let Self { options, view, predicate, form, bookmarks } = self;
         let interest = Interest::of(view.scope(), &predicate, view.schema());
         let instance = &read.instance;
@@ -95,13 +101,15 @@ impl Wanted {
         // Behind the subscription: a change between the two is in the state, or announced, or both.
         let start = match start {
             Start::State(_) => Start::State(view.newest()),
+            // A bridge between the look into history and the subscription announced nothing to this one.
+            Start::After(version) if view.is_in_gap(version) => return Err(ForwardReason::BeforeFill),
             after @ Start::After(_) => after,
         };
         let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(fastrand::u64(DEFAULT_TIMEOUT_SECONDS)));
         let now = Instant::now();
         let left = timeout.saturating_sub(now.duration_since(began));
         let session = Session::new(view, subscription, (predicate, form), start, bookmarks, (now, left));
-        Body::Watch(Box::new(WatchBody::new(session, instance.clone(), permit.into_lease())))
+        Ok(Body::Watch(Box::new(WatchBody::new(session, instance.clone(), permit.into_lease()))))
     }
 }
 
