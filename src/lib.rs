@@ -56,7 +56,7 @@
 //! | frame | [`store::FrameKind`], [`encode::frame`] | the bytes of one event, one for each way a watcher can see a change |
 //! | reflector | [`reflector::Reflector`] | keeps one store equal to upstream |
 //! | interest, session | [`fanout::Interest`], [`fanout::Session`] | what wakes a watcher; what it sends next |
-//! | cacher, instance | [`cacher::Cachers`], [`cacher::Instance`] | store, reflector and watchers of one resource in one encoding; an instance lasts from one fill to the next |
+//! | cacher, instance | [`cacher::Cachers`], [`cacher::Instance`] | store, reflector and watchers of one resource in one encoding; an instance lasts from one fill to the next, over bridges |
 //! | form | [`encode::Form`] | how one request wants objects written: encoding, whole or metadata alone |
 //! | attributes | [`authz::Attributes`] | what a read is authorized as, derived as the API server does |
 //! | permit, lease | [`authz::Permit`], [`authz::Lease`] | leave to read from memory, once; only `authz` makes one. For a watch: leave that is asked for again |

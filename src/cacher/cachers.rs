@@ -62,6 +62,8 @@ pub struct Config {
     /// Bytes joined or compressed for lists that nobody asked for within this time are given back.
     pub list_bytes_timeout: Duration,
     pub history: HistoryLimits,
+    /// A cache that upstream has forgotten is led to the new state, and its watches go on.
+    pub bridge: bool,
     pub staleness: StalenessLimit,
 }
 
@@ -190,7 +192,7 @@ impl Cachers {
         rows
     }
 
-    /// Takes effect on caches that there are within seconds; `history` and `staleness` on those that are started from now on.
+    /// Takes effect on caches that there are within seconds; `history`, `bridge` and `staleness` on those that are started from now on.
     pub fn set(&self, config: Config) {
         self.shared.config.send_replace(config);
     }

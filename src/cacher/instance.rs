@@ -39,7 +39,7 @@ const SMALL_WATCH_TAKES: Duration = Duration::from_millis(1200);
 /// What is expected of a quiet resource's own watch, where it is all there is: a bookmark a minute.
 const OWN_WATCH_TAKES: Duration = Duration::from_secs(60);
 
-/// One resource in memory, from one fill to the next.
+/// One resource in memory, from one fill to the next that is not bridged.
 pub struct Instance {
     pub resource: GroupVersionResource,
     /// Whether its objects live in namespaces.

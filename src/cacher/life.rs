@@ -14,7 +14,7 @@ use super::{
 use crate::{
     apimachinery::{Encoding, GroupVersionResource, selectable_fields},
     fanout::EndCause,
-    reflector::{Collection, Reflector},
+    reflector::{Collection, Reflector, Settings},
     telemetry::{CacheMetrics, Chain},
     upstream::{ApiResource, Crd, ResourceListWatch, ServedBy},
 };
@@ -114,8 +114,11 @@ impl Shared {
         let sink = CacherSink::new(entry.clone(), kept);
         let collection =
             Collection { resource: resource.group_resource(), kind: api.kind.into(), fields, encoding: *encoding };
-        let history = self.config.borrow().history;
-        Reflector::new(upstream, sink, collection, history, evidence)
+        let settings = {
+            let config = self.config.borrow();
+            Settings { history: config.history, bridges: config.bridge }
+        };
+        Reflector::new(upstream, sink, collection, settings, evidence)
     }
 
     /// Until the cache is excluded, or nobody has used it for a while.

@@ -5,7 +5,7 @@
 //!                                └─ Arc<Instance>: reader, hub, envelope, freshness
 //! ```
 //!
-//! An instance lives from one fill to the next. Whoever holds an old one may go on reading it;
+//! An instance lives from one fill to the next, and over those that are bridged. Whoever holds an old one may go on reading it;
 //! its watches have been ended.
 
 mod cachers;

@@ -10,8 +10,8 @@ use super::{
 use crate::{
     encode::BookmarkTemplate,
     fanout::EndCause,
-    reflector::{Condition, Failure, Filled, Health, Loss, Sink},
-    store::{Change, Object},
+    reflector::{Bridged, Condition, Failure, Filled, Health, Loss, Sink, Unbridged},
+    store::{Change, ChangeKind, Object},
 };
 
 #[derive(Debug)]
@@ -76,6 +76,31 @@ impl Sink for CacherSink {
             objects = instance.reader.snapshot().len(), epoch = health.epoch, "cache filled");
         self.entry.ready(instance);
         self.kept_up();
+    }
+
+    fn bridged(&mut self, bridged: Bridged, health: Health) {
+        let Some(instance) = self.instance.clone() else { return };
+        let Bridged { from, to, changes, bookmark } = bridged;
+        // Watchers are told how far they have come only where all is well.
+        instance.set_health(health);
+        changes.iter().for_each(|change| self.changed(change));
+        if let Some(template) = bookmark {
+            instance.record_bookmark(template);
+        }
+        self.resource.metrics.set_progress(to);
+        self.resource.metrics.bridged("made");
+        let gone = changes.iter().filter(|change| change.kind == ChangeKind::Gone).count();
+        tracing::info!(resource = %instance.resource, %from, version = %to, changes = changes.len(), gone,
+            watches = instance.hub.watchers(), "cache bridged over what upstream has forgotten");
+        instance.hub.bridged();
+        self.kept_up();
+    }
+
+    fn unbridged(&mut self, why: &Unbridged) {
+        self.resource.metrics.bridged(why.as_str());
+        if *why != Unbridged::Off {
+            tracing::warn!(resource = %self.resource.resource, error = %why, "cache not bridged, its watches end");
+        }
     }
 
     fn changed(&mut self, change: &Change) {

@@ -55,6 +55,7 @@ impl Config {
             ("cache.listBytesTimeout", duration_text(cache.list_bytes_timeout)),
             ("cache.history.age", duration_text(cache.history.age)),
             ("cache.history.bytes", size_text(cache.history.bytes)),
+            ("cache.bridge", cache.bridge.to_string()),
         ]);
         if let Some(max) = cache.max_staleness {
             fields.push(("cache.maxStaleness", duration_text(max)));

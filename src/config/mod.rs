@@ -150,6 +150,8 @@ pub struct CacheConfig {
     /// What was joined or compressed for lists is given back when no list has asked for it for this long, twice that at most.
     pub list_bytes_timeout: Duration,
     pub history: HistoryConfig,
+    /// A cache whose version upstream has forgotten is led to the new state, and its watches go on.
+    pub bridge: bool,
     /// A cache that has not heard from upstream for so long makes the gateway not ready. None: none does.
     pub max_staleness: Option<Duration>,
     /// What becomes of watches then.

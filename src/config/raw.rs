@@ -162,6 +162,7 @@ pub(super) struct Cache {
     pub(super) idle_timeout: Option<Scalar>,
     pub(super) list_bytes_timeout: Option<Scalar>,
     pub(super) history: Option<History>,
+    pub(super) bridge: Option<Scalar>,
     pub(super) max_staleness: Option<Scalar>,
     pub(super) stale_watches: Option<Scalar>,
     pub(super) verify_interval: Option<Scalar>,

@@ -71,3 +71,5 @@
 //!   limits, top clients, slow watchers ([`super::status`]). With `admin.metricsAuthorization: delegated` they need `get` on `/status.json`.
 //! * `kube_fanout_upstream_watches`, `kube_fanout_limit`, `kube_fanout_limit_used`, and `process_*` in the metrics.
 //! * The demo has clients of its own (`--watches`), and restarts its API server now and then.
+//! * An API server that restarts costs clients nothing: caches are bridged over what it has forgotten, and watches go on (`cache.bridge`,
+//!   `kube_fanout_cache_bridges_total`).

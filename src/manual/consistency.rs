@@ -11,7 +11,8 @@
 //!   version than any of them has reached: one that lags waits as for a version that a client names, and what cannot be waited for
 //!   is forwarded; only one that upstream cannot be heard for stays as it is. Between two gateways, as between two API servers, `resourceVersion=0` may go back; a version or no version may not.
 //! * **A watch gets every change behind its start once, in order**, or it ends. It is never left with a gap: where the gateway
-//!   cannot be sure, the stream ends cleanly, and the client starts over from what it has.
+//!   cannot be sure, the stream ends cleanly, and the client starts over from what it has. The exception is a bridge (below), which tells
+//!   at once what has come of several changes, as a new list would.
 //! * **Most recent means most recent.** A get or list without a version is upstream's own answer, so that one's own writes,
 //!   and others', are in it; or, if `reads.mostRecent` says so, memory's after a proof that begins when the read has come. A watch
 //!   without a version is answered from memory only after a proof, too.
@@ -134,6 +135,54 @@
 //! oldest of their versions, serves all who wait on a resource in one encoding. A watch of a resource that is not quiet, of
 //! which nothing is selected, and without bookmarks, stays upstream's until something tells it a version; so does one that asks for bookmarks of a resource of which none has come yet, and one whose client has no place left among its watches.
 //!
+//! # The bridge
+//!
+//! An API server that restarts remembers nothing older than its start, and answers 410 to the watch that goes on from before. Without a
+//! gateway that ends every watch of every client, and each lists again. Here the cache is filled again (one list or watch-list), its state
+//! at the new version R is compared with the one that it had at the old version P, and the watches that are open are told the difference
+//! (`cache.bridge`, on by default). What was deleted and what has left a selector is told first, then what is new or changed:
+//!
+//! 1. What is gone at R is DELETED with its last content, at version P. For a watch with a selector that includes what it selected at P and
+//!    does not at R, whatever became of it since. An object that was deleted and made again (another uid) is DELETED here and ADDED below.
+//! 2. What is new or another is ADDED or MODIFIED, as it is at R, in the order of the objects' own versions, which lie between P and R.
+//! 3. A bookmark of R follows at once, for those who take bookmarks.
+//!
+//! **Why a client may go on from any version that it was told.** Let a client be cut off behind any of these events, and go on from that
+//! event's version at a server that knows all of history.
+//!
+//! * Behind events of version P it knows, of what was there at P, all or less, and it is told everything that happened behind P.
+//! * Behind an event of version V, P < V < R, it has lost all that it has to lose. An object whose last change lies at or before V it has as
+//!   it is at R. One whose last change lies behind V, that server tells it of. Told last, deletions would be missed: one that happened before V is
+//!   told to nobody who goes on from V. That is why they come first, and why they have the lowest version that is certainly right: their
+//!   own is not known, and a later one would be a promise.
+//! * The same holds of an object that left a selector and was changed again: told at its own version, which is that of the last change,
+//!   its loss would come too late.
+//!
+//! Meanwhile such a client may be told again what it knows: an object that it was told to be gone comes back, and goes. That is what client-go's
+//! informers and kube-rs's watchers are made for. At this gateway the same events come again.
+//!
+//! **Versions between P and R** that come from elsewhere: of objects that were made and deleted in between nothing is known here, and who brings
+//! such a version may know them. A watch from there is forwarded (`before_fill`): upstream knows what has happened since its start, or says that
+//! it does not, and memory takes the watch over later. A watch that was waiting for such a version ends cleanly at the bridge. Exact reads
+//! of such versions, and continue tokens, are forwarded. P and R themselves, and versions before P, are answered from history, over the bridge.
+//!
+//! **When there is none**, watches end cleanly, as without it, and clients start over from what they have; the log says why, and
+//! `kube_fanout_cache_bridges_total` counts (outcomes `made`, `off`, and these):
+//!
+//! | Outcome | Because |
+//! |---|---|
+//! | `server` | upstream's `/version` is another one, or not told though it was: another program may write the same objects differently |
+//! | `definition` | a custom resource's definition has changed, which stops the cache; the answers' kinds, warnings or selectable fields are others |
+//! | `backwards` | the new state is older than what was reached. Versions that went back give the cache up before it is filled again |
+//! | `contradiction` | an object that cannot be what it was and what it is now: another content of the same version, an older version, a version that is not behind P. Storage that was restored, and has passed P again, shows itself so as a rule |
+//! | `too_large` | more changes, or more bytes of them, than history holds (`cache.history.bytes`): watchers read a bridge from there, and who cannot read all of it would be ended in any case |
+//!
+//! A gateway whose upstream is a gateway knows its bridge by a deletion at the version that it has reached, fills again and builds one of
+//! its own.
+//!
+//! Each cache (JSON, protobuf) is bridged for itself, with a P and an R of its own. Until it is, it answers as it was, and says nothing
+//! new: no bookmark. Nothing else is different behind a bridge: its version is R, its progress is R, comparisons with upstream go on.
+//!
 //! # When something fails
 //!
 //! | What happens | What the gateway does | What clients see |
@@ -142,8 +191,9 @@
 //! | a watch breaks, upstream restarts | the same, with waits of 0.8 s doubling to 30 s, each a quarter up or down; a watch that was well for two minutes starts them over | watches stay open and silent, then go on; reads of any version go on from memory; what has to be forwarded gets 503 until upstream is back |
 //! | upstream is silent for 4 minutes where it sends bookmarks, for longer than a watch may last elsewhere; its watch lacks what a small watch shows; it accepts a request and does not answer it | the same | the same |
 //! | a watch-list stops in the middle of its initial events | is tried again; the second time the state is listed. Each fill begins with a watch-list; after one that was listed, upstream is asked for watch-list again when its watch is resumed | requests are forwarded until there is a cache |
-//! | upstream's `/version` is another one when a watch is resumed (an upgrade) | fills a new store at no older version; the old one answers until then | as with 410 |
-//! | 410: upstream's history does not reach back to the progress | fills a new store at no older version; the old one answers until then | watches end cleanly; a resume from a version before the new fill is forwarded, and upstream says whether it still knows that version |
+//! | upstream's `/version` is another one when a watch is resumed (an upgrade) | fills a new store at no older version; the old one answers until then | as with 410 without a bridge |
+//! | 410: upstream's history does not reach back to the progress | fills the store again at no older version, which goes on over a bridge; it answers as it was until then | watches go on with the difference |
+//! | the same, and a bridge is not possible or not wanted | fills a new store; the old one answers until then | watches end cleanly; a resume from a version before the new fill is forwarded, and upstream says whether it still knows that version |
 //! | upstream's versions went back (a restored etcd): at the next check, or at the next proof, its head is behind the progress | gives the cache up at once, fills a new one from scratch | watches end, also in the middle of their initial events; requests are forwarded during a pause, and wait for the fill then |
 //! | a comparison with upstream shows a difference | gives the resource's caches up at once, fills new ones | watches end with an ERROR event, 410, so that clients list anew; requests wait for the fill |
 //! | an event that cannot follow from those before, or cannot be read | the same, with waits of their own: a fill that is followed by such an event starts nothing over | watches end cleanly, behind all that came before; requests are forwarded during a pause, and wait for the fill then |

@@ -33,6 +33,7 @@
 //! | `cache.listBytesTimeout` | `1m` | 5 s to 24 h |
 //! | `cache.history.age` | `5m` | 10 s to 24 h |
 //! | `cache.history.bytes` | `256Mi` | from `8Mi` |
+//! | `cache.bridge` | `true` | `true`, `false`: whether watches go on when upstream has forgotten what came behind them, see [`super::consistency`] |
 //! | `cache.maxStaleness` | none: no limit | 10 s to 24 h |
 //! | `cache.staleWatches` | `keep` | `keep`, `end`; needs `cache.maxStaleness` |
 //! | `cache.verifyInterval` | `5m` | 0 for never, or 30 s to 24 h: how often each cache is compared with upstream |
@@ -117,7 +118,7 @@
 //! | `kube_fanout_cache_progress_version` | resource, version, encoding | version up to which upstream has shown it to be complete |
 //! | `kube_fanout_cache_progress_lag_seconds` | resource, version, encoding | time since then: about a minute at most on a quiet resource |
 //! | `kube_fanout_cache_staleness_seconds` | resource, version, encoding | how long the cache has been without a watch of upstream; 0 while there is one, however quiet. `cache.maxStaleness` limits it |
-//! | `kube_fanout_cache_epoch` | resource, version, encoding | fills since the cache was started; 1 is the first |
+//! | `kube_fanout_cache_epoch` | resource, version, encoding | fills since the cache was started, without those that were bridged; 1 is the first |
 //! | `kube_fanout_cache_history_changes` | resource, version, encoding | changes that a watch can start behind |
 //! | `kube_fanout_cache_history_bytes` | resource, version, encoding | bytes held for them only, estimated |
 //! | `kube_fanout_watchers` | resource, version, encoding | watches served now |
@@ -128,6 +129,7 @@
 //! | `kube_fanout_reflector_restarts_total` | resource, version, encoding, cause | `ended` (in time), `expired`, `too_large`, `refused`, `not_found`, `denied`, `unavailable`, `malformed`, `silent`, `stalled` (in the middle of the initial events), `stuck` (another watch shows what it does not) |
 //! | `kube_fanout_freshness_proofs_total` | resource, version, encoding, outcome | `proven`, `no_head`, `no_bookmark`, `ahead` (a client wants a version that upstream has not reached), `backwards` (the head is behind the cache), `late` (it took longer than it may) |
 //! | `kube_fanout_cache_verifications_total` | resource, version, encoding, outcome | comparisons with upstream at the same version (`cache.verifyInterval`): `same`, `different` (filled anew; the log names the object), `version_not_there` (upstream has compacted it or not reached it, three times), `failed` |
+//! | `kube_fanout_cache_bridges_total` | resource, version, encoding, outcome | fills of a cache whose version upstream had forgotten: `made` (its watches went on); `off`, `server`, `definition`, `backwards`, `contradiction`, `too_large` (they ended, see [`super::consistency`]) |
 //! | `kube_fanout_limits_reached_total` | limit | see below |
 //! | `kube_fanout_limit` | limit | what a limit allows, of those of which it is known how much is used |
 //! | `kube_fanout_limit_used` | limit | how much of it is used |
@@ -204,6 +206,8 @@
 //! | age of history (`cache.history.age`) | 5 min | older changes go; 100 stay | watches ended `lagged` |
 //! | bytes of history (`cache.history.bytes`) | 256 MiB a cache | the same | the same |
 //! | changes in history | 102,400 | older ones go | the same |
+//! | changes and bytes of a bridge | what history holds | no bridge: watches end | bridges `too_large` |
+//! | gaps of bridges that history tells apart | 64 a cache | the oldest count as one: more is forwarded | |
 //! | age of a cache without upstream (`cache.maxStaleness`) | none | not ready; watches are kept, or ended and forwarded (`cache.staleWatches`) | watches ended `stale` |
 //! | unused cache (`cache.idleTimeout`) | 10 min | stopped | watches ended `stopped` |
 //! | metadata joined, items compressed for lists, metadata made from objects (`cache.listBytesTimeout`) | 1 min without being asked for | given back, made again when asked for | `kube_fanout_cache_joined_bytes`, `_deflated_bytes`, `_derived_bytes` |

@@ -76,7 +76,7 @@
 //!
 //! | Request | Answered |
 //! |---|---|
-//! | `resourceVersion=N` | from history; forwarded (`before_fill`) if N is older than the fill that history begins with; 200 and one ERROR event (410, `Expired`) if history has lost what follows N; a version ahead is waited for in silence, as the API server does |
+//! | `resourceVersion=N` | from history; forwarded (`before_fill`) if N is older than the fill that history begins with, or lies in a gap that was bridged; 200 and one ERROR event (410, `Expired`) if history has lost what follows N; a version ahead is waited for in silence, as the API server does |
 //! | `resourceVersion=0` | from memory: the state as ADDED events, then changes |
 //! | no version; `sendInitialEvents=true` without a version | the same after a freshness proof ([`super::consistency`]); without one, forwarded (`unproven`), or always (`most_recent`) with `reads.mostRecentWatch: forward` |
 //! | `sendInitialEvents=true`, `resourceVersion=N` | from memory when it has reached N, as a list; else forwarded (`not_reached`) |
@@ -124,7 +124,7 @@
 //! | `stale` | a watch of a cache that has been without upstream for longer than `cache.maxStaleness`, with `cache.staleWatches: end` |
 //! | `not_reached` | the cache has not reached the version in time |
 //! | `outside_history` | history does not cover the version |
-//! | `before_fill` | a watch goes on from a version that is older than the fill of the cache: upstream may still know what came between |
+//! | `before_fill` | a watch goes on from a version that is older than the fill of the cache, or lies in a gap that was bridged: upstream may still know what came between |
 //! | `unsupported_field` | a field that may be selectable, but not from memory |
 //! | `exact_single_name` | an exact list of one name |
 //! | `no_watch_list` | upstream does not know `sendInitialEvents`, and says so itself |

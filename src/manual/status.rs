@@ -50,7 +50,7 @@
 //! | `caches[].bytes` | of the objects; joined, compressed (`deflated`) and derived for lists, and shared by them; held for history alone |
 //! | `caches[].historySeconds` | how far back a watch can start, at least |
 //! | `caches[].lagSeconds` | since upstream last showed the cache to be complete: a minute or so on a quiet resource |
-//! | `caches[].epoch` | fills; more than one means that watches have ended for it |
+//! | `caches[].epoch` | fills that were not bridged; more than one means that watches have ended for it |
 //! | `caches[].proofs`, `.restarts`, `.lastRestart` | words as in [`super::operations`], metrics |
 //! | `resources[]`, `forwarded[]` | reads by resource and by reason; reasons as in [`super::request_path`] |
 //! | `limits[]` | used now and allowed, where that is known, and how often it was reached; names as in [`super::operations`] |

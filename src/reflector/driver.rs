@@ -5,15 +5,16 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Action, EventStream, Evidence, Failure, FillMode, Filled, Health, Input, ListWatch, Loss, Machine, Seen,
-    UpstreamEvent, WatchFrom, WatchRequest,
+    Action, Bridged, EventStream, Evidence, Failure, FillMode, Filled, Health, Input, ListWatch, Loss, Machine, Seen,
+    Unbridged, UpstreamEvent, WatchFrom, WatchRequest,
+    bridge::Refill,
     fill::{self, Head, State, head_version},
     machine::Next,
 };
 use crate::{
     apimachinery::{Encoding, GroupResource, ResourceVersion, SelectableField},
     encode::BookmarkTemplate,
-    store::{self, Change, HistoryLimits, Schema, Writer},
+    store::{self, Change, ChangeKind, HistoryLimits, Schema, Writer},
 };
 
 /// A watch that ends sooner than this is taken for a failure, or it would be opened in a tight loop.
@@ -26,6 +27,12 @@ pub trait Sink: Send {
 
     /// A store with the whole state; takes the place of the one before.
     fn filled(&mut self, filled: Filled, health: Health);
+
+    /// The store was filled again, and goes on: it took changes that lead from its state to the new one.
+    fn bridged(&mut self, bridged: Bridged, health: Health);
+
+    /// The store was filled again, and another takes its place for this reason.
+    fn unbridged(&mut self, why: &Unbridged);
 
     /// The store took a change.
     fn changed(&mut self, change: &Change);
@@ -51,20 +58,37 @@ pub struct Collection {
     pub encoding: Encoding,
 }
 
+/// What a reflector does with its store.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub history: HistoryLimits,
+    /// A store that upstream has forgotten goes on where it can (`cache.bridge`).
+    pub bridges: bool,
+}
+
+/// What came of a fill.
+#[derive(Debug)]
+enum Outcome {
+    Filled(Filled),
+    Bridged(Bridged),
+}
+
 /// Keeps a store equal to one resource of upstream.
 #[derive(Debug)]
 pub struct Reflector<L: ListWatch, S> {
     upstream: L,
     sink: S,
     collection: Collection,
-    limits: HistoryLimits,
+    settings: Settings,
     evidence: Evidence,
     machine: Machine,
     writer: Option<Writer>,
+    /// What answers looked like when the store was filled.
+    head: Option<Head>,
     /// When the fill of the store that there is began.
     filled_since: Instant,
-    /// A store that was just filled and that the sink has not been given.
-    filled: Option<Filled>,
+    /// What came of a fill, and the sink has not been told.
+    outcome: Option<Outcome>,
     /// Since when it is not known whether upstream is the same program still: the end of the watch, or a look that failed.
     unsure_since: Instant,
     /// A watch-list that goes on as a watch.
@@ -73,18 +97,19 @@ pub struct Reflector<L: ListWatch, S> {
 
 impl<L: ListWatch, S: Sink> Reflector<L, S> {
     /// `evidence` is what others find out about the resource.
-    pub fn new(upstream: L, sink: S, collection: Collection, limits: HistoryLimits, evidence: Evidence) -> Self {
+    pub fn new(upstream: L, sink: S, collection: Collection, settings: Settings, evidence: Evidence) -> Self {
         let now = Instant::now();
         Self {
             upstream,
             sink,
             collection,
-            limits,
+            settings,
             evidence,
             machine: Machine::new(now),
             writer: None,
+            head: None,
             filled_since: now,
-            filled: None,
+            outcome: None,
             unsure_since: now,
             going_on: None,
         }
@@ -103,8 +128,9 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
                 (self.writer, self.going_on) = (None, None);
                 self.sink.lost(loss);
             }
-            match self.filled.take() {
-                Some(filled) => self.sink.filled(filled, self.machine.health()),
+            match self.outcome.take() {
+                Some(Outcome::Filled(filled)) => self.sink.filled(filled, self.machine.health()),
+                Some(Outcome::Bridged(bridged)) => self.sink.bridged(bridged, self.machine.health()),
                 None => self.sink.health(self.machine.health()),
             }
             if next.action == Action::Stop {
@@ -160,21 +186,53 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         let head = Head::read(self.upstream.head().await?, kind)?;
         let fields = fill::known_fields(&self.upstream, fields).await?;
         let schema = Arc::new(match (encoding, head.shape.encoding()) {
-            (Encoding::Json, Encoding::Json) => Schema::new(head.shape, fields),
-            (Encoding::Protobuf, Encoding::Protobuf) => Schema::protobuf(head.shape, resource, fields),
+            (Encoding::Json, Encoding::Json) => Schema::new(head.shape.clone(), fields),
+            (Encoding::Protobuf, Encoding::Protobuf) => Schema::protobuf(head.shape.clone(), resource, fields),
             _ => return Err(Failure::Malformed),
         });
         let state: State<L::Stream> = match mode {
             FillMode::WatchList => fill::watch_list(&self.upstream, &schema, not_older_than).await?,
             FillMode::List => fill::list(&self.upstream, &schema, not_older_than).await?,
         };
+        let mut refill = Refill { head, schema, state, server, began };
+        match self.bridge(&mut refill).await? {
+            Some(bridged) => Ok(self.go_on_bridged(refill, bridged)),
+            None => Ok(self.start_anew(refill)),
+        }
+    }
+
+    /// A new store takes the place of the one before.
+    fn start_anew(&mut self, refill: Refill<L::Stream>) -> Input {
+        let Refill { head, schema, state, server, began } = refill;
         let (version, watching) = (state.version, state.watch.is_some());
-        let (writer, reader) = store::store(schema, state.objects, version, self.limits);
+        let (writer, reader) = store::store(schema, state.objects, version, self.settings.history);
         let advance = writer.advance_handle();
         (self.writer, self.filled_since, self.going_on) = (Some(writer), began, state.watch);
-        let (list_kind, warnings, bookmark) = (head.list_kind, head.warnings, state.bookmark);
-        self.filled = Some(Filled { reader, began, advance, list_kind, warnings, bookmark });
-        Ok(Input::Filled { version, watching, server })
+        let (list_kind, warnings, bookmark) = (head.list_kind.clone(), head.warnings.clone(), state.bookmark);
+        self.head = Some(head);
+        self.outcome = Some(Outcome::Filled(Filled { reader, began, advance, list_kind, warnings, bookmark }));
+        Input::Filled { version, watching, server }
+    }
+
+    /// The same store goes on. It was filled when it was first: what is found out about an upstream since then concerns it.
+    fn go_on_bridged(&mut self, refill: Refill<L::Stream>, bridged: Bridged) -> Input {
+        let (version, watching) = (refill.state.version, refill.state.watch.is_some());
+        self.going_on = refill.state.watch;
+        self.outcome = Some(Outcome::Bridged(bridged));
+        Input::Bridged { version, watching }
+    }
+
+    /// Leads the store that there is to the new state, if that may be and is possible.
+    async fn bridge(&mut self, refill: &mut Refill<L::Stream>) -> Result<Option<Bridged>, Failure> {
+        let Some(writer) = &mut self.writer else { return Ok(None) };
+        let may_be = refill.may_follow(writer.schema(), self.head.as_ref(), &self.machine, self.settings.bridges);
+        // Behind the fill: the state is of that definition, too.
+        if may_be.is_ok() && !self.upstream.is_same_resource().await? {
+            self.sink.unbridged(&Unbridged::Definition);
+            return Err(Failure::NotFound);
+        }
+        let bridged = may_be.and_then(|()| refill.bridge(writer));
+        Ok(bridged.inspect_err(|why| self.sink.unbridged(why)).ok())
     }
 
     async fn watch(&mut self, after: ResourceVersion) -> Input {
@@ -217,6 +275,10 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         let Some(writer) = &mut self.writer else { return Err(Failure::Malformed) };
         match event {
             UpstreamEvent::Change { kind, object, line } => {
+                // Upstream is a gateway that was bridged: what else is gone, and what follows, only a state can tell.
+                if kind == ChangeKind::Deleted && object.version == writer.progress() {
+                    return Err(Failure::Expired);
+                }
                 let change = writer.apply(kind, object, line).map_err(|error| {
                     tracing::warn!(%error, "upstream's watch went back");
                     Failure::Malformed

@@ -37,7 +37,7 @@ pub struct Filled {
 }
 
 /// What a list says before its items.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) list_kind: String,
     pub(super) shape: Shape,

@@ -23,7 +23,7 @@ const BOOKMARKS_MISSING_MAX: Duration = Duration::from_secs(4 * 60);
 /// How well a store is, and what its upstream has been seen to be able to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Counts the fills: 1 for the first, 0 before it.
+    /// Counts the fills that began a store: 1 for the first, 0 before it. One that was bridged is none of them.
     pub epoch: u64,
     pub condition: Condition,
     /// Upstream takes `sendInitialEvents`, and ends initial events with a bookmark.

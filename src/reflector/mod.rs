@@ -2,6 +2,7 @@
 //!
 //! Does not know who reads the store: it tells a [`Sink`] what became of it.
 
+mod bridge;
 mod driver;
 mod event;
 mod event_stream;
@@ -18,7 +19,8 @@ mod page;
 #[cfg(test)]
 mod tests;
 
-pub use driver::{Collection, Reflector, Sink};
+pub use bridge::{Bridged, Unbridged};
+pub use driver::{Collection, Reflector, Settings, Sink};
 pub use event::{EventError, StatusBody, UpstreamEvent};
 pub use event_stream::EventStream;
 pub use evidence::Evidence;

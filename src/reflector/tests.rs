@@ -22,6 +22,12 @@ struct Script {
     asked: Arc<Mutex<Vec<String>>>,
     /// What has been sent is followed by silence, not by the end.
     falls_silent: bool,
+    /// What it says to be, one answer after the other; then it does not say.
+    servers: Arc<Mutex<VecDeque<&'static str>>>,
+    /// The resource's definition is another one from now on.
+    is_redefined: bool,
+    /// `cache.bridge` is false.
+    never_bridges: bool,
 }
 
 impl Script {
@@ -86,11 +92,11 @@ impl ListWatch for Script {
     }
 
     async fn server(&self, _: tokio::time::Instant) -> Option<String> {
-        None
+        self.servers.lock().unwrap().pop_front().map(str::to_owned)
     }
 
     async fn is_same_resource(&self) -> Result<bool, Failure> {
-        Ok(true)
+        Ok(!self.is_redefined)
     }
 }
 
@@ -125,6 +131,22 @@ impl Sink for Seen {
         *self.reader.lock().unwrap() = Some(filled.reader);
     }
 
+    fn bridged(&mut self, bridged: Bridged, health: Health) {
+        let told = |change: &Arc<Change>| format!("{:?} {}", change.kind, change.version);
+        let told: Vec<_> = bridged.changes.iter().map(told).collect();
+        self.note(format!(
+            "bridged from {} to {}: {}, epoch {}",
+            bridged.from,
+            bridged.to,
+            told.join(", "),
+            health.epoch
+        ));
+    }
+
+    fn unbridged(&mut self, why: &Unbridged) {
+        self.note(format!("unbridged: {}", why.as_str()));
+    }
+
     fn changed(&mut self, change: &Change) {
         self.note(format!("{:?} {}", change.kind, change.version));
     }
@@ -144,15 +166,29 @@ async fn run(script: Script) -> (Seen, Vec<String>) {
 }
 
 async fn run_for(script: Script, time: Duration) -> (Seen, Vec<String>) {
+    let (seen, asked, ended) = reflect(script, time).await;
+    assert!(!ended, "it goes on for ever");
+    (seen, asked)
+}
+
+/// Runs until the resource is gone.
+async fn finished(script: Script) -> (Seen, Vec<String>) {
+    let (seen, asked, ended) = reflect(script, Duration::from_secs(120)).await;
+    assert!(ended, "it is gone");
+    (seen, asked)
+}
+
+async fn reflect(script: Script, time: Duration) -> (Seen, Vec<String>, bool) {
     let (seen, asked) = (Seen::default(), script.asked.clone());
     let pods = GroupResource { group: "".into(), resource: "pods".into() };
     let limits = HistoryLimits { age: Duration::from_secs(60), bytes: 1 << 20 };
     let fields = selectable_fields(&pods, true);
     let collection = Collection { resource: pods, kind: "Pod".to_owned(), fields, encoding: Encoding::Json };
-    let reflector = Reflector::new(script, seen.clone(), collection, limits, Evidence::default());
-    assert!(tokio::time::timeout(time, reflector.run()).await.is_err(), "it goes on for ever");
+    let settings = Settings { history: limits, bridges: !script.never_bridges };
+    let reflector = Reflector::new(script, seen.clone(), collection, settings, Evidence::default());
+    let ended = tokio::time::timeout(time, reflector.run()).await.is_ok();
     let asked = asked.lock().unwrap().clone();
-    (seen, asked)
+    (seen, asked, ended)
 }
 
 fn pod(name: &str, version: u64) -> String {
@@ -218,15 +254,48 @@ async fn an_old_upstream_is_listed_page_by_page_then_watched() {
     assert_eq!(seen.objects(), [("ns/a".to_owned(), 3), ("ns/b".to_owned(), 3), ("ns/c".to_owned(), 8)]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_expired_version_fills_the_store_anew_and_time_does_not_go_back() {
+/// An upstream that forgets what came behind 9, and has another state at 12.
+fn forgetful() -> Script {
     let expired = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#.to_owned() + "\n";
-    let again = [event("ADDED", "b", 12), end(12)].concat();
-    let script = Script::new(&[9, 12], [Ok([event("ADDED", "a", 3), end(9), expired].concat()), Ok(again)]);
-    let (seen, asked) = run(script).await;
+    let again = [event("ADDED", "b", 12), end(12), event("MODIFIED", "b", 13)].concat();
+    Script::new(&[9, 12], [Ok([event("ADDED", "a", 3), end(9), expired].concat()), Ok(again)])
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_version_is_bridged_and_time_does_not_go_back() {
+    let (seen, asked) = run(forgetful()).await;
     assert_eq!(asked[..2], ["state None", "state Some(9)"]);
-    assert_eq!(seen.events()[..2], ["filled at 9", "filled at 12"]);
-    assert_eq!(seen.objects(), [("ns/b".to_owned(), 12)]);
+    let told = ["filled at 9", "bridged from 9 to 12: Gone 9, Added 12, epoch 1", "Modified 13"];
+    assert_eq!(seen.events()[..3], told);
+    assert_eq!(seen.objects(), [("ns/b".to_owned(), 13)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bridge_of_the_gateway_that_is_upstream_is_crossed_by_one_of_our_own() {
+    let first = [event("ADDED", "a", 3), event("ADDED", "c", 4), end(9), event("DELETED", "a", 9)].concat();
+    let again = [event("ADDED", "b", 11), end(12), event("MODIFIED", "b", 13)].concat();
+    let (seen, asked) = run(Script::new(&[9, 12], [Ok(first), Ok(again)])).await;
+    assert_eq!(asked[..2], ["state None", "state Some(9)"]);
+    let told = ["filled at 9", "bridged from 9 to 12: Gone 9, Gone 9, Added 11, epoch 1", "Modified 13"];
+    assert_eq!(seen.events()[..3], told);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_not_be_bridged_is_filled_anew() {
+    let servers = |servers: &[&'static str]| Arc::new(Mutex::new(servers.iter().copied().collect()));
+    let other = Script { servers: servers(&["v1", "v2"]), ..forgetful() };
+    let mute = Script { servers: servers(&["v1"]), ..forgetful() };
+    let off = Script { never_bridges: true, ..forgetful() };
+    for (script, why) in [(other, "server"), (mute, "server"), (off, "off")] {
+        let (seen, asked) = run(script).await;
+        assert_eq!(asked[..2], ["state None", "state Some(9)"]);
+        let told = ["filled at 9".to_owned(), format!("unbridged: {why}"), "filled at 12".to_owned()];
+        assert_eq!(seen.events()[..3], told);
+        assert_eq!(seen.objects(), [("ns/b".to_owned(), 13)]);
+    }
+    // Another definition is another resource, as it is when a watch is resumed.
+    let (seen, _) = finished(Script { is_redefined: true, ..forgetful() }).await;
+    assert_eq!(seen.events(), ["filled at 9", "unbridged: definition", "lost: Gone"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -227,6 +227,7 @@ fn cacher_config(config: &Config) -> cacher::Config {
             max: config.cache.max_staleness,
             ends_watches: config.cache.stale_watches == StaleWatches::End,
         },
+        bridge: config.cache.bridge,
         history: HistoryLimits { age: history.age, bytes: usize::try_from(history.bytes).unwrap_or(usize::MAX) },
     }
 }

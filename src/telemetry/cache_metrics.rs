@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::apimachinery::{Encoding, GroupVersionResource, ResourceVersion};
 use crate::telemetry::metrics::{
-    CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES,
+    CACHE_BRIDGES, CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES,
     CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION,
     CACHE_RESOURCE_VERSION, CACHE_STALENESS, CACHE_VERIFICATIONS, FRESHNESS_PROOFS, REFLECTOR_RESTARTS,
     UPSTREAM_WATCHES, WATCH_EVENTS, WATCHERS, WATCHES_ENDED, WATCHES_TAKEN_OVER,
@@ -153,6 +153,11 @@ impl CacheMetrics {
     /// The cache was compared with upstream. `outcome` is the word of an enum.
     pub fn verified(&self, outcome: &'static str) {
         self.count(CACHE_VERIFICATIONS, "outcome", outcome);
+    }
+
+    /// The cache was filled again. `outcome` says whether its watches went on, or is the word of an enum that says why not.
+    pub fn bridged(&self, outcome: &'static str) {
+        self.count(CACHE_BRIDGES, "outcome", outcome);
     }
 
     /// For what is rare: makes the labels anew.

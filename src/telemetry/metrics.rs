@@ -45,6 +45,7 @@ pub(super) const WATCHES_TAKEN_OVER: &str = "kube_fanout_watches_taken_over_tota
 pub(super) const WATCHES_ENDED: &str = "kube_fanout_watches_ended_total";
 pub(super) const REFLECTOR_RESTARTS: &str = "kube_fanout_reflector_restarts_total";
 pub(super) const CACHE_VERIFICATIONS: &str = "kube_fanout_cache_verifications_total";
+pub(super) const CACHE_BRIDGES: &str = "kube_fanout_cache_bridges_total";
 pub(super) const FRESHNESS_PROOFS: &str = "kube_fanout_freshness_proofs_total";
 pub(super) const LIMITS_REACHED: &str = "kube_fanout_limits_reached_total";
 pub(super) const CONNECTIONS: &str = "kube_fanout_connections";
@@ -100,6 +101,7 @@ pub const ALL: &[Metric] = &[
     counter_of(REFLECTOR_RESTARTS, Unit::Count, CACHE_CAUSE, "Watches and lists of upstream that had to be started again, by cause."),
     counter_of(FRESHNESS_PROOFS, Unit::Count, CACHE_OUTCOME, "Attempts to prove the cache as fresh as upstream, by outcome."),
     counter_of(CACHE_VERIFICATIONS, Unit::Count, CACHE_OUTCOME, "Comparisons of the cache with upstream at the same version, by outcome."),
+    counter_of(CACHE_BRIDGES, Unit::Count, CACHE_OUTCOME, "Fills of a cache that upstream had forgotten, by whether its watches went on."),
     counter_of(LIMITS_REACHED, Unit::Count, &["limit"], "Times that something was refused, cut or delayed because a limit was reached."),
     gauge_of(LIMIT, Unit::Count, &["limit"], "What a limit allows, of those of which it is known how much is used."),
     gauge_of(LIMIT_USED, Unit::Count, &["limit"], "How much of a limit is used."),

@@ -87,31 +87,41 @@ async fn clean_ends_upstream_are_resumed_and_no_client_sees_it() {
 }
 
 #[tokio::test]
-async fn an_expired_version_ends_watches_cleanly_and_they_list_again() {
-    let mut world = World::start().await;
-    let informers = survive(&mut world, async |world| {
-        world.sim.hold_watches(Some("pods"));
-        change(world);
-        world.sim.forget_history();
-        world.sim.cut_watches(Some("pods"));
-    })
-    .await;
-    for informer in &informers {
-        // The first end, the answer that its version has expired, and the new list.
-        let Told { states, clean_ends, broken, expired, .. } = informer.told;
-        assert_eq!((states, clean_ends, broken, expired), (2, 2, 0, 1));
+async fn an_expired_version_is_bridged_or_ends_watches_cleanly() {
+    for (features, bridge, expected) in [
+        (Features::default(), true, (1, 0, 0, 0)),
+        (Features::old(), true, (1, 0, 0, 0)),
+        (Features::default(), false, (2, 2, 0, 1)),
+    ] {
+        let sim = Sim::new();
+        sim.set_features(features);
+        let mut world = World::start_with(sim, |config| config.cache.bridge = bridge).await;
+        let informers = survive(&mut world, async |world| {
+            world.sim.hold_watches(Some("pods"));
+            change(world);
+            world.sim.forget_history();
+            world.sim.cut_watches(Some("pods"));
+        })
+        .await;
+        for informer in &informers {
+            // Without a bridge: the first end, the answer that its version has expired, and the new list.
+            let Told { states, clean_ends, broken, expired, .. } = informer.told;
+            assert_eq!((states, clean_ends, broken, expired), expected, "{bridge}: {:?}", informer.selection);
+        }
     }
 }
 
 #[tokio::test]
 async fn a_restart_of_upstream_loses_nothing() {
     let mut world = World::start().await;
-    survive(&mut world, async |world| {
+    let informers = survive(&mut world, async |world| {
         world.server.kill().await;
         change(world);
         world.server.start_again().await.unwrap();
     })
     .await;
+    // It remembers nothing from before, and no client lists again.
+    assert!(informers.iter().all(|informer| (informer.told.states, informer.told.clean_ends) == (1, 0)));
 }
 
 #[tokio::test]

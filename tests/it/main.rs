@@ -9,6 +9,8 @@ mod harness;
 mod admin;
 // What is told of reads, and what happens when it cannot be.
 mod audit;
+// An upstream that has forgotten what came behind open watches.
+mod bridge;
 // Caches that are being filled.
 mod cold;
 // Answers in gzip.

@@ -50,6 +50,11 @@ pub enum Input {
         watching: bool,
         server: Option<String>,
     },
+    /// The same, and what the store held was led to that state: it goes on. Upstream is the program that it was.
+    Bridged {
+        version: ResourceVersion,
+        watching: bool,
+    },
     FillFailed(Failure),
     /// The watch ended, cleanly or not, after it had lasted so long; the store is complete up to `progress`.
     WatchEnded {
@@ -154,6 +159,11 @@ impl Machine {
         self.server.as_deref().filter(|before| server.is_some_and(|now| now != *before))
     }
 
+    /// Whether upstream is certainly what it was when the store was filled, as far as it has ever said what it is.
+    pub(super) fn is_known_server(&self, server: Option<&str>) -> bool {
+        self.server.as_deref() == server
+    }
+
     /// Takes what has happened since the last action.
     pub fn on(&mut self, input: Input, now: Instant) -> Next {
         let next = self.next(input, now);
@@ -180,13 +190,11 @@ impl Machine {
         match input {
             Input::Start => self.fill(),
             Input::Filled { version, watching, server } => {
-                (self.progress, self.server, self.heard) = (Some(version), server, now);
-                (self.failures, self.stalled) = (0, false);
-                let Health { epoch, bookmarks, .. } = self.health;
-                let condition = Condition::Followed;
-                self.health = Health { epoch: epoch + 1, condition, watch_list: watching, bookmarks };
-                if watching { Next::now(Action::GoOn) } else { Next::now(Action::Watch { after: version }) }
+                self.server = server;
+                self.health.epoch += 1;
+                self.follow(version, watching, now)
             }
+            Input::Bridged { version, watching } => self.follow(version, watching, now),
             Input::FillFailed(failure) => self.fill_failed(failure),
             Input::WatchEnded { failure, progress, lasted } => {
                 self.progress = Some(progress);
@@ -208,6 +216,13 @@ impl Machine {
             Input::RolledBack => self.lose(Loss::Backwards),
             Input::Corrupt => self.lose(Loss::Corrupt),
         }
+    }
+
+    fn follow(&mut self, version: ResourceVersion, watching: bool, now: Instant) -> Next {
+        (self.progress, self.heard) = (Some(version), now);
+        (self.failures, self.stalled) = (0, false);
+        (self.health.condition, self.health.watch_list) = (Condition::Followed, watching);
+        if watching { Next::now(Action::GoOn) } else { Next::now(Action::Watch { after: version }) }
     }
 
     /// The state was right until the watch ended; of one that was silent that is known only of when it last told something.

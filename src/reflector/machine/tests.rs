@@ -284,14 +284,14 @@ struct Step {
     rolled_back: bool,
     version: u64,
     seconds: u64,
-    flags: [bool; 3],
+    flags: [bool; 4],
     seen: Vec<Seen>,
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
     let seen = prop::collection::vec(prop::sample::select(vec![Seen::Change, Seen::Bookmark]), 0..3);
     let rolled_back = prop::bool::weighted(0.05);
-    (prop::option::of(any_failure()), rolled_back, 1..100_u64, 0..300_u64, any::<[bool; 3]>(), seen).prop_map(
+    (prop::option::of(any_failure()), rolled_back, 1..100_u64, 0..300_u64, any::<[bool; 4]>(), seen).prop_map(
         |(fails, rolled_back, version, seconds, flags, seen)| Step {
             fails,
             rolled_back,
@@ -305,11 +305,14 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 /// The input that ends an action.
 fn outcome(action: Action, step: &Step, held: Option<u64>) -> Input {
-    let [watching, same_resource, watch_list] = step.flags;
+    let [watching, same_resource, watch_list, bridged] = step.flags;
     let lasted = Duration::from_secs(step.seconds);
     match (action, step.fails) {
         _ if step.rolled_back && held.is_some() => Input::RolledBack,
         (Action::Fill { .. }, Some(failure)) => Input::FillFailed(failure),
+        (Action::Fill { not_older_than: Some(held), .. }, None) if bridged => {
+            Input::Bridged { version: version(step.version).max(held), watching }
+        }
         (Action::Fill { not_older_than, .. }, None) => Input::Filled {
             version: version(step.version).max(not_older_than.unwrap_or(version(1))),
             watching,
@@ -369,6 +372,10 @@ proptest! {
             let input = outcome(next.action, &step, held);
             if let Input::Filled { version, .. } = &input {
                 (held, fills, heard) = (Some(version.value()), fills + 1, now);
+            }
+            // What goes on over a bridge is the same store.
+            if let Input::Bridged { version, .. } = &input {
+                (held, heard) = (Some(version.value()), now);
             }
             next = machine.on(input, now);
         }

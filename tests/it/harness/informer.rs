@@ -3,6 +3,9 @@
 //!
 //! It holds what it is told against the rules of a watch, and panics when one is broken: versions only rise, nothing is
 //! added twice, nothing unknown is modified or deleted, initial objects come in the order of their keys.
+//!
+//! A bridge (`kube_fanout::manual::consistency`) has a rule of its own: what is lost is deleted at the version that is known
+//! already. Who is cut off in the middle of one and goes on elsewhere is told of some objects what it knows, until a bookmark comes.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -31,6 +34,10 @@ pub(crate) struct Informer {
     pub(crate) objects: Objects,
     /// The newest version that is known to be complete; `None` before the first list and when it has expired.
     version: Option<u64>,
+    /// It is that of an event, which may be one of a bridge.
+    may_be_bridged: bool,
+    /// The watch was begun behind such a version, and no bookmark has come since.
+    is_cut_off: bool,
     /// The highest version ever seen: time may not run backwards.
     highest: u64,
     knows_watch_list: bool,
@@ -61,6 +68,8 @@ impl Informer {
             selection,
             objects: Objects::new(),
             version: None,
+            may_be_bridged: false,
+            is_cut_off: false,
             highest: 0,
             knows_watch_list: true,
             watch: None,
@@ -150,6 +159,7 @@ impl Informer {
         };
         match self.client.open(&self.selection.path(&parameters)).await {
             Ok(watch) => {
+                self.is_cut_off = self.version.is_some() && self.may_be_bridged;
                 self.initial = self.version.is_none().then(Vec::new);
                 self.watch = Some(watch);
             }
@@ -209,8 +219,14 @@ impl Informer {
             return self.replace(initial, version);
         }
         assert!(Some(version) >= self.version, "a bookmark of {version} after {:?}", self.version);
+        self.known_up_to(version);
+    }
+
+    /// Nothing is missing up to there, whatever came before.
+    fn known_up_to(&mut self, version: u64) {
         self.version = Some(version);
         self.highest = version;
+        (self.may_be_bridged, self.is_cut_off) = (false, false);
     }
 
     fn replace(&mut self, objects: Vec<(String, Value)>, version: u64) {
@@ -220,8 +236,7 @@ impl Informer {
         }
         assert!(version >= self.highest, "a state of {version} after {}", self.highest);
         self.objects = objects.into_iter().collect();
-        self.version = Some(version);
-        self.highest = version;
+        self.known_up_to(version);
         self.told.states += 1;
     }
 
@@ -232,13 +247,16 @@ impl Informer {
             assert_eq!(kind, "ADDED", "{key} among the initial events");
             return initial.push((key, object));
         }
-        assert!(Some(version) > self.version, "{kind} {key} of {version} after {:?}", self.version);
+        let is_lost_in_gap = kind == "DELETED" && Some(version) == self.version;
+        assert!(is_lost_in_gap || Some(version) > self.version, "{kind} {key} of {version} after {:?}", self.version);
         self.version = Some(version);
         self.highest = version;
+        self.may_be_bridged = true;
         self.told.events += 1;
         let before =
             if kind == "DELETED" { self.objects.remove(&key) } else { self.objects.insert(key.clone(), object) };
-        assert_eq!(before.is_none(), kind == "ADDED", "{kind} {key} of {version}, before it {before:?}");
+        let is_expected = before.is_none() == (kind == "ADDED");
+        assert!(is_expected || self.is_cut_off, "{kind} {key} of {version}, before it {before:?}");
     }
 }
 

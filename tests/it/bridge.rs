@@ -1,0 +1,354 @@
+//! An upstream that has forgotten what came behind the watches that are open: what their clients see of it.
+
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use kube_fanout::{sim::Sim, telemetry};
+use serde_json::Value;
+use tokio::join;
+
+use crate::{
+    harness::{Route, Watch, World, passing, skip, until, within, world::pods},
+    reads::{definition, widget},
+};
+
+/// Longer than the reflector's first pause after a failure.
+const BACKOFF: Duration = Duration::from_secs(2);
+/// Shorter than the time from the last bookmark to the end of a watch.
+const STEP: Duration = Duration::from_millis(500);
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// Pods in memory, and the version that memory has reached.
+async fn settled() -> (World, u64) {
+    settled_with(Sim::new()).await
+}
+
+async fn settled_with(sim: Sim) -> (World, u64) {
+    let world = World::start_with(sim, |_| {}).await;
+    for (name, app) in [("a", "x"), ("b", "y"), ("c", "x"), ("d", "x"), ("e", "y")] {
+        world.create_pod("default", name, app);
+    }
+    world.gateway.warm("/api/v1/pods").await;
+    let version = world.sim.revision();
+    world.gateway.reach("/api/v1/pods", version).await;
+    (world, version)
+}
+
+/// What memory is not told of. Gives the version behind each change.
+fn unseen(world: &World) -> Vec<u64> {
+    world.sim.hold_watches(Some("pods"));
+    let changes: [&dyn Fn(); 9] = [
+        // It leaves a selector, and is changed again much later.
+        &|| world.label_pod("default/a", "y"),
+        &|| world.delete_pod("default/b"),
+        &|| world.create_pod("default", "b", "y"),
+        &|| world.delete_pod("default/c"),
+        &|| world.create_pod("default", "new", "x"),
+        // It leaves a selector, and comes back.
+        &|| world.label_pod("default/d", "y"),
+        &|| world.label_pod("default/d", "x"),
+        // Of this one nothing is ever known.
+        &|| world.create_pod("default", "fleeting", "x"),
+        &|| world.delete_pod("default/fleeting"),
+    ];
+    let mut versions: Vec<_> = changes
+        .iter()
+        .map(|change| {
+            change();
+            world.sim.revision()
+        })
+        .collect();
+    world.label_pod("default/a", "z");
+    versions.push(world.sim.revision());
+    world.sim.skip_revisions(3);
+    versions
+}
+
+/// Upstream has forgotten everything, as when it was started again, and memory is filled again.
+async fn forget(world: &World) {
+    world.sim.forget_history();
+    world.sim.cut_watches(Some("pods"));
+    skip(BACKOFF).await;
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+}
+
+/// How many fills of this resource have come to that, in all tests.
+fn bridges(resource: &str, outcome: &str) -> u64 {
+    let text = telemetry::install().unwrap().render();
+    let row = text.lines().find(|line| {
+        line.starts_with(&format!(r#"kube_fanout_cache_bridges_total{{resource="{resource}""#))
+            && line.contains(&format!(r#"outcome="{outcome}""#))
+    });
+    row.map_or(0, |row| row.rsplit_once(' ').unwrap().1.parse().unwrap())
+}
+
+type Told = (String, String, u64);
+
+fn told(kind: &str, name: &str, version: u64) -> Told {
+    (kind.to_owned(), name.to_owned(), version)
+}
+
+fn metadata(object: &Value) -> (String, u64) {
+    let metadata = &object["metadata"];
+    let version = metadata["resourceVersion"].as_str().unwrap().parse().unwrap();
+    (metadata["name"].as_str().unwrap_or_default().to_owned(), version)
+}
+
+/// The next events, so many.
+async fn next(watch: &mut Watch, count: usize) -> Vec<Told> {
+    let mut events = Vec::new();
+    for _ in 0..count {
+        let event: Value = serde_json::from_str(&watch.line().await.unwrap().expect("an event")).unwrap();
+        let (name, version) = metadata(&event["object"]);
+        events.push((event["type"].as_str().unwrap().to_owned(), name, version));
+    }
+    events
+}
+
+#[tokio::test]
+async fn watches_go_on_with_the_difference() {
+    let (world, from) = settled().await;
+    let watch = async |query: &str, accept: &str| {
+        let path = format!("/api/v1/pods?watch=1&resourceVersion={from}&allowWatchBookmarks=true&{query}");
+        world.client().watch_as(&path, accept).await
+    };
+    let mut whole = watch("", "application/json").await;
+    let mut of_app = watch("labelSelector=app%3Dx", METADATA).await;
+    let mut of_node = watch("fieldSelector=spec.nodeName%3Dnode-y", "application/json").await;
+    let mut elsewhere = watch("fieldSelector=metadata.namespace%3Dkube-system", "application/json").await;
+    let made = bridges("pods", "made");
+    let versions = unseen(&world);
+    forget(&world).await;
+    let [.., again, _, new, _, d, _, _, a] = versions[..] else { panic!("{versions:?}") };
+    let to = world.sim.revision();
+
+    let lost = [told("DELETED", "b", from), told("DELETED", "c", from)];
+    let come =
+        [told("ADDED", "b", again), told("ADDED", "new", new), told("MODIFIED", "d", d), told("MODIFIED", "a", a)];
+    let end = [told("BOOKMARK", "", to)];
+    assert_eq!(next(&mut whole, 7).await, [&lost[..], &come, &end].concat());
+    // What has left the selector is lost first, however often it was changed since.
+    let of_app = next(&mut of_app, 5).await;
+    let expected = [
+        told("DELETED", "c", from),
+        told("DELETED", "a", from),
+        told("ADDED", "new", new),
+        told("MODIFIED", "d", d),
+        told("BOOKMARK", "", to),
+    ];
+    assert_eq!(of_app, expected);
+    // An object's node stays, only the label has changed.
+    let expected = [told("DELETED", "b", from), told("ADDED", "b", again), told("BOOKMARK", "", to)];
+    assert_eq!(next(&mut of_node, 3).await, expected);
+    // Who was told nothing knows how far it has come, in case that it has to go on elsewhere.
+    assert_eq!(next(&mut elsewhere, 1).await, end);
+
+    // And all goes on.
+    world.create_pod("default", "later", "x");
+    assert_eq!(next(&mut whole, 1).await, [told("ADDED", "later", to + 1)]);
+    assert!(bridges("pods", "made") > made);
+}
+
+#[tokio::test]
+async fn what_is_gone_has_its_last_content() {
+    let (world, from) = settled().await;
+    let before = world.client().get("/api/v1/namespaces/default/pods/c?resourceVersion=0").await;
+    let mut before: Value = serde_json::from_slice(&before.body).unwrap();
+    let mut watch = world.client().watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}")).await;
+    world.sim.hold_watches(Some("pods"));
+    world.delete_pod("default/c");
+    forget(&world).await;
+    let event: Value = serde_json::from_str(&watch.line().await.unwrap().unwrap()).unwrap();
+    assert_ne!(before["metadata"]["resourceVersion"], from.to_string());
+    before["metadata"]["resourceVersion"] = from.to_string().into();
+    assert_eq!((&event["type"], &event["object"]), (&"DELETED".into(), &before));
+}
+
+#[tokio::test]
+async fn a_watch_that_goes_on_over_the_bridge_is_told_the_same() {
+    let (world, from) = settled().await;
+    world.label_pod("default/e", "x");
+    let seen = world.sim.revision();
+    world.gateway.reach("/api/v1/pods", seen).await;
+    let versions = unseen(&world);
+    forget(&world).await;
+    let to = world.sim.revision();
+    let watch = async |version: u64| {
+        world.client().watch(&format!("/api/v1/pods?watch=1&resourceVersion={version}&timeoutSeconds=60")).await
+    };
+    let (mut early, mut near, mut far) = (watch(from).await, watch(seen).await, watch(to).await);
+    let over = next(&mut near, 6).await;
+    assert_eq!(over[..2], [told("DELETED", "b", seen), told("DELETED", "c", seen)]);
+    assert_eq!(next(&mut early, 7).await, [vec![told("MODIFIED", "e", seen)], over].concat());
+    world.create_pod("default", "later", "x");
+    assert_eq!(next(&mut far, 1).await, [told("ADDED", "later", to + 1)]);
+
+    // States: on both sides, and not in between.
+    let exact = |version: u64| format!("/api/v1/pods?resourceVersion={version}&resourceVersionMatch=Exact");
+    world.assert_same(&exact(seen), &Route::Served).await;
+    world.assert_same(&exact(to), &Route::Served).await;
+    for version in versions {
+        world.assert_same(&exact(version), &Route::Forwarded("outside_history".to_owned())).await;
+    }
+}
+
+#[tokio::test]
+async fn a_version_from_within_is_upstreams_to_judge() {
+    let (world, _) = settled().await;
+    let versions = unseen(&world);
+    world.sim.forget_history();
+    let known = world.sim.revision();
+    world.label_pod("default/e", "late");
+    let to = world.sim.revision();
+    world.sim.cut_watches(Some("pods"));
+    skip(BACKOFF).await;
+    world.gateway.reach("/api/v1/pods", to).await;
+
+    // A client that knows of what came and went would never be rid of it.
+    for version in versions {
+        let watch = world.client().watch(&format!("/api/v1/pods?watch=1&resourceVersion={version}")).await;
+        let (events, route) = watch.rest().await;
+        assert!(events.contains(r#""reason":"Expired","code":410}}"#), "{events}");
+        assert_eq!(route, Route::Forwarded("before_fill".to_owned()));
+    }
+    // What upstream still knows, it tells; memory goes on from there.
+    let path = format!("/api/v1/pods?watch=1&resourceVersion={known}&timeoutSeconds=10");
+    let request = Request::get(&path).body(Full::default()).unwrap();
+    let direct = world.sim.handle(request).await.into_body().collect();
+    let watch = world.client().watch(&path).await;
+    let one_left = world.sim.until(|counts| counts.open_watches("pods") == 2);
+    within("the takeover", passing(STEP / 5, one_left)).await;
+    world.create_pod("default", "later", "x");
+    let ((events, route), direct) = passing(STEP, async { join!(watch.rest(), direct) }).await;
+    assert_eq!(events.as_bytes(), direct.unwrap().to_bytes());
+    assert_eq!((events.lines().count(), route), (2, Route::Forwarded("before_fill".to_owned())));
+}
+
+#[tokio::test]
+async fn a_watch_that_waits_for_a_version_from_within_ends() {
+    let (world, _) = settled().await;
+    let versions = unseen(&world);
+    let to = world.sim.revision();
+    let watch = async |version: u64, query: &str| {
+        world.client().watch(&format!("/api/v1/pods?watch=1&resourceVersion={version}{query}")).await
+    };
+    // Of the second nothing in the bridge is to be told.
+    let within_gap = [watch(versions[3], "").await, watch(versions[3], "&labelSelector=app%3Dother").await];
+    let mut behind = watch(to, "").await;
+    forget(&world).await;
+    for watch in within_gap {
+        assert_eq!(watch.rest().await, (String::new(), Route::Served));
+    }
+    world.create_pod("default", "later", "x");
+    assert_eq!(next(&mut behind, 1).await, [told("ADDED", "later", to + 1)]);
+}
+
+/// Watches end cleanly, told nothing, and memory has the new state.
+async fn assert_not_bridged(world: &World, watch: Watch, because: &str, before: u64) {
+    assert_eq!(watch.rest().await, (String::new(), Route::Served), "{because}");
+    assert!(bridges("pods", because) > before, "{because}");
+    world.assert_same("/api/v1/pods?resourceVersion=0", &Route::Served).await;
+}
+
+#[tokio::test]
+async fn a_restored_upstream_is_not_bridged() {
+    let (world, from) = settled().await;
+    let backup = from - 2;
+    let watch = world.client().watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}")).await;
+    let before = bridges("pods", "contradiction");
+    world.sim.hold_watches(Some("pods"));
+    world.sim.rewind(backup).unwrap();
+    // Its versions have passed those of memory when it is next asked.
+    for name in ["f", "g", "h", "i"] {
+        world.create_pod("default", name, "x");
+    }
+    assert!(world.sim.revision() > from);
+    forget(&world).await;
+    assert_not_bridged(&world, watch, "contradiction", before).await;
+}
+
+#[tokio::test]
+async fn an_upgraded_upstream_is_not_bridged() {
+    let (world, from) = settled().await;
+    let watch = world.client().watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}")).await;
+    let before = bridges("pods", "server");
+    let written = |pod: &mut Value| pod["spec"]["onlyNewerServersWriteThis"] = true.into();
+    world.sim.hold_watches(Some("pods"));
+    world.sim.upgrade("v1.37.0", &pods(), written).unwrap();
+    world.create_pod("default", "f", "x");
+    forget(&world).await;
+    assert_not_bridged(&world, watch, "server", before).await;
+}
+
+#[tokio::test]
+async fn the_same_version_with_other_bytes_is_not_bridged() {
+    let (world, from) = settled().await;
+    let watch = world.client().watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}")).await;
+    let before = bridges("pods", "contradiction");
+    world.sim.hold_watches(Some("pods"));
+    let written = |pod: &mut Value| pod["spec"]["somethingElse"] = true.into();
+    let program: Value = serde_json::from_str(&world.directly("/version").await.1).unwrap();
+    world.sim.upgrade(program["gitVersion"].as_str().unwrap(), &pods(), written).unwrap();
+    world.create_pod("default", "f", "x");
+    forget(&world).await;
+    assert_not_bridged(&world, watch, "contradiction", before).await;
+}
+
+#[tokio::test]
+async fn a_changed_definition_is_not_bridged() {
+    let world = World::start().await;
+    let collection = "/apis/example.com/v1/widgets";
+    let mut now = world.sim.create(definition(".spec.size")).unwrap();
+    world.sim.create(widget("one", "1")).unwrap();
+    world.gateway.warm(collection).await;
+    let made = bridges("widgets.example.com", "made");
+    let watch = world.client().watch(&format!("{collection}?watch=1&resourceVersion={}", world.sim.revision())).await;
+    world.sim.hold_watches(Some("widgets.example.com"));
+    world.sim.create(widget("two", "2")).unwrap();
+    now["spec"]["versions"][0]["selectableFields"] = serde_json::json!([{"jsonPath": ".spec.color"}]);
+    world.sim.update(now).unwrap();
+    world.sim.forget_history();
+    world.sim.cut_watches(Some("widgets.example.com"));
+    skip(BACKOFF).await;
+    assert_eq!(watch.rest().await, (String::new(), Route::Served));
+    assert_eq!(bridges("widgets.example.com", "made"), made);
+}
+
+#[tokio::test]
+async fn more_than_history_holds_is_not_bridged() {
+    let world = World::start_with(Sim::new(), |config| config.cache.history.bytes = 10_000).await;
+    world.create_pod("default", "a", "x");
+    world.gateway.warm("/api/v1/pods").await;
+    let watch = world.client().watch(&format!("/api/v1/pods?watch=1&resourceVersion={}", world.sim.revision())).await;
+    let before = bridges("pods", "too_large");
+    world.sim.hold_watches(Some("pods"));
+    for number in 0..200 {
+        world.create_pod("default", &format!("more-{number}"), "x");
+    }
+    forget(&world).await;
+    assert_not_bridged(&world, watch, "too_large", before).await;
+}
+
+#[tokio::test]
+async fn nothing_is_said_to_be_well_before_the_bridge() {
+    let (world, from) = settled().await;
+    let path = format!("/api/v1/pods?watch=1&resourceVersion={from}&allowWatchBookmarks=true");
+    let mut watch = world.client().watch(&path).await;
+    world.server.stop().await;
+    world.delete_pod("default/c");
+    for _ in 0..10 {
+        skip(Duration::from_secs(30)).await;
+    }
+    let mut world = world;
+    world.sim.skip_revisions(7);
+    world.server.start_again().await.unwrap();
+    let to = world.sim.revision();
+    skip(Duration::from_secs(60)).await;
+    until("the bridge", async || {
+        let list = world.client().get("/api/v1/pods?resourceVersion=0").await;
+        (!list.text().contains(r#""name":"c""#)).then_some(())
+    })
+    .await;
+    assert_eq!(next(&mut watch, 2).await, [told("DELETED", "c", from), told("BOOKMARK", "", to)]);
+}
