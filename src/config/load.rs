@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::de::DeserializeOwned;
+
 use crate::config::raw::{Document, Scalar};
 use crate::config::validate::validate;
 use crate::config::{API_VERSION, Config, KIND, Problem, Problems};
@@ -72,7 +74,8 @@ pub(super) fn read(path: &Path) -> Result<String, LoadError> {
     std::fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })
 }
 
-fn parse_document(text: &str) -> Result<Document, Problems> {
+/// The document that a text of YAML, or of JSON, holds; if it is no tree of the right shape, the first place where it is not.
+pub(crate) fn parse_document<T: DeserializeOwned>(text: &str) -> Result<T, Problems> {
     let mut field = String::new();
     let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
         serde_path_to_error::deserialize(deserializer).map_err(|error| {

@@ -4,6 +4,7 @@
 //! and files that are not a socket.
 
 mod address;
+mod check;
 mod client_kubeconfig;
 mod clients;
 mod effective;

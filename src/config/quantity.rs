@@ -5,7 +5,7 @@ use std::time::Duration;
 /// What [`duration`] takes, in words.
 pub(super) const DURATION: &str = "a duration like 100ms, 30s, 10m or 1h30m";
 /// What [`size`] takes, in words.
-pub(super) const SIZE: &str = "a size in bytes like 1048576, 512Ki, 256Mi or 1Gi";
+pub(crate) const SIZE: &str = "a size in bytes like 1048576, 512Ki, 256Mi or 1Gi";
 
 /// Numbers with a unit each, the largest unit first or not. `0` needs none.
 pub(super) fn duration(text: &str) -> Option<Duration> {
@@ -43,7 +43,7 @@ pub(super) fn duration_text(duration: Duration) -> String {
 }
 
 /// A number with a binary unit, or none for bytes.
-pub(super) fn size(text: &str) -> Option<u64> {
+pub(crate) fn size(text: &str) -> Option<u64> {
     let (number, unit) = leading_number(text)?;
     let unit = match unit {
         "" => 1,

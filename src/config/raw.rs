@@ -9,7 +9,7 @@ use serde::{
 };
 
 /// Fields that are not known here.
-pub(super) type Unknown = BTreeMap<String, IgnoredAny>;
+pub(crate) type Unknown = BTreeMap<String, IgnoredAny>;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -243,7 +243,7 @@ pub(super) struct Drain {
 
 /// Any scalar, as text: `10`, `true` and `"10"` alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Scalar(pub(super) String);
+pub(crate) struct Scalar(pub(crate) String);
 
 impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

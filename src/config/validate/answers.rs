@@ -2,8 +2,8 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use crate::config::check::Check;
 use crate::config::raw;
-use crate::config::validate::check::Check;
 use crate::config::{DEFAULT_ANSWER_BYTES, DEFAULT_ANSWER_TIMEOUT, quantity};
 
 /// A second is enough for what fits into a socket's buffers; API servers are rarely given more than some minutes.

@@ -3,8 +3,8 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use crate::apimachinery::GroupResource;
+use crate::config::check::{Check, given};
 use crate::config::raw::{self, Scalar};
-use crate::config::validate::check::{Check, given};
 use crate::config::{
     CacheConfig, ClientsConfig, DEFAULT_EXCLUDE, DEFAULT_EXCLUDE_DELEGATED, DEFAULT_FILL_WAIT, DEFAULT_FRESHNESS_WAIT,
     DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_LIST_BYTES_TIMEOUT,

@@ -3,8 +3,8 @@
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use crate::apimachinery::Origin;
+use crate::config::check::{Check, given};
 use crate::config::raw::{self, Scalar};
-use crate::config::validate::check::{Check, given};
 use crate::config::{
     AuthenticationConfig, AuthorizationConfig, ClientsConfig, DEFAULT_ALLOWED_TTL, DEFAULT_DENIED_TTL,
     DEFAULT_TOKEN_FAILURE_TTL, DEFAULT_TOKEN_SUCCESS_TTL, DEFAULT_WATCH_INTERVAL, DelegatedConfig, IdentityConfig,

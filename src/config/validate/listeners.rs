@@ -2,8 +2,8 @@
 
 use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
+use crate::config::check::{Check, given, stand_in_address};
 use crate::config::raw;
-use crate::config::validate::check::{Check, given, stand_in_address};
 use crate::config::{Address, ClientsConfig, DEFAULT_LISTEN, ListenerConfig};
 
 /// Below a minute, clients would do little else than connect; a day is as good as no age at all.

@@ -2,7 +2,6 @@
 
 mod answers;
 mod cache;
-mod check;
 mod clients;
 mod listeners;
 mod proxy_headers;
@@ -14,8 +13,8 @@ use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use tracing::level_filters::LevelFilter;
 
+use crate::config::check::Check;
 use crate::config::raw::{self, Document};
-use crate::config::validate::check::Check;
 use crate::config::{
     API_VERSION, AdminConfig, AuditConfig, AuditMode, ClientsConfig, Config, DEFAULT_ADMIN, DEFAULT_CONNECTIONS,
     DEFAULT_CONNECTIONS_PER_ADDRESS, DEFAULT_DRAIN_TIMEOUT, DEFAULT_FORWARDED_PER_CLIENT, DEFAULT_WATCHES_PER_CLIENT,

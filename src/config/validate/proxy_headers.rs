@@ -2,8 +2,8 @@
 
 use http::HeaderName;
 
+use crate::config::check::{Check, given};
 use crate::config::raw::{self, Scalar};
-use crate::config::validate::check::{Check, given};
 use crate::config::{FrontProxyConfig, ProxyHeaders, TlsFiles};
 
 const ALLOWED: &str =

@@ -2,8 +2,8 @@
 
 use rustls::CipherSuite;
 
+use crate::config::check::{Check, given};
 use crate::config::raw::{self, Scalar};
-use crate::config::validate::check::{Check, given};
 use crate::config::{ListenerTls, TlsFiles, TlsPolicy, TlsVersion, tls_policy};
 
 impl Check {

@@ -1,4 +1,4 @@
-//! What every topic's rules are made of: one value out of one field, or a problem.
+//! What every rule is made of, of this configuration and of other documents: one value out of one field, or a problem.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -12,8 +12,8 @@ use crate::config::{Address, Problem, quantity};
 
 /// Collects problems. What is wrong gets a stand-in, so that the rest can be looked at.
 #[derive(Debug, Default)]
-pub(super) struct Check {
-    pub(super) problems: Vec<Problem>,
+pub(crate) struct Check {
+    pub(crate) problems: Vec<Problem>,
     /// Whether `clients.mode` is one that there is: what depends on it is no second problem else.
     pub(super) mode_is_known: bool,
 }
@@ -26,7 +26,7 @@ impl Check {
         raw.map(|path| PathBuf::from(&path.0)).unwrap_or_default()
     }
 
-    pub(super) fn text(&mut self, field: &str, raw: Option<&Scalar>) -> Option<String> {
+    pub(crate) fn text(&mut self, field: &str, raw: Option<&Scalar>) -> Option<String> {
         let text = raw?.0.clone();
         if text.is_empty() {
             self.problem(field, &given(&text), "a text that is not empty, or no such field");
@@ -35,7 +35,7 @@ impl Check {
     }
 
     /// Texts that are not empty, each once.
-    pub(super) fn texts(&mut self, field: &str, raw: Option<&[Scalar]>) -> Vec<String> {
+    pub(crate) fn texts(&mut self, field: &str, raw: Option<&[Scalar]>) -> Vec<String> {
         let mut texts: Vec<String> = Vec::new();
         for (index, Scalar(text)) in raw.unwrap_or_default().iter().enumerate() {
             if text.is_empty() || texts.contains(text) {
@@ -46,7 +46,7 @@ impl Check {
         texts
     }
 
-    pub(super) fn number(
+    pub(crate) fn number(
         &mut self,
         field: &str,
         raw: Option<&Scalar>,
@@ -65,7 +65,7 @@ impl Check {
         })
     }
 
-    pub(super) fn duration(
+    pub(crate) fn duration(
         &mut self,
         field: &str,
         raw: Option<&Scalar>,
@@ -78,13 +78,13 @@ impl Check {
         self.parsed(field, raw, default, &allowed, parse)
     }
 
-    pub(super) fn word<T: Copy>(&mut self, field: &str, raw: Option<&Scalar>, default: T, words: &[(&str, T)]) -> T {
+    pub(crate) fn word<T: Copy>(&mut self, field: &str, raw: Option<&Scalar>, default: T, words: &[(&str, T)]) -> T {
         let allowed = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
         let parse = |text: &str| words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
         self.parsed(field, raw, default, &allowed, parse)
     }
 
-    pub(super) fn parsed<T>(
+    pub(crate) fn parsed<T>(
         &mut self,
         field: &str,
         raw: Option<&Scalar>,
@@ -99,7 +99,7 @@ impl Check {
         })
     }
 
-    pub(super) fn exactly(&mut self, field: &str, raw: Option<&Scalar>, allowed: &str) {
+    pub(crate) fn exactly(&mut self, field: &str, raw: Option<&Scalar>, allowed: &str) {
         match raw {
             Some(raw) if raw.0 == allowed => {}
             Some(raw) => self.problem(field, &given(&raw.0), allowed),
@@ -107,19 +107,19 @@ impl Check {
         }
     }
 
-    pub(super) fn unknown(&mut self, parent: &str, unknown: &Unknown, known: &[&str]) {
+    pub(crate) fn unknown(&mut self, parent: &str, unknown: &Unknown, known: &[&str]) {
         for field in unknown.keys() {
             let field = if parent.is_empty() { field.clone() } else { format!("{parent}.{field}") };
             self.problem(&field, "no such field", &known.join(", "));
         }
     }
 
-    pub(super) fn problem(&mut self, field: &str, found: &str, allowed: &str) {
+    pub(crate) fn problem(&mut self, field: &str, found: &str, allowed: &str) {
         self.problems.push(Problem::new(field, found, allowed));
     }
 }
 
-pub(super) fn given(text: &str) -> String {
+pub(crate) fn given(text: &str) -> String {
     format!("{text:?} was given")
 }
 
