@@ -90,6 +90,7 @@
 //! | [`status`] | what the gateway is and saves: as a value, a page, a text |
 //! | [`gateway`] | the order of the stages, and the gateway's own errors |
 //! | [`admin`] | livez, readyz, metrics, the status |
+//! | [`load`] | a client that measures: load on an API server, and what came of it |
 //! | [`sim`] | the embedded API server |
 //! | [`manual`] | prose |
 
@@ -108,6 +109,7 @@ pub mod gateway;
 pub mod json;
 pub mod lifecycle;
 pub mod listener;
+pub mod load;
 pub mod manual;
 pub mod reflector;
 pub mod remembered;

@@ -7,12 +7,18 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use kube_fanout::config::{
     self, ClientAccess, Config, ConfigFile, LoadError, LoggingConfig, LoggingFormat, Overrides, PemFile, Problems,
     UpstreamConfig,
 };
-use kube_fanout::{DemoOptions, Reloads, StatusOptions, lifecycle, lifecycle::Hangups, telemetry};
+use kube_fanout::{
+    DemoOptions, Reloads, StatusOptions, lifecycle,
+    lifecycle::Hangups,
+    load::{self, LoadOptions},
+    telemetry,
+};
 use tracing::level_filters::LevelFilter;
 
 #[global_allocator]
@@ -38,6 +44,8 @@ enum Command {
     Schema,
     /// Show what a running gateway does and saves. Ends with 2 if it is not ready.
     Status(StatusArgs),
+    /// Put load on an API server or a gateway, or on two in turns, and say what came of it. Ends with 2 if an assertion fails.
+    Load(LoadArgs),
     /// Look for problems in a configuration and in the files that it names, and list all of them.
     Check {
         /// The configuration file.
@@ -116,6 +124,57 @@ struct StatusArgs {
     watch: bool,
 }
 
+#[derive(Debug, Args)]
+struct LoadArgs {
+    /// What is asked, and how often: a file, or one of kubelets, daemonsets, controllers, dashboards, restart-storm, burn-in.
+    #[arg(long, value_name = "FILE|NAME")]
+    profile: String,
+    /// The server that is measured, instead of the kubeconfig's: https://api.example:6443, http://127.0.0.1:8001.
+    #[arg(long)]
+    url: Option<String>,
+    /// The kubeconfig with its TLS and credentials, instead of the one that kubectl finds.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context, instead of its current one.
+    #[arg(long)]
+    context: Option<String>,
+    /// The server that it is compared with, in turns.
+    #[arg(long, value_name = "URL")]
+    against: Option<String>,
+    /// The kubeconfig of that one, if it is another; without --against, of its server, too.
+    #[arg(long, value_name = "FILE")]
+    against_kubeconfig: Option<PathBuf>,
+    /// Where changes are written, with the kubeconfig of --url, instead of to the server whose turn it is.
+    #[arg(long, value_name = "URL")]
+    write_url: Option<String>,
+    /// How long requests are sent to each server, instead of the profile's time: 30s, 1h.
+    #[arg(long, value_parser = load::duration)]
+    duration: Option<Duration>,
+    /// In how many turns; one, or three of each of two servers, unless told otherwise.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    turns: Option<u32>,
+    /// Pods that are made before and deleted after, besides those of the profile.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed_objects: usize,
+    /// A process of this machine whose CPU and memory is told: gateway=4711. More than once for more.
+    #[arg(long, value_name = "NAME=PID")]
+    pid: Vec<load::Named<u32>>,
+    /// The same by its metrics: gateway=http://127.0.0.1:9090/metrics.
+    #[arg(long, value_name = "NAME=URL")]
+    metrics: Vec<load::Named<String>>,
+    /// What has to hold of --url: 'event.delay.p99<200ms', 'lists:latency.p99<1s', 'errors==0'. More than once for more.
+    #[arg(long, value_name = "CONDITION")]
+    assert: Vec<load::Assertion>,
+    /// Where the report goes as JSON, besides the text on standard output; - for standard output, without the text.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Put load on clusters, too, that do not look like ones for tests.
+    #[arg(long)]
+    i_know_this_is_a_test_cluster: bool,
+}
+
+/// What `load` ends with when an assertion fails.
+const EXIT_ASSERTION: u8 = 2;
 /// What `status` ends with when the gateway is not ready.
 const EXIT_NOT_READY: u8 = 2;
 /// What `check` ends with when there are problems.
@@ -130,6 +189,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Kubeconfig(args) => print_kubeconfig(args),
         Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Status(args) => show_status(args),
+        Command::Load(args) => put_load(args),
         Command::Check { config } => check(&config),
     }
 }
@@ -182,6 +242,51 @@ fn show_status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let is_ready = runtime.block_on(kube_fanout::show_status(&options, &mut io::stdout()))?;
     Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NOT_READY) })
+}
+
+fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
+    let access = |kubeconfig| UpstreamConfig { kubeconfig, context: args.context.clone() };
+    let of_against = UpstreamConfig { kubeconfig: args.against_kubeconfig.clone(), context: None };
+    let against = match (&args.against, &args.against_kubeconfig) {
+        (None, None) => None,
+        (url, None) => Some(load::Server { url: url.clone(), access: access(args.kubeconfig.clone()) }),
+        (url, Some(_)) => Some(load::Server { url: url.clone(), access: of_against }),
+    };
+    let options = LoadOptions {
+        profile: load::Profile::load(&args.profile)?.lasting(args.duration),
+        url: load::Server { url: args.url.clone(), access: access(args.kubeconfig.clone()) },
+        against,
+        writes: args
+            .write_url
+            .clone()
+            .map(|url| load::Server { url: Some(url), access: access(args.kubeconfig.clone()) }),
+        turns: args.turns.and_then(|turns| usize::try_from(turns).ok()),
+        seed_objects: args.seed_objects,
+        processes: args.pid,
+        metrics: args.metrics,
+        assertions: args.assert,
+        any_cluster: args.i_know_this_is_a_test_cluster,
+    };
+    // A connection is a file.
+    lifecycle::raise_open_files()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let report = runtime.block_on(async {
+        let shutdown = lifecycle::shutdown_signal()?;
+        anyhow::Ok(load::load(&options, shutdown).await?)
+    });
+    runtime.shutdown_timeout(RUNTIME_END);
+    let report = report?;
+    let json = format!("{}\n", serde_json::to_string_pretty(&report)?);
+    match args.output.as_deref() {
+        Some(path) if path == Path::new("-") => drop(print(&json)?),
+        Some(path) => {
+            // First what was asked for in a file: standard output may be closed.
+            std::fs::write(path, json).with_context(|| format!("cannot write the report to {}", path.display()))?;
+            print(&load::text(&report))?;
+        }
+        None => drop(print(&load::text(&report))?),
+    }
+    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_ASSERTION) })
 }
 
 fn run_to_end(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {

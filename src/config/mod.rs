@@ -45,6 +45,12 @@ pub use tls_files::{PemError, PemFile, TlsFiles, TlsPem};
 pub use tls_policy::{TlsPolicy, TlsVersion};
 pub use upstream::UpstreamConfigError;
 
+// What other documents are read with.
+pub(crate) use check::{Check, given};
+pub(crate) use load::parse_document;
+pub(crate) use quantity::{DURATION, SIZE, duration, size};
+pub(crate) use raw::{Scalar, Unknown};
+
 /// `apiVersion` of a configuration file.
 pub const API_VERSION: &str = "kube-fanout.io/v1alpha1";
 /// `kind` of a configuration file.

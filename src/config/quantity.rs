@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 /// What [`duration`] takes, in words.
-pub(super) const DURATION: &str = "a duration like 100ms, 30s, 10m or 1h30m";
+pub(crate) const DURATION: &str = "a duration like 100ms, 30s, 10m or 1h30m";
 /// What [`size`] takes, in words.
 pub(crate) const SIZE: &str = "a size in bytes like 1048576, 512Ki, 256Mi or 1Gi";
 
 /// Numbers with a unit each, the largest unit first or not. `0` needs none.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }

@@ -73,3 +73,5 @@
 //! * The demo has clients of its own (`--watches`), and restarts its API server now and then.
 //! * An API server that restarts costs clients nothing: caches are bridged over what it has forgotten, and watches go on (`cache.bridge`,
 //!   `kube_fanout_cache_bridges_total`).
+//! * `kube-fanout load` puts load on an API server, or on two in turns, and tells latencies (corrected for coordinated omission), event delay,
+//!   errors by kind, CPU and memory ([`super::load`]).

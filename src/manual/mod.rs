@@ -10,13 +10,15 @@
 //! 8. [`status`]: the status page, `/status.json` and `kube-fanout status`.
 //! 9. [`alerts`]: what each alert of the chart means, and what to do.
 //! 10. [`figures`]: what it costs, beside the API server.
-//! 11. [`changelog`].
+//! 11. [`load`]: `kube-fanout load`: profiles, what is measured and how, the report.
+//! 12. [`changelog`].
 
 pub mod alerts;
 pub mod changelog;
 pub mod consistency;
 pub mod figures;
 pub mod identity;
+pub mod load;
 pub mod old_upstreams;
 pub mod operations;
 pub mod read_path;

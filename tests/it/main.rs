@@ -31,6 +31,8 @@ mod golden;
 mod most_recent;
 // Clients of others.
 mod kube_rs;
+// What `kube-fanout load` measures.
+mod load;
 // Caches that come and go, drains.
 mod life;
 // The built binary.

@@ -1,0 +1,235 @@
+//! What has to hold of a run: `event.delay.p99<200ms`.
+
+use std::{fmt, str::FromStr};
+
+use super::recorder::{Recorded, Times};
+
+/// One condition, on what was measured of `--url`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assertion {
+    text: String,
+    /// None: all workloads together.
+    pub(super) workload: Option<String>,
+    metric: Metric,
+    operator: Operator,
+    /// Milliseconds, or a number.
+    bound: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Metric {
+    Time(TimeMetric, Statistic),
+    Requests,
+    RequestsPerSecond,
+    Events,
+    EventsPerSecond,
+    Errors,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TimeMetric {
+    Latency,
+    FirstByte,
+    Sync,
+    EventDelay,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Statistic {
+    Percentile(f64),
+    Mean,
+    Max,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Equal,
+}
+
+/// How a condition has turned out. Fails where there is no value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Outcome {
+    /// In the condition's own unit: milliseconds, or a number.
+    pub(super) value: Option<f64>,
+    pub(super) passed: bool,
+}
+
+/// The text is no condition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} was given; allowed: [WORKLOAD:]METRIC, one of < <= > >= ==, and a bound. METRIC: latency, firstByte, sync or \
+     event.delay with .p50, .p90, .p99, .p99.9, .mean or .max and a bound like 200ms; requests, requests.perSecond, events, \
+     events.perSecond or errors and a number"
+)]
+pub struct NotAnAssertion(String);
+
+const OPERATORS: [(&str, Operator); 5] = [
+    ("<=", Operator::LessOrEqual),
+    (">=", Operator::GreaterOrEqual),
+    ("==", Operator::Equal),
+    ("<", Operator::Less),
+    (">", Operator::Greater),
+];
+const TIMES: [(&str, TimeMetric); 4] = [
+    ("latency.", TimeMetric::Latency),
+    ("firstByte.", TimeMetric::FirstByte),
+    ("sync.", TimeMetric::Sync),
+    ("event.delay.", TimeMetric::EventDelay),
+];
+const UNITS: [(&str, f64); 3] = [("us", 1e-3), ("ms", 1.0), ("s", 1e3)];
+
+impl Assertion {
+    /// How it turns out for what was measured in that many seconds.
+    pub(super) fn hold(&self, recorded: &Recorded, seconds: f64) -> Outcome {
+        let value = match self.metric {
+            Metric::Time(metric, statistic) => statistic.of(match metric {
+                TimeMetric::Latency => &recorded.latency,
+                TimeMetric::FirstByte => &recorded.first_byte,
+                TimeMetric::Sync => &recorded.sync,
+                TimeMetric::EventDelay => &recorded.delay,
+            }),
+            Metric::Requests => Some(recorded.answered as f64),
+            Metric::RequestsPerSecond => Some(recorded.answered as f64 / seconds),
+            Metric::Events => Some(recorded.events as f64),
+            Metric::EventsPerSecond => Some(recorded.events as f64 / seconds),
+            Metric::Errors => Some(recorded.failures.total() as f64),
+        };
+        let passed = value.is_some_and(|value| match self.operator {
+            Operator::Less => value < self.bound,
+            Operator::LessOrEqual => value <= self.bound,
+            Operator::Greater => value > self.bound,
+            Operator::GreaterOrEqual => value >= self.bound,
+            // Only counts are ever equal to a bound, and they are exact.
+            Operator::Equal => (value - self.bound).abs() < f64::EPSILON,
+        });
+        Outcome { value, passed }
+    }
+
+    /// What the values are in.
+    pub(super) fn unit(&self) -> &'static str {
+        if matches!(self.metric, Metric::Time(..)) { "ms" } else { "" }
+    }
+}
+
+impl Statistic {
+    fn of(self, times: &Times) -> Option<f64> {
+        (times.count() > 0).then(|| match self {
+            Self::Percentile(percent) => times.percentile(percent),
+            Self::Mean => times.mean(),
+            Self::Max => times.max(),
+        })
+    }
+}
+
+impl FromStr for Assertion {
+    type Err = NotAnAssertion;
+
+    fn from_str(text: &str) -> Result<Self, NotAnAssertion> {
+        parse(text).ok_or_else(|| NotAnAssertion(text.to_owned()))
+    }
+}
+
+fn parse(text: &str) -> Option<Assertion> {
+    let at = text.find(['<', '>', '='])?;
+    let (name, rest) = text.split_at(at);
+    let (bound, operator) =
+        OPERATORS.iter().find_map(|(sign, operator)| Some((rest.strip_prefix(sign)?, *operator)))?;
+    let (workload, name) = match name.trim().rsplit_once(':') {
+        Some((workload, name)) => (Some(workload.to_owned()), name),
+        None => (None, name.trim()),
+    };
+    let metric = metric(name)?;
+    let bound = if matches!(metric, Metric::Time(..)) { milliseconds(bound.trim())? } else { number(bound.trim())? };
+    Some(Assertion { text: text.to_owned(), workload, metric, operator, bound })
+}
+
+fn metric(name: &str) -> Option<Metric> {
+    for (prefix, metric) in TIMES {
+        if let Some(statistic) = name.strip_prefix(prefix) {
+            return Some(Metric::Time(metric, self::statistic(statistic)?));
+        }
+    }
+    Some(match name {
+        "requests" => Metric::Requests,
+        "requests.perSecond" => Metric::RequestsPerSecond,
+        "events" => Metric::Events,
+        "events.perSecond" => Metric::EventsPerSecond,
+        "errors" => Metric::Errors,
+        _ => return None,
+    })
+}
+
+fn statistic(name: &str) -> Option<Statistic> {
+    match name {
+        "mean" => Some(Statistic::Mean),
+        "max" => Some(Statistic::Max),
+        _ => Some(Statistic::Percentile(number(name.strip_prefix('p')?).filter(|percent| *percent <= 100.0)?)),
+    }
+}
+
+fn milliseconds(text: &str) -> Option<f64> {
+    UNITS.iter().find_map(|(unit, factor)| Some(number(text.strip_suffix(unit)?)? * factor))
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0)
+}
+
+impl fmt::Display for Assertion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn conditions_are_held_against_what_was_measured() {
+        let mut recorded = Recorded { answered: 20, ..Recorded::default() };
+        for milliseconds in 1..=100 {
+            recorded.delay.add(Duration::from_millis(milliseconds));
+        }
+        for (text, passed) in [
+            ("event.delay.p99<200ms", true),
+            ("event.delay.p50 <= 49ms", false),
+            ("event.delay.max>0.05s", true),
+            ("event.delay.p99.9 < 90000us", false),
+            ("requests.perSecond>=10", true),
+            ("errors==0", true),
+            ("errors>0", false),
+            // There is no value.
+            ("sync.p99<1s", false),
+        ] {
+            let assertion: Assertion = text.parse().unwrap();
+            assert_eq!(assertion.hold(&recorded, 2.0).passed, passed, "{text}");
+            assert_eq!(assertion.to_string(), text);
+        }
+        let of_one: Assertion = "lists:latency.p90<1s".parse().unwrap();
+        assert_eq!(of_one.workload.as_deref(), Some("lists"));
+    }
+
+    #[test]
+    fn what_is_no_condition_is_told_what_is() {
+        for text in [
+            "",
+            "latency<5ms",
+            "latency.p50",
+            "latency.p50<5",
+            "latency.p101<5ms",
+            "errors<5ms",
+            "speed>1",
+            "errors=0",
+            "errors<-1",
+        ] {
+            let error = text.parse::<Assertion>().unwrap_err().to_string();
+            assert!(error.contains("allowed: ") && error.contains(&format!("{text:?}")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Writes: updates, creations and deletions of objects that the run itself has made.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use bytes::Bytes;
+use http::Method;
+use tokio::time::Instant;
+
+use super::{
+    connection::Lane, endpoint::Ask, failure::Failure, objects, paths, profile::ChurnWork, read::Counted, recorder::now,
+};
+
+const JSON: &str = "application/json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+
+/// The objects of one workload, which last for the whole run.
+#[derive(Debug)]
+pub(super) struct Churn {
+    work: ChurnWork,
+    run: String,
+    /// What the names of the objects begin with.
+    prefix: String,
+    /// The number of the next object that is created.
+    next: AtomicUsize,
+    /// Objects that were created besides those that are updated, the oldest first.
+    temporary: Mutex<VecDeque<String>>,
+}
+
+enum Write {
+    Update,
+    Create,
+    Delete,
+}
+
+impl Churn {
+    pub(super) fn new(work: &ChurnWork, run: &str, number: usize) -> Self {
+        let (work, run) = (work.clone(), run.to_owned());
+        Self { prefix: format!("load-{number}"), next: AtomicUsize::new(0), work, run, temporary: Mutex::default() }
+    }
+
+    /// The next of the objects that are there from the beginning; None: there are no more to create.
+    pub(super) fn next_seed(&self) -> Option<usize> {
+        let next = self.next.fetch_update(Relaxed, Relaxed, |next| (next < self.work.objects).then_some(next + 1));
+        next.ok()
+    }
+
+    /// Write number `number`.
+    pub(super) async fn send(&self, lane: &Lane, number: u64) -> Result<Counted, Failure> {
+        match self.kind(number) {
+            Write::Update => {
+                let name =
+                    format!("{}-{}", self.prefix, usize::try_from(number).unwrap_or_default() % self.work.objects);
+                let path = format!("{}/{name}", self.collection());
+                let body = Bytes::from(objects::change(now()).to_string());
+                write(lane, Method::PATCH, &path, Some((MERGE_PATCH, body))).await
+            }
+            Write::Create => {
+                let index = self.next.fetch_add(1, Relaxed);
+                let counted = self.create(lane, index).await?;
+                self.temporary().push_back(self.name(index));
+                Ok(counted)
+            }
+            Write::Delete => {
+                let name = self.temporary().pop_front();
+                match name {
+                    Some(name) => write(lane, Method::DELETE, &format!("{}/{name}", self.collection()), None).await,
+                    // Its creation failed, or is still under way.
+                    None => Box::pin(self.send(lane, 0)).await,
+                }
+            }
+        }
+    }
+
+    /// Updates first, then creations, then deletions, over and over.
+    fn kind(&self, number: u64) -> Write {
+        let ChurnWork { updates, creates, deletes, .. } = self.work;
+        let place = usize::try_from(number).unwrap_or_default() % (updates + creates + deletes);
+        if place < updates {
+            Write::Update
+        } else if place < updates + creates {
+            Write::Create
+        } else {
+            Write::Delete
+        }
+    }
+
+    /// Creates object `index`.
+    pub(super) async fn create(&self, lane: &Lane, index: usize) -> Result<Counted, Failure> {
+        let object = objects::object(&self.work, &self.run, &self.name(index), index, now());
+        write(lane, Method::POST, &self.collection(), Some((JSON, Bytes::from(object.to_string())))).await
+    }
+
+    fn name(&self, index: usize) -> String {
+        format!("{}-{index}", self.prefix)
+    }
+
+    fn collection(&self) -> String {
+        paths::collection(&self.work.resource.resource(), Some(&objects::namespace_name(&self.run)))
+    }
+
+    fn temporary(&self) -> MutexGuard<'_, VecDeque<String>> {
+        self.temporary.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) async fn write(
+    lane: &Lane,
+    method: Method,
+    path: &str,
+    body: Option<(&'static str, Bytes)>,
+) -> Result<Counted, Failure> {
+    let answer = lane.whole(&Ask { method, body, ..Ask::get(path) }).await?;
+    Ok(Counted { first_byte: Instant::now(), bytes: answer.len() as u64 })
+}

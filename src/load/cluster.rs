@@ -1,0 +1,74 @@
+//! Whether a cluster is one for tests. Load can take a control plane down, and objects that are written are real.
+//!
+//! A loopback address says nothing: the gateway itself listens there in front of production, as `kubectl proxy` and tunnels do.
+//! What counts is what the cluster says of itself.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::Value;
+
+use super::{connection::Lane, endpoint::Ask, endpoint::Endpoint, failure::Failure, profile::HttpVersion};
+
+/// The label of the namespace `default` that makes a cluster one for tests.
+pub const TEST_CLUSTER: &str = "load.kube-fanout.io/test-cluster";
+/// What the embedded API server calls itself.
+const EMBEDDED: &str = "kube-fanout-sim";
+const ASK_MAX: Duration = Duration::from_secs(10);
+/// Nodes that are looked at. Clusters of containers have few.
+const NODES: usize = 20;
+
+/// Whether load may be put on the cluster behind an endpoint: it is the embedded API server, its namespace `default` carries the
+/// label, or all its nodes are containers of kind, of k3d or of minikube, or only pretended by kwok.
+///
+/// # Errors
+/// The endpoint cannot be asked at all.
+pub(super) async fn is_for_tests(endpoint: &Arc<Endpoint>) -> Result<bool, Failure> {
+    let lane = Lane::new(endpoint.clone(), HttpVersion::Http1);
+    let version = ask(&lane, "/version").await?;
+    if version["gitVersion"].as_str().is_some_and(|version| version.contains(EMBEDDED)) {
+        return Ok(true);
+    }
+    // What cannot be read says nothing.
+    let namespace = ask(&lane, "/api/v1/namespaces/default").await.unwrap_or_default();
+    if namespace["metadata"]["labels"][TEST_CLUSTER] == "true" {
+        return Ok(true);
+    }
+    let nodes = ask(&lane, &format!("/api/v1/nodes?limit={NODES}")).await.unwrap_or_default();
+    let nodes = nodes["items"].as_array().cloned().unwrap_or_default();
+    Ok(!nodes.is_empty() && nodes.iter().all(is_pretended))
+}
+
+async fn ask(lane: &Lane, path: &str) -> Result<Value, Failure> {
+    let body = lane.within(ASK_MAX, &Ask::get(path)).await?;
+    serde_json::from_slice(&body).map_err(|error| Failure::stream(&error))
+}
+
+fn is_pretended(node: &Value) -> bool {
+    let provider = node["spec"]["providerID"].as_str().unwrap_or_default();
+    let metadata = &node["metadata"];
+    let is_k3d = provider.starts_with("k3s://k3d-");
+    let is_minikube = metadata["labels"]["minikube.k8s.io/name"].is_string();
+    let is_kwok = metadata["annotations"]["kwok.x-k8s.io/node"].is_string();
+    provider.starts_with("kind://") || is_k3d || is_minikube || is_kwok
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn nodes_of_real_clusters_are_told_from_pretended_ones() {
+        for (node, expected) in [
+            (json!({"spec": {"providerID": "kind://podman/kind/kind-worker"}}), true),
+            (json!({"spec": {"providerID": "k3s://k3d-test-server-0"}}), true),
+            (json!({"metadata": {"labels": {"minikube.k8s.io/name": "minikube"}}}), true),
+            (json!({"metadata": {"annotations": {"kwok.x-k8s.io/node": "fake"}}}), true),
+            (json!({"spec": {"providerID": "k3s://server-0"}}), false),
+            (json!({"spec": {"providerID": "aws:///eu-west-1a/i-0123"}}), false),
+            (json!({}), false),
+        ] {
+            assert_eq!(is_pretended(&node), expected, "{node}");
+        }
+    }
+}

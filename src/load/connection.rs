@@ -1,0 +1,189 @@
+//! Connections to an endpoint, and who uses them.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{
+    body::Incoming,
+    client::conn::{http1, http2},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    sync::Mutex,
+    task::JoinSet,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+
+use super::{
+    endpoint::{Ask, Endpoint, LoadRequest},
+    failure::{ErrorKind, Failure},
+    profile::HttpVersion,
+};
+
+/// TCP, TLS and HTTP/2 together; as the gateway itself takes at most.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Windows of HTTP/2, as wide as Go's clients open them.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 1 << 30;
+/// What is kept of an answer that is an error, and how long it is waited for.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+const ERROR_MAX: Duration = Duration::from_secs(5);
+
+/// An open connection. One of HTTP/2 ends when the last that shares it is dropped.
+#[derive(Debug)]
+struct Connection {
+    sender: Sender,
+    _driver: Arc<JoinSet<()>>,
+}
+
+#[derive(Debug)]
+enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+/// One of an endpoint's connections, opened when it is needed, and again when it is lost.
+#[derive(Debug)]
+pub(super) struct Lane {
+    endpoint: Arc<Endpoint>,
+    http: HttpVersion,
+    /// Of HTTP/1.1 it is taken for the time of a request; of HTTP/2 it is cloned.
+    connection: Mutex<Option<Connection>>,
+}
+
+impl Lane {
+    pub(super) fn new(endpoint: Arc<Endpoint>, http: HttpVersion) -> Self {
+        Self { endpoint, http, connection: Mutex::new(None) }
+    }
+
+    /// Asks, and gives the answer's head, which must be of success, with the body still to come. Its connection lasts as long as
+    /// the [`Answer`].
+    pub(super) async fn open(&self, ask: &Ask<'_>) -> Result<Answer, Failure> {
+        let request = self.endpoint.request(ask, self.http == HttpVersion::Http2).await?;
+        let mut connection = self.connection().await?;
+        let response = connection.send(request).await?;
+        let status = response.status();
+        if !status.is_success() {
+            let body = Limited::new(response.into_body(), ERROR_BYTES_MAX).collect();
+            let body = timeout(ERROR_MAX, body).await.ok().and_then(Result::ok).map(|body| body.to_bytes());
+            self.keep(connection).await;
+            return Err(Failure::status(status, &body.unwrap_or_default()));
+        }
+        Ok(Answer { response, connection })
+    }
+
+    /// Asks for a whole answer.
+    pub(super) async fn whole(&self, ask: &Ask<'_>) -> Result<Bytes, Failure> {
+        let Answer { response, connection } = self.open(ask).await?;
+        let body = response.into_body().collect().await.map_err(|error| Failure::stream(&error))?.to_bytes();
+        self.keep(connection).await;
+        Ok(body)
+    }
+
+    /// The same with a limit of time.
+    pub(super) async fn within(&self, limit: Duration, ask: &Ask<'_>) -> Result<Bytes, Failure> {
+        timeout(limit, self.whole(ask)).await.unwrap_or_else(|_| Err(Failure::timeout()))
+    }
+
+    /// Takes back the connection of an answer that was read to its end.
+    pub(super) async fn done(&self, answer: Answer) {
+        self.keep(answer.connection).await;
+    }
+
+    async fn keep(&self, connection: Connection) {
+        if let Sender::Http1(_) = connection.sender {
+            *self.connection.lock().await = Some(connection);
+        }
+    }
+
+    async fn connection(&self) -> Result<Connection, Failure> {
+        let mut kept = self.connection.lock().await;
+        let usable = match &mut *kept {
+            Some(Connection { sender: Sender::Http1(sender), .. }) => sender.ready().await.is_ok(),
+            Some(Connection { sender: Sender::Http2(sender), .. }) => !sender.is_closed(),
+            None => false,
+        };
+        if !usable {
+            *kept = Some(self.endpoint.connect(self.http).await?);
+        }
+        match (&*kept, self.http) {
+            (Some(Connection { sender: Sender::Http2(sender), _driver }), HttpVersion::Http2) => {
+                Ok(Connection { sender: Sender::Http2(sender.clone()), _driver: _driver.clone() })
+            }
+            _ => kept.take().ok_or_else(|| Failure { kind: ErrorKind::Connect, message: "no connection".to_owned() }),
+        }
+    }
+}
+
+/// The head of an answer, and the connection that its body comes on.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) response: Response<Incoming>,
+    connection: Connection,
+}
+
+impl Connection {
+    async fn send(&mut self, request: LoadRequest) -> Result<Response<Incoming>, Failure> {
+        let sent = match &mut self.sender {
+            Sender::Http1(sender) => sender.send_request(request).await,
+            Sender::Http2(sender) => match sender.ready().await {
+                Ok(()) => sender.send_request(request).await,
+                Err(error) => Err(error),
+            },
+        };
+        sent.map_err(|error| Failure::stream(&error))
+    }
+}
+
+impl Endpoint {
+    async fn connect(&self, http: HttpVersion) -> Result<Connection, Failure> {
+        let message = || format!("no connection to {} within {CONNECT_MAX:?}", self.url());
+        let connected = timeout(CONNECT_MAX, self.dial(http)).await;
+        connected.unwrap_or_else(|_| Err(Failure { kind: ErrorKind::Connect, message: message() }))
+    }
+
+    async fn dial(&self, http: HttpVersion) -> Result<Connection, Failure> {
+        let connect = |error: std::io::Error| Failure::new(ErrorKind::Connect, &error);
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(connect)?;
+        stream.set_nodelay(true).map_err(connect)?;
+        let Some(tls) = &self.tls else { return handshake(stream, http).await };
+        let config = match http {
+            HttpVersion::Http1 => tls.http1.clone(),
+            HttpVersion::Http2 => tls.http2.clone(),
+        };
+        let stream = TlsConnector::from(config).connect(tls.name.clone(), stream).await;
+        handshake(stream.map_err(|error| Failure::new(ErrorKind::Handshake, &error))?, http).await
+    }
+}
+
+async fn handshake<I>(io: I, http: HttpVersion) -> Result<Connection, Failure>
+where
+    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let failed = |error: hyper::Error| Failure::new(ErrorKind::Handshake, &error);
+    let (io, mut driver) = (TokioIo::new(io), JoinSet::new());
+    let sender = match http {
+        HttpVersion::Http1 => {
+            let (sender, connection) = http1::handshake(io).await.map_err(failed)?;
+            // What goes wrong with it shows in the requests on it.
+            driver.spawn(async move { connection.await.unwrap_or_default() });
+            Sender::Http1(sender)
+        }
+        HttpVersion::Http2 => {
+            let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+                .initial_stream_window_size(STREAM_WINDOW)
+                .initial_connection_window_size(CONNECTION_WINDOW)
+                .handshake(io)
+                .await
+                .map_err(failed)?;
+            driver.spawn(async move { connection.await.unwrap_or_default() });
+            Sender::Http2(sender)
+        }
+    };
+    Ok(Connection { sender, _driver: Arc::new(driver) })
+}

@@ -1,0 +1,191 @@
+//! A server that is asked: its address, TLS and credentials.
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, Uri, header, uri::Scheme};
+use http_body_util::Full;
+use kube_client::client::ConfigExt;
+use rustls::{ClientConfig, pki_types::ServerName};
+use tower::{
+    ServiceBuilder, ServiceExt, service_fn,
+    util::{BoxCloneSyncService, option_layer},
+};
+
+use super::failure::{ErrorKind, Failure};
+
+/// How the tool names itself to servers.
+const USER_AGENT: &str = concat!("kube-fanout-load/", env!("CARGO_PKG_VERSION"));
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type LoadRequest = Request<Full<Bytes>>;
+type Credentials = BoxCloneSyncService<LoadRequest, Response<LoadRequest>, BoxError>;
+
+/// Where requests go, and as whom. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Endpoint {
+    /// As the report names it.
+    pub(super) name: &'static str,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) tls: Option<Tls>,
+    /// Host and port, as requests name the server.
+    authority: HeaderValue,
+    /// Scheme, host, port and path that every request's URI begins with.
+    base: String,
+    /// What the path of every request begins with, where a kubeconfig names a server by path.
+    prefix: String,
+    /// Puts credentials and configured headers on a request, and gives it back. Tokens that expire are renewed.
+    credentials: Option<Credentials>,
+}
+
+/// TLS to the server, whose two forms differ in the protocol that they offer.
+#[derive(Clone)]
+pub(super) struct Tls {
+    pub(super) http1: Arc<ClientConfig>,
+    pub(super) http2: Arc<ClientConfig>,
+    pub(super) name: ServerName<'static>,
+}
+
+/// Why a server cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointError {
+    #[error("{0:?} is no address of a server; allowed: a URL like https://api.example:6443 or http://127.0.0.1:8001")]
+    Url(String),
+    #[error("cannot use the kubeconfig's TLS for {0}")]
+    Tls(String, #[source] Box<kube_client::Error>),
+    #[error("cannot use the kubeconfig's credentials for {0}")]
+    Credentials(String, #[source] Box<kube_client::Error>),
+    #[error("{0} is reached through a proxy, which is not supported")]
+    Proxy(String),
+}
+
+impl Endpoint {
+    /// The server of `config`. Credentials are sent over TLS only.
+    pub(super) fn new(name: &'static str, config: &kube_client::Config) -> Result<Self, EndpointError> {
+        let url = config.cluster_url.to_string();
+        if config.proxy_url.is_some() {
+            return Err(EndpointError::Proxy(url));
+        }
+        let address = Address::of(&config.cluster_url).ok_or_else(|| EndpointError::Url(url.clone()))?;
+        let (tls, credentials) = if address.is_tls {
+            let server_name = config.tls_server_name.clone().unwrap_or_else(|| address.host.clone());
+            let name = ServerName::try_from(server_name).map_err(|_| EndpointError::Url(url.clone()))?;
+            let tls = tls(config, name).map_err(|error| EndpointError::Tls(url.clone(), Box::new(error)))?;
+            let credentials = credentials(config);
+            (Some(tls), Some(credentials.map_err(|error| EndpointError::Credentials(url.clone(), Box::new(error)))?))
+        } else {
+            (None, None)
+        };
+        let authority = config.cluster_url.authority().map_or("", |authority| authority.as_str());
+        Ok(Self {
+            name,
+            authority: HeaderValue::from_str(authority).map_err(|_| EndpointError::Url(url.clone()))?,
+            base: format!("{}://{authority}{}", if address.is_tls { "https" } else { "http" }, address.prefix),
+            prefix: address.prefix,
+            host: address.host,
+            port: address.port,
+            tls,
+            credentials,
+        })
+    }
+
+    /// The address, without credentials.
+    pub(super) fn url(&self) -> &str {
+        &self.base
+    }
+
+    /// A request in the form of the protocol, with credentials.
+    pub(super) async fn request(&self, ask: &Ask<'_>, http2: bool) -> Result<LoadRequest, Failure> {
+        let builder = Request::builder()
+            .method(ask.method.clone())
+            .header(header::USER_AGENT, USER_AGENT)
+            .header(header::ACCEPT, ask.accept);
+        let builder = if http2 {
+            builder.uri(format!("{}{}", self.base, ask.path))
+        } else {
+            builder.uri(format!("{}{}", self.prefix, ask.path)).header(header::HOST, &self.authority)
+        };
+        let builder = if ask.gzip { builder.header(header::ACCEPT_ENCODING, "gzip") } else { builder };
+        let builder = match &ask.body {
+            None => builder,
+            Some((content_type, _)) => builder.header(header::CONTENT_TYPE, *content_type),
+        };
+        let body = ask.body.as_ref().map_or_else(Bytes::new, |(_, body)| body.clone());
+        let request = builder.body(Full::new(body)).map_err(|error| Failure::new(ErrorKind::Handshake, &error))?;
+        match &self.credentials {
+            None => Ok(request),
+            Some(credentials) => {
+                let added = credentials.clone().oneshot(request).await;
+                added
+                    .map(Response::into_body)
+                    .map_err(|error| Failure { kind: ErrorKind::Handshake, message: error.to_string() })
+            }
+        }
+    }
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(super) struct Ask<'a> {
+    pub(super) method: Method,
+    /// With the query.
+    pub(super) path: &'a str,
+    pub(super) accept: &'a str,
+    pub(super) gzip: bool,
+    /// With its media type.
+    pub(super) body: Option<(&'static str, Bytes)>,
+}
+
+impl<'a> Ask<'a> {
+    pub(super) fn get(path: &'a str) -> Self {
+        Self { method: Method::GET, path, accept: "application/json", gzip: false, body: None }
+    }
+}
+
+/// The parts of a URL.
+struct Address {
+    is_tls: bool,
+    host: String,
+    port: u16,
+    prefix: String,
+}
+
+impl Address {
+    fn of(url: &Uri) -> Option<Self> {
+        let is_tls = url.scheme() == Some(&Scheme::HTTPS);
+        if !is_tls && url.scheme() != Some(&Scheme::HTTP) {
+            return None;
+        }
+        let host = url.host()?.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        Some(Self { is_tls, host, port, prefix: url.path().trim_end_matches('/').to_owned() })
+    }
+}
+
+fn credentials(config: &kube_client::Config) -> Result<Credentials, kube_client::Error> {
+    let unchanged = service_fn(|request: LoadRequest| async move { Ok::<_, BoxError>(Response::new(request)) });
+    let credentials = config.auth_layer()?;
+    let headers = config.extra_headers_layer()?;
+    Ok(BoxCloneSyncService::new(
+        ServiceBuilder::new()
+            .layer(option_layer(credentials))
+            .layer(headers)
+            .map_err(BoxError::from)
+            .service(unchanged),
+    ))
+}
+
+fn tls(config: &kube_client::Config, name: ServerName<'static>) -> Result<Tls, kube_client::Error> {
+    let mut http1 = config.rustls_client_config()?;
+    let mut http2 = http1.clone();
+    http1.alpn_protocols = vec![b"http/1.1".to_vec()];
+    http2.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Tls { http1: Arc::new(http1), http2: Arc::new(http2), name })
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Endpoint").field("name", &self.name).field("base", &self.base).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,96 @@
+//! Why a request has no whole answer.
+
+use std::{collections::BTreeMap, error::Error, fmt};
+
+use http::StatusCode;
+
+use crate::telemetry::Chain;
+
+/// The kinds that errors are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ErrorKind {
+    /// No TCP connection.
+    Connect,
+    /// A connection, and no TLS or HTTP/2 on it; or its credentials could not be had.
+    Handshake,
+    /// No answer, or not all of it, in the profile's time.
+    Timeout,
+    /// An answer that is none of success.
+    Status(u16),
+    /// An ERROR event in a watch, with its code.
+    Event(u16),
+    /// The connection broke before the answer had ended.
+    Stream,
+    /// Due, and never sent: all clients were busy.
+    Unsent,
+}
+
+/// One error.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub(super) kind: ErrorKind,
+    /// What went wrong, in the words of what noticed it.
+    pub(super) message: String,
+}
+
+/// How many errors there were of each kind, and what the first one of each said.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Failures(pub(super) BTreeMap<ErrorKind, (u64, String)>);
+
+impl Failure {
+    pub(super) fn new(kind: ErrorKind, error: &(dyn Error + 'static)) -> Self {
+        Self { kind, message: Chain(error).to_string() }
+    }
+
+    pub(super) fn stream(error: &(dyn Error + 'static)) -> Self {
+        Self::new(ErrorKind::Stream, error)
+    }
+
+    pub(super) fn status(status: StatusCode, body: &[u8]) -> Self {
+        let message = String::from_utf8_lossy(body).trim_end().to_owned();
+        Self { kind: ErrorKind::Status(status.as_u16()), message }
+    }
+
+    pub(super) fn timeout() -> Self {
+        Self { kind: ErrorKind::Timeout, message: "not in the profile's timeout".to_owned() }
+    }
+}
+
+impl Failures {
+    pub(super) fn add(&mut self, Failure { kind, message }: Failure) {
+        self.add_many(kind, 1, message);
+    }
+
+    pub(super) fn add_many(&mut self, kind: ErrorKind, count: u64, message: String) {
+        if count > 0 {
+            self.0.entry(kind).or_insert((0, message)).0 += count;
+        }
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.0.values().map(|(count, _)| count).sum()
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    /// As reports have it: `connect`, `status_429`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect => formatter.write_str("connect"),
+            Self::Handshake => formatter.write_str("handshake"),
+            Self::Timeout => formatter.write_str("timeout"),
+            Self::Status(code) => write!(formatter, "status_{code}"),
+            Self::Event(code) => write!(formatter, "event_{code}"),
+            Self::Stream => formatter.write_str("stream"),
+            Self::Unsent => formatter.write_str("unsent"),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.kind, self.message)
+    }
+}
+
+impl Error for Failure {}

@@ -1,0 +1,190 @@
+//! The events of a watch's body, as it arrives in pieces. Pure.
+
+use memchr::memmem;
+
+/// The annotation of objects that the tool writes: when the write was sent, in nanoseconds since 1970.
+pub(super) const SENT: &str = "load.kube-fanout.io/sent";
+const SYNCED: &[u8] = b"k8s.io/initial-events-end";
+/// Letters between the annotation's key and its digits: `":"`, or two bytes of protobuf.
+const BETWEEN_MAX: usize = 3;
+/// Digits of a stamp, of which there are 19 until 2286.
+const DIGITS: usize = 19;
+/// Where an event's type is looked for.
+const TYPE_WITHIN: usize = 32;
+
+/// What an event is to the tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// An object was added or modified, or is there, with when it was written, if the tool wrote it.
+    Object {
+        sent: Option<u64>,
+    },
+    /// With the object as it was: its stamp is older.
+    Deleted,
+    Bookmark,
+    /// The bookmark at the end of the initial objects.
+    Synced,
+    /// With its code, 0 if it has none.
+    Error {
+        code: u16,
+    },
+}
+
+/// Cuts a body into events: lines of JSON, or messages of protobuf behind their lengths.
+#[derive(Debug)]
+pub(super) struct Frames {
+    is_protobuf: bool,
+    /// The beginning of an event whose end has not come.
+    rest: Vec<u8>,
+    sent: memmem::Finder<'static>,
+}
+
+impl Frames {
+    pub(super) fn new(is_protobuf: bool) -> Self {
+        Self { is_protobuf, rest: Vec::new(), sent: memmem::Finder::new(SENT) }
+    }
+
+    /// The events that end in `piece`.
+    pub(super) fn push(&mut self, mut piece: &[u8], mut each: impl FnMut(Event)) {
+        if !self.rest.is_empty() {
+            // Only what the open event lacks is copied.
+            while let Some(missing) = self.missing(piece) {
+                let (head, tail) = piece.split_at(missing);
+                self.rest.extend_from_slice(head);
+                piece = tail;
+                if self.end(&self.rest) == Some(self.rest.len()) {
+                    each(self.event(&self.rest));
+                    self.rest.clear();
+                    break;
+                }
+            }
+            if !self.rest.is_empty() {
+                self.rest.extend_from_slice(piece);
+                return;
+            }
+        }
+        while let Some(end) = self.end(piece) {
+            each(self.event(&piece[..end]));
+            piece = &piece[end..];
+        }
+        self.rest.extend_from_slice(piece);
+    }
+
+    /// How much of `piece` belongs to the open event, or to the length before it. None if more than all of it does.
+    fn missing(&self, piece: &[u8]) -> Option<usize> {
+        let missing = match (self.is_protobuf, length(&self.rest)) {
+            (false, _) => memchr::memchr(b'\n', piece)? + 1,
+            (true, None) => 4 - self.rest.len(),
+            (true, Some(whole)) => whole.saturating_sub(self.rest.len()),
+        };
+        (missing <= piece.len()).then_some(missing)
+    }
+
+    /// Where the first event ends.
+    fn end(&self, bytes: &[u8]) -> Option<usize> {
+        if self.is_protobuf {
+            length(bytes).filter(|end| *end <= bytes.len())
+        } else {
+            Some(memchr::memchr(b'\n', bytes)? + 1)
+        }
+    }
+
+    fn event(&self, frame: &[u8]) -> Event {
+        let head = &frame[..frame.len().min(TYPE_WITHIN)];
+        let is = |kind: &[u8]| memmem::find(head, kind).is_some();
+        if is(b"DELETED") {
+            Event::Deleted
+        } else if is(b"BOOKMARK") {
+            if memmem::find(frame, SYNCED).is_some() { Event::Synced } else { Event::Bookmark }
+        } else if is(b"ERROR") {
+            Event::Error { code: code(frame) }
+        } else {
+            Event::Object { sent: self.stamp(frame) }
+        }
+    }
+
+    /// The first that stands behind the annotation's key: `managedFields`, which names the key too, has no value behind it.
+    fn stamp(&self, frame: &[u8]) -> Option<u64> {
+        self.sent.find_iter(frame).find_map(|at| {
+            let rest = &frame[at + SENT.len()..];
+            let from = rest.iter().take(BETWEEN_MAX + 1).position(u8::is_ascii_digit)?;
+            std::str::from_utf8(rest.get(from..from + DIGITS)?).ok()?.parse().ok()
+        })
+    }
+}
+
+/// Of a message of protobuf with its length in front of it.
+fn length(bytes: &[u8]) -> Option<usize> {
+    let length = u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?);
+    usize::try_from(length).ok()?.checked_add(4)
+}
+
+/// The code of a Status in JSON.
+fn code(frame: &[u8]) -> u16 {
+    const CODE: &[u8] = b"\"code\":";
+    let digits = memmem::rfind(frame, CODE).map(|at| &frame[at + CODE.len()..]).unwrap_or_default();
+    let digits = digits.iter().take_while(|byte| byte.is_ascii_digit()).take(4);
+    digits.fold(0, |code, digit| code * 10 + u16::from(digit - b'0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAMP: u64 = 1_763_811_471_000_000_123;
+
+    fn events(is_protobuf: bool, body: &[u8], piece: usize) -> Vec<Event> {
+        let (mut frames, mut events) = (Frames::new(is_protobuf), Vec::new());
+        for piece in body.chunks(piece) {
+            frames.push(piece, |event| events.push(event));
+        }
+        events
+    }
+
+    #[test]
+    fn events_are_the_same_in_pieces_of_every_size() {
+        let body = format!(
+            "{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{{\"annotations\":{{\"{SENT}\":\"{STAMP}\"}}}}}}}}\n\
+             {{\"type\":\"MODIFIED\",\"object\":{{\"metadata\":{{\"managedFields\":[{{\"f:{SENT}\":{{}}}}]}}}}}}\n\
+             {{\"type\":\"DELETED\",\"object\":{{\"metadata\":{{\"annotations\":{{\"{SENT}\":\"{STAMP}\"}}}}}}}}\n\
+             {{\"type\":\"BOOKMARK\",\"object\":{{\"metadata\":{{\"resourceVersion\":\"5\"}}}}}}\n\
+             {{\"type\":\"BOOKMARK\",\"object\":{{\"metadata\":{{\"annotations\":{{\"k8s.io/initial-events-end\":\"true\"}}}}}}}}\n\
+             {{\"type\":\"ERROR\",\"object\":{{\"kind\":\"Status\",\"code\":410}}}}\n{{\"type\":\"ADD"
+        );
+        let expected = [
+            Event::Object { sent: Some(STAMP) },
+            Event::Object { sent: None },
+            Event::Deleted,
+            Event::Bookmark,
+            Event::Synced,
+            Event::Error { code: 410 },
+        ];
+        for piece in 1..body.len() {
+            assert_eq!(events(false, body.as_bytes(), piece), expected, "{piece}");
+        }
+    }
+
+    #[test]
+    fn messages_of_protobuf_are_cut_by_their_lengths() {
+        let message = |kind: &str, rest: &[u8]| {
+            let mut message = vec![0x0a, u8::try_from(kind.len()).unwrap()];
+            message.extend_from_slice(kind.as_bytes());
+            message.extend_from_slice(rest);
+            [&u32::try_from(message.len()).unwrap().to_be_bytes(), &message[..]].concat()
+        };
+        let annotation = [SENT.as_bytes(), &[0x12, 19], STAMP.to_string().as_bytes()].concat();
+        let body = [
+            message("ADDED", &annotation),
+            message("MODIFIED", b"\n\n\n"),
+            message("DELETED", &annotation),
+            message("BOOKMARK", SYNCED),
+            vec![0, 0],
+        ]
+        .concat();
+        let expected =
+            [Event::Object { sent: Some(STAMP) }, Event::Object { sent: None }, Event::Deleted, Event::Synced];
+        for piece in 1..body.len() {
+            assert_eq!(events(true, &body, piece), expected, "{piece}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Objects that the tool writes: of a size, like real ones, and named so that they can be found and deleted again.
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use super::{
+    frames::SENT,
+    profile::{ChurnResource, ChurnWork},
+};
+
+/// What all objects of the tool carry.
+pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "kube-fanout-load");
+/// The label with the run that an object belongs to.
+pub(super) const RUN: &str = "load.kube-fanout.io/run";
+/// The scheduler of pods that are not to run. There is none of this name.
+const NO_SCHEDULER: &str = "load.kube-fanout.io";
+/// What the letters and digits of a filling stand for: text that compresses about as well as real objects do.
+const WORDS: [&str; 8] = ["service", "endpoint", "example", "internal", "timeout", "retries", "zone", "8080"];
+
+/// The namespace of a run.
+pub(super) fn namespace(run: &str) -> Value {
+    let name = namespace_name(run);
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels(run)}})
+}
+
+pub(super) fn namespace_name(run: &str) -> String {
+    format!("kube-fanout-load-{run}")
+}
+
+fn labels(run: &str) -> Value {
+    let (key, value) = MANAGED_BY;
+    json!({key: value, RUN: run})
+}
+
+/// Object `index`, stamped as of now.
+pub(super) fn object(work: &ChurnWork, run: &str, name: &str, index: usize, now: u64) -> Value {
+    let mut rng = Rng::with_seed(index as u64);
+    let mut object = match work.resource {
+        ChurnResource::ConfigMaps => json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {}}),
+        ChurnResource::Pods => pod(work.nodes, name, index),
+    };
+    object["metadata"] = json!({
+        "name": name,
+        "namespace": namespace_name(run),
+        "labels": labels(run),
+        "annotations": {SENT: now.to_string()},
+    });
+    let missing = work.bytes.saturating_sub(object.to_string().len() + "{\"filling\":\"\"}".len());
+    match work.resource {
+        ChurnResource::ConfigMaps => object["data"]["filling"] = filling(&mut rng, missing).into(),
+        ChurnResource::Pods => object["spec"]["containers"][0]["env"] = variables(&mut rng, missing),
+    }
+    object
+}
+
+/// What a change of an object sends: a merge patch.
+pub(super) fn change(now: u64) -> Value {
+    json!({"metadata": {"annotations": {SENT: now.to_string()}}})
+}
+
+fn pod(nodes: usize, name: &str, index: usize) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "spec": {
+            "schedulerName": NO_SCHEDULER,
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": false,
+            "containers": [
+                {
+                    "name": "main", "image": "registry.example/app/main:v1.2.3",
+                    "ports": [{"name": "http", "containerPort": 8080}, {"name": "metrics", "containerPort": 9090}],
+                    "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}},
+                    "livenessProbe": {"httpGet": {"path": "/livez", "port": 8080}, "periodSeconds": 10},
+                    "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 5},
+                    "volumeMounts": [{"name": "config", "mountPath": "/etc/app"}],
+                },
+                {"name": "proxy", "image": "registry.example/mesh/proxy:v9", "args": ["--log-level=info"]},
+            ],
+            "volumes": [{"name": "config", "configMap": {"name": format!("{name}-config")}}],
+        },
+    });
+    if nodes > 0 {
+        pod["spec"]["nodeName"] = format!("load-node-{}", index % nodes).into();
+    }
+    pod
+}
+
+/// Environment variables of about so many bytes.
+fn variables(rng: &mut Rng, bytes: usize) -> Value {
+    const EACH: usize = 90;
+    let variable = |index: usize| json!({"name": format!("SETTING_{index}"), "value": filling(rng, EACH - 35)});
+    (0..bytes / EACH).map(variable).collect()
+}
+
+fn filling(rng: &mut Rng, bytes: usize) -> String {
+    let mut text = String::with_capacity(bytes + 16);
+    while text.len() < bytes {
+        if rng.bool() {
+            text.push_str(WORDS[rng.usize(..WORDS.len())]);
+        } else {
+            text.push_str(&format!("{:x}", rng.u16(..)));
+        }
+        text.push('.');
+    }
+    text.truncate(bytes);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_have_about_the_size_that_is_asked() {
+        for (resource, from) in [(ChurnResource::ConfigMaps, 500), (ChurnResource::Pods, 3_000)] {
+            for bytes in [from, 10_000, 100_000] {
+                let work = ChurnWork { resource, objects: 1, bytes, updates: 1, creates: 0, deletes: 0, nodes: 3 };
+                let size = object(&work, "run", "name", 7, 1_763_811_471_000_000_123).to_string().len();
+                assert!(size * 10 >= bytes * 9 && size <= bytes, "{resource:?}: {size} of {bytes}");
+            }
+        }
+    }
+}

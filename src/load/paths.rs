@@ -1,0 +1,81 @@
+//! Paths and queries of requests. Pure.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::profile::{ReadVersion, Selection, Start};
+use crate::apimachinery::GroupVersionResource;
+
+/// What stands as it is in a value of a query.
+const VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The collection, or a namespace's part of it.
+pub(super) fn collection(resource: &GroupVersionResource, namespace: Option<&str>) -> String {
+    match namespace {
+        None => resource.collection_path(),
+        Some(namespace) => format!("{}/namespaces/{namespace}/{}", resource.group_version_path(), resource.resource),
+    }
+}
+
+/// The query of a get or a list; `newest` is the newest version when the turn began.
+pub(super) fn version(version: ReadVersion, newest: &str) -> String {
+    match version {
+        ReadVersion::Any => "resourceVersion=0".to_owned(),
+        ReadVersion::MostRecent => String::new(),
+        ReadVersion::NotOlderThan => format!("resourceVersion={newest}&resourceVersionMatch=NotOlderThan"),
+    }
+}
+
+/// The query of a watch that starts there.
+pub(super) fn start(start: Start, newest: &str) -> String {
+    let from = match start {
+        Start::Now => format!("&resourceVersion={newest}"),
+        Start::Any => "&resourceVersion=0".to_owned(),
+        Start::MostRecent => String::new(),
+        Start::WatchList => "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+    };
+    format!("watch=1&allowWatchBookmarks=true{from}")
+}
+
+/// The query of the selectors, for the client of that number.
+pub(super) fn selectors(selection: &Selection, client: usize) -> String {
+    let mut query = Vec::new();
+    for (name, selector) in [("labelSelector", &selection.labels), ("fieldSelector", &selection.fields)] {
+        if let Some(selector) = selector {
+            let selector = selector.replace("{client}", &client.to_string());
+            query.push(format!("{name}={}", utf8_percent_encode(&selector, VALUE)));
+        }
+    }
+    query.join("&")
+}
+
+/// The path with those parts of a query that are not empty.
+pub(super) fn with_query(path: &str, parts: &[&str]) -> String {
+    let query = parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("&");
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_the_api_servers() {
+        let deployments = GroupVersionResource::new("apps", "v1", "deployments");
+        let path = collection(&deployments, Some("a"));
+        assert_eq!(path, "/apis/apps/v1/namespaces/a/deployments");
+        let selection = Selection {
+            resource: deployments,
+            namespace: None,
+            labels: Some("app in (a,b)".to_owned()),
+            fields: Some("spec.nodeName=node-{client}".to_owned()),
+        };
+        let version = version(ReadVersion::NotOlderThan, "7");
+        assert_eq!(
+            with_query(&path, &[&version, "", &selectors(&selection, 12)]),
+            "/apis/apps/v1/namespaces/a/deployments?resourceVersion=7&resourceVersionMatch=NotOlderThan\
+             &labelSelector=app%20in%20%28a%2Cb%29&fieldSelector=spec.nodeName%3Dnode-12"
+        );
+        assert_eq!(start(Start::Now, "7"), "watch=1&allowWatchBookmarks=true&resourceVersion=7");
+        assert_eq!(with_query("/a", &[""]), "/a");
+    }
+}

@@ -1,0 +1,116 @@
+//! What the processes under load use up: by their ids on this machine, or by their own metrics.
+
+use std::{fs, str::FromStr, sync::Arc, time::Duration};
+
+use super::{connection::Lane, endpoint::Ask, endpoint::Endpoint, profile::HttpVersion};
+
+/// What metrics may take.
+const METRICS_MAX: Duration = Duration::from_secs(10);
+
+/// `NAME=VALUE` of the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named<T> {
+    pub name: String,
+    pub value: T,
+}
+
+/// The text is no `NAME=VALUE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("allowed: NAME=VALUE, as in gateway=4711")]
+pub struct NotNamed;
+
+/// A process that is looked at.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) name: String,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    Id(u32),
+    /// Its metrics, and the path of them.
+    Metrics(Lane, String),
+}
+
+/// What a process has used by now.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Usage {
+    pub(super) cpu_seconds: f64,
+    pub(super) resident_bytes: u64,
+}
+
+impl Process {
+    pub(super) fn of_id(named: &Named<u32>) -> Self {
+        Self { name: named.name.clone(), way: Way::Id(named.value) }
+    }
+
+    /// `path` is that of the metrics.
+    pub(super) fn of_metrics(name: &str, endpoint: Arc<Endpoint>, path: &str) -> Self {
+        Self { name: name.to_owned(), way: Way::Metrics(Lane::new(endpoint, HttpVersion::Http1), path.to_owned()) }
+    }
+
+    /// None if it cannot be told.
+    pub(super) async fn usage(&self) -> Option<Usage> {
+        match &self.way {
+            Way::Id(id) => of_process(*id),
+            Way::Metrics(lane, path) => {
+                let ask = Ask { accept: "text/plain", ..Ask::get(path) };
+                let text = lane.within(METRICS_MAX, &ask).await.ok()?;
+                of_metrics(&String::from_utf8_lossy(&text))
+            }
+        }
+    }
+}
+
+/// With the CPU of threads that have ended. Without that of other processes.
+fn of_process(id: u32) -> Option<Usage> {
+    let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name, which may have any letter in it, stands in parentheses.
+    let fields: Vec<_> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let ticks = number(11)? + number(12)?;
+    let resident_bytes = number(21)? * rustix::param::page_size() as u64;
+    Some(Usage { cpu_seconds: ticks as f64 / rustix::param::clock_ticks_per_second() as f64, resident_bytes })
+}
+
+fn of_metrics(text: &str) -> Option<Usage> {
+    let value = |name: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        value.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    let resident = value("process_resident_memory_bytes").unwrap_or_default().max(0.0);
+    #[expect(clippy::cast_possible_truncation, reason = "bytes of memory are far below 2^53")]
+    #[expect(clippy::cast_sign_loss, reason = "not below 0")]
+    let resident_bytes = resident as u64;
+    Some(Usage { cpu_seconds: value("process_cpu_seconds_total")?, resident_bytes })
+}
+
+impl<T: FromStr> FromStr for Named<T> {
+    type Err = NotNamed;
+
+    fn from_str(text: &str) -> Result<Self, NotNamed> {
+        let (name, value) = text.split_once('=').ok_or(NotNamed)?;
+        let value = value.parse().map_err(|_| NotNamed)?;
+        if name.is_empty() { Err(NotNamed) } else { Ok(Self { name: name.to_owned(), value }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_is_read_from_metrics_and_from_processes() {
+        let text = "# HELP process_cpu_seconds_total x\nprocess_cpu_seconds_total 12.5\nprocess_resident_memory_bytes 1.5e+06\n";
+        assert_eq!(of_metrics(text), Some(Usage { cpu_seconds: 12.5, resident_bytes: 1_500_000 }));
+        assert_eq!(of_metrics("up 1\n"), None);
+        let own = of_process(std::process::id()).unwrap();
+        assert!(own.resident_bytes > 1 << 20, "{own:?}");
+        assert_eq!(of_process(u32::MAX), None);
+        assert_eq!("a=5".parse(), Ok(Named { name: "a".to_owned(), value: 5_u32 }));
+        for text in ["5", "=5", "a=b"] {
+            assert_eq!(text.parse::<Named<u32>>(), Err(NotNamed), "{text}");
+        }
+    }
+}

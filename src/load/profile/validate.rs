@@ -1,0 +1,339 @@
+//! The rules of a profile.
+
+use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
+
+use super::{
+    ChurnResource, ChurnWork, HttpVersion, KIND, ListWork, Profile, ReadVersion, Selection, Start, Transport,
+    WatchWork, WireEncoding, Work, Workload,
+    raw::{self, Document},
+};
+use crate::apimachinery::GroupVersionResource;
+use crate::config::{API_VERSION, Check, Problems, SIZE, Scalar, given, size};
+
+const DURATION: Duration = Duration::from_secs(30);
+const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(7 * 24 * 3600);
+const SETTLE: Duration = Duration::from_secs(5);
+const SETTLES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
+/// As long as an API server works on a list.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
+const CLIENTS: RangeInclusive<usize> = 1..=1_000_000;
+/// Streams that clients share a connection for, unless told otherwise: what API servers usually allow.
+const STREAMS: usize = 100;
+const RATE: RangeInclusive<f64> = 0.001..=1_000_000.0;
+const LIMITS: RangeInclusive<usize> = 1..=1_000_000;
+const OBJECTS: RangeInclusive<usize> = 1..=1_000_000;
+const WEIGHTS: RangeInclusive<usize> = 0..=1_000;
+const NODES: RangeInclusive<usize> = 0..=100_000;
+const BYTES: u64 = 2 << 10;
+/// The largest object that etcd takes, less a bit.
+const BYTES_MAX: u64 = 1 << 20;
+
+const DOCUMENT_FIELDS: [&str; 7] = ["apiVersion", "kind", "description", "duration", "settle", "timeout", "workloads"];
+const WORKLOAD_FIELDS: [&str; 11] =
+    ["name", "clients", "connections", "rate", "http", "encoding", "gzip", "get", "list", "watch", "churn"];
+const WORKS: &str = "exactly one of get, list, watch, churn";
+const CHURN_FIELDS: [&str; 7] = ["resource", "objects", "bytes", "updates", "creates", "deletes", "nodes"];
+const RESOURCE: &str = "a resource with its version, and its group if it has one: pods, deployments.v1.apps";
+
+const ENCODINGS: [(&str, WireEncoding); 4] = [
+    ("json", WireEncoding::Json),
+    ("protobuf", WireEncoding::Protobuf),
+    ("metadata", WireEncoding::Metadata),
+    ("metadataProtobuf", WireEncoding::MetadataProtobuf),
+];
+const VERSIONS: [(&str, ReadVersion); 3] =
+    [("any", ReadVersion::Any), ("mostRecent", ReadVersion::MostRecent), ("notOlderThan", ReadVersion::NotOlderThan)];
+const STARTS: [(&str, Start); 4] =
+    [("now", Start::Now), ("any", Start::Any), ("mostRecent", Start::MostRecent), ("watchList", Start::WatchList)];
+
+pub(super) fn validate(name: &str, document: &Document) -> Result<Profile, Problems> {
+    let mut check = Check::default();
+    check.unknown("", &document.unknown, &DOCUMENT_FIELDS);
+    check.exactly("apiVersion", document.api_version.as_ref(), API_VERSION);
+    check.exactly("kind", document.kind.as_ref(), KIND);
+    check.text("description", document.description.as_ref());
+    let profile = Profile {
+        name: name.to_owned(),
+        duration: check.duration("duration", document.duration.as_ref(), DURATION, &DURATIONS),
+        settle: check.duration("settle", document.settle.as_ref(), SETTLE, &SETTLES),
+        timeout: check.duration("timeout", document.timeout.as_ref(), TIMEOUT, &TIMEOUTS),
+        workloads: workloads(&mut check, document.workloads.as_deref().unwrap_or_default()),
+    };
+    if check.problems.is_empty() { Ok(profile) } else { Err(Problems(check.problems)) }
+}
+
+fn workloads(check: &mut Check, raw: &[raw::Workload]) -> Vec<Workload> {
+    if raw.is_empty() {
+        check.problem("workloads", "none was given", "one or more");
+    }
+    let mut names = HashSet::new();
+    let mut workloads = Vec::new();
+    for (index, raw) in raw.iter().enumerate() {
+        let field = format!("workloads[{index}]");
+        let found = workload(check, &field, raw);
+        if !found.as_ref().is_none_or(|workload| names.insert(workload.name.clone())) {
+            check.problem(&format!("{field}.name"), "a workload above has the same name", "a name of its own");
+        }
+        workloads.extend(found);
+    }
+    workloads
+}
+
+fn workload(check: &mut Check, field: &str, raw: &raw::Workload) -> Option<Workload> {
+    check.unknown(field, &raw.unknown, &WORKLOAD_FIELDS);
+    let at = |name: &str| format!("{field}.{name}");
+    let encoding = check.word(&at("encoding"), raw.encoding.as_ref(), WireEncoding::Json, &ENCODINGS);
+    let http = [("1.1", HttpVersion::Http1), ("2", HttpVersion::Http2)];
+    let transport = Transport {
+        http: check.word(&at("http"), raw.http.as_ref(), HttpVersion::Http1, &http),
+        encoding,
+        gzip: check.word(&at("gzip"), raw.gzip.as_ref(), false, &[("true", true), ("false", false)]),
+    };
+    let clients = check.number(&at("clients"), raw.clients.as_ref(), 1, &CLIENTS);
+    let connections = match transport.http {
+        HttpVersion::Http1 => {
+            if raw.connections.is_some() {
+                check.problem(&at("connections"), "given for HTTP/1.1", "http: \"2\" beside it, or no such field");
+            }
+            clients
+        }
+        HttpVersion::Http2 => {
+            let usual = clients.div_ceil(STREAMS);
+            check.number(&at("connections"), raw.connections.as_ref(), usual, &(1..=clients))
+        }
+    };
+    let rate = rate(check, &at("rate"), raw.rate.as_ref());
+    let work = work(check, field, raw, transport)?;
+    let name = check.text(&at("name"), raw.name.as_ref()).unwrap_or_else(|| work.name().to_owned());
+    Some(Workload { name, clients, connections, rate, transport, work })
+}
+
+fn rate(check: &mut Check, field: &str, raw: Option<&Scalar>) -> Option<f64> {
+    let allowed = "requests a second (of watches: openings), from 0.001 to 1000000; or no such field";
+    let parse = |text: &str| text.parse().ok().filter(|rate| RATE.contains(rate)).map(Some);
+    check.parsed(field, raw, None, allowed, parse)
+}
+
+fn work(check: &mut Check, field: &str, raw: &raw::Workload, transport: Transport) -> Option<Work> {
+    let at = |name: &str| format!("{field}.{name}");
+    match (&raw.get, &raw.list, &raw.watch, &raw.churn) {
+        (Some(raw), None, None, None) => {
+            let fields = ["resource", "namespace", "version"];
+            let Selection { resource, namespace, .. } = read(check, &at("get"), raw, &fields)?;
+            Some(Work::Get { resource, namespace, version: version(check, &at("get"), raw) })
+        }
+        (None, Some(raw), None, None) => {
+            let fields = ["resource", "namespace", "version", "limit", "labelSelector", "fieldSelector"];
+            let field = at("list");
+            let selection = read(check, &field, raw, &fields)?;
+            let limit = raw.limit.as_ref().map(|limit| {
+                let field = format!("{field}.limit");
+                if transport.encoding.is_protobuf() {
+                    check.problem(&field, "given for protobuf, whose pages are not followed", "json or metadata");
+                }
+                check.number(&field, Some(limit), *LIMITS.start(), &LIMITS)
+            });
+            Some(Work::List(ListWork { selection, version: version(check, &field, raw), limit }))
+        }
+        (None, None, Some(raw), None) => {
+            let fields = ["resource", "namespace", "start", "labelSelector", "fieldSelector"];
+            let field = at("watch");
+            let selection = read(check, &field, raw, &fields)?;
+            let start = check.word(&format!("{field}.start"), raw.start.as_ref(), Start::Now, &STARTS);
+            Some(Work::Watch(WatchWork { selection, start }))
+        }
+        (None, None, None, Some(raw)) => {
+            if transport.encoding != WireEncoding::Json {
+                check.problem(&at("encoding"), "given for churn", "json");
+            }
+            Some(Work::Churn(churn(check, &at("churn"), raw)))
+        }
+        (None, None, None, None) => {
+            check.problem(field, "no work was given", WORKS);
+            None
+        }
+        _ => {
+            check.problem(field, "more than one work was given", WORKS);
+            None
+        }
+    }
+}
+
+fn version(check: &mut Check, field: &str, raw: &raw::Read) -> ReadVersion {
+    check.word(&format!("{field}.version"), raw.version.as_ref(), ReadVersion::Any, &VERSIONS)
+}
+
+/// What get, list and watch have in common; fields that are not among `allowed` belong to another one of them.
+fn read(check: &mut Check, field: &str, raw: &raw::Read, allowed: &[&str]) -> Option<Selection> {
+    check.unknown(field, &raw.unknown, allowed);
+    let given_fields = [
+        ("version", &raw.version),
+        ("start", &raw.start),
+        ("limit", &raw.limit),
+        ("labelSelector", &raw.label_selector),
+        ("fieldSelector", &raw.field_selector),
+    ];
+    for (name, _) in given_fields.iter().filter(|(name, value)| value.is_some() && !allowed.contains(name)) {
+        check.problem(&format!("{field}.{name}"), "no such field", &allowed.join(", "));
+    }
+    let at = |name: &str| format!("{field}.{name}");
+    let namespace = check.text(&at("namespace"), raw.namespace.as_ref());
+    let labels = check.text(&at("labelSelector"), raw.label_selector.as_ref());
+    let fields = check.text(&at("fieldSelector"), raw.field_selector.as_ref());
+    let Some(Scalar(text)) = &raw.resource else {
+        check.problem(&at("resource"), "missing", RESOURCE);
+        return None;
+    };
+    let Some(resource) = resource(text) else {
+        check.problem(&at("resource"), &given(text), RESOURCE);
+        return None;
+    };
+    Some(Selection { resource, namespace, labels, fields })
+}
+
+/// `pods`, `pods.v1`, `deployments.v1.apps`.
+fn resource(text: &str) -> Option<GroupVersionResource> {
+    let is_word = |word: &str| {
+        !word.is_empty()
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.'))
+    };
+    let Some((plural, rest)) = text.split_once('.') else {
+        return is_word(text).then(|| GroupVersionResource::new("", "v1", text));
+    };
+    let (version, group) = rest.split_once('.').unwrap_or((rest, ""));
+    let is_version =
+        version.strip_prefix('v').is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()));
+    let is_resource = is_version && is_word(plural) && is_word(version) && (group.is_empty() || is_word(group));
+    is_resource.then(|| GroupVersionResource::new(group, version, plural))
+}
+
+fn churn(check: &mut Check, field: &str, raw: &raw::Churn) -> ChurnWork {
+    check.unknown(field, &raw.unknown, &CHURN_FIELDS);
+    let at = |name: &str| format!("{field}.{name}");
+    let resources = [("configmaps", ChurnResource::ConfigMaps), ("pods", ChurnResource::Pods)];
+    let bytes = |text: &str| size(text).filter(|bytes| *bytes <= BYTES_MAX);
+    let allowed = format!("{SIZE}, up to 1Mi");
+    let churn = ChurnWork {
+        resource: check.word(&at("resource"), raw.resource.as_ref(), ChurnResource::ConfigMaps, &resources),
+        objects: check.number(&at("objects"), raw.objects.as_ref(), 100, &OBJECTS),
+        bytes: usize::try_from(check.parsed(&at("bytes"), raw.bytes.as_ref(), BYTES, &allowed, bytes))
+            .unwrap_or_default(),
+        updates: check.number(&at("updates"), raw.updates.as_ref(), 1, &WEIGHTS),
+        creates: check.number(&at("creates"), raw.creates.as_ref(), 0, &WEIGHTS),
+        deletes: check.number(&at("deletes"), raw.deletes.as_ref(), 0, &WEIGHTS),
+        nodes: check.number(&at("nodes"), raw.nodes.as_ref(), 0, &NODES),
+    };
+    if churn.updates + churn.creates + churn.deletes == 0 {
+        check.problem(field, "updates, creates and deletes are all 0", "one of them above 0");
+    }
+    if churn.deletes > churn.creates {
+        check.problem(&at("deletes"), "more than creates", "at most as many as creates");
+    }
+    churn
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(text: &str) -> Vec<String> {
+        let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{text}");
+        let problems = Profile::parse("test", &text).unwrap_err();
+        problems.to_string().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_problem_has_its_place_and_what_is_allowed() {
+        let found = problems(
+            "duration: 10
+colour: red
+workloads:
+- {clients: 0, list: {resource: Pods, version: newest}}
+- {http: 3, encoding: xml, gzip: maybe, rate: fast, watch: {resource: pods, start: then}}
+- {name: w, watch: {resource: pods, version: any}}
+- list: {resource: pods, limit: 0}
+  connections: 2
+- {}
+- {list: {resource: pods}, get: {resource: pods}}
+- churn: {bytes: 2Mi, updates: 0, resource: secrets}
+- {name: one, get: {resource: deployments.apps}}
+- {name: two, get: {resource: pods}}
+- {name: two, list: {resource: pods, limit: 5}, encoding: protobuf}
+",
+        );
+        let expected = [
+            "line 3, column 1: duration: \"10\" was given; allowed: a duration like",
+            "line 4, column 1: colour: no such field; allowed: apiVersion, kind, description, duration, settle, timeout, workloads",
+            "line 6, column 4: workloads[0].clients: \"0\" was given; allowed: a number from 1 to 1000000",
+            "line 6, column 23: workloads[0].list.resource: \"Pods\" was given; allowed: a resource with its version",
+            "line 7, column 4: workloads[1].http: \"3\" was given; allowed: 1.1, 2",
+            "line 7, column 13: workloads[1].encoding: \"xml\" was given; allowed: json, protobuf, metadata, metadataProtobuf",
+            "line 7, column 28: workloads[1].gzip: \"maybe\" was given; allowed: true, false",
+            "line 7, column 41: workloads[1].rate: \"fast\" was given; allowed: requests a second",
+            "line 7, column 77: workloads[1].watch.start: \"then\" was given; allowed: now, any, mostRecent, watchList",
+            "line 8, column 37: workloads[2].watch.version: no such field; allowed: resource, namespace, start,",
+            "line 9, column 26: workloads[3].list.limit: \"0\" was given; allowed: a number from 1",
+            "line 10, column 3: workloads[3].connections: given for HTTP/1.1; allowed: http: \"2\"",
+            "line 11, column 3: workloads[4]: no work was given; allowed: exactly one of get, list, watch, churn",
+            "line 12, column 3: workloads[5]: more than one work was given; allowed: exactly one of",
+            "line 13, column 3: workloads[6].churn: updates, creates and deletes are all 0; allowed: one of them above 0",
+            "line 13, column 11: workloads[6].churn.bytes: \"2Mi\" was given; allowed: a size in bytes like",
+            "line 13, column 35: workloads[6].churn.resource: \"secrets\" was given; allowed: configmaps, pods",
+            "line 14, column 21: workloads[7].get.resource: \"deployments.apps\" was given; allowed: ",
+            "line 16, column 4: workloads[9].name: a workload above has the same name; allowed: a name of its own",
+            "line 16, column 38: workloads[9].list.limit: given for protobuf",
+        ];
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.starts_with(expected), "{expected}\nbut {found}");
+        }
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+    }
+
+    #[test]
+    fn yaml_and_json_are_read_alike() {
+        let yaml = "apiVersion: kube-fanout.io/v1alpha1
+kind: LoadProfile
+duration: 5s
+workloads:
+- {name: nodes, clients: 250, http: 2, encoding: metadata, watch: {resource: pods, start: watchList, fieldSelector: 'spec.nodeName=n-{client}'}}
+- {rate: 2.5, clients: 3, gzip: true, list: {resource: deployments.v1.apps, namespace: a, version: notOlderThan, limit: 500}}
+- {churn: {resource: pods, bytes: 8Ki, nodes: 250, creates: 2, deletes: 1}}
+";
+        let profile = Profile::parse("p", yaml).unwrap();
+        assert_eq!(profile.duration, Duration::from_secs(5));
+        let [watch, list, churn] = &profile.workloads[..] else { panic!("{profile:?}") };
+        assert_eq!((watch.name.as_str(), watch.clients, watch.connections), ("nodes", 250, 3));
+        assert_eq!(
+            watch.transport.encoding.accept(false),
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+        );
+        assert_eq!((list.name.as_str(), list.rate, list.connections), ("list", Some(2.5), 3));
+        let Work::List(work) = &list.work else { panic!("{list:?}") };
+        assert_eq!(work.selection.resource.collection_path(), "/apis/apps/v1/deployments");
+        let Work::Churn(work) = &churn.work else { panic!("{churn:?}") };
+        assert_eq!((work.bytes, work.updates, work.creates), (8 << 10, 1, 2));
+        let json = r#"{"apiVersion": "kube-fanout.io/v1alpha1", "kind": "LoadProfile", "duration": "5s", "workloads": [
+            {"name": "nodes", "clients": 250, "http": "2", "encoding": "metadata",
+             "watch": {"resource": "pods", "start": "watchList", "fieldSelector": "spec.nodeName=n-{client}"}}]}"#;
+        assert_eq!(Profile::parse("p", json).unwrap().workloads[..], profile.workloads[..1]);
+    }
+
+    #[test]
+    fn what_is_built_in_is_valid() {
+        for (name, _) in super::super::BUILT_IN {
+            if let Err(error) = Profile::load(name) {
+                panic!("{name}: {error:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_text_panics() {
+        for text in ["", "[", "x", "- a", "a: b: c", "{}", "\0", "workloads: [x]", "workloads: [{watch: []}]"] {
+            assert!(Profile::parse("test", text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What was measured of one workload on one endpoint.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use hdrhistogram::Histogram;
+
+use super::failure::{ErrorKind, Failure, Failures};
+
+/// The longest time that is told from longer ones, in microseconds: an hour.
+const LONGEST: u64 = 3_600_000_000;
+/// Significant digits: a value is at most a thousandth off.
+const DIGITS: u8 = 3;
+
+/// Times, in microseconds.
+#[derive(Clone, Debug)]
+pub(super) struct Times(Histogram<u64>);
+
+/// What came of the requests of a workload.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Recorded {
+    /// Those that were answered in full; of watches, those that were opened.
+    pub(super) answered: u64,
+    /// Bytes of bodies, as they came.
+    pub(super) bytes: u64,
+    /// From when a request was due to the end of its answer; of watches, from when one was asked for to the head of its answer. Of
+    /// those that were not answered in time, the time that they were waited for.
+    pub(super) latency: Times,
+    /// From when a request was due to the head of its answer.
+    pub(super) first_byte: Times,
+    /// From when a watch was asked for to the end of its initial objects.
+    pub(super) sync: Times,
+    /// From when an object's write was sent to when a watch had its event.
+    pub(super) delay: Times,
+    /// Events of objects.
+    pub(super) events: u64,
+    /// Watches that ended as they should.
+    pub(super) ended: u64,
+    /// The longest that a request was sent later than it was due, although a client was free: the tool itself was late.
+    pub(super) lag: Duration,
+    pub(super) failures: Failures,
+}
+
+/// Takes down what clients see.
+#[derive(Debug, Default)]
+pub(super) struct Recorder {
+    recorded: Mutex<Recorded>,
+    /// Since when events count, in nanoseconds since 1970; 0: they do not.
+    since: AtomicU64,
+}
+
+impl Recorder {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Recorded> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Events count from now on if they are of later writes.
+    pub(super) fn begin(&self) {
+        self.since.store(now(), Relaxed);
+    }
+
+    /// Events no longer count.
+    pub(super) fn end(&self) {
+        self.since.store(0, Relaxed);
+    }
+
+    /// The time of writes whose events count; None while none count.
+    pub(super) fn since(&self) -> Option<u64> {
+        Some(self.since.load(Relaxed)).filter(|since| *since > 0)
+    }
+
+    pub(super) fn answered(&self, latency: Duration, first_byte: Duration, bytes: u64) {
+        let mut recorded = self.lock();
+        recorded.answered += 1;
+        recorded.bytes += bytes;
+        recorded.latency.add(latency);
+        recorded.first_byte.add(first_byte);
+    }
+
+    /// A request that failed `latency` after it was due.
+    pub(super) fn failed(&self, failure: Failure, latency: Duration) {
+        let mut recorded = self.lock();
+        // It took at least that long. Leaving it out would make a server that hangs look fast.
+        if failure.kind == ErrorKind::Timeout {
+            recorded.latency.add(latency);
+        }
+        recorded.failures.add(failure);
+    }
+}
+
+impl Recorded {
+    /// Adds what was measured of another workload.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.answered += other.answered;
+        self.bytes += other.bytes;
+        self.latency.merge(&other.latency);
+        self.first_byte.merge(&other.first_byte);
+        self.sync.merge(&other.sync);
+        self.delay.merge(&other.delay);
+        self.events += other.events;
+        self.ended += other.ended;
+        self.lag = self.lag.max(other.lag);
+        for (kind, (count, first)) in &other.failures.0 {
+            self.failures.add_many(*kind, *count, first.clone());
+        }
+    }
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self(Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds are allowed"))
+    }
+}
+
+impl Times {
+    pub(super) fn add(&mut self, time: Duration) {
+        self.0.saturating_record(u64::try_from(time.as_micros()).unwrap_or(LONGEST));
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The value that so many percent of all are not above, in milliseconds.
+    pub(super) fn percentile(&self, percent: f64) -> f64 {
+        self.0.value_at_percentile(percent) as f64 / 1e3
+    }
+
+    pub(super) fn max(&self) -> f64 {
+        self.0.max() as f64 / 1e3
+    }
+
+    pub(super) fn mean(&self) -> f64 {
+        self.0.mean() / 1e3
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        // Both have the same bounds.
+        self.0.add(&other.0).unwrap_or_default();
+    }
+}
+
+/// Nanoseconds since 1970, which all processes of a machine agree on.
+pub(super) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,214 @@
+//! The report of a run: a value, which is the JSON. Fields are only ever added; the manual has their meanings.
+
+use serde::Serialize;
+
+use super::{
+    assertion::Outcome,
+    processes::Usage,
+    profile::{Profile, Workload},
+    recorder::{Recorded, Times},
+};
+use crate::config::API_VERSION;
+
+/// `kind` of a report.
+const KIND: &str = "LoadReport";
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    pub api_version: &'static str,
+    pub kind: &'static str,
+    /// Of the program.
+    pub version: &'static str,
+    pub profile: String,
+    /// It was ended before its time; all figures are of the time before.
+    pub interrupted: bool,
+    /// First `url`, then `against`.
+    pub endpoints: Vec<EndpointReport>,
+    pub assertions: Vec<AssertionReport>,
+}
+
+/// What was measured of one endpoint, in all its turns.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointReport {
+    /// `url` or `against`.
+    pub name: &'static str,
+    pub url: String,
+    pub turns: usize,
+    /// How long requests were sent.
+    pub seconds: f64,
+    pub workloads: Vec<WorkloadReport>,
+    pub processes: Vec<ProcessReport>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadReport {
+    pub name: String,
+    /// `get`, `list`, `watch`, `churn`.
+    pub work: &'static str,
+    pub clients: usize,
+    pub connections: usize,
+    /// Requests a second on an open schedule; null: each client waits for its answers.
+    pub rate: Option<f64>,
+    pub http: &'static str,
+    pub encoding: &'static str,
+    pub gzip: bool,
+    /// That were answered in full; of watches, that were opened.
+    pub requests: u64,
+    pub requests_per_second: f64,
+    pub bytes: u64,
+    pub errors: Vec<ErrorReport>,
+    /// The times are in milliseconds; null: there were none.
+    pub latency: Option<TimesReport>,
+    pub first_byte: Option<TimesReport>,
+    pub sync: Option<TimesReport>,
+    pub event_delay: Option<TimesReport>,
+    pub events: u64,
+    pub events_per_second: f64,
+    /// Watches that ended as they should.
+    pub watches_ended: u64,
+    /// How late the tool itself was at most.
+    pub lag_max: f64,
+}
+
+/// Errors of one kind.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ErrorReport {
+    pub kind: String,
+    pub count: u64,
+    /// What the first one said.
+    pub first: String,
+}
+
+/// Milliseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TimesReport {
+    pub count: u64,
+    pub mean: f64,
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    #[serde(rename = "p99.9")]
+    pub p99_9: f64,
+    pub max: f64,
+}
+
+/// What a process used while an endpoint had its turns.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProcessReport {
+    pub name: String,
+    /// From the first request of a turn until its last events had come.
+    pub cpu_seconds: f64,
+    /// The same while watches were opened.
+    pub opening_cpu_seconds: f64,
+    /// The most that there was at the end of a turn.
+    pub resident_bytes: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AssertionReport {
+    pub assertion: String,
+    /// Milliseconds, or a number; null: nothing of the kind was measured, and the assertion failed.
+    pub value: Option<f64>,
+    pub unit: &'static str,
+    pub passed: bool,
+}
+
+impl Report {
+    pub(super) fn new(profile: &Profile, interrupted: bool, endpoints: Vec<EndpointReport>) -> Self {
+        Self {
+            api_version: API_VERSION,
+            kind: KIND,
+            version: env!("CARGO_PKG_VERSION"),
+            profile: profile.name.clone(),
+            interrupted,
+            endpoints,
+            assertions: Vec::new(),
+        }
+    }
+
+    /// No assertion failed.
+    pub fn passed(&self) -> bool {
+        self.assertions.iter().all(|assertion| assertion.passed)
+    }
+}
+
+impl WorkloadReport {
+    pub(super) fn new(workload: &Workload, recorded: &Recorded, seconds: f64) -> Self {
+        let a_second = |count: u64| if seconds > 0.0 { rounded(count as f64 / seconds) } else { 0.0 };
+        let error = |(kind, (count, first)): (&super::failure::ErrorKind, &(u64, String))| ErrorReport {
+            kind: kind.to_string(),
+            count: *count,
+            first: first.clone(),
+        };
+        Self {
+            name: workload.name.clone(),
+            work: workload.work.name(),
+            clients: workload.clients,
+            connections: workload.connections,
+            rate: workload.rate,
+            http: workload.transport.http.as_str(),
+            encoding: workload.transport.encoding.as_str(),
+            gzip: workload.transport.gzip,
+            requests: recorded.answered,
+            requests_per_second: a_second(recorded.answered),
+            bytes: recorded.bytes,
+            errors: recorded.failures.0.iter().map(error).collect(),
+            latency: TimesReport::of(&recorded.latency),
+            first_byte: TimesReport::of(&recorded.first_byte),
+            sync: TimesReport::of(&recorded.sync),
+            event_delay: TimesReport::of(&recorded.delay),
+            events: recorded.events,
+            events_per_second: a_second(recorded.events),
+            watches_ended: recorded.ended,
+            lag_max: rounded(recorded.lag.as_secs_f64() * 1e3),
+        }
+    }
+}
+
+impl TimesReport {
+    fn of(times: &Times) -> Option<Self> {
+        (times.count() > 0).then(|| Self {
+            count: times.count(),
+            mean: rounded(times.mean()),
+            p50: times.percentile(50.0),
+            p90: times.percentile(90.0),
+            p99: times.percentile(99.0),
+            p99_9: times.percentile(99.9),
+            max: times.max(),
+        })
+    }
+}
+
+impl ProcessReport {
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), cpu_seconds: 0.0, opening_cpu_seconds: 0.0, resident_bytes: 0 }
+    }
+
+    /// Adds a turn: before watches were opened, when requests began, and at the end.
+    pub(super) fn add(&mut self, before: Usage, begin: Usage, end: Usage) {
+        // One that was started anew has used less than before.
+        self.opening_cpu_seconds += rounded((begin.cpu_seconds - before.cpu_seconds).max(0.0));
+        self.cpu_seconds += rounded((end.cpu_seconds - begin.cpu_seconds).max(0.0));
+        self.resident_bytes = self.resident_bytes.max(end.resident_bytes);
+    }
+}
+
+impl AssertionReport {
+    pub(super) fn new(assertion: &super::Assertion, outcome: &Outcome) -> Self {
+        let value = outcome.value.map(rounded);
+        Self { assertion: assertion.to_string(), value, unit: assertion.unit(), passed: outcome.passed }
+    }
+}
+
+/// To a thousandth.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}

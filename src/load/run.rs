@@ -1,0 +1,304 @@
+//! A run: endpoints, objects, turns, report.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Assertion, EndpointError, Named, Profile, Report,
+    churn::Churn,
+    cluster::{self, TEST_CLUSTER},
+    endpoint::Endpoint,
+    failure::Failure,
+    processes::Process,
+    profile::{ChurnResource, ChurnWork, Work},
+    recorder::Recorded,
+    report::{AssertionReport, EndpointReport, ProcessReport, WorkloadReport},
+    seed,
+    turn::{Course, Side, Turned},
+};
+use crate::config::{UpstreamConfig, UpstreamConfigError};
+
+/// Turns of each of two endpoints, unless told otherwise: what changes on the machine meanwhile falls on both.
+const TURNS: usize = 3;
+/// The size of objects that are only there to be read.
+const SEED_BYTES: usize = 4 << 10;
+
+/// A server, as the command line names it.
+#[derive(Clone, Debug, Default)]
+pub struct Server {
+    /// None: the one of the kubeconfig.
+    pub url: Option<String>,
+    /// Whose TLS and credentials are used. Not looked at for a URL in plain HTTP.
+    pub access: UpstreamConfig,
+}
+
+/// What is to be measured.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    pub profile: Profile,
+    pub url: Server,
+    /// What it is compared with, in turns.
+    pub against: Option<Server>,
+    /// Where changes are written; None: to the one whose turn it is.
+    pub writes: Option<Server>,
+    /// Of each endpoint. None: one, and three of two.
+    pub turns: Option<usize>,
+    /// Pods that are there besides the profile's own objects.
+    pub seed_objects: usize,
+    pub processes: Vec<Named<u32>>,
+    /// URLs of metrics.
+    pub metrics: Vec<Named<String>>,
+    pub assertions: Vec<Assertion>,
+    /// The cluster need not look like one for tests.
+    pub any_cluster: bool,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("no access to {0}")]
+    Access(String, #[source] UpstreamConfigError),
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    #[error("{0} does not answer: {1}")]
+    Unreachable(String, String),
+    #[error(
+        "{0} does not look like a cluster for tests, and load can take a cluster down. If it is one: \
+         kubectl label namespace default {TEST_CLUSTER}=true, or --i-know-this-is-a-test-cluster"
+    )]
+    NotForTests(String),
+    #[error("cannot make the objects of the run: {0}")]
+    Seed(String),
+    #[error("objects of the run may be left in the cluster, with the label {label}: {failure}")]
+    CleanUp { label: String, failure: String },
+    #[error("no workload has the name {0:?} of --assert; there are: {1}")]
+    NoWorkload(String, String),
+}
+
+/// Measures until the profile's time is over or `shutdown` resolves.
+///
+/// # Errors
+/// Nothing can be measured. What fails later is in the report.
+pub async fn load(options: &LoadOptions, shutdown: impl Future<Output = ()>) -> Result<Report, LoadError> {
+    let stop = CancellationToken::new();
+    // On the heap: it is large, and so would everything be that waits for it.
+    let mut measured = Box::pin(measure(options, &stop));
+    tokio::pin!(shutdown);
+    tokio::select! {
+        report = &mut measured => report,
+        () = &mut shutdown => {
+            stop.cancel();
+            measured.await
+        }
+    }
+}
+
+async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Report, LoadError> {
+    check_assertions(options)?;
+    let sides = sides(options).await?;
+    if !options.any_cluster {
+        for side in &sides {
+            refuse_strange(&side.endpoint).await?;
+            refuse_strange(&side.writes).await?;
+        }
+    }
+    let run = format!("{:06x}", fastrand::u32(..1 << 24));
+    let churns = churns(&options.profile, &run);
+    let mut seeds: Vec<_> = churns.iter().flatten().cloned().collect();
+    if options.seed_objects > 0 {
+        seeds.push(Arc::new(Churn::new(&only_there(options.seed_objects), &run, churns.len())));
+    }
+    let turns = options.turns.unwrap_or(if sides.len() == 1 { 1 } else { TURNS }).max(1);
+    let course = Course {
+        duration: options.profile.duration / u32::try_from(turns).unwrap_or(u32::MAX),
+        profile: options.profile.clone(),
+        churns,
+        processes: processes(options).await?,
+        stop: stop.clone(),
+    };
+    let stores = stores(&sides);
+    let filled = fill(&stores, &run, &seeds, stop).await;
+    let reports = match &filled {
+        Ok(()) => take_turns(&course, &sides, turns).await,
+        Err(_) => Vec::new(),
+    };
+    let cleaned = if seeds.is_empty() { Ok(()) } else { clean_up(&stores, &run).await };
+    filled.map_err(|failure| LoadError::Seed(failure.to_string()))?;
+    cleaned?;
+    let mut report = Report::new(&options.profile, stop.is_cancelled(), reports);
+    report.assertions =
+        options.assertions.iter().map(|assertion| hold(assertion, &course, &sides[0], &report)).collect();
+    Ok(report)
+}
+
+fn check_assertions(options: &LoadOptions) -> Result<(), LoadError> {
+    let names: Vec<_> = options.profile.workloads.iter().map(|workload| &*workload.name).collect();
+    let mut of_one = options.assertions.iter().filter_map(|assertion| assertion.workload.as_deref());
+    match of_one.find(|name| !names.contains(name)) {
+        Some(name) => Err(LoadError::NoWorkload(name.to_owned(), names.join(", "))),
+        None => Ok(()),
+    }
+}
+
+async fn sides(options: &LoadOptions) -> Result<Vec<Side>, LoadError> {
+    let mut sides = Vec::new();
+    let writes = match &options.writes {
+        Some(server) => Some(server.endpoint("writes").await?),
+        None => None,
+    };
+    for (name, server) in [("url", Some(&options.url)), ("against", options.against.as_ref())] {
+        let Some(server) = server else { continue };
+        let endpoint = server.endpoint(name).await?;
+        let recorders = options.profile.workloads.iter().map(|_| Arc::default()).collect();
+        sides.push(Side { writes: writes.clone().unwrap_or_else(|| endpoint.clone()), endpoint, recorders });
+    }
+    Ok(sides)
+}
+
+impl Server {
+    async fn endpoint(&self, name: &'static str) -> Result<Arc<Endpoint>, LoadError> {
+        let url =
+            self.url.as_deref().map(|url| url.parse().map_err(|_| EndpointError::Url(url.to_owned()))).transpose()?;
+        let config = match url {
+            Some(url) if http::Uri::scheme_str(&url) != Some("https") => kube_client::Config::new(url),
+            url => {
+                let named = || self.url.clone().unwrap_or_else(|| "the kubeconfig's server".to_owned());
+                let mut config = self.access.resolve().await.map_err(|error| LoadError::Access(named(), error))?;
+                config.cluster_url = url.unwrap_or_else(|| config.cluster_url.clone());
+                config
+            }
+        };
+        Ok(Arc::new(Endpoint::new(name, &config)?))
+    }
+}
+
+async fn refuse_strange(endpoint: &Arc<Endpoint>) -> Result<(), LoadError> {
+    match cluster::is_for_tests(endpoint).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(LoadError::NotForTests(endpoint.url().to_owned())),
+        Err(failure) => Err(LoadError::Unreachable(endpoint.url().to_owned(), failure.to_string())),
+    }
+}
+
+fn churns(profile: &Profile, run: &str) -> Vec<Option<Arc<Churn>>> {
+    let churn = |(index, work): (usize, &Work)| match work {
+        Work::Churn(work) => Some(Arc::new(Churn::new(work, run, index))),
+        Work::Get { .. } | Work::List(_) | Work::Watch(_) => None,
+    };
+    profile.workloads.iter().map(|workload| &workload.work).enumerate().map(churn).collect()
+}
+
+fn only_there(objects: usize) -> ChurnWork {
+    ChurnWork {
+        resource: ChurnResource::Pods,
+        objects,
+        bytes: SEED_BYTES,
+        updates: 1,
+        creates: 0,
+        deletes: 0,
+        nodes: 0,
+    }
+}
+
+async fn processes(options: &LoadOptions) -> Result<Vec<Process>, LoadError> {
+    let mut processes: Vec<_> = options.processes.iter().map(Process::of_id).collect();
+    for Named { name, value } in &options.metrics {
+        let url: http::Uri = value.parse().map_err(|_| EndpointError::Url(value.clone()))?;
+        let path = url.path().to_owned();
+        // Only the path of the metrics is asked for, whatever a kubeconfig's server has in front of its paths.
+        let origin = value.strip_suffix(&path).filter(|_| path != "/").unwrap_or(value).to_owned();
+        let server = Server { url: Some(origin), access: options.url.access.clone() };
+        let path = if path == "/" { "/metrics" } else { &path };
+        processes.push(Process::of_metrics(name, server.endpoint("metrics").await?, path));
+    }
+    Ok(processes)
+}
+
+/// Where objects are made: one server behind two addresses has them from both.
+fn stores(sides: &[Side]) -> Vec<Arc<Endpoint>> {
+    sides.first().map(|side| side.writes.clone()).into_iter().collect()
+}
+
+async fn fill(
+    stores: &[Arc<Endpoint>],
+    run: &str,
+    seeds: &[Arc<Churn>],
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    if seeds.is_empty() {
+        return Ok(());
+    }
+    for store in stores {
+        seed::fill(store, run, seeds, stop).await?;
+    }
+    Ok(())
+}
+
+async fn clean_up(stores: &[Arc<Endpoint>], run: &str) -> Result<(), LoadError> {
+    for store in stores {
+        let label = format!("{}={run}", super::objects::RUN);
+        let cleaned = seed::clean_up(store, run).await;
+        cleaned.map_err(|failure| LoadError::CleanUp { label, failure: failure.to_string() })?;
+    }
+    Ok(())
+}
+
+async fn take_turns(course: &Course, sides: &[Side], turns: usize) -> Vec<EndpointReport> {
+    let mut totals: Vec<_> = sides.iter().map(|_| Total::new(course)).collect();
+    for _ in 0..turns {
+        for (side, total) in sides.iter().zip(&mut totals) {
+            if !course.stop.is_cancelled() {
+                total.add(&course.turn(side).await);
+            }
+        }
+    }
+    totals.into_iter().zip(sides).map(|(total, side)| total.report(course, side)).collect()
+}
+
+/// The turns of one endpoint.
+struct Total {
+    turns: usize,
+    seconds: f64,
+    processes: Vec<ProcessReport>,
+}
+
+impl Total {
+    fn new(course: &Course) -> Self {
+        let processes = course.processes.iter().map(|process| ProcessReport::new(&process.name)).collect();
+        Self { turns: 0, seconds: 0.0, processes }
+    }
+
+    fn add(&mut self, turned: &Turned) {
+        self.turns += 1;
+        self.seconds += turned.seconds;
+        for (process, usage) in self.processes.iter_mut().zip(&turned.usage) {
+            if let [Some(before), Some(begin), Some(end)] = usage {
+                process.add(*before, *begin, *end);
+            }
+        }
+    }
+
+    fn report(self, course: &Course, side: &Side) -> EndpointReport {
+        let workloads = course.profile.workloads.iter().zip(&side.recorders);
+        EndpointReport {
+            name: side.endpoint.name,
+            url: side.endpoint.url().to_owned(),
+            turns: self.turns,
+            seconds: (self.seconds * 1e3).round() / 1e3,
+            workloads: workloads
+                .map(|(workload, recorder)| WorkloadReport::new(workload, &recorder.lock(), self.seconds))
+                .collect(),
+            processes: self.processes,
+        }
+    }
+}
+
+fn hold(assertion: &Assertion, course: &Course, side: &Side, report: &Report) -> AssertionReport {
+    let workloads = course.profile.workloads.iter().zip(&side.recorders);
+    let of_it = workloads.filter(|(workload, _)| assertion.workload.as_ref().is_none_or(|name| *name == workload.name));
+    let mut all = Recorded::default();
+    of_it.for_each(|(_, recorder)| all.add(&recorder.lock()));
+    let seconds = report.endpoints.first().map_or(0.0, |endpoint| endpoint.seconds);
+    AssertionReport::new(assertion, &assertion.hold(&all, seconds))
+}

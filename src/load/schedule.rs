@@ -1,0 +1,144 @@
+//! When requests are due. The schedule does not wait for answers: a server that stalls makes requests late, and their latency counts
+//! from when they were due. What does wait, as most load generators do, sends less to a server that is slow, and hides its pauses
+//! (coordinated omission).
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// How late a timer may be by itself: a client that waited for its turn and is late by less was not late.
+const TIMER_STEP: Duration = Duration::from_millis(2);
+
+/// The requests of one workload in one turn.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    begin: Instant,
+    end: Instant,
+    /// Requests a second; None: each client goes on when it is free.
+    rate: Option<f64>,
+    /// After this, requests that were due are given up.
+    cutoff: Instant,
+    next: AtomicU64,
+    stop: CancellationToken,
+}
+
+/// A request that is to be sent now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    pub(super) number: u64,
+    /// Where its latency begins.
+    pub(super) at: Instant,
+    /// How late the tool is with it although the client was free.
+    pub(super) lag: Duration,
+}
+
+impl Schedule {
+    pub(super) fn new(
+        (begin, end): (Instant, Instant),
+        rate: Option<f64>,
+        grace: Duration,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { begin, end, rate, cutoff: end + grace, next: AtomicU64::new(0), stop }
+    }
+
+    /// Waits until the next request is due, and gives it to the caller. None: there are no more.
+    pub(super) async fn next(&self) -> Option<Due> {
+        if self.stop.is_cancelled() || Instant::now() >= self.cutoff {
+            return None;
+        }
+        let number = self.next.fetch_add(1, Relaxed);
+        let Some(due) = self.due(number) else {
+            let now = Instant::now();
+            return (now < self.end).then_some(Due { number, at: now, lag: Duration::ZERO });
+        };
+        if due >= self.end {
+            return None;
+        }
+        if due <= Instant::now() {
+            return Some(Due { number, at: due, lag: Duration::ZERO });
+        }
+        tokio::select! {
+            () = sleep_until(due) => {}
+            () = self.stop.cancelled() => return None,
+        }
+        let now = Instant::now();
+        let lag = now.duration_since(due);
+        Some(Due { number, at: if lag <= TIMER_STEP { now } else { due }, lag })
+    }
+
+    /// How long each of the requests had been due that no client was free to send.
+    pub(super) fn unsent(&self) -> impl Iterator<Item = Duration> + use<'_> {
+        let now = Instant::now();
+        let until = now.min(self.end);
+        let given = self.next.load(Relaxed);
+        let due = (given..).map_while(|number| self.due(number)).take_while(move |due| *due < until);
+        due.map(move |due| now.duration_since(due))
+    }
+
+    fn due(&self, number: u64) -> Option<Instant> {
+        Some(self.begin + Duration::from_secs_f64(number as f64 / self.rate?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::{advance, sleep};
+
+    fn schedule(rate: Option<f64>) -> Schedule {
+        let begin = Instant::now();
+        Schedule::new((begin, begin + Duration::from_secs(1)), rate, Duration::from_secs(1), CancellationToken::new())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_schedule_keeps_its_rate_while_clients_are_free() {
+        let schedule = schedule(Some(10.0));
+        let mut due = Vec::new();
+        while let Some(next) = schedule.next().await {
+            due.push(next.at.duration_since(schedule.begin).as_millis() / 10);
+        }
+        assert_eq!(due, [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]);
+        assert_eq!(schedule.unsent().count(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_stall_delays_counts_from_when_it_was_due() {
+        let schedule = schedule(Some(10.0));
+        assert!(schedule.next().await.is_some());
+        // The one client waits for its answer.
+        sleep(Duration::from_millis(450)).await;
+        let mut late = Vec::new();
+        for _ in 0..4 {
+            let next = schedule.next().await.unwrap();
+            late.push(next.at.elapsed().as_millis());
+            assert_eq!(next.lag, Duration::ZERO, "the tool was not late");
+        }
+        assert_eq!(late, [350, 250, 150, 50]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_never_sent_is_not_forgotten() {
+        let schedule = schedule(Some(10.0));
+        assert!(schedule.next().await.is_some());
+        advance(Duration::from_secs(2)).await;
+        assert!(schedule.next().await.is_none(), "the grace is over");
+        let unsent: Vec<_> = schedule.unsent().map(|late| late.as_millis()).collect();
+        assert_eq!(unsent, [1900, 1800, 1700, 1600, 1500, 1400, 1300, 1200, 1100]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_rate_clients_go_on_when_they_are_free() {
+        let schedule = schedule(None);
+        for _ in 0..5 {
+            assert_eq!(schedule.next().await.unwrap().at, Instant::now());
+            sleep(Duration::from_millis(200)).await;
+        }
+        assert!(schedule.next().await.is_none());
+        assert_eq!(schedule.unsent().count(), 0);
+    }
+}

@@ -1,0 +1,118 @@
+//! The objects of a run: made before it, deleted after it, however it ended.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::Method;
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    churn::{Churn, write},
+    connection::Lane,
+    endpoint::Endpoint,
+    failure::{ErrorKind, Failure},
+    objects,
+    profile::{ChurnResource, HttpVersion},
+    read,
+};
+use crate::apimachinery::GroupVersionResource;
+
+/// Writers at once.
+const WRITERS: usize = 16;
+/// What one request may take.
+const ASK_MAX: Duration = Duration::from_secs(30);
+/// A new namespace refuses pods until its service account is there; a server under load refuses some writes.
+const TRIES: usize = 8;
+const TRY_AGAIN: Duration = Duration::from_millis(500);
+/// What cleaning up may take.
+const CLEAN_UP_MAX: Duration = Duration::from_secs(300);
+
+/// Makes the run's namespace, and the objects of all `churns` in it. Ends early when it is told to stop.
+pub(super) async fn fill(
+    endpoint: &Arc<Endpoint>,
+    run: &str,
+    churns: &[Arc<Churn>],
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let lane = Lane::new(endpoint.clone(), HttpVersion::Http1);
+    let namespace = Bytes::from(objects::namespace(run).to_string());
+    let body = Some(("application/json", namespace));
+    again(|| write(&lane, Method::POST, "/api/v1/namespaces", body.clone())).await?;
+    for churn in churns {
+        let mut writers = JoinSet::new();
+        for _ in 0..WRITERS {
+            let (churn, endpoint, stop) = (churn.clone(), endpoint.clone(), stop.clone());
+            writers.spawn(async move {
+                let lane = Lane::new(endpoint, HttpVersion::Http1);
+                while !stop.is_cancelled() {
+                    let Some(index) = churn.next_seed() else { break };
+                    again(|| churn.create(&lane, index)).await?;
+                }
+                Ok::<_, Failure>(())
+            });
+        }
+        // A writer that fails ends the others, when the set is dropped.
+        while let Some(written) = writers.join_next().await {
+            written.unwrap_or(Ok(()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes everything of the run, by its label; what has gone already is no error.
+///
+/// # Errors
+/// Something may be left.
+pub(super) async fn clean_up(endpoint: &Arc<Endpoint>, run: &str) -> Result<(), Failure> {
+    let deleted = async {
+        let lane = Lane::new(endpoint.clone(), HttpVersion::Http1);
+        let selector = format!("labelSelector={}%3D{run}", objects::RUN.replace('/', "%2F"));
+        let namespaces = GroupVersionResource::new("", "v1", "namespaces");
+        for resource in [ChurnResource::Pods.resource(), ChurnResource::ConfigMaps.resource(), namespaces] {
+            let paths = again(|| read::labelled(&lane, &resource, &selector)).await?;
+            delete(endpoint, paths.unwrap_or_default()).await?;
+        }
+        Ok(())
+    };
+    timeout(CLEAN_UP_MAX, deleted).await.unwrap_or_else(|_| Err(Failure::timeout()))
+}
+
+async fn delete(endpoint: &Arc<Endpoint>, paths: Vec<String>) -> Result<(), Failure> {
+    let mut writers = JoinSet::new();
+    let share = paths.len().div_ceil(WRITERS).max(1);
+    for paths in paths.chunks(share).map(<[String]>::to_vec) {
+        let lane = Lane::new(endpoint.clone(), HttpVersion::Http1);
+        writers.spawn(async move {
+            for path in paths {
+                again(|| write(&lane, Method::DELETE, &path, None)).await?;
+            }
+            Ok::<_, Failure>(())
+        });
+    }
+    while let Some(written) = writers.join_next().await {
+        written.unwrap_or(Ok(()))?;
+    }
+    Ok(())
+}
+
+/// Tries a few times. None: gone, which is as good as deleted, or there, which is as good as created.
+async fn again<T, F>(mut ask: impl FnMut() -> F) -> Result<Option<T>, Failure>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    let mut tries = 1;
+    loop {
+        let answer = timeout(ASK_MAX, ask()).await.unwrap_or_else(|_| Err(Failure::timeout()));
+        match answer {
+            Err(Failure { kind: ErrorKind::Status(404 | 409), .. }) => return Ok(None),
+            Err(failure) if tries == TRIES => return Err(failure),
+            Err(_) => sleep(TRY_AGAIN).await,
+            Ok(answer) => return Ok(Some(answer)),
+        }
+        tries += 1;
+    }
+}

@@ -1,0 +1,110 @@
+//! The report as a text for people.
+
+use std::fmt::Write;
+
+use super::report::{EndpointReport, Report, TimesReport, WorkloadReport};
+
+/// The whole report.
+pub fn text(report: &Report) -> String {
+    let mut text = String::new();
+    // Writing to a text cannot fail.
+    write(report, &mut text).unwrap_or_default();
+    text
+}
+
+fn write(report: &Report, out: &mut String) -> std::fmt::Result {
+    let ended = if report.interrupted { ", interrupted: what follows is of the time before" } else { "" };
+    writeln!(out, "profile {}{ended}", report.profile)?;
+    for EndpointReport { name, url, turns, seconds, .. } in &report.endpoints {
+        writeln!(out, "  {name:<8} {url}  {seconds:.1} s in {turns} turn{}", if *turns == 1 { "" } else { "s" })?;
+    }
+    writeln!(out, "\n{:<40}{:>10}{:>10}{:>10}{:>10}", "requests", "number", "/s", "MB", "errors")?;
+    each(report, |name, workload| {
+        let errors: u64 = workload.errors.iter().map(|error| error.count).sum();
+        let megabytes = workload.bytes as f64 / 1e6;
+        let WorkloadReport { requests, requests_per_second, .. } = workload;
+        writeln!(out, "{name:<40}{requests:>10}{requests_per_second:>10.1}{megabytes:>10.1}{errors:>10}")
+    })?;
+    times(report, "latency, ms, from when a request was due", |workload| workload.latency, out)?;
+    times(report, "time to sync, ms, of watches", |workload| workload.sync, out)?;
+    times(report, "event delay, ms, from write to watch", |workload| workload.event_delay, out)?;
+    processes(report, out)?;
+    errors(report, out)?;
+    for assertion in &report.assertions {
+        let outcome = if assertion.passed { "passed" } else { "FAILED" };
+        let value =
+            assertion.value.map_or("nothing measured".to_owned(), |value| format!("{value} {}", assertion.unit));
+        writeln!(out, "{outcome}  {}: {}", assertion.assertion, value.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Rows of a workload stand together, one for each endpoint.
+fn each(report: &Report, mut row: impl FnMut(&str, &WorkloadReport) -> std::fmt::Result) -> std::fmt::Result {
+    let workloads = report.endpoints.first().map_or(0, |endpoint| endpoint.workloads.len());
+    for index in 0..workloads {
+        for endpoint in &report.endpoints {
+            let workload = &endpoint.workloads[index];
+            let name = if report.endpoints.len() == 1 {
+                format!("  {} ({})", workload.name, workload.work)
+            } else {
+                format!("  {} ({}), {}", workload.name, workload.work, endpoint.name)
+            };
+            row(&name, workload)?;
+        }
+    }
+    Ok(())
+}
+
+fn times(
+    report: &Report,
+    title: &str,
+    of: impl Fn(&WorkloadReport) -> Option<TimesReport>,
+    out: &mut String,
+) -> std::fmt::Result {
+    let mut rows = String::new();
+    each(report, |name, workload| {
+        let Some(TimesReport { p50, p90, p99, p99_9, max, .. }) = of(workload) else { return Ok(()) };
+        writeln!(rows, "{name:<40}{p50:>10.2}{p90:>10.2}{p99:>10.2}{p99_9:>10.2}{max:>10.2}")
+    })?;
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{title:<40}{:>10}{:>10}{:>10}{:>10}{:>10}", "p50", "p90", "p99", "p99.9", "max")?;
+    out.push_str(&rows);
+    Ok(())
+}
+
+fn processes(report: &Report, out: &mut String) -> std::fmt::Result {
+    if report.endpoints.iter().all(|endpoint| endpoint.processes.is_empty()) {
+        return Ok(());
+    }
+    writeln!(out, "\n{:<40}{:>10}{:>10}{:>10}", "processes", "CPU s", "cores", "MiB")?;
+    for endpoint in &report.endpoints {
+        for process in &endpoint.processes {
+            let name = format!("  {}, {}", process.name, endpoint.name);
+            let cores = if endpoint.seconds > 0.0 { process.cpu_seconds / endpoint.seconds } else { 0.0 };
+            let mebibytes = process.resident_bytes >> 20;
+            writeln!(out, "{name:<40}{:>10.2}{cores:>10.3}{mebibytes:>10}", process.cpu_seconds)?;
+        }
+    }
+    Ok(())
+}
+
+fn errors(report: &Report, out: &mut String) -> std::fmt::Result {
+    let mut rows = String::new();
+    each(report, |name, workload| {
+        for error in &workload.errors {
+            // The first line, of what may be a page.
+            let first = error.first.lines().next().unwrap_or_default();
+            writeln!(rows, "{name:<40}{:>10}  {}: {first}", error.count, error.kind)?;
+        }
+        Ok(())
+    })?;
+    if !rows.is_empty() {
+        writeln!(out, "\n{:<40}{:>10}  kind, and what the first one said", "errors", "number")?;
+        out.push_str(&rows);
+    }
+    out.push('\n');
+    Ok(())
+}

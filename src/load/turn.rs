@@ -1,0 +1,282 @@
+//! One turn: all workloads of a profile on one endpoint for a while.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::Semaphore,
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    churn::Churn,
+    connection::Lane,
+    endpoint::Endpoint,
+    failure::{ErrorKind, Failure},
+    processes::{Process, Usage},
+    profile::{HttpVersion, Profile, Start, Transport, Work, Workload},
+    read::{self, Counted, Reads},
+    recorder::Recorder,
+    schedule::Schedule,
+    watch::Watches,
+};
+
+/// A client that does not keep to a schedule and finds no server waits so long: nothing is learnt from asking at once.
+const NO_SERVER_PAUSE: Duration = Duration::from_millis(100);
+/// Events have stopped coming when none has come for so long.
+const QUIET: Duration = Duration::from_millis(300);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What all turns of a run share.
+#[derive(Debug)]
+pub(super) struct Course {
+    pub(super) profile: Profile,
+    /// How long requests are sent in a turn.
+    pub(super) duration: Duration,
+    /// The objects of each workload that writes.
+    pub(super) churns: Vec<Option<Arc<Churn>>>,
+    pub(super) processes: Vec<Process>,
+    pub(super) stop: CancellationToken,
+}
+
+/// The one whose turn it is.
+#[derive(Debug)]
+pub(super) struct Side {
+    pub(super) endpoint: Arc<Endpoint>,
+    /// Where its changes are written.
+    pub(super) writes: Arc<Endpoint>,
+    /// One for each workload.
+    pub(super) recorders: Vec<Arc<Recorder>>,
+}
+
+/// How a turn went.
+#[derive(Debug)]
+pub(super) struct Turned {
+    /// How long requests were sent.
+    pub(super) seconds: f64,
+    /// Of each process, before watches were opened, when requests began, and at the end; None where it cannot be told.
+    pub(super) usage: Vec<[Option<Usage>; 3]>,
+}
+
+/// What a client of a workload does when it is its turn.
+#[derive(Clone, Debug)]
+enum Requests {
+    Reads(Arc<Reads>, Transport),
+    Churn(Arc<Churn>),
+}
+
+impl Course {
+    pub(super) async fn turn(&self, side: &Side) -> Turned {
+        let before = self.usage().await;
+        let watchers = self.open(side).await;
+        let requests = self.requests(side).await;
+        let begin = self.usage().await;
+        side.recorders.iter().for_each(|recorder| recorder.begin());
+        let began = Instant::now();
+        self.send(side, requests, began).await;
+        let seconds = began.elapsed().as_secs_f64();
+        self.settle(side).await;
+        side.recorders.iter().for_each(|recorder| recorder.end());
+        let end = self.usage().await;
+        drop(watchers);
+        let usage = before.into_iter().zip(begin).zip(end).map(|((before, begin), end)| [before, begin, end]);
+        Turned { seconds, usage: usage.collect() }
+    }
+
+    async fn usage(&self) -> Vec<Option<Usage>> {
+        let mut usage = Vec::new();
+        for process in &self.processes {
+            usage.push(process.usage().await);
+        }
+        usage
+    }
+
+    fn workloads(&self) -> impl Iterator<Item = (usize, &Workload)> {
+        self.profile.workloads.iter().enumerate()
+    }
+
+    /// Opens all watches, and returns when they stand, have failed or have had their time.
+    async fn open(&self, side: &Side) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        for (index, workload) in self.workloads() {
+            let Work::Watch(work) = &workload.work else { continue };
+            let recorder = side.recorders[index].clone();
+            let newest = match work.start {
+                Start::Now => {
+                    self.ask(side, &recorder, async |lane| read::newest(lane, &work.selection.resource).await).await
+                }
+                Start::Any | Start::MostRecent | Start::WatchList => Some(String::new()),
+            };
+            let Some(newest) = newest else { continue };
+            let (rate, standing) = (workload.rate, Arc::new(Semaphore::new(0)));
+            let (work, timeout) = (work.clone(), self.profile.timeout);
+            let watches = Watches { work, transport: workload.transport, newest, timeout, recorder, rate, standing };
+            let watches = Arc::new(watches);
+            for (client, lane) in lanes(&side.endpoint, workload) {
+                tasks.spawn(watches.clone().keep(lane, client));
+            }
+            let opening = rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(workload.clients as f64 / rate));
+            let all = u32::try_from(workload.clients).unwrap_or(u32::MAX);
+            tokio::select! {
+                _ = watches.standing.acquire_many(all) => {}
+                () = sleep(opening + self.profile.timeout) => {}
+                () = self.stop.cancelled() => {}
+            }
+        }
+        tasks
+    }
+
+    /// What is sent on a schedule, of each workload that sends anything and whose server answered when it was asked what there is.
+    async fn requests(&self, side: &Side) -> Vec<(usize, Requests)> {
+        let mut all = Vec::new();
+        for (index, workload) in self.workloads() {
+            let recorder = &side.recorders[index];
+            let requests = match &workload.work {
+                Work::Watch(_) => None,
+                Work::Churn(_) => self.churns[index].clone().map(Requests::Churn),
+                Work::Get { resource, namespace, version } => {
+                    let of = (resource, namespace.as_deref());
+                    let paths = self.ask(side, recorder, async |lane| read::names(lane, of, *version).await).await;
+                    paths.map(|paths| Requests::Reads(Arc::new(Reads::Get(paths)), workload.transport))
+                }
+                Work::List(work) => {
+                    let resource = &work.selection.resource;
+                    let newest = self.ask(side, recorder, async |lane| read::newest(lane, resource).await).await;
+                    let reads = newest.map(|newest| Arc::new(Reads::list(work, &newest)));
+                    reads.map(|reads| Requests::Reads(reads, workload.transport))
+                }
+            };
+            all.extend(requests.map(|requests| (index, requests)));
+        }
+        all
+    }
+
+    /// Asks the endpoint something before the work begins. An error counts as one of the workload, which has no turn then.
+    async fn ask<T>(
+        &self,
+        side: &Side,
+        recorder: &Recorder,
+        ask: impl AsyncFnOnce(&Lane) -> Result<T, Failure>,
+    ) -> Option<T> {
+        let lane = Lane::new(side.endpoint.clone(), HttpVersion::Http1);
+        let answer = tokio::select! {
+            answer = timeout(self.profile.timeout, ask(&lane)) => answer.unwrap_or_else(|_| Err(Failure::timeout())),
+            () = self.stop.cancelled() => return None,
+        };
+        answer.map_err(|failure| recorder.lock().failures.add(failure)).ok()
+    }
+
+    /// Sends requests until the time is over and all have their answers or were given up.
+    async fn send(&self, side: &Side, requests: Vec<(usize, Requests)>, began: Instant) {
+        let (end, grace) = (began + self.duration, self.profile.timeout);
+        let (mut clients, mut schedules) = (JoinSet::new(), Vec::new());
+        for (index, requests) in requests {
+            let workload = &self.profile.workloads[index];
+            let schedule = Arc::new(Schedule::new((began, end), workload.rate, grace, self.stop.clone()));
+            let endpoint = if matches!(requests, Requests::Churn(_)) { &side.writes } else { &side.endpoint };
+            for (number, lane) in lanes(endpoint, workload) {
+                let client = Client {
+                    number,
+                    lane,
+                    requests: requests.clone(),
+                    schedule: schedule.clone(),
+                    recorder: side.recorders[index].clone(),
+                    timeout: self.profile.timeout,
+                    is_on_schedule: workload.rate.is_some(),
+                };
+                clients.spawn(client.run());
+            }
+            schedules.push((index, schedule));
+        }
+        let finished = async {
+            sleep_until(end).await;
+            while clients.join_next().await.is_some() {}
+        };
+        tokio::select! {
+            () = finished => {}
+            () = self.stop.cancelled() => {}
+        }
+        for (index, schedule) in schedules {
+            let mut recorded = side.recorders[index].lock();
+            let mut unsent = 0;
+            for late in schedule.unsent() {
+                recorded.latency.add(late);
+                unsent += 1;
+            }
+            recorded.failures.add_many(ErrorKind::Unsent, unsent, "all clients were busy".to_owned());
+        }
+    }
+
+    /// Waits for events of the last writes.
+    async fn settle(&self, side: &Side) {
+        let has = |wanted: fn(&Work) -> bool| self.workloads().any(|(_, workload)| wanted(&workload.work));
+        if !has(|work| matches!(work, Work::Churn(_))) || !has(|work| matches!(work, Work::Watch(_))) {
+            return;
+        }
+        let came = || side.recorders.iter().map(|recorder| recorder.lock().delay.count()).sum::<u64>();
+        let quiet = async {
+            let (mut last, mut since) = (came(), Instant::now());
+            while since.elapsed() < QUIET {
+                sleep(LOOK_EVERY).await;
+                let now = came();
+                if now != last {
+                    (last, since) = (now, Instant::now());
+                }
+            }
+        };
+        tokio::select! {
+            () = quiet => {}
+            () = sleep(self.profile.settle) => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+}
+
+/// The number of each client of a workload, and the connection that it uses.
+fn lanes(endpoint: &Arc<Endpoint>, workload: &Workload) -> Vec<(usize, Arc<Lane>)> {
+    let lane = |_| Arc::new(Lane::new(endpoint.clone(), workload.transport.http));
+    let lanes: Vec<_> = (0..workload.connections).map(lane).collect();
+    (0..workload.clients).map(|client| (client, lanes[client % lanes.len()].clone())).collect()
+}
+
+/// One that sends requests.
+struct Client {
+    number: usize,
+    lane: Arc<Lane>,
+    requests: Requests,
+    schedule: Arc<Schedule>,
+    recorder: Arc<Recorder>,
+    timeout: Duration,
+    is_on_schedule: bool,
+}
+
+impl Client {
+    async fn run(self) {
+        while let Some(due) = self.schedule.next().await {
+            let sent = timeout(self.timeout, self.send(due.number)).await;
+            let latency = due.at.elapsed();
+            match sent.unwrap_or_else(|_| Err(Failure::timeout())) {
+                Ok(Counted { first_byte, bytes }) => {
+                    self.recorder.answered(latency, first_byte.duration_since(due.at), bytes);
+                }
+                Err(failure) => {
+                    let has_server = failure.kind != ErrorKind::Connect;
+                    self.recorder.failed(failure, latency);
+                    if !has_server && !self.is_on_schedule {
+                        sleep(NO_SERVER_PAUSE).await;
+                    }
+                }
+            }
+            let mut recorded = self.recorder.lock();
+            recorded.lag = recorded.lag.max(due.lag);
+        }
+    }
+
+    async fn send(&self, number: u64) -> Result<Counted, Failure> {
+        match &self.requests {
+            Requests::Reads(reads, transport) => reads.send(&self.lane, *transport, self.number, number).await,
+            Requests::Churn(churn) => churn.send(&self.lane, number).await,
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! `kube-fanout load`, against the embedded API server: what it measures is what there was.
+
+use std::{future::pending, net::SocketAddr, path::Path, process::Output, sync::Arc, time::Duration};
+
+use kube_fanout::{
+    apimachinery::GroupResource,
+    load::{LoadError, LoadOptions, Profile, Report, Server, TEST_CLUSTER, WorkloadReport, load},
+    sim::Sim,
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    process::Command,
+    task::JoinSet,
+    time::sleep,
+};
+
+use crate::harness::{until, within, world::pod};
+
+const PLANTED: Duration = Duration::from_millis(50);
+const STALL: Duration = Duration::from_millis(600);
+
+fn profile(text: &str) -> Profile {
+    Profile::parse("test", &format!("apiVersion: kube-fanout.io/v1alpha1\nkind: LoadProfile\n{text}")).unwrap()
+}
+
+fn options(url: String, text: &str) -> LoadOptions {
+    LoadOptions {
+        profile: profile(text),
+        url: server(url),
+        against: None,
+        writes: None,
+        turns: None,
+        seed_objects: 0,
+        processes: Vec::new(),
+        metrics: Vec::new(),
+        assertions: Vec::new(),
+        any_cluster: false,
+    }
+}
+
+fn server(url: String) -> Server {
+    Server { url: Some(url), ..Server::default() }
+}
+
+async fn measured(options: &LoadOptions) -> Report {
+    within("the end of the run", load(options, pending())).await.unwrap()
+}
+
+fn workload<'a>(report: &'a Report, name: &str) -> &'a WorkloadReport {
+    report.endpoints[0].workloads.iter().find(|workload| workload.name == name).unwrap()
+}
+
+fn errors(workload: &WorkloadReport) -> Vec<&str> {
+    workload.errors.iter().map(|error| error.kind.as_str()).collect()
+}
+
+fn resource(plural: &str) -> GroupResource {
+    GroupResource { group: "".into(), resource: plural.into() }
+}
+
+/// Everything that a run has made and not deleted.
+fn leftovers(sim: &Sim) -> Vec<String> {
+    let all =
+        ["pods", "configmaps", "namespaces"].into_iter().flat_map(|plural| sim.objects(&resource(plural)).unwrap());
+    let of_runs = all.filter(|object| object["metadata"]["labels"]["load.kube-fanout.io/run"].is_string());
+    of_runs.map(|object| object["metadata"]["name"].to_string()).collect()
+}
+
+/// Passes connections on to a server. How long each piece of an answer is held is said by its number on its connection.
+struct Proxy {
+    address: SocketAddr,
+    _tasks: JoinSet<()>,
+}
+
+impl Proxy {
+    async fn start(target: SocketAddr, hold: impl Fn(usize) -> Duration + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, hold, mut tasks) = (listener.local_addr().unwrap(), Arc::new(hold), JoinSet::new());
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let (hold, server) = (hold.clone(), TcpStream::connect(target).await.unwrap());
+                let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+                connections.spawn(pass(from_client, to_server, |_| Duration::ZERO));
+                connections.spawn(pass(from_server, to_client, move |piece| hold(piece)));
+            }
+        });
+        Self { address, _tasks: tasks }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+async fn pass(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, hold: impl Fn(usize) -> Duration) {
+    let mut piece = vec![0; 64 << 10];
+    for number in 0.. {
+        let Ok(read @ 1..) = from.read(&mut piece).await else { return };
+        sleep(hold(number)).await;
+        if to.write_all(&piece[..read]).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_planted_delay_shows_in_latency_and_in_event_delay() {
+    let sim = Sim::new();
+    let server_of_sim = sim.start().await.unwrap();
+    let proxy = Proxy::start(server_of_sim.address(), |_| PLANTED).await;
+    let mut options = options(
+        proxy.url(),
+        "duration: 1s
+workloads:
+- {name: lists, clients: 4, rate: 20, list: {resource: configmaps, version: any}}
+- {name: lists2, clients: 4, rate: 20, http: 2, connections: 2, list: {resource: configmaps, version: mostRecent, limit: 2}}
+- {name: gets, rate: 10, get: {resource: configmaps}}
+- {name: watches, clients: 3, watch: {resource: configmaps, start: watchList}}
+- {name: changes, rate: 20, churn: {objects: 5, updates: 2, creates: 1, deletes: 1}}",
+    );
+    options.writes = Some(server(server_of_sim.url()));
+    let report = measured(&options).await;
+    let least = 50.0;
+    for name in ["lists", "lists2", "gets"] {
+        let workload = workload(&report, name);
+        assert!(workload.requests > 0 && workload.errors.is_empty(), "{workload:?}");
+        assert!(workload.latency.unwrap().p50 >= least, "{workload:?}");
+    }
+    let watches = workload(&report, "watches");
+    assert!(watches.requests == 3 && watches.errors.is_empty(), "{watches:?}");
+    assert_eq!(watches.sync.unwrap().count, 3);
+    let delay = watches.event_delay.unwrap();
+    assert!(delay.p50 >= least, "{watches:?}");
+    // Each watch has the event of each write; of deletions, which have no stamp, it has events too.
+    let changes = workload(&report, "changes");
+    assert!(changes.errors.is_empty(), "{changes:?}");
+    assert_eq!(watches.events, 3 * changes.requests);
+    assert!(delay.count > 0 && delay.count < watches.events, "{watches:?}");
+    assert_eq!(leftovers(&sim), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_stall_shows_in_all_requests_that_were_due_meanwhile() {
+    let sim = Sim::new();
+    sim.create(pod("default", "a", "x")).unwrap();
+    let server = sim.start().await.unwrap();
+    let hold = |piece| if piece == 10 { STALL } else { Duration::ZERO };
+    let proxy = Proxy::start(server.address(), hold).await;
+    let text = "duration: 1s\nworkloads: [{rate: 50, get: {resource: pods}}]";
+    let report = measured(&options(proxy.url(), text)).await;
+    let gets = workload(&report, "get");
+    assert!(gets.requests >= 45 && gets.errors.is_empty(), "{gets:?}");
+    // Thirty of fifty were due in the stall. One alone was sent in it: without correction only the maximum would show it.
+    let latency = gets.latency.unwrap();
+    assert!(latency.p90 >= 200.0 && latency.max >= 600.0, "{gets:?}");
+}
+
+#[tokio::test]
+async fn a_killed_server_gives_errors_by_kind_and_a_report() {
+    let sim = Sim::new();
+    sim.create(pod("default", "a", "x")).unwrap();
+    let server = sim.start().await.unwrap();
+    let options = options(
+        server.url(),
+        "duration: 2s
+timeout: 1s
+workloads:
+- {name: lists, clients: 2, rate: 20, list: {resource: pods}}
+- {name: busy, clients: 2, http: 2, list: {resource: pods}}
+- {name: watches, clients: 4, watch: {resource: pods}}",
+    );
+    let kill = async {
+        let asked = async || (sim.counts().requests("list", "pods") > 20).then_some(());
+        until("requests are sent", asked).await;
+        server.kill().await;
+    };
+    let (report, ()) = tokio::join!(measured(&options), kill);
+    let [lists, busy, watches] = ["lists", "busy", "watches"].map(|name| workload(&report, name));
+    assert!(lists.requests > 0 && errors(lists).contains(&"connect"), "{lists:?}");
+    assert!(busy.requests > 0 && errors(busy).contains(&"connect"), "{busy:?}");
+    assert!(errors(watches).contains(&"stream"), "{watches:?}");
+    assert!(lists.errors[0].first.contains("refused"), "{lists:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_not_fast() {
+    let sim = Sim::new();
+    sim.create(pod("default", "a", "x")).unwrap();
+    let server = sim.start().await.unwrap();
+    // Lists are asked for when the turn begins, too.
+    sim.hold_requests("get", "pods");
+    let text = "duration: 1s\ntimeout: 300ms\nworkloads: [{clients: 2, rate: 50, get: {resource: pods}}]";
+    let report = measured(&options(server.url(), text)).await;
+    let gets = workload(&report, "get");
+    assert_eq!((gets.requests, errors(gets)), (0, vec!["timeout", "unsent"]));
+    assert!(gets.latency.unwrap().p50 >= 300.0, "{gets:?}");
+    let failed: u64 = gets.errors.iter().map(|error| error.count).sum();
+    assert_eq!(failed, 50, "none is forgotten: {gets:?}");
+}
+
+#[tokio::test]
+async fn an_interrupted_run_cleans_up_and_reports() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let text = "duration: 1h\nworkloads: [{rate: 20, list: {resource: pods}}, {rate: 20, churn: {objects: 20}}]";
+    let pods = || sim.objects(&resource("pods")).unwrap().len();
+    // While objects are made, and while it measures.
+    for (objects, wanted) in [(100_000, "create"), (10, "list")] {
+        let options = LoadOptions { seed_objects: objects, ..options(server.url(), text) };
+        let before = sim.counts().requests(wanted, "pods");
+        let interrupt = async {
+            let seen = async || (sim.counts().requests(wanted, "pods") > before + 30).then_some(());
+            until("it is at work", seen).await;
+            assert!(pods() > 0);
+        };
+        let report = within("the end of the run", load(&options, interrupt)).await.unwrap();
+        assert!(report.interrupted);
+        assert_eq!(workload(&report, "list").requests > 0, wanted == "list");
+        assert_eq!(leftovers(&sim), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn two_servers_have_their_turns() {
+    let sim = Sim::new();
+    let (one, two) = (sim.start().await.unwrap(), sim.start().await.unwrap());
+    let text = "duration: 1s\nworkloads:\n- {rate: 20, list: {resource: configmaps}}\n- {watch: {resource: configmaps}}\n\
+                - {rate: 20, churn: {objects: 3}}";
+    let options = LoadOptions { against: Some(server(two.url())), ..options(one.url(), text) };
+    let report = measured(&options).await;
+    let names: Vec<_> = report.endpoints.iter().map(|endpoint| (endpoint.name, endpoint.turns)).collect();
+    assert_eq!(names, [("url", 3), ("against", 3)]);
+    for endpoint in &report.endpoints {
+        let [list, watch, churn] = &endpoint.workloads[..] else { panic!("{endpoint:?}") };
+        assert!(list.requests > 0 && churn.requests > 0, "{endpoint:?}");
+        // Events of the other one's turn are not of this one.
+        assert_eq!(watch.event_delay.unwrap().count, churn.requests, "{endpoint:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_none_for_tests_is_refused() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let options = options(server.url(), "duration: 100ms\nworkloads: [{list: {resource: pods}}]");
+    assert!(load(&options, pending()).await.is_ok(), "the embedded server");
+    sim.upgrade("v1.36.0", &resource("pods"), |_| {}).unwrap();
+    let error = load(&options, pending()).await.unwrap_err();
+    assert!(matches!(error, LoadError::NotForTests(_)), "{error:?}");
+    assert!(error.to_string().contains(TEST_CLUSTER) && error.to_string().contains("--i-know"), "{error}");
+    let told = LoadOptions { any_cluster: true, ..options.clone() };
+    assert!(load(&told, pending()).await.is_ok());
+    let label = |namespace: &mut Value| namespace["metadata"]["labels"] = json!({TEST_CLUSTER: "true"});
+    sim.modify(&resource("namespaces"), "default", label).unwrap();
+    assert!(load(&options, pending()).await.is_ok());
+    server.kill().await;
+    let error = load(&told, pending()).await;
+    assert!(error.is_ok(), "who is told not to ask measures what there is: {error:?}");
+    let error = load(&options, pending()).await.unwrap_err();
+    assert!(matches!(error, LoadError::Unreachable(..)), "{error:?}");
+}
+
+/// The built program, with a profile in a file.
+async fn command(folder: &Path, url: &str, arguments: &[&str]) -> Output {
+    let path = folder.join("small.yaml");
+    let text = "apiVersion: kube-fanout.io/v1alpha1\nkind: LoadProfile\nduration: 300ms\nworkloads:\n\
+                - {rate: 20, list: {resource: configmaps}}\n- {watch: {resource: configmaps, start: watchList}}\n\
+                - {rate: 20, churn: {objects: 3}}\n- {name: none, rate: 10, get: {resource: secrets}}\n";
+    std::fs::write(&path, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+    command.args(["load", "--url", url, "--profile"]).arg(&path).args(arguments).kill_on_drop(true);
+    within("the end of the command", command.output()).await.unwrap()
+}
+
+#[tokio::test]
+async fn assertions_set_the_exit_code_and_the_report_has_both_forms() {
+    let (sim, folder) = (Sim::new(), tempfile::tempdir().unwrap());
+    let server = sim.start().await.unwrap();
+    let json = folder.path().join("report.json");
+    let id = format!("sim={}", std::process::id());
+    let arguments =
+        ["--assert", "list:errors==0", "--assert", "list:requests>1", "--pid", &id, "--output", json.to_str().unwrap()];
+    let passed = command(folder.path(), &server.url(), &arguments).await;
+    let text = String::from_utf8(passed.stdout.clone()).unwrap();
+    assert_eq!(passed.status.code(), Some(0), "{passed:?}");
+    assert!(text.contains("passed  list:errors==0: 0\n") && text.contains("event delay, ms"), "{text}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(paths(&report), REPORT);
+
+    let failed = command(folder.path(), &server.url(), &["--assert", "latency.p50<0ms", "--output", "-"]).await;
+    assert_eq!(failed.status.code(), Some(2), "{failed:?}");
+    let report: Value = serde_json::from_slice(&failed.stdout).unwrap();
+    assert_eq!(report["assertions"][0]["passed"], false, "{report}");
+    let wrong = command(folder.path(), &server.url(), &["--assert", "latency<5ms"]).await;
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    assert!(!wrong.status.success() && said.contains("event.delay"), "{said}");
+    let wrong = command(folder.path(), &server.url(), &["--assert", "lists:errors==0"]).await;
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    assert!(!wrong.status.success() && said.contains("there are: list, watch, churn, none"), "{said}");
+}
+
+#[tokio::test]
+async fn a_profile_with_problems_is_told_so_by_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.yaml");
+    std::fs::write(&path, "apiVersion: kube-fanout.io/v1alpha1\nkind: LoadProfile\nworkloads:\n- lists: {}\n").unwrap();
+    let run = |profile: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+        command.args(["load", "--url", "http://127.0.0.1:1", "--profile"]).arg(profile).output()
+    };
+    let output = within("the end of the command", run(&path)).await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("line 4, column 3: workloads[0].lists: no such field; allowed: name, clients"), "{said}");
+    let output = within("the end of the command", run(Path::new("nowhere"))).await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("kubelets, daemonsets, controllers"), "{said}");
+}
+
+/// The fields of a report, each with the first of its values' kinds. They are a promise: fields may only be added.
+const REPORT: &str = "apiVersion
+assertions[].assertion
+assertions[].passed
+assertions[].unit
+assertions[].value
+endpoints[].name
+endpoints[].processes[].cpuSeconds
+endpoints[].processes[].name
+endpoints[].processes[].openingCpuSeconds
+endpoints[].processes[].residentBytes
+endpoints[].seconds
+endpoints[].turns
+endpoints[].url
+endpoints[].workloads[].bytes
+endpoints[].workloads[].clients
+endpoints[].workloads[].connections
+endpoints[].workloads[].encoding
+endpoints[].workloads[].errors[].count
+endpoints[].workloads[].errors[].first
+endpoints[].workloads[].errors[].kind
+endpoints[].workloads[].eventDelay
+endpoints[].workloads[].eventDelay.count
+endpoints[].workloads[].eventDelay.max
+endpoints[].workloads[].eventDelay.mean
+endpoints[].workloads[].eventDelay.p50
+endpoints[].workloads[].eventDelay.p90
+endpoints[].workloads[].eventDelay.p99
+endpoints[].workloads[].eventDelay.p99.9
+endpoints[].workloads[].events
+endpoints[].workloads[].eventsPerSecond
+endpoints[].workloads[].firstByte
+endpoints[].workloads[].firstByte.count
+endpoints[].workloads[].firstByte.max
+endpoints[].workloads[].firstByte.mean
+endpoints[].workloads[].firstByte.p50
+endpoints[].workloads[].firstByte.p90
+endpoints[].workloads[].firstByte.p99
+endpoints[].workloads[].firstByte.p99.9
+endpoints[].workloads[].gzip
+endpoints[].workloads[].http
+endpoints[].workloads[].lagMax
+endpoints[].workloads[].latency
+endpoints[].workloads[].latency.count
+endpoints[].workloads[].latency.max
+endpoints[].workloads[].latency.mean
+endpoints[].workloads[].latency.p50
+endpoints[].workloads[].latency.p90
+endpoints[].workloads[].latency.p99
+endpoints[].workloads[].latency.p99.9
+endpoints[].workloads[].name
+endpoints[].workloads[].rate
+endpoints[].workloads[].requests
+endpoints[].workloads[].requestsPerSecond
+endpoints[].workloads[].sync
+endpoints[].workloads[].sync.count
+endpoints[].workloads[].sync.max
+endpoints[].workloads[].sync.mean
+endpoints[].workloads[].sync.p50
+endpoints[].workloads[].sync.p90
+endpoints[].workloads[].sync.p99
+endpoints[].workloads[].sync.p99.9
+endpoints[].workloads[].watchesEnded
+endpoints[].workloads[].work
+interrupted
+kind
+profile
+version";
+
+/// Of all values that are no objects and no lists; of times that are null, too.
+fn paths(value: &Value) -> String {
+    fn collect(value: &Value, path: &str, paths: &mut std::collections::BTreeSet<String>) {
+        match value {
+            Value::Object(members) => {
+                for (key, value) in members {
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    collect(value, &path, paths);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| collect(item, &format!("{path}[]"), paths)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => drop(paths.insert(path.to_owned())),
+        }
+    }
+    let mut paths = Default::default();
+    collect(value, "", &mut paths);
+    paths.into_iter().collect::<Vec<_>>().join("\n")
+}
