@@ -1,7 +1,9 @@
-//! Certificate authorities in a file: what is verified against them, and what becomes of it when the file changes.
+//! A bundle of certificate authorities: loaded from a file, used to verify client certificates, reloaded when the file
+//! changes.
 //!
-//! Invariant: whatever verifies here verifies for the API server too, given the same file. Where its rules (those of Go)
-//! are stricter than webpki's, they are applied on top: authorities have to be valid themselves, and to be made for signing.
+//! Invariant: a certificate that verifies here also verifies at the API server, given the same file. Where Go's rules
+//! are stricter than webpki's, they are applied on top: an authority must itself be within its validity period, and
+//! must be allowed to sign certificates.
 
 use std::{
     io,
@@ -32,19 +34,19 @@ pub enum AuthoritiesError {
     NoAuthority { file: String },
 }
 
-/// A bundle that follows its file.
+/// Certificate authorities that are reloaded when their file changes.
 #[derive(Debug)]
 pub(super) struct Authorities {
     file: PemFile,
     current: RwLock<Arc<Vec<Authority>>>,
-    /// What the file held when it was last looked at, whether it could be used or not.
+    /// The file's content when it was last read, usable or not.
     seen: Mutex<Vec<u8>>,
 }
 
 #[derive(Debug)]
 struct Authority {
     anchor: TrustAnchor<'static>,
-    /// Seconds since 1970, both included.
+    /// Validity period in seconds since 1970, both ends included.
     valid: std::ops::RangeInclusive<i64>,
 }
 
@@ -55,7 +57,8 @@ impl Authorities {
         Ok(Self { file, current, seen: Mutex::new(pem) })
     }
 
-    /// Whether an authority vouches for the first certificate of `chain`, as one for clients, with the help of the others.
+    /// Verifies that `chain`, leaf first, is a client certificate signed by one of the authorities, directly or through
+    /// the chain's intermediates.
     pub(super) fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), webpki::Error> {
         let (leaf, intermediates) = chain.split_first().ok_or(webpki::Error::BadDer)?;
         let leaf = EndEntityCert::try_from(leaf)?;
@@ -72,8 +75,8 @@ impl Authorities {
         Ok(())
     }
 
-    /// Looks at the file; whether other authorities are in use now. A file that cannot be used changes nothing, and is not
-    /// tried again until it has changed.
+    /// Reads the file again and returns whether the authorities were replaced. An unusable file leaves them as they
+    /// are, and is not parsed again until its content changes.
     pub(super) async fn reload(&self) -> bool {
         let parsed = match self.file.read().await {
             Ok(pem) => {
@@ -103,7 +106,7 @@ impl Authorities {
     }
 }
 
-/// The authorities in a file. Certificates of others are passed over, since they vouch for nobody.
+/// The authorities in a file. Certificates that are not client certificate authorities are skipped with a warning.
 fn parse(file: &PemFile, pem: &[u8]) -> Result<Vec<Authority>, AuthoritiesError> {
     let name = || file.0.display().to_string();
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
@@ -132,16 +135,16 @@ impl Authority {
     }
 }
 
-/// Whether a certificate is made to sign others.
+/// Whether a certificate may sign others.
 fn is_signer(certificate: &CertificateDer<'_>) -> bool {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
     let (Ok(constraints), Ok(usage)) = (parsed.basic_constraints(), parsed.key_usage()) else { return false };
-    // The first versions of certificates have no way to say so.
+    // X.509 v1 and v2 certificates have no extension to say so.
     let is_authority = constraints.map_or(parsed.version() != X509Version::V3, |constraints| constraints.value.ca);
     is_authority && usage.is_none_or(|usage| usage.value.key_cert_sign())
 }
 
-/// Certificates with no purpose, with that of TLS clients, or with any: what Go lets pass for client certificates.
+/// Accepts what Go accepts as a client certificate: no extended key usage, `clientAuth` or `anyExtendedKeyUsage`.
 struct ForClients;
 
 const CLIENT_AUTH: KeyPurposeId<'_> = KeyPurposeId::new(&[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02]);
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_authority_vouches_for_what_it_signed_for_clients() {
+    async fn an_authority_vouches_for_client_certificates_it_signed() {
         let (ca, other) = (authority("ca"), authority("ca"));
         assert!(vouches(&[&ca], &[&leaf(&ca, |_| {})]).await);
         assert!(vouches(&[&other, &ca], &[&leaf(&ca, |_| {})]).await);
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_vouches_beyond_the_time_of_a_certificate() {
+    async fn certificates_are_rejected_outside_their_validity() {
         let ca = authority("ca");
         let expired = leaf(&ca, |params| params.not_after = rcgen::date_time_ymd(2001, 1, 1));
         let future = leaf(&ca, |params| params.not_before = rcgen::date_time_ymd(4000, 1, 1));
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_lies_between_has_to_be_shown_and_to_be_a_signer() {
+    async fn intermediates_must_be_sent_and_be_allowed_to_sign() {
         let ca = authority("ca");
         let between = intermediate(&ca, "between", |_| {});
         let leaf_below = leaf(&between, |_| {});
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bundle_has_an_authority_in_it() {
+    async fn a_bundle_without_an_authority_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let ca = authority("ca");
         let no_authority = leaf(&ca, |_| {});
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_changed_file_counts_if_it_can_be_used() {
+    async fn a_changed_file_is_used_if_it_is_valid() {
         let folder = tempfile::tempdir().unwrap();
         let (first, second) = (authority("first"), authority("second"));
         let authorities = bundle(&folder, &[&first]).await.unwrap();

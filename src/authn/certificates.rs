@@ -1,6 +1,6 @@
-//! What client certificates prove, remembered for as long as a connection's next requests need it.
+//! Verifies client certificates, and caches the result for the next requests of a connection.
 //!
-//! Invariant: nothing is remembered across a change of the authorities, nor beyond the certificate's own time.
+//! Invariant: a cached result is not used after the authorities have changed, nor after the certificate has expired.
 
 use std::{
     sync::{
@@ -25,29 +25,30 @@ use crate::{
     remembered::{Bound, Kept},
 };
 
-/// Who front proxies are.
+/// How front proxies are recognised, and which headers they use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// Authorities of their certificates.
+    /// Authorities that sign the front proxies' client certificates.
     pub ca: PemFile,
-    /// Common names of their certificates; empty for any.
+    /// Common names that a front proxy's certificate may have; empty for any.
     pub allowed_names: Vec<String>,
-    /// The headers in which they say for which user they ask.
+    /// The headers in which a front proxy names the user.
     pub headers: ProxyHeaders,
 }
 
-/// What an authenticator makes of what it was shown.
+/// The result of one authentication method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Finding<T> {
     Proven(T),
-    /// It was shown nothing that concerns it.
+    /// The request has no credential of this kind.
     Nothing,
-    /// It was shown something wrong: if nobody else proves anything, the request is nobody's, not anonymous.
+    /// The credential is invalid. Unless another method proves a user, the request is refused rather than treated as
+    /// anonymous.
     Wrong,
 }
 
 impl<T> Finding<T> {
-    /// What two authenticators make of a request, the first one first.
+    /// Combines the results of two methods; the first takes precedence.
     pub(super) fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Proven(proven), _) | (_, Self::Proven(proven)) => Self::Proven(proven),
@@ -57,21 +58,21 @@ impl<T> Finding<T> {
     }
 }
 
-/// What one certificate proves.
+/// What a certificate proves.
 #[derive(Clone, Debug)]
 pub(super) struct Proof {
-    /// Whether its holder is a front proxy.
+    /// Whether it belongs to a front proxy.
     pub(super) front_proxy: Finding<()>,
-    /// Whose it is.
+    /// The user named by the certificate.
     pub(super) user: Finding<Arc<UserInfo>>,
 }
 
-/// The authorities, and what was found lately.
+/// The certificate authorities, and a cache of verified certificates.
 #[derive(Debug)]
 pub(super) struct Certificates {
     clients: Option<Authorities>,
     front_proxies: Option<(Authorities, Vec<String>)>,
-    /// Rises when authorities change.
+    /// Incremented when authorities change.
     generation: AtomicU64,
     found: Kept<[u8; 32], Found>,
 }
@@ -83,11 +84,11 @@ struct Found {
     not_after: i64,
 }
 
-/// How long a proof is believed without looking again: intermediates may expire meanwhile.
+/// How long a result is reused: intermediates may expire in the meantime.
 const BELIEVED_FOR: Duration = Duration::from_secs(60);
-/// As many as there are connections, by default. Who is not among them is verified for each request.
+/// The default limit on connections. A certificate that is not in the cache is verified for each request.
 const FOUND: Bound = Bound { most: 10_000, limit: "verified_certificates" };
-/// How often the files are looked at: much more often than authorities are replaced.
+/// How often the files are read: much more often than authorities are replaced.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Certificates {
@@ -108,7 +109,7 @@ impl Certificates {
         Ok(Self { clients, front_proxies, generation: AtomicU64::new(0), found: Kept::new(FOUND) })
     }
 
-    /// What a certificate proves now.
+    /// What a certificate proves now, from the cache if possible.
     pub(super) fn proof(&self, shown: &ClientCertificate) -> Proof {
         let generation = self.generation.load(Ordering::Acquire);
         let now = UnixTime::now();
@@ -149,7 +150,7 @@ impl Certificates {
         (Proof { front_proxy, user }, not_after)
     }
 
-    /// Follows the files. Runs until it is dropped.
+    /// Reloads the files when they change. Never returns; runs until the future is dropped.
     pub(super) async fn follow(&self) {
         loop {
             tokio::time::sleep(RELOAD_INTERVAL).await;
@@ -179,7 +180,7 @@ mod tests {
     use crate::authn::test_certificates::{authority, client};
 
     #[tokio::test(start_paused = true)]
-    async fn a_proof_ends_with_its_authority_at_once() {
+    async fn replacing_an_authority_invalidates_cached_proofs() {
         let folder = tempfile::tempdir().unwrap();
         let file = PemFile(folder.path().join("ca.crt"));
         let (first, second) = (authority("first"), authority("second"));
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_proof_is_looked_at_again_after_a_while() {
+    async fn a_cached_proof_is_verified_again_after_its_ttl() {
         let folder = tempfile::tempdir().unwrap();
         let file = PemFile(folder.path().join("ca.crt"));
         let ca = authority("ca");
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_who_proves_wins_and_the_wrong_is_remembered() {
+    fn the_first_proof_wins_and_wrong_outranks_nothing() {
         use Finding::{Nothing, Proven, Wrong};
         for (first, second, expected) in [
             (Proven(1), Proven(2), Proven(1)),

@@ -1,6 +1,6 @@
-//! What a request brings to show who it is from.
+//! The credentials that a request carries.
 //!
-//! Invariant: a token is in no text that is made from these types.
+//! Invariant: the `Debug` form of these types never contains a token.
 
 use std::{fmt, ops::Range, str, sync::Arc};
 
@@ -9,39 +9,39 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use crate::apimachinery::UserInfo;
 use crate::fairness::ClientKey;
 
-/// Who a request says that it is from, and how far that is known. Taken off its headers.
+/// The credentials of a request, removed from its headers, and how far they have been verified.
 ///
-/// `impersonates` says that it has an `Impersonate-*` header: upstream decides whether that may be, so that memory never
-/// answers it (read-path 8.4).
+/// `impersonates` is set if the request has an `Impersonate-*` header. Only upstream can decide whether that is
+/// allowed, so such a request is never answered from memory (read-path 8.4).
 #[derive(Clone, Debug)]
 pub enum Credentials {
-    /// Acts with the gateway's own credentials (`trusted` mode).
+    /// The request uses the gateway's own credentials (`trusted` mode).
     Gateway { impersonates: bool },
-    /// Verified here, by a client certificate or by a front proxy: upstream has to be told.
+    /// The gateway verified the user by a client certificate or a front proxy, and has to tell upstream who it is.
     Verified { user: Arc<UserInfo>, impersonates: bool },
-    /// Upstream knows whose it is, and gets it unchanged.
+    /// A bearer token, which is forwarded unchanged for upstream to verify.
     Bearer { token: BearerToken, impersonates: bool },
-    /// Names no user: no `Authorization` header, or one of no effect, which upstream gets as it came.
+    /// No user: there is no `Authorization` header, or one that the API server ignores. It is forwarded unchanged.
     Passed { authorization: Option<HeaderValue>, impersonates: bool },
-    /// A client certificate that nobody vouches for, and nothing else. The API server answers these with 401, and not as
-    /// if they had shown nothing.
+    /// A client certificate that no authority vouches for and no bearer token, or a front proxy's header that cannot be
+    /// read. As at the API server the answer is 401; the request is not treated as anonymous.
     Refused,
 }
 
 impl Credentials {
-    /// Whether the request is to act as somebody else than whom these are of.
+    /// Whether the request asks to impersonate another user.
     pub fn impersonates(&self) -> bool {
         match self {
             Self::Gateway { impersonates }
             | Self::Verified { impersonates, .. }
             | Self::Bearer { impersonates, .. }
             | Self::Passed { impersonates, .. } => *impersonates,
-            // Of no effect for somebody who is nobody.
+            // Upstream answers 401, so the headers have no effect.
             Self::Refused => false,
         }
     }
 
-    /// Sorts what stood in `Authorization`, as the API server does (read-path 8.1).
+    /// Classifies an `Authorization` header as the API server does (read-path 8.1).
     pub(crate) fn of_authorization(authorization: Option<HeaderValue>, impersonates: bool) -> Self {
         match authorization.map(BearerToken::of_authorization) {
             Some(Ok(token)) => Self::Bearer { token, impersonates },
@@ -56,17 +56,18 @@ impl Credentials {
 pub struct BearerToken {
     /// Marked as sensitive.
     authorization: HeaderValue,
-    /// Where in it the token is. `None` if it has letters that a review cannot ask about.
+    /// Position of the token in it. `None` if it contains bytes that a TokenReview cannot carry.
     token: Option<Range<usize>>,
 }
 
 impl BearerToken {
-    /// The header as it came, for upstream.
+    /// The header value as received, for upstream.
     pub fn authorization(&self) -> &HeaderValue {
         &self.authorization
     }
 
-    /// Finds the token in a header, or gives the header back. What is not plain text might be one to others.
+    /// Finds the token in a header value, or returns the value. A value that is not ASCII is taken for a token, since
+    /// another server might read one in it.
     fn of_authorization(authorization: HeaderValue) -> Result<Self, HeaderValue> {
         let bytes = authorization.as_bytes();
         match find_token(bytes) {
@@ -76,17 +77,17 @@ impl BearerToken {
         }
     }
 
-    /// What stands for the token, however the header around it is written.
+    /// A key for the token, independent of how the header around it is written.
     pub fn key(&self) -> ClientKey {
         ClientKey::of(&self.token().unwrap_or_else(|| self.authorization.as_bytes()))
     }
 
-    /// The token alone. None if it has letters that a review cannot ask about.
+    /// The token alone. `None` if it contains bytes that a TokenReview cannot carry.
     pub(super) fn token(&self) -> Option<&[u8]> {
         self.authorization.as_bytes().get(self.token.clone()?)
     }
 
-    /// The same, to ask about it.
+    /// The token as text, for a TokenReview.
     pub(super) fn text(&self) -> Option<&str> {
         str::from_utf8(self.token()?).ok()
     }
@@ -98,7 +99,7 @@ impl fmt::Debug for BearerToken {
     }
 }
 
-/// Where the second of the words between single spaces is, if the first is `Bearer`. It may not be empty.
+/// The position of the second word, split at single spaces, if the first is `Bearer` and the second is not empty.
 fn find_token(authorization: &[u8]) -> Option<Range<usize>> {
     let before = authorization.len() - authorization.trim_ascii_start().len();
     let words = authorization.trim_ascii();
@@ -110,14 +111,15 @@ fn find_token(authorization: &[u8]) -> Option<Range<usize>> {
 
 const SCHEME: &[u8] = b"bearer ";
 
-/// Takes the `Authorization` header off. Of several the first counts, as for the API server; upstream gets no other.
+/// Removes the `Authorization` headers. The first of several counts, as for the API server; upstream does not get the
+/// others.
 pub(super) fn take_authorization(headers: &mut HeaderMap) -> Option<HeaderValue> {
     let mut authorization = headers.remove(header::AUTHORIZATION)?;
     authorization.set_sensitive(true);
     Some(authorization)
 }
 
-/// Whether a request asks to act as somebody else.
+/// Whether a request asks to impersonate another user.
 pub(super) fn impersonates(headers: &HeaderMap) -> bool {
     headers.keys().map(HeaderName::as_str).any(|name| name.starts_with("impersonate-"))
 }
@@ -126,7 +128,7 @@ pub(super) fn impersonates(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    /// What becomes of an `Authorization` header.
+    /// How an `Authorization` header is classified.
     fn sorted(authorization: &[u8]) -> Credentials {
         let mut headers = HeaderMap::new();
         headers.append(header::AUTHORIZATION, HeaderValue::from_bytes(authorization).unwrap());
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bearer_token_names_nobody() {
+    fn other_authorization_is_passed_on() {
         for authorization in [
             "",
             "Bearer",
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_is_for_upstream_to_read() {
+    fn authorization_that_is_not_ascii_is_left_to_upstream() {
         for authorization in [&b"Bearer \xff"[..], b"\xc2\xa0Bearer abc", b"Basic \xff"] {
             let Credentials::Bearer { token, .. } = sorted(authorization) else { panic!("{authorization:?}") };
             assert_eq!(token.token(), None);

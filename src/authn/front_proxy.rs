@@ -1,6 +1,6 @@
 //! Users that a front proxy asserts by headers (read-path 8.1).
 //!
-//! Invariant: these headers are off a request before anything else looks at it, whoever sent them.
+//! Invariant: these headers are removed from every request before any other code reads it, whoever sent them.
 
 use std::str;
 
@@ -9,17 +9,17 @@ use percent_encoding::percent_decode_str;
 
 use crate::{apimachinery::UserInfo, config::ProxyHeaders};
 
-/// Headers that assert a user, in their order; empty if there are none. Only those of a front proxy mean anything.
+/// Headers that assert a user, in their order; empty if there are none. Only those sent by a front proxy are trusted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asserted(Vec<(HeaderName, HeaderValue)>);
 
-/// An asserted name is no text in UTF-8: reviews could not ask about it.
+/// An asserted value is not UTF-8, so that a review could not carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a front proxy's header is not in UTF-8")]
 pub(super) struct Unreadable;
 
 impl Asserted {
-    /// Takes them off the headers of a request: those with one of `names`, and with the usual ones.
+    /// Removes the asserting headers from a request: those of `names`, and all `X-Remote-*`.
     pub(super) fn take(headers: &mut HeaderMap, names: &[ProxyHeaders]) -> Self {
         let is_asserted = |name: &&HeaderName| names.iter().any(|names| names.has(name));
         let found: Vec<_> = headers.keys().filter(is_asserted).cloned().collect();
@@ -31,7 +31,8 @@ impl Asserted {
         Self(taken)
     }
 
-    /// The user they assert by `names`, with no group added. None without a name: then the proxy speaks for itself.
+    /// The user asserted in the headers `names`, with no group added. `None` without a user name: the proxy then acts
+    /// as itself.
     pub(super) fn user(&self, names: &ProxyHeaders) -> Result<Option<UserInfo>, Unreadable> {
         let name = self.first(&names.user)?;
         if name.is_empty() {
@@ -56,7 +57,7 @@ impl Asserted {
         Ok(Some(user))
     }
 
-    /// The first value of the first of these names that has one; a first value that is empty is none, even if others are not.
+    /// The first value of the first of these headers whose first value is not empty; empty if there is none.
     fn first(&self, names: &[HeaderName]) -> Result<&str, Unreadable> {
         for name in names {
             let value = self.values(name).next().map_or(Ok(""), |value| text(value.as_bytes()))?;
@@ -72,8 +73,8 @@ impl Asserted {
     }
 }
 
-/// Header names are in lower case, so their escapes are: `%41` is an `A` all the same. What is badly escaped counts as it
-/// is written.
+/// Decodes the key of an extra value. Header names are lower-cased, escapes included, but `%41` still decodes to `A`. A
+/// key with an invalid escape is used as it is written.
 fn extra_key(escaped: &str) -> Result<String, Unreadable> {
     let is_escaped =
         |rest: &str| rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
@@ -165,21 +166,21 @@ mod tests {
     }
 
     #[test]
-    fn without_a_name_nobody_is_asserted() {
+    fn without_a_name_no_user_is_asserted() {
         assert_eq!(user(&[("x-remote-group", b"system:masters")]), Ok(None));
         assert_eq!(user(&[("x-remote-user", b""), ("x-remote-user", b"jane")]), Ok(None));
         assert_eq!(user(&[("x-remote-user-name", b"jane")]), Ok(None));
     }
 
     #[test]
-    fn what_no_review_could_ask_about_is_nobody() {
+    fn values_that_are_not_utf8_are_an_error() {
         assert_eq!(user(&[("x-remote-user", b"j\xff")]), Err(Unreadable));
         assert_eq!(user(&[("x-remote-user", b"jane"), ("x-remote-group", b"\xff")]), Err(Unreadable));
         assert_eq!(user(&[("x-remote-user", b"jane"), ("x-remote-extra-%ff", b"x")]), Err(Unreadable));
     }
 
     proptest! {
-        /// Also of headers that nobody knows yet.
+        /// Also unknown headers with the usual prefix.
         #[test]
         fn nothing_that_asserts_is_left(names in proptest::collection::vec("(x-remote-|x-remote|accept-|remote-)[a-z%0-9-]{0,9}[a-z]", 0..9)) {
             let mut headers = HeaderMap::new();

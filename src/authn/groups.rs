@@ -1,8 +1,8 @@
-//! The user who is nobody, and the groups that all others have in common (read-path 8.1).
+//! The anonymous user, and the groups that Kubernetes adds to users (read-path 8.1).
 
 use crate::apimachinery::UserInfo;
 
-/// Whoever has shown nothing.
+/// The user of a request without credentials.
 pub(super) fn anonymous() -> UserInfo {
     UserInfo { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..UserInfo::default() }
 }
@@ -11,7 +11,7 @@ pub(super) fn is_anonymous(user: &UserInfo) -> bool {
     user.name == ANONYMOUS
 }
 
-/// Adds the group of all who are known, unless the user is nobody or is in a group that says whether he is known.
+/// Adds `system:authenticated`, unless the user is anonymous or already has that group or `system:unauthenticated`.
 pub(super) fn add_authenticated(mut user: UserInfo) -> UserInfo {
     let is_settled = user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
     if !is_anonymous(&user) && !is_settled {

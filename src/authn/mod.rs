@@ -1,15 +1,16 @@
-//! Who asks: from a connection and its headers to a user.
+//! Authentication: which user a request is from.
 //!
-//! In `trusted` mode everybody who reaches the listener (loopback or a Unix socket, see
-//! [`crate::config`]) acts with the gateway's own credentials, as with `kubectl proxy`.
+//! In `trusted` mode every client that reaches the listener (loopback or a Unix socket, see [`crate::config`]) acts
+//! with the gateway's own credentials, as with `kubectl proxy`.
 //!
-//! In `delegated` mode a request is from whom the API server would say that it is from (read-path 8.1). That is settled in two
-//! steps. [`Authenticator::credentials`] takes what a request shows off its headers and verifies certificates and front proxies
-//! here: that costs no IO, and decides how the request is forwarded. [`Authenticator::known`] is the user if that is known,
-//! [`Authenticator::user`] asks upstream about a bearer token else; both are for requests that memory could answer. Whoever is not
-//! authenticated is forwarded as he came, so that upstream says why.
+//! In `delegated` mode a request is from the user that the API server would determine (read-path 8.1). That takes two
+//! steps. [`Authenticator::credentials`] removes the credentials from a request's headers and verifies certificates and
+//! front proxies locally: it does no IO, and decides how the request is forwarded. For requests that could be answered
+//! from memory, [`Authenticator::known`] returns the user if it is known, and [`Authenticator::user`] otherwise asks
+//! upstream about a bearer token. A request that cannot be authenticated is forwarded unchanged, so that upstream
+//! explains why.
 //!
-//! Invariant: nothing behind this module sees `Authorization` or `X-Remote-*` in a client's headers.
+//! Invariant: code that runs after this module sees no `Authorization` or `X-Remote-*` in a client's headers.
 
 mod authorities;
 mod certificates;
@@ -51,32 +52,32 @@ use groups::{add_authenticated, anonymous};
 use requester::unknown_tokens;
 use token::Tokens;
 
-/// How clients show who they are in `delegated` mode. Bearer tokens are always taken.
+/// How clients authenticate in `delegated` mode. Bearer tokens are always accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Authorities of client certificates. Without it, none is believed.
+    /// Authorities of client certificates. `None`: client certificates prove no user.
     pub client_ca: Option<PemFile>,
-    /// Who may assert users by `X-Remote-*`. Without it, nobody.
+    /// Front proxies, which may assert users by `X-Remote-*`. `None`: there are none.
     pub request_header: Option<RequestHeader>,
     pub token_reviews: TokenReviews,
-    /// The headers in which the gateway itself says so to upstream: of clients they mean nothing.
+    /// The headers in which the gateway itself asserts users to upstream. They are removed from clients' requests.
     pub asserted_upstream: Option<ProxyHeaders>,
-    /// Whether who shows nothing is `system:anonymous`, and may be answered from memory.
+    /// Whether a request without credentials is `system:anonymous`, and may be answered from memory.
     pub anonymous: bool,
 }
 
-/// Says who a request is from. Cheap to clone.
+/// Determines which user a request is from. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Authenticator {
-    /// None in `trusted` mode.
+    /// `None` in `trusted` mode.
     delegated: Option<Arc<Delegated>>,
 }
 
 #[derive(Debug)]
 struct Delegated {
-    /// The headers in which front proxies say for which user they ask.
+    /// The headers in which front proxies name the user.
     of_proxies: ProxyHeaders,
-    /// The same, and those in which the gateway says so itself.
+    /// All headers to remove: `of_proxies`, and those in which the gateway asserts users itself.
     all: Vec<ProxyHeaders>,
     certificates: Arc<Certificates>,
     tokens: Tokens,
@@ -84,17 +85,17 @@ struct Delegated {
 }
 
 impl Authenticator {
-    /// Believes nobody, and lets everybody act with the gateway's own credentials.
+    /// Authenticates no client: all act with the gateway's own credentials.
     pub fn trusted() -> Self {
         Self { delegated: None }
     }
 
-    /// Believes whom the API server would believe. `reviewer` is asked about tokens: its credentials need to be allowed to create
-    /// `tokenreviews`, and it should have no other use, so that a flood of tokens delays nothing else. `tasks` runs the reviews, and
-    /// what follows the files of authorities.
+    /// Authenticates as the API server would. Tokens are reviewed by `reviewer`, whose credentials must be allowed to
+    /// create `tokenreviews`; it should have no other use, so that a flood of tokens delays nothing else. `tasks` runs
+    /// the reviews and the reloading of authorities.
     ///
     /// # Errors
-    /// The authorities cannot be read.
+    /// The authorities cannot be loaded.
     pub async fn delegated(config: Config, reviewer: Upstream, tasks: &Tasks) -> Result<Self, AuthoritiesError> {
         let of_proxies = config.request_header.as_ref().map(|proxies| proxies.headers.clone()).unwrap_or_default();
         let all = [of_proxies.clone()].into_iter().chain(config.asserted_upstream).collect();
@@ -108,15 +109,15 @@ impl Authenticator {
         Ok(Self { delegated: Some(Arc::new(Delegated { of_proxies, all, certificates, tokens, anonymous })) })
     }
 
-    /// Reviews tokens from now on as `config` says, if clients are told apart.
+    /// Reviews tokens according to `config` from now on. Has no effect in `trusted` mode.
     pub fn set_token_reviews(&self, config: TokenReviews) {
         if let Some(delegated) = &self.delegated {
             delegated.tokens.set(config);
         }
     }
 
-    /// Takes the client's credentials off a request: nothing behind this sees them, or may take them for its own. `certificate` is
-    /// what its connection has shown.
+    /// Removes the client's credentials from a request, so that later code neither sees nor forwards them by mistake.
+    /// `certificate` is the one that the connection presented.
     pub fn credentials(&self, headers: &mut HeaderMap, certificate: Option<&ClientCertificate>) -> Credentials {
         let asserted = match &self.delegated {
             Some(delegated) => Asserted::take(headers, &delegated.all),
@@ -136,13 +137,15 @@ impl Authenticator {
                 let token = Credentials::of_authorization(authorization, impersonates);
                 if matches!(token, Credentials::Bearer { .. }) { token } else { Credentials::Refused }
             }
-            // Upstream would read it somehow: not as who the proxy is, nor whoever's token it passes on.
+            // Upstream would read some user from such a header: neither the proxy itself, nor the owner of a token that
+            // it passes on.
             Err(Unreadable) => Credentials::Refused,
         }
     }
 
-    /// For whom a request with these credentials from this address counts: a user where one is known. A token's user is known when
-    /// a review has said lately who it is; before that any text may be a token, and all of one address count together.
+    /// The client and address that a request is accounted to: a user if it is known. A token's user is known once a
+    /// recent review has accepted it; until then any text may be a token, and all unknown tokens of one address count
+    /// as one client.
     pub fn requester(&self, credentials: &Credentials, address: Option<IpAddr>) -> Requester {
         let client = self.delegated.as_ref().map(|delegated| match credentials {
             Credentials::Verified { user, .. } => client_of(user, address),
@@ -157,11 +160,11 @@ impl Authenticator {
         Requester { address, client }
     }
 
-    /// The user that somebody with these credentials is, as far as that is known at `now`. `None` if upstream has to be asked:
-    /// [`Self::user`]. Those of the gateway itself have none: see [`crate::authz::Authorizer::authorize_gateway`].
+    /// The user of these credentials as far as it is known at `now`. `None` if upstream has to be asked:
+    /// [`Self::user`]. The gateway's own credentials have no user: see [`crate::authz::Authorizer::authorize_gateway`].
     ///
     /// # Errors
-    /// There is none that the gateway could answer for: upstream decides, and words it.
+    /// The gateway cannot answer for any user; upstream decides, and words the error.
     pub fn known(&self, credentials: &Credentials, now: Instant) -> Option<Result<Arc<UserInfo>, Unauthenticated>> {
         if credentials.impersonates() {
             return Some(Err(Unauthenticated::Impersonates));
@@ -178,7 +181,7 @@ impl Authenticator {
         }
     }
 
-    /// The same, with what upstream says where it is not known. Asking counts for the address that the request came from.
+    /// As [`Self::known`], but asks upstream about a token that is not known. The review is accounted to `address`.
     ///
     /// # Errors
     /// As [`Self::known`].
@@ -195,14 +198,14 @@ impl Authenticator {
                 let token = token.text().ok_or(Unauthenticated::Unavailable)?;
                 delegated.tokens.ask(token, ClientKey::address(address)).await
             }
-            // Of all others it is known whether they have a user.
+            // For all other credentials `known` has an answer.
             _ => Err(Unauthenticated::Nobody),
         }
     }
 }
 
 impl Delegated {
-    /// What a certificate proves: whom a front proxy asserts, else whose it is.
+    /// The user that a certificate proves: the one asserted by a front proxy, or else the one it names.
     fn verified(
         &self,
         certificate: &ClientCertificate,

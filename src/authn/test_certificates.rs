@@ -1,18 +1,18 @@
-//! Authorities and certificates for tests of this module, made when they are needed.
+//! Authorities and certificates for the tests of this module, generated on demand.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, UnixTime};
 
 use crate::listener::ClientCertificate;
 
-/// A certificate, and what is needed to sign others with it.
+/// A certificate, and its key for signing others.
 pub(super) struct Issued {
     certificate: rcgen::Certificate,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Issued {
-    /// One that has signed itself.
+    /// A self-signed certificate.
     pub(super) fn authority(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut params = named(name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -36,7 +36,7 @@ impl Issued {
         self.certificate.pem()
     }
 
-    /// What a connection shows whose client has it.
+    /// The connection's view of a client that presents this certificate.
     pub(super) fn shown(&self) -> ClientCertificate {
         let fingerprint = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &self.der());
         ClientCertificate { chain: vec![self.der()], fingerprint: fingerprint.as_ref().try_into().unwrap() }
@@ -54,7 +54,7 @@ pub(super) fn intermediate(signer: &Issued, name: &str, change: impl FnOnce(&mut
     Issued::signed_by(signer, params)
 }
 
-/// A client's: without a name, unless `change` gives it one.
+/// A client certificate; it has no name unless `change` sets one.
 pub(super) fn leaf(signer: &Issued, change: impl FnOnce(&mut CertificateParams)) -> Issued {
     let mut params = unnamed();
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -62,7 +62,7 @@ pub(super) fn leaf(signer: &Issued, change: impl FnOnce(&mut CertificateParams))
     Issued::signed_by(signer, params)
 }
 
-/// A client's, with common name and organization.
+/// A client certificate with a common name and an organization.
 pub(super) fn client(signer: &Issued, name: &str, organization: &str) -> Issued {
     leaf(signer, |params| {
         params.distinguished_name.push(DnType::CommonName, name);

@@ -12,7 +12,7 @@ use super::test_certificates::{Issued, authority, client, leaf};
 use super::*;
 use crate::upstream::test_server::{TestServer, full};
 
-/// Authorities, one for clients, one for front proxies, one that is trusted for both, and one for nobody.
+/// Authorities: one for clients, one for front proxies, one trusted for both, and one trusted for neither.
 struct World {
     clients: Issued,
     proxies: Issued,
@@ -80,7 +80,7 @@ fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
     headers
 }
 
-/// Who a request is from: a user's name, or what else becomes of it.
+/// The outcome of a request: the user's name, or else why there is none.
 async fn outcome(authenticator: &Authenticator, certificate: Option<&Issued>, headers: &HeaderMap) -> String {
     let mut headers = headers.clone();
     let shown = certificate.map(Issued::shown);
@@ -102,8 +102,8 @@ const BAD: &[(&str, &str)] = &[("authorization", "Bearer bad")];
 const ASSERTED: &[(&str, &str)] = &[("x-remote-user", "ann"), ("x-remote-group", "devs")];
 const ANONYMOUS_GROUP: &[(&str, &str)] = &[("x-remote-group", "system:masters")];
 
-/// A certificate's name, itself, and the outcomes without and with a user asserted by headers: alone, with a good token, with a
-/// bad one.
+/// A label, the certificate, and the outcomes without and with a user asserted by headers; each alone, with a valid token and
+/// with an invalid one.
 type Row<'a> = (&'static str, Option<&'a Issued>, [&'static str; 3], [&'static str; 3]);
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn every_row_of_the_table_has_its_outcome() {
     let rows: [Row<'_>; 9] = [
         ("none",        None,               ["system:anonymous", "tom", "rejected"], ["system:anonymous", "tom", "rejected"]),
         ("client",      Some(&jane),        ["jane"; 3],                             ["jane"; 3]),
-        // Not an error of the client's authenticator, but one of the front proxy's.
+        // Not an error of the client authenticator, but one of the front proxy authenticator.
         ("nameless",    Some(&nameless),    ["refused", "tom", "rejected"],          ["refused", "tom", "rejected"]),
         ("stranger",    Some(&stranger),    ["refused", "tom", "rejected"],          ["refused", "tom", "rejected"]),
         ("expired",     Some(&expired),     ["refused", "tom", "rejected"],          ["refused", "tom", "rejected"]),
@@ -152,7 +152,7 @@ async fn every_row_of_the_table_has_its_outcome() {
 }
 
 #[tokio::test]
-async fn what_is_not_configured_is_not_an_error() {
+async fn credentials_of_methods_not_configured_are_ignored() {
     let world = World::new().await;
     let known_proxy = client(&world.both, "front-proxy", "proxies");
     let nameless = leaf(&world.clients, |_| {});
@@ -173,7 +173,7 @@ async fn what_is_not_configured_is_not_an_error() {
 }
 
 #[tokio::test]
-async fn nobody_is_anonymous_unless_that_is_configured() {
+async fn requests_are_not_anonymous_unless_configured() {
     let world = World::new().await;
     let authenticator = world.authenticator(Config { anonymous: false, ..world.config() }).await;
     for lines in NOTHING {
@@ -185,7 +185,7 @@ async fn nobody_is_anonymous_unless_that_is_configured() {
     }
 }
 
-/// The user's groups.
+/// The user's groups, joined by commas.
 async fn groups(
     authenticator: &Authenticator,
     certificate: Option<&Issued>,
@@ -197,7 +197,7 @@ async fn groups(
 }
 
 #[tokio::test]
-async fn whoever_is_known_is_in_a_group_of_all_who_are() {
+async fn authenticated_users_are_in_the_common_group() {
     let world = World::new().await;
     let authenticator = world.authenticator(world.config()).await;
     let jane = client(&world.clients, "jane", "devs");
@@ -220,7 +220,7 @@ async fn whoever_is_known_is_in_a_group_of_all_who_are() {
 }
 
 #[tokio::test]
-async fn what_a_front_proxy_asserts_in_no_text_is_nobodys() {
+async fn assertions_that_are_not_utf8_are_refused() {
     let world = World::new().await;
     let authenticator = world.authenticator(world.config()).await;
     let proxy = client(&world.both, "front-proxy", "proxies");
@@ -233,7 +233,7 @@ async fn what_a_front_proxy_asserts_in_no_text_is_nobodys() {
 }
 
 #[tokio::test]
-async fn whoever_impersonates_has_no_user_here() {
+async fn impersonating_requests_have_no_user_here() {
     let world = World::new().await;
     let delegated = world.authenticator(world.config()).await;
     let jane = client(&world.clients, "jane", "devs");
@@ -258,7 +258,7 @@ async fn whoever_impersonates_has_no_user_here() {
 }
 
 #[tokio::test]
-async fn the_gateway_is_believed_by_nobody_as_a_user() {
+async fn the_gateways_own_credentials_have_no_user() {
     let world = World::new().await;
     let trusted = Authenticator::trusted();
     let jane = client(&world.clients, "jane", "devs").shown();

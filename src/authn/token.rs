@@ -1,7 +1,7 @@
-//! Whose a bearer token is: asked of upstream by TokenReview, and remembered for a while (read-path 8.2).
+//! Bearer tokens: reviewed by upstream (TokenReview), with verdicts cached for a while (read-path 8.2).
 //!
-//! Invariants: a token is never kept, only its hash under a key that ends with the process. What could not be asked is remembered by
-//! nobody: there is no verdict, and the request is forwarded.
+//! Invariants: a token itself is never kept, only its hash under a key that does not outlive the process. A review that
+//! fails gives no verdict and is not cached; the request is forwarded.
 
 use std::{
     fmt,
@@ -34,64 +34,65 @@ use crate::{
 /// How tokens are reviewed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenReviews {
-    /// Whom tokens have to be made for. Empty: for the API server, whatever it calls itself.
+    /// Audiences that tokens must be issued for. Empty: the API server's own.
     pub audiences: Vec<String>,
-    /// How long a token is known to be good, unless it ends itself before that. Zero: not beyond the review.
+    /// How long an accepted token is cached, at most until it expires. Zero: not beyond the review.
     pub success_ttl: Duration,
-    /// How long a token is known to be bad.
+    /// How long a rejected token is cached.
     pub failure_ttl: Duration,
 }
 
 impl Default for TokenReviews {
-    /// As the API server.
+    /// The API server's own values.
     fn default() -> Self {
         Self { audiences: Vec::new(), success_ttl: Duration::from_secs(10), failure_ttl: Duration::ZERO }
     }
 }
 
-/// Knows tokens.
+/// Reviews tokens and caches the verdicts.
 pub(super) struct Tokens {
     reviewed: RwLock<Reviewed>,
     answers: Answers<TokenHash, Outcome>,
     clients: Arc<Kept<TokenHash, ClientKey>>,
-    /// Of the reviews under way, for each address: whoever makes up tokens has no name yet.
+    /// Limits the reviews in flight per address: a client that makes up tokens has no user to account them to.
     shares: Shares,
     lookups: TokenLookups,
 }
 
-/// How tokens are reviewed now.
+/// The current review configuration.
 struct Reviewed {
-    /// Other rules have another key: what was known under the old ones is not found any more.
+    /// Replaced together with `reviews`, so that verdicts under an old configuration are no longer found.
     key: hmac::Key,
     reviews: Arc<Reviews>,
 }
 
-/// Asks whose a token is.
+/// Sends token reviews.
 struct Reviews {
     upstream: Upstream,
     config: TokenReviews,
-    /// Whether the last review had a verdict: a change of that is logged, not each failure.
+    /// Whether the last review gave a verdict. Only a change of that is logged, not each failure.
     answers: AtomicBool,
 }
 
 type Outcome = Result<Arc<UserInfo>, Unauthenticated>;
 
-/// What stands for a token.
+/// HMAC of a token.
 type TokenHash = [u8; 32];
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-/// Tokens known at once: so many service accounts, users and robots may be active within ten seconds.
+/// Capacity for verdicts: that many service accounts, users and robots may be active within ten seconds.
 const KNOWN: Bound = Bound { most: 20_000, limit: "known_tokens" };
-/// Tokens of which it is known for whom they count. That is remembered for longer than that they are good: it grants nothing.
+/// Capacity for the users that tokens are accounted to. These are kept for longer than verdicts: they grant nothing.
 const COUNTED: Bound = Bound { most: 20_000, limit: "counted_tokens" };
 const COUNTED_FOR: Duration = Duration::from_secs(10 * 60);
-/// Reviews under way at once. Whoever comes beyond them is forwarded, which asks upstream the same.
+/// Reviews in flight. Beyond the limit a request is forwarded without one, and upstream checks its token anyway.
 const UNDER_WAY: Bound = Bound { most: 500, limit: "token_reviews" };
-/// No review of a token has to be asked whatever happens.
+/// Token reviews have no reserved capacity.
 const RESERVED: Bound = Bound { most: 0, limit: "token_reviews" };
 
 impl Tokens {
-    /// Asks `upstream`; `tasks` runs the reviews, so that none is given up because the first who asked goes away.
+    /// Reviews tokens at `upstream`. `tasks` runs the reviews, so that one goes on when the request that started it is
+    /// gone.
     pub(super) fn new(config: TokenReviews, upstream: Upstream, tasks: Tasks) -> Self {
         let reviewed = RwLock::new(Reviewed::new(upstream, config));
         let (answers, clients) = (Answers::new(KNOWN, UNDER_WAY, RESERVED, tasks), Arc::new(Kept::new(COUNTED)));
@@ -99,7 +100,7 @@ impl Tokens {
         Self { reviewed, answers, clients, shares, lookups: TokenLookups::new() }
     }
 
-    /// Reviews from now on as `config` says; nothing is known of any token then.
+    /// Reviews according to `config` from now on. If it differs, all cached verdicts become invalid.
     pub(super) fn set(&self, config: TokenReviews) {
         let mut reviewed = self.reviewed.write().unwrap_or_else(PoisonError::into_inner);
         if reviewed.reviews.config != config {
@@ -107,7 +108,7 @@ impl Tokens {
         }
     }
 
-    /// Whose token it is, if that is known at `now`.
+    /// The user of a token, if its verdict is known at `now`.
     pub(super) fn known(&self, token: &[u8], now: Instant) -> Option<Outcome> {
         let outcome = self.answers.known(&self.reviewed().hash(token), now);
         if outcome.is_some() {
@@ -116,7 +117,8 @@ impl Tokens {
         outcome
     }
 
-    /// Whose token it is that was not known just now. The review counts for `address`; beyond its share there is no verdict.
+    /// Reviews a token whose verdict is not known. The review is accounted to `address`; beyond that address's share
+    /// there is no verdict.
     pub(super) fn ask(&self, token: &str, address: ClientKey) -> impl Future<Output = Outcome> + Send + use<> {
         self.lookups.asked();
         let (reviews, hash) = {
@@ -139,7 +141,7 @@ impl Tokens {
         async move { outcome.await.unwrap_or(Err(Unauthenticated::Unavailable)) }
     }
 
-    /// For whom requests with this token count, if a review has said lately whose it is.
+    /// The key of the token's user, if a recent review has accepted the token.
     pub(super) fn client(&self, token: &[u8]) -> Option<ClientKey> {
         self.clients.get(&self.reviewed().hash(token), Instant::now())
     }
@@ -192,11 +194,11 @@ impl Reviews {
         }
     }
 
-    /// The user of a token that is good; none of one that is bad.
+    /// The user of an accepted token; `None` for a rejected one.
     fn verdict(&self, status: Option<TokenReviewStatus>) -> Result<Option<UserInfo>, NoVerdict> {
         let status = status.ok_or(NoVerdict::NoStatus)?;
         let (wanted, given) = (&self.config.audiences, status.audiences.unwrap_or_default());
-        // Whoever names no audience speaks of the API server's own.
+        // A review without audiences refers to the API server's own.
         let is_for_us = wanted.is_empty() || given.is_empty() || given.iter().any(|given| wanted.contains(given));
         if status.authenticated != Some(true) || !is_for_us {
             return Ok(None);
@@ -208,14 +210,14 @@ impl Reviews {
             groups: user.groups.unwrap_or_default(),
             extra: user.extra.unwrap_or_default(),
         };
-        // Nobody proves by a token that he is nobody.
+        // A token proves a named user other than the anonymous one.
         if user.name.is_empty() || is_anonymous(&user) {
             return Err(NoVerdict::NoUser);
         }
         Ok(Some(add_authenticated(user)))
     }
 
-    /// Tells the operator when reviews begin to fail, and when they work again.
+    /// Logs when reviews begin to fail, and when they succeed again.
     fn report(&self, failure: Option<&NoVerdict>) {
         let answered = self.answers.swap(failure.is_none(), Ordering::Relaxed);
         match failure {
@@ -227,7 +229,8 @@ impl Reviews {
     }
 }
 
-/// When a token ends, in seconds since 1970, if it is a JSON web token that says so. Only to be believed of one that was reviewed.
+/// The expiry claim (`exp`) of a JSON web token, in seconds since 1970. `None` if there is none. Meaningful only once
+/// the token has been reviewed.
 fn expiry(token: &str) -> Option<u64> {
     #[derive(serde::Deserialize)]
     struct Claims {
@@ -238,13 +241,13 @@ fn expiry(token: &str) -> Option<u64> {
     exp.as_u64()
 }
 
-/// The time from now to then.
+/// The time left until `then`, in seconds since 1970; zero if it has passed.
 fn left(then: u64) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Duration::from_secs(then).saturating_sub(now)
 }
 
-/// Why nothing is known of a token.
+/// Why a review gave no verdict.
 #[derive(Debug, thiserror::Error)]
 enum NoVerdict {
     #[error(transparent)]
@@ -256,7 +259,7 @@ enum NoVerdict {
 }
 
 impl NoVerdict {
-    /// What is behind it. Not what is wrong with the text of an answer: that may quote the token.
+    /// The underlying error. Leaves out parse errors of an answer, which may quote the token.
     fn cause(&self) -> String {
         match self {
             Self::Review(ReviewError::Send { source, .. }) => source.to_string(),
@@ -267,7 +270,7 @@ impl NoVerdict {
 }
 
 impl fmt::Debug for Tokens {
-    /// Not the key.
+    /// Leaves out the HMAC key.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Tokens")
@@ -290,7 +293,7 @@ mod tests {
 
     use crate::upstream::test_server::{TestServer, full};
 
-    /// A server that reviews as it is told, and counts.
+    /// A server that answers reviews with a given function, and counts them.
     struct Reviewer {
         server: TestServer,
         reviews: Arc<AtomicUsize>,
@@ -298,12 +301,12 @@ mod tests {
     }
 
     impl Reviewer {
-        /// Answers to a token and its audiences. None: with an error.
+        /// Answers with `answer(token, audiences)`; `None` is an error status.
         async fn start(
             answer: impl Fn(String, Vec<String>) -> Option<TokenReviewStatus> + Send + Sync + 'static,
         ) -> (Self, Arc<Semaphore>) {
             let (reviews, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-            // Answers wait for it while a test holds it.
+            // Answers wait while a test holds the permit.
             let gate = Arc::new(Semaphore::new(1));
             let (answer, shared) = (Arc::new(answer), (reviews.clone(), asked.clone(), gate.clone()));
             let server = TestServer::start(move |request| {
@@ -337,7 +340,7 @@ mod tests {
     }
 
     impl Tokens {
-        /// Known or asked for.
+        /// The verdict on a token, cached or from a review.
         async fn user(&self, token: &str) -> Outcome {
             match self.known(token.as_bytes(), Instant::now()) {
                 Some(known) => known,
@@ -356,12 +359,12 @@ mod tests {
         TokenReviewStatus { error: Some("no".to_owned()), ..TokenReviewStatus::default() }
     }
 
-    /// Of `good-x` it is `x`.
+    /// Accepts `good-x` as the user `x`, and rejects all others.
     fn by_name(token: String, _: Vec<String>) -> Option<TokenReviewStatus> {
         Some(token.strip_prefix("good-").map_or_else(bad, good))
     }
 
-    /// Time passes for verdicts, and for nothing that waits on a socket.
+    /// Lets time pass for cached verdicts only: sockets see no paused clock.
     async fn pass(time: Duration) {
         tokio::time::pause();
         tokio::time::advance(time).await;
@@ -387,7 +390,7 @@ mod tests {
         assert_eq!(reviewer.reviews(), 3);
     }
 
-    /// A web token that ends then, as the claim is written.
+    /// A JSON web token with this `exp` claim, given as JSON.
     fn web_token(exp: &str) -> String {
         format!("e30.{}.s", URL_SAFE_NO_PAD.encode(format!("{{\"sub\":\"jane\",\"exp\":{exp}}}")))
     }
@@ -417,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_time_nothing_is_known() {
+    async fn without_a_ttl_nothing_is_cached() {
         let (reviewer, _gate) = Reviewer::start(by_name).await;
         let tokens = reviewer.tokens(TokenReviews { success_ttl: Duration::ZERO, ..TokenReviews::default() });
         for reviews in 1..=3 {
@@ -445,7 +448,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_at_once_shares_one_review() {
+    async fn concurrent_requests_share_one_review() {
         for (token, known) in [("good-jane", true), ("bad", false)] {
             let (reviewer, gate) = Reviewer::start(by_name).await;
             let tokens = reviewer.tokens(TokenReviews::default());
@@ -461,7 +464,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_review_outlives_who_asked_for_it() {
+    async fn a_review_outlives_the_request_that_started_it() {
         let (reviewer, gate) = Reviewer::start(by_name).await;
         let tokens = reviewer.tokens(TokenReviews::default());
         let closed = gate.acquire().await.unwrap();
@@ -497,12 +500,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_verdict_is_asked_for_again() {
+    async fn a_failed_review_is_not_cached() {
         let statuses = [
             None,
             Some(TokenReviewStatus { user: None, ..good("") }),
             Some(good("")),
-            // Not even in company: who is known is not anonymous.
+            // Even together with a group: an authenticated user is not anonymous.
             Some(good("system:anonymous")),
         ];
         for status in statuses {
@@ -569,7 +572,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_audiences_make_every_token_unknown() {
+    async fn changed_audiences_invalidate_every_token() {
         let (reviewer, _gate) = Reviewer::start(|_, audiences| {
             let is_for_us = audiences.is_empty() || audiences == ["ours"];
             if is_for_us { Some(good("jane")) } else { Some(TokenReviewStatus::default()) }

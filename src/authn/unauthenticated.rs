@@ -1,17 +1,17 @@
-//! Why somebody has no user.
+//! Why a request has no user.
 
-/// Why a request has no user as far as the gateway can say. It is forwarded.
+/// Why the gateway knows no user for a request. The request is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unauthenticated {
-    /// It is to act as somebody else.
+    /// It asks to impersonate another user.
     #[error("upstream decides who may impersonate whom")]
     Impersonates,
-    /// It has shown nothing, and nobody is anonymous here; or nothing that is good.
+    /// It has no credentials and anonymous access is not configured, or no valid ones.
     #[error("nothing names a user")]
     Nobody,
     #[error("the token is not good")]
     Rejected,
-    /// Nobody could be asked about its token.
+    /// The token could not be reviewed.
     #[error("the token could not be reviewed")]
     Unavailable,
 }

@@ -11,21 +11,21 @@ use x509_parser::{
 
 use crate::apimachinery::UserInfo;
 
-/// Extra value of certificate users, since Kubernetes 1.32: which certificate it was.
+/// The extra key, since Kubernetes 1.32, under which a certificate user's certificate is identified.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// A certificate whose subject cannot be read: its words are in none of the usual kinds of text.
+/// A certificate cannot be parsed, or its subject is in an encoding that is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the subject of a certificate cannot be read")]
 pub(super) struct Unreadable;
 
-/// What a certificate says of whose it is.
+/// The parts of a certificate that identify its user.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Subject {
-    /// The last one, if there are several; empty without one.
+    /// The last one if there are several; empty if there is none.
     pub(super) common_name: String,
     pub(super) organizations: Vec<String>,
-    /// Last second of the certificate, since 1970.
+    /// End of the validity period, in seconds since 1970, included.
     pub(super) not_after: i64,
 }
 
@@ -44,7 +44,7 @@ impl Subject {
         Ok(subject)
     }
 
-    /// The user, with no group added. None without a name.
+    /// The user, with no group added. `None` without a common name.
     pub(super) fn user(self, certificate: &CertificateDer<'_>) -> Option<UserInfo> {
         if self.common_name.is_empty() {
             return None;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_common_name_it_is_nobody() {
+    fn without_a_common_name_there_is_no_user() {
         let der = leaf(&authority("ca"), |params| params.distinguished_name.push(DnType::OrganizationName, "o")).der();
         let subject = Subject::of(&der).unwrap();
         assert_eq!(subject.organizations, ["o"]);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_cannot_be_read_makes_no_user() {
+    fn subjects_in_unsupported_encodings_are_rejected() {
         let der = leaf(&authority("ca"), |params| {
             let value = DnValue::BmpString(rcgen::string::BmpString::try_from("jane").unwrap());
             params.distinguished_name.push(DnType::CommonName, value);
