@@ -1,7 +1,7 @@
-//! What connections are busy with, and which of them gives way when there is no room for another one.
+//! Tracks which connections are busy, and picks the one to close when a new one needs its place.
 //!
-//! Invariant: what a connection does costs the others nothing: a request touches the counters of its own connection, and the
-//! lock over all of them is taken when one is accepted or closed.
+//! Invariant: the work of one connection does not slow down others: a request touches only the counters of its own
+//! connection, and the lock over all of them is taken only when a connection is accepted or closed.
 
 use std::{
     collections::BTreeMap,
@@ -14,17 +14,17 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Which connection is closed for one that waits for its place.
+/// Which connection is closed when a new one waits for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivesWay {
-    /// One without a request under way: first those that never had one, the oldest first, then the one that has been idle
-    /// for longest. If all are busy, none.
+    /// One without a request in flight: first those that never sent a request, oldest first, then the one that has been
+    /// idle the longest. No connection gives way if all are busy.
     Idle,
-    /// The one that was accepted first, busy or not: where all requests are short, as probes are.
+    /// The one that was accepted first, busy or not. For listeners whose requests are all short, such as probes.
     Oldest,
 }
 
-/// All open connections, in the order of their acceptance. Cheap to clone.
+/// All open connections, in the order in which they were accepted. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Connections {
     open: Arc<Mutex<Open>>,
@@ -37,20 +37,20 @@ struct Open {
     activities: BTreeMap<u64, Arc<Activity>>,
 }
 
-/// What one connection does.
+/// The state of one connection.
 #[derive(Debug)]
 pub(super) struct Activity {
     began: Instant,
-    /// Requests whose answers have not ended.
+    /// Number of requests whose answers have not ended.
     under_way: AtomicUsize,
-    /// Milliseconds since `began` when the last request came or its answer ended; 0 if there was none.
+    /// When the last request arrived or its answer ended, in milliseconds since `began`; 0 before the first request.
     last: AtomicU64,
     gives_way: CancellationToken,
-    /// It gives way even if it is busy.
+    /// Whether it gives way even if it is busy.
     must: AtomicBool,
 }
 
-/// A connection's place among the open ones, until it is closed.
+/// Registers a connection among the open ones until it is dropped.
 #[derive(Debug)]
 pub(super) struct Entry {
     number: u64,
@@ -75,18 +75,19 @@ impl Connections {
         Entry { number, all: self.clone(), activity }
     }
 
-    /// Tells one connection to close. `false` if none gives way.
+    /// Tells one connection to close. Returns `false` if none can give way.
     pub(super) fn one_gives_way(&self, which: GivesWay) -> bool {
         let mut open = self.lock();
         let number = match which {
             GivesWay::Oldest => open.activities.keys().next().copied(),
             GivesWay::Idle => {
                 let idle = open.activities.iter().filter(|(_, activity)| activity.is_idle());
-                // Of those that never asked, `last` is 0, and the first of equals is the oldest.
+                // `last` is 0 for connections that never sent a request; `min_by_key` returns the first of equals, the
+                // oldest.
                 idle.min_by_key(|(_, activity)| activity.last.load(Relaxed)).map(|(number, _)| *number)
             }
         };
-        // It is told once.
+        // Removed, so that it is not picked again.
         let activity = number.and_then(|number| open.activities.remove(&number));
         drop(open);
         let tell = |activity: &Arc<Activity>| {
@@ -107,7 +108,7 @@ impl Activity {
         Self { began, under_way, last, gives_way: CancellationToken::new(), must }
     }
 
-    /// Whether a request has come.
+    /// Whether a request has arrived.
     pub(super) fn has_asked(&self) -> bool {
         self.last.load(Relaxed) != 0
     }
@@ -122,7 +123,7 @@ impl Activity {
         self.under_way.fetch_sub(1, Relaxed);
     }
 
-    /// Resolves when the connection has to be closed for another one.
+    /// Resolves when the connection has to close to make room for another one.
     pub(super) async fn gives_way(&self) {
         self.gives_way.cancelled().await;
     }

@@ -1,9 +1,9 @@
-//! How long an answer may stay unread.
+//! Limits how long an answer may stay unread.
 //!
-//! An answer that ends by itself holds memory, a stream and shares until the client has read it. As API servers end requests
-//! after `--request-timeout` (60 s, read-path 6), an answer has its time from its head on; then its stream is reset, or its
-//! HTTP/1.1 connection closed. Answers that last as long as the client likes ([`LongRunning`]) have none; of those that may not
-//! stay unread, the client has to take something now and then.
+//! A finite answer holds memory, a stream and shares until the client has read it. API servers end requests after
+//! `--request-timeout` (60 s, read-path 6); likewise an answer has a time limit, counted from its head. After it, the
+//! answer's HTTP/2 stream is reset or its HTTP/1.1 connection closed. Answers that last as long as the client likes
+//! ([`LongRunning`]) have no such limit, but may have one on how long the client takes nothing.
 
 use std::{
     future::Future,
@@ -25,55 +25,58 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::activity::Activity;
 use crate::telemetry;
 
-/// The name of the limit on an answer that ends by itself in the metrics.
+/// The metrics' name for the limit on finite answers.
 const BRIEF_LIMIT: &str = "answer_seconds";
-/// The name of the limit on one that does not.
+/// The metrics' name for the limit on long-running answers.
 const UNREAD_LIMIT: &str = "unread_watch_seconds";
 
-/// Put into a response's extensions by a handler: the answer may last as long as the client likes.
+/// Response extension set by a handler: the answer may last as long as the client likes.
 #[derive(Clone, Copy, Debug)]
 pub struct LongRunning {
-    /// How long the client may take nothing while there is something to take. It may be twice that until it is noticed.
+    /// How long the client may take nothing while data is waiting; `None` for no limit. It may take up to twice as long
+    /// until that is noticed.
     pub unread_max: Option<Duration>,
 }
 
-/// An answer under way, from its request to the end of its body.
+/// An answer in flight, from its request to the end of its body.
 #[derive(Debug)]
 pub(super) struct Answer {
     activity: Arc<Activity>,
-    /// Set when there is a head, unless the answer may last and stay unread.
+    /// Set with the response head. Stays empty for a long-running answer without a limit.
     time: OnceLock<Time>,
-    /// How many frames have been handed over, times two; odd while the body has no other one. Written by the body alone.
+    /// Twice the number of frames handed over, plus one while the body has no further frame ready. Written by the body
+    /// only.
     frames: AtomicU32,
 }
 
-/// The time that the client has.
+/// The time limit of an answer.
 #[derive(Clone, Copy, Debug)]
 enum Time {
     Until(Instant),
-    /// For each frame.
+    /// For each frame of a long-running answer.
     Each(Duration),
 }
 
-/// The answer to the request that came last on a connection. Cheap to clone.
+/// The answer to the latest request on a connection. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Latest(Arc<Mutex<Weak<Answer>>>);
 
-/// A body that tells when it ends.
+/// A response body that tracks how far the client has taken it.
 ///
-/// On HTTP/2 the last byte of an answer is a frame of its own: what has been handed to the stream is kept until the client takes
-/// it, and nothing would end a stream whose body is over. The last byte is asked for when the client has taken the others.
+/// On HTTP/2 the last byte of a finite answer is sent as a frame of its own: a stream keeps what was handed to it until
+/// the client takes it, and nothing would end a stream whose body is over. The last byte is asked for only when the
+/// client has taken the others.
 #[derive(Debug)]
 pub struct AnswerBody<B> {
     body: B,
-    /// Whether a frame that may be the last one is split.
+    /// Whether the last byte is split off.
     splits: bool,
     last: Option<Bytes>,
     answer: Arc<Answer>,
 }
 
-/// A frame of no more bytes than this is not split: of the order of what a stream takes for itself. A second frame costs a record of
-/// TLS and a system call, which shows in gets of objects of ordinary size.
+/// Size in bytes up to which a frame is not split: about the memory that a stream itself takes. A second frame costs a
+/// TLS record and a system call, which shows in gets of objects of ordinary size.
 const WHOLE: usize = 8 << 10;
 
 impl Answer {
@@ -82,7 +85,7 @@ impl Answer {
         Arc::new(Self { activity, time: OnceLock::new(), frames: AtomicU32::new(0) })
     }
 
-    /// The answer has a head: from now on the client has `time` to read it.
+    /// Called when there is a response head: from now on the client has `time` to read the answer.
     pub(super) fn respond<B>(
         self: Arc<Self>,
         mut response: Response<B>,
@@ -108,7 +111,7 @@ impl Answer {
         self.frames.store(self.frames.load(Relaxed) | 1, Relaxed);
     }
 
-    /// The count of frames if the last one waits for the client.
+    /// The frame count if the last frame waits for the client; `None` if all have been taken.
     fn unread(&self) -> Option<u32> {
         Some(self.frames.load(Relaxed)).filter(|frames| frames % 2 == 0)
     }
@@ -130,16 +133,16 @@ impl Latest {
     }
 }
 
-/// Waits for the end of an answer's time; no timer is made for an answer that is read at once.
+/// Watches the time limit of an answer. An answer that is read at once needs no timer.
 #[derive(Debug, Default)]
 pub(super) struct Overdue {
     timer: Option<Pin<Box<Sleep>>>,
-    /// The count of frames when the timer was set.
+    /// The frame count when the timer was set.
     frames: u32,
 }
 
 impl Overdue {
-    /// Ready when the time of `answer` is over. To be polled when what sends it is pending.
+    /// Ready when the time limit of `answer` has passed. To be polled when the future that sends the answer is pending.
     pub(super) fn poll(&mut self, answer: Option<&Answer>, context: &mut Context<'_>) -> Poll<()> {
         let Some((answer, time)) = answer.and_then(|answer| Some((answer, *answer.time.get()?))) else {
             return Poll::Pending;
@@ -165,7 +168,7 @@ impl Overdue {
         timer.as_mut().poll(context)
     }
 
-    /// Looks at the frames when the timer is over, not at each of them.
+    /// Compares frame counts each time the timer fires, rather than resetting it for each frame.
     fn poll_each(&mut self, answer: &Answer, unread_max: Duration, context: &mut Context<'_>) -> Poll<()> {
         loop {
             let deadline = match &self.timer {
@@ -185,17 +188,19 @@ impl Overdue {
     }
 }
 
-/// The task of an HTTP/2 stream, until its answer's time is over: it is dropped then, which resets the stream.
+/// Runs the task of an HTTP/2 stream until its answer's time limit has passed. Then the task is dropped, which resets
+/// the stream.
 ///
-/// Two futures side by side, not an async block, which would have room for the task twice: there is one for each stream.
+/// Joins two futures rather than using an async block, which would reserve room for the task twice: there is one of
+/// these per stream.
 pub(super) fn in_time(task: impl Future<Output = ()>, answer: Option<Arc<Answer>>) -> impl Future<Output = ()> {
     let mut overdue = Overdue::default();
     let time = future::poll_fn(move |context| overdue.poll(answer.as_deref(), context).map(|()| ENDED));
-    // Whichever is ready ends both; the task is polled first.
+    // The first to be ready ends both; the task is polled first.
     future::try_join(task.map(|()| ENDED), time).map(|_| ())
 }
 
-/// What ends both futures of [`in_time`].
+/// The error that makes [`in_time`] end both its futures.
 const ENDED: Result<(), ()> = Err(());
 
 impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {

@@ -1,4 +1,4 @@
-//! From an address to a socket that listens.
+//! Binds listening sockets.
 
 use std::{
     fs, io,
@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::config::{Address, ListenerConfig};
 use crate::listener::tls::{Tls, TlsError};
 
-/// A socket that listens, and the certificate it shows.
+/// A listening socket and its TLS certificate.
 #[derive(Debug)]
 pub struct Bound {
     pub(super) socket: Socket,
@@ -23,7 +23,7 @@ pub struct Bound {
     address: Address,
 }
 
-/// The listener's address cannot be used.
+/// A listener cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error("cannot listen on {address}")]
@@ -32,10 +32,10 @@ pub enum BindError {
     Tls { address: Address, source: TlsError },
 }
 
-/// Listens, and reads the certificate.
+/// Binds the address, and loads the certificate if TLS is configured.
 ///
 /// # Errors
-/// The address is taken or not of this machine; the certificate cannot be read or used.
+/// The address is in use or not of this machine; the certificate cannot be read or used.
 pub async fn bind(config: &ListenerConfig) -> Result<Bound, BindError> {
     let address = config.address.clone();
     let tls = match &config.tls {
@@ -49,7 +49,7 @@ pub async fn bind(config: &ListenerConfig) -> Result<Bound, BindError> {
 }
 
 impl Bound {
-    /// Where it listens: with the port that the system chose, if the configuration left it the choice.
+    /// The address it listens on. If the configured port was 0, this has the one chosen by the system.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -68,14 +68,15 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
-/// A Unix socket's file: in `trusted` mode whoever may write to it acts as the gateway, so the owner and the group do.
+/// File mode of a Unix socket: the owner and the group may connect. In `trusted` mode, write permission lets a client
+/// act as the gateway.
 const UNIX_SOCKET_MODE: u32 = 0o660;
 
-/// After this much silence the peer is asked whether it is still there: an idle watch would not notice otherwise.
+/// Idle time before TCP keepalive probes: an idle watch would not notice otherwise that its peer is gone.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// Bytes that the client's machine does not take for this long end the connection: it is gone, or the client has stopped
-/// to read and its window stays shut. Much longer than a client is busy with what it has read.
+/// A connection ends when sent data stays unacknowledged for this long: the peer is gone, or the client has stopped
+/// reading and its window stays shut. Much longer than a client takes to handle what it has read.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
@@ -96,7 +97,7 @@ impl Socket {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 if let Err(error) = set_options(&stream) {
-                    // The client went already: whoever reads from the stream will see.
+                    // The client has disconnected already; reading from the stream will show it.
                     tracing::debug!(%error, %peer, "socket options not set");
                 }
                 Ok(Stream::Tcp(stream, peer))
@@ -107,7 +108,7 @@ impl Socket {
 }
 
 fn set_options(stream: &TcpStream) -> io::Result<()> {
-    // Events are small and must not wait for each other.
+    // Events are small and must not wait for each other (Nagle's algorithm).
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_INTERVAL);
     let socket = SockRef::from(stream);
@@ -117,7 +118,7 @@ fn set_options(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// A Unix socket, and its file: gone when nobody listens there any more.
+/// A Unix socket and its file, which is removed when the listener is dropped.
 #[derive(Debug)]
 pub(super) struct UnixSocket {
     listener: UnixListener,
@@ -125,8 +126,8 @@ pub(super) struct UnixSocket {
 }
 
 impl UnixSocket {
-    /// The file gets its mode before it gets its name: nobody can connect in between. A file that a dead process left
-    /// is replaced.
+    /// Binds under a temporary name and sets the mode before renaming, so that no client connects in between. A socket
+    /// file left by a dead process is replaced.
     async fn bind(path: &Path) -> io::Result<Self> {
         if UnixStream::connect(path).await.is_ok() {
             return Err(io::ErrorKind::AddrInUse.into());

@@ -1,8 +1,8 @@
-//! Client certificates: asked for, shown to be the client's own, and believed by nobody here.
+//! Client certificates at the TLS layer: requested, and checked for possession of the key, but not verified.
 //!
-//! A certificate of the wrong authority is no reason to end a handshake: whoever comes with it is answered, as nobody, the
-//! way the API server does it. Who is believed is for [`crate::authn`] to say, of each request anew, so that a session
-//! that is resumed (it keeps its certificate) gains nothing by it.
+//! A certificate from an unknown authority does not fail the handshake: like the API server, the gateway answers such a
+//! client as unauthenticated. [`crate::authn`] decides for each request whether to trust the certificate, so that a
+//! resumed session, which keeps its certificate, gains nothing by it.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use rustls::{
 
 use crate::listener::ClientCertificate;
 
-/// Takes any certificate whose key the client has.
+/// Accepts any certificate whose key the client holds.
 #[derive(Debug)]
 pub(super) struct AnyAuthority {
     algorithms: WebPkiSupportedAlgorithms,
@@ -70,7 +70,8 @@ impl ClientCertVerifier for AnyAuthority {
     }
 }
 
-/// What the session says of the client. Certificates delimit themselves, so that no two chains are the same bytes.
+/// The client certificate of a session; `None` if the client sent none. DER certificates are self-delimiting, so that
+/// no two chains have the same bytes.
 pub(super) fn client_certificate(chain: Option<&[CertificateDer<'static>]>) -> Option<Arc<ClientCertificate>> {
     let chain = chain.filter(|chain| !chain.is_empty())?;
     let mut digest = Context::new(&SHA256);
@@ -101,7 +102,7 @@ mod tests {
     use crate::config::{ListenerTls, TlsFiles};
     use crate::listener::tls::{Tls, tests::write_certificate};
 
-    /// Shows what it is told to show.
+    /// Presents the given certificate, if any.
     #[derive(Debug)]
     struct Shows(Option<Arc<CertifiedKey>>);
 
@@ -115,7 +116,7 @@ mod tests {
         }
     }
 
-    /// A server that asks for certificates, and its own.
+    /// A server that requests client certificates, and the roots for its own.
     struct Server {
         tls: Tls,
         roots: RootCertStore,
@@ -140,7 +141,7 @@ mod tests {
             Arc::new(config)
         }
 
-        /// What the gateway then knows of the client, and how that came about.
+        /// The client certificate that the gateway sees, and the kind of handshake.
         async fn accept(
             &self,
             client: &Arc<ClientConfig>,
@@ -152,7 +153,7 @@ mod tests {
                 let mut stream = self.tls.acceptor().accept(far).await?;
                 let session = stream.get_ref().1;
                 let seen = (client_certificate(session.peer_certificates()), session.handshake_kind().unwrap());
-                // Tickets come with the first bytes.
+                // Session tickets are sent with the first bytes.
                 stream.write_all(b"x").await?;
                 Ok(seen)
             };
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_certificate_is_taken_of_any_authority_and_asked_of_nobody() {
+    async fn certificates_of_any_authority_are_accepted_and_none_is_required() {
         let folder = tempfile::tempdir().unwrap();
         let server = Server::new(folder.path()).await;
         let own = made(folder.path());
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_certificate_without_its_key_is_nothing() {
+    async fn a_certificate_without_its_key_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let server = Server::new(folder.path()).await;
         let (own, other) = (made(folder.path()), made(folder.path()));

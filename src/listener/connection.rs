@@ -1,4 +1,4 @@
-//! One connection, from its first byte to its last.
+//! Serves one connection, from its first byte to its last.
 
 use std::{
     error::Error,
@@ -21,29 +21,29 @@ use crate::listener::requests::Requests;
 use crate::listener::{Connection, Handler};
 use crate::telemetry::{self, Chain, ConnectionError};
 
-/// Time for the first request's head.
+/// Time limit for the first request's head.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time that an idle connection has to close in order when it gives way: for a request that was on its way.
+/// Time for an idle connection that gives way to close gracefully, in case a request was on its way.
 const GIVE_WAY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What ties a connection to the others and to their limits.
+/// Links a connection to the others and to their limits.
 #[derive(Clone, Debug)]
 pub struct Tie {
     pub(super) activity: Arc<Activity>,
-    /// How long an answer that ends by itself may stay unread.
+    /// How long a finite answer may stay unread.
     pub(super) answer_timeout: Duration,
-    /// After this time the connection takes no further requests.
+    /// Age after which the connection takes no further requests; `None` for no limit.
     pub(super) max_age: Option<Duration>,
 }
 
 impl Tie {
-    /// Of a connection that shares nothing with others.
+    /// For a connection that shares nothing with others.
     pub fn alone(answer_timeout: Duration) -> Self {
         Self { activity: Arc::new(Activity::new(tokio::time::Instant::now())), answer_timeout, max_age: None }
     }
 }
 
-/// Serves requests until the client closes, the connection gives way to another one, or it is drained.
+/// Serves requests until the client closes the connection, it gives way to another one, or it is drained.
 pub async fn serve_connection<H: Handler>(
     io: Io,
     protocol: Protocol,
@@ -66,11 +66,11 @@ pub async fn serve_connection<H: Handler>(
     let Ok(mut http) = opened else { return };
     let (mut told, mut waited, mut gives_way) = (false, false, false);
     let mut overdue = Overdue::default();
-    // In a box: most connections have none.
+    // Boxed, since most connections have none.
     let mut age = max_age.map(|age| Box::pin(sleep(age)));
     let ended = loop {
         tokio::select! {
-            // The drain first: a response that the drain ends is the connection's last one.
+            // The drain comes first: a response that is ended by the drain is the connection's last one.
             biased;
             () = draining.cancelled(), if !told => {
                 told = true;
@@ -98,7 +98,7 @@ pub async fn serve_connection<H: Handler>(
                     if activity.may_close() {
                         return;
                     }
-                    // An answer is under way: it has its own time.
+                    // An answer is in flight, and has its own time limit.
                     timer.as_mut().reset(tokio::time::Instant::now() + GIVE_WAY_TIMEOUT);
                     continue;
                 }
@@ -114,8 +114,8 @@ pub async fn serve_connection<H: Handler>(
     }
 }
 
-/// How the connection ended; `None` if an answer on HTTP/1.1 has not been read in its time. (On HTTP/2, each stream's own
-/// task sees to that.)
+/// The result of the connection; `None` if an answer on HTTP/1.1 was not read in time. (On HTTP/2 each stream's own
+/// task takes care of that.)
 fn poll_served<H>(
     http: Pin<&mut (dyn Served + 'static)>,
     requests: &Requests<H>,
@@ -130,7 +130,7 @@ fn poll_served<H>(
     }
 }
 
-/// Ready when a connection that has an age has reached it.
+/// Ready when the connection has reached its maximum age; never if it has none.
 fn poll_age(age: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> Poll<()> {
     match age {
         Some(age) => age.as_mut().poll(context),
@@ -138,13 +138,13 @@ fn poll_age(age: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> Pol
     }
 }
 
-/// Counts what was the client's fault; a client that merely went is nobody's.
+/// Counts errors that the client caused. A client that merely disconnects is not an error.
 fn report(error: &hyper::Error, requested: bool) {
     tracing::debug!(error = %Chain(error), "connection ended");
     if error.is_parse_too_large() {
         telemetry::limit_reached("request_header_bytes");
     } else if error.is_timeout() {
-        // After a request it was merely idle.
+        // After a request the connection was merely idle.
         if !requested {
             telemetry::connection_failed(ConnectionError::HeaderTimeout);
         }
@@ -153,7 +153,7 @@ fn report(error: &hyper::Error, requested: bool) {
     }
 }
 
-/// The socket broke.
+/// Whether the error comes from the socket.
 fn caused_by_io(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -180,7 +180,7 @@ mod tests {
 
     const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Answers when the drain begins.
+    /// Answers at once, or when the drain begins.
     #[derive(Clone)]
     struct Answer {
         wait: bool,
@@ -209,7 +209,7 @@ mod tests {
         client
     }
 
-    /// Paused time only goes on when there is nothing else to do.
+    /// Paused time advances only when all tasks are idle.
     async fn until_all_wait() {
         sleep(Duration::from_millis(1)).await;
     }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_asks_nothing_loses_its_connection() {
+    async fn a_connection_without_a_request_is_closed() {
         for (protocol, sent) in [
             (Protocol::Any, ""),
             (Protocol::Any, "PRI * HT"),
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// For how long a client can spend a second on each byte of a head.
+    /// How long, in seconds, a client can go on sending one byte of a head per second.
     async fn dribble(client: DuplexStream) -> u64 {
         let begun = tokio::time::Instant::now();
         let (mut read, mut write) = tokio::io::split(client);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_head_has_its_time_however_slowly_it_comes() {
+    async fn the_time_limit_of_a_head_holds_however_slowly_it_comes() {
         for protocol in [Protocol::Any, Protocol::Http1] {
             let tasks = Tasks::new();
             assert_eq!(dribble(start(false, protocol, &tasks)).await, FIRST_REQUEST_TIMEOUT.as_secs());
@@ -294,10 +294,10 @@ mod tests {
         }
     }
 
-    /// The longest time in which a client may take nothing of `/events`.
+    /// The longest time for which a client may take nothing of `/events`.
     const UNREAD_MAX: Duration = Duration::from_secs(300);
 
-    /// As many bytes as the client takes; at `/watch` and `/events` for as long as it likes.
+    /// An endless body. Without a time limit at `/watch`; limited only in unread time at `/events`.
     #[derive(Clone)]
     struct Endless;
 
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_of_age_ends_with_its_last_answers() {
+    async fn a_connection_at_its_maximum_age_ends_with_its_last_answers() {
         use http_body_util::BodyExt;
         use hyper_util::rt::{TokioExecutor, TokioIo};
 
@@ -404,7 +404,7 @@ mod tests {
         let request = |path: &str| Request::get(format!("http://h{path}")).body(Full::<Bytes>::default()).unwrap();
         let mut watch = sender.send_request(request("/watch")).await.unwrap().into_body();
         sleep(max_age * 2).await;
-        // What was under way goes on.
+        // Answers in flight go on.
         http1.read_exact(&mut [0; 1 << 17]).await.unwrap();
         for _ in 0..100 {
             watch.frame().await.unwrap().unwrap();
@@ -417,7 +417,7 @@ mod tests {
         let tasks = Tasks::new();
         let mut client = start_endless(Protocol::Http1, &tasks);
         client.write_all(b"GET /events HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
-        // A slow one goes on.
+        // A client that reads slowly is still served.
         for _ in 0..10 {
             client.read_exact(&mut [0; 1 << 17]).await.unwrap();
             sleep(UNREAD_MAX - Duration::from_secs(1)).await;

@@ -1,4 +1,4 @@
-//! The bytes of a connection, whatever carries them.
+//! The byte stream of a connection, whatever carries it.
 
 use std::{
     io::{self, IoSlice},
@@ -9,23 +9,22 @@ use std::{
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-/// A socket, or TLS on one. In a box: every layer above it has a pointer and not the kilobyte of a TLS session, and what
-/// serves connections is compiled once.
+/// A socket, or TLS on one. Boxed, so that each layer above holds a pointer rather than the kilobyte of a TLS session,
+/// and the code that serves connections is compiled once.
 pub type Io = Box<dyn Duplex>;
 
-/// What can be read and written.
+/// A byte stream that can be read and written.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<I: AsyncRead + AsyncWrite + Send + Unpin> Duplex for I {}
 
-/// What every connection of HTTP/2 begins with, and none of HTTP/1.1 (RFC 9113, 3.4).
+/// The first bytes of every HTTP/2 connection, and of no HTTP/1.1 connection (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Whether the client speaks HTTP/2. Waits for no more than it takes to tell; what it has read, the stream that it
-/// returns reads again.
+/// Whether the client speaks HTTP/2. Reads only as far as needed to tell; the returned stream yields those bytes again.
 ///
 /// # Errors
-/// The socket broke.
+/// The socket failed.
 pub(super) async fn detect_http2(mut io: Io) -> io::Result<(bool, Io)> {
     let mut first = [0; PREFACE.len()];
     let mut filled = 0;
@@ -39,7 +38,7 @@ pub(super) async fn detect_http2(mut io: Io) -> io::Result<(bool, Io)> {
     Ok((first == *PREFACE, Box::new(Rewind { read, io })))
 }
 
-/// A stream of which something has been read already.
+/// A stream that first yields bytes already read from it.
 struct Rewind {
     read: Bytes,
     io: Io,
@@ -56,7 +55,7 @@ impl AsyncRead for Rewind {
         if buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        // What follows comes in the same read: hyper doubles its buffer for a head that comes in two.
+        // Reads on in the same call: hyper doubles its buffer for a head that comes in two reads.
         match Pin::new(&mut self.io).poll_read(cx, buffer) {
             Poll::Pending => Poll::Ready(Ok(())),
             ready @ Poll::Ready(_) => ready,
@@ -105,7 +104,7 @@ mod tests {
             (b"PRI *", false),
             (b"", false),
         ] {
-            // At once, and a byte at a time.
+            // In one piece, and byte by byte.
             for piece in [sent.len().max(1), 1] {
                 let (mut client, server) = duplex(piece);
                 let write = async {
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_follows_the_first_bytes_comes_in_the_same_read() {
+    async fn bytes_after_the_detected_ones_come_in_the_same_read() {
         let sent = b"GET /api/v1/pods?watch=1 HTTP/1.1\r\nhost: h\r\n\r\n";
         let (mut client, server) = duplex(1 << 10);
         client.write_all(sent).await.unwrap();

@@ -1,8 +1,9 @@
-//! Sockets, TLS, connection limits, draining. Hands requests to a handler it is given.
+//! Sockets, TLS, connection limits and draining; passes requests to a [`Handler`].
 //!
-//! Invariants: a connection is counted and limited from its acceptance to its end; nothing that a client leaves undone
-//! (a handshake, a head, an answer that is not read) holds a connection for ever, nor keeps others from being served; when the drain begins, no connection is accepted any more, and
-//! those that are open are told so (`GOAWAY`, `Connection: close`) and end with their last response.
+//! Invariants: a connection is counted and limited from its acceptance to its end. A client that stalls (in a
+//! handshake, in a request head, or by not reading an answer) does not hold a connection for ever, nor keep others from
+//! being served. When the drain begins, no more connections are accepted; open ones are told so (`GOAWAY`, `Connection:
+//! close`) and end with their last response.
 
 mod accept;
 mod activity;
@@ -35,12 +36,12 @@ pub use io::{Duplex, Io};
 pub use protocol::Protocol;
 pub use tls::TlsError;
 
-/// What answers requests.
+/// Answers requests.
 pub trait Handler: Clone + Send + Sync + 'static {
-    /// Bodies of responses. An error in it ends an HTTP/1.1 connection, or resets the HTTP/2 stream.
+    /// Response body. An error in it ends an HTTP/1.1 connection, or resets the HTTP/2 stream.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static;
 
-    /// Dropped when the client goes before there is a response.
+    /// Answers one request. The future is dropped if the client disconnects before there is a response.
     fn handle(
         &self,
         request: Request<Incoming>,
@@ -48,7 +49,7 @@ pub trait Handler: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
-/// Shared, it is a pointer to each connection.
+/// Makes a handler cheap to clone for each connection.
 impl<H: Handler> Handler for Arc<H> {
     type Body = H::Body;
 
@@ -57,23 +58,24 @@ impl<H: Handler> Handler for Arc<H> {
     }
 }
 
-/// What a handler may know of the connection that a request came on.
+/// What a handler may know about the connection of a request.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// None for a Unix socket.
+    /// The client's address. `None` for a Unix socket.
     pub peer: Option<SocketAddr>,
     pub tls: bool,
-    /// What the client has shown, and has the key of. None without TLS, and if it showed none.
+    /// The certificate that the client presented and holds the key of. `None` without TLS, or if it presented none.
     pub client_certificate: Option<Arc<ClientCertificate>>,
-    /// Cancelled when the drain begins. The connection's own: waiting on it costs other connections nothing.
+    /// Cancelled when the drain begins. Each connection has its own token, so that waiting on it costs other
+    /// connections nothing.
     pub draining: CancellationToken,
 }
 
-/// A certificate whose key the client has proven to hold. Nobody has vouched for it yet: that is for [`crate::authn`] to
-/// say.
+/// A certificate whose key the client has proven to hold. It is not verified against any authority yet:
+/// [`crate::authn`] does that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// The client's own, then what it sent along: at least one.
+    /// The client's certificate, followed by any others it sent; never empty.
     pub chain: Vec<CertificateDer<'static>>,
     /// SHA-256 over the whole chain.
     pub fingerprint: [u8; 32],

@@ -14,51 +14,53 @@ use crate::listener::answer::{Latest, in_time};
 use crate::listener::io::{Io, detect_http2};
 use crate::listener::requests::Requests;
 
-/// What is spoken on a connection.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// The first bytes tell: HTTP/2 with prior knowledge, or HTTP/1.1.
+    /// Detected by the first bytes: HTTP/2 with prior knowledge, or HTTP/1.1.
     Any,
     Http1,
     Http2,
 }
 
-/// Time for a further head on HTTP/1.1, the idle time before it included: longer than the 90 s after which clients in
-/// Go close idle connections themselves, so that none is closed while a request is on its way.
+/// Time limit for the next request head on HTTP/1.1, including the idle time before it. Longer than the 90 s after
+/// which Go clients close idle connections themselves, so that none is closed while a request is on its way.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
-/// A head's size: room for a selector or a token of any sane length. Beyond it: 431.
+/// Largest request head in bytes: room for any reasonable selector or token. Beyond it: 431.
 pub(super) const REQUEST_HEADER_BYTES_MAX: u32 = 256 << 10;
-/// A head's lines on HTTP/1.1: front proxies send one line for each of a user's groups. Beyond it: 431.
+/// Maximum header lines on HTTP/1.1: front proxies send one per group of a user. Beyond it: 431.
 pub(super) const REQUEST_HEADERS_MAX: usize = 512;
-/// A process with a watch on every resource of a large cluster fits on one connection.
+/// Concurrent HTTP/2 streams per connection: enough for a process that watches every resource of a large cluster.
 const STREAMS_MAX: u32 = 1000;
-/// Streams that a client opened and reset before the gateway saw them: each costs more than it costs the client. Somebody
-/// who cancels as a matter of course has a round trip between the two.
+/// Streams that the client opened and reset before the gateway accepted them: each costs the gateway more than the
+/// client. A client that cancels in the ordinary way leaves a round trip between the two.
 const RESET_UNSEEN_MAX: usize = 20;
 /// Streams that the gateway had to reset because of what the client sent on them.
 const RESET_BROKEN_MAX: usize = 1024;
-/// What a stream keeps for a client that does not read; as much as a watch needs to write a burst at once.
+/// Send buffer per stream, in bytes: enough for a watch to write a burst at once.
 const STREAM_SEND_BUFFER: usize = 256 << 10;
-/// What a client may send of one body, and of all of a connection, before it is read: writes are small.
+/// How many bytes of one request body, and of all on a connection, a client may send before they are read: writes are
+/// small.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// A peer that is gone without a word is noticed after the sum of both.
+/// A peer that vanished is noticed after the sum of both.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connection that is served while it is polled.
 pub(super) trait Served: Future<Output = hyper::Result<()>> + Send {
-    /// The answers that are under way are its last ones.
+    /// Lets the answers in flight finish, then closes the connection.
     fn graceful_shutdown(self: Pin<&mut Self>);
 
-    /// Whether there is one answer at a time, and this future sends it.
+    /// Whether this is HTTP/1.1, where answers come one at a time and this future sends them.
     fn is_http1(&self) -> bool;
 }
 
-/// Serves what the client speaks. In a box that is as large as its version needs.
+/// Starts to serve the protocol that the client speaks. The future is boxed, so that its size is that of the protocol
+/// in use.
 ///
 /// # Errors
-/// The socket broke before the first bytes told.
+/// The socket failed before the protocol was detected.
 pub(super) async fn open<H: Handler>(
     io: Io,
     protocol: Protocol,
@@ -126,11 +128,12 @@ fn http2_builder(spawn: Spawn) -> http2::Builder<Spawn> {
     builder
 }
 
-/// Starts the tasks of HTTP/2 streams.
+/// Spawns the tasks of HTTP/2 streams.
 #[derive(Clone, Debug)]
 pub(super) struct Spawn {
     tasks: Tasks,
-    /// The answer that the next task sends: hyper starts a stream's task as soon as it has handed its request over.
+    /// The answer that the next task sends: hyper spawns a stream's task right after it has passed its request to the
+    /// service.
     latest: Latest,
 }
 

@@ -1,4 +1,4 @@
-//! From a connection's requests to its handler.
+//! Passes the requests of a connection to its handler.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::listener::{Connection, Handler};
 
-/// What answers the requests of one connection. Cheap to clone.
+/// The service that answers the requests of one connection. Cheap to clone.
 #[derive(Debug)]
 pub(super) struct Requests<H>(Arc<Shared<H>>);
 
@@ -21,7 +21,7 @@ struct Shared<H> {
     handler: H,
     connection: Connection,
     activity: Arc<Activity>,
-    /// How long an answer may stay unread.
+    /// How long a finite answer may stay unread.
     answer_timeout: Duration,
     latest: Latest,
 }
@@ -37,12 +37,12 @@ impl<H> Requests<H> {
         Self(Arc::new(Shared { handler, connection, activity, answer_timeout, latest: Latest::default() }))
     }
 
-    /// Whether there was one already.
+    /// Whether a request has arrived already.
     pub(super) fn have_come(&self) -> bool {
         self.0.activity.has_asked()
     }
 
-    /// The answer to the last one.
+    /// The answer to the latest request.
     pub(super) fn latest(&self) -> &Latest {
         &self.0.latest
     }
@@ -51,7 +51,8 @@ impl<H> Requests<H> {
 impl<H: Handler> Service<Request<Incoming>> for Requests<H> {
     type Response = Response<AnswerBody<H::Body>>;
     type Error = Infallible;
-    /// In a box, which is gone when there is an answer: a watch's task would keep the room for it as long as it lasts.
+    /// Boxed, and freed once there is an answer; otherwise the task of a watch would reserve room for it as long as it
+    /// lasts.
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {

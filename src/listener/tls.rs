@@ -1,4 +1,4 @@
-//! The certificate of a listener: loaded at the start, replaced when its files change.
+//! The TLS certificate of a listener: loaded at the start, reloaded when its files change.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ use crate::config::{ListenerTls, PemError, TlsFiles, TlsPem};
 use crate::listener::client_auth::AnyAuthority;
 use crate::telemetry::{self, Chain};
 
-/// Why a certificate cannot be used.
+/// Why TLS cannot be used on a listener.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("cannot read the certificate")]
@@ -29,7 +29,7 @@ pub enum TlsError {
     Versions(#[source] rustls::Error),
 }
 
-/// TLS of one listener.
+/// The TLS configuration of one listener.
 #[derive(Debug)]
 pub(super) struct Tls {
     config: Arc<ServerConfig>,
@@ -38,7 +38,7 @@ pub(super) struct Tls {
     seen: TlsPem,
 }
 
-/// How often the files are looked at: much more often than certificates are replaced, hours before they expire.
+/// How often the files are read. Certificates are replaced much less often, and hours before they expire.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Tls {
@@ -67,7 +67,7 @@ impl Tls {
         TlsAcceptor::from(self.config.clone())
     }
 
-    /// Follows the files. Runs until it is dropped.
+    /// Reloads the certificate when its files change. Never returns; runs until the future is dropped.
     pub(super) async fn reload(mut self) {
         loop {
             tokio::time::sleep(RELOAD_INTERVAL).await;
@@ -75,7 +75,7 @@ impl Tls {
         }
     }
 
-    /// Files that cannot be used leave the certificate as it was; they are looked at again when they have changed.
+    /// Files that cannot be used leave the certificate as it is, and are tried again when they have changed.
     async fn reload_once(&mut self) {
         let read = self.files.read().await.map_err(TlsError::Read);
         let replaced = match read {
@@ -96,14 +96,14 @@ impl Tls {
     }
 }
 
-/// ALPN's name of HTTP/2.
+/// ALPN protocol id of HTTP/2.
 pub(super) const ALPN_HTTP2: &[u8] = b"h2";
 
 fn certified(files: &TlsFiles, pem: &TlsPem) -> Result<Arc<CertifiedKey>, TlsError> {
     files.certified_key(pem).map(Arc::new).map_err(TlsError::Pem)
 }
 
-/// The certificate that handshakes get from now on.
+/// The certificate for new handshakes.
 #[derive(Debug)]
 struct Current(RwLock<Arc<CertifiedKey>>);
 
@@ -132,7 +132,7 @@ pub(super) mod tests {
 
     use crate::config::{TlsPolicy, TlsVersion};
 
-    /// Writes a certificate for `localhost` of its own authority; returns it.
+    /// Writes a self-signed certificate for `localhost` and returns it.
     pub(in crate::listener) fn write_certificate(folder: &Path) -> (ListenerTls, CertificateDer<'static>) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let files = TlsFiles { cert_file: folder.join("tls.crt"), key_file: folder.join("tls.key") };
@@ -166,7 +166,7 @@ pub(super) mod tests {
         assert_eq!(shown(&tls), second);
     }
 
-    /// The suite of a session with a client that speaks this version alone. None if there is none.
+    /// The cipher suite of a session with a client that speaks this version only. `None` if the handshake fails.
     async fn negotiated(
         (config, certificate): &(ListenerTls, CertificateDer<'static>),
         version: &'static SupportedProtocolVersion,

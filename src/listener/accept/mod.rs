@@ -1,4 +1,4 @@
-//! Accepting connections, within the limit, until the drain begins.
+//! Accepts connections, within the limits, until the drain begins.
 
 mod places;
 
@@ -28,12 +28,12 @@ use crate::listener::tls::{ALPN_HTTP2, Tls};
 use crate::listener::{Connection, Handler};
 use crate::telemetry::{self, ConnectionError, ConnectionGuard};
 
-/// Time for a TLS handshake.
+/// Time limit for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after a connection could not be accepted: the process is out of files or memory, and goes on with what it has.
+/// Pause after a failed accept: the process is out of file descriptors or memory, and goes on with what it has.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Starts to serve every listener. Ends with the drain of `tasks`.
+/// Starts to serve all listeners, until `tasks` are drained.
 pub fn serve<H: Handler>(listeners: Vec<Bound>, places: &Places, handler: &H, tasks: &Tasks) {
     let handler = Arc::new(handler.clone());
     for bound in listeners {
@@ -59,7 +59,7 @@ pub fn serve<H: Handler>(listeners: Vec<Bound>, places: &Places, handler: &H, ta
     }
 }
 
-/// One listener's loop.
+/// The accept loop of one listener.
 struct Accept<H> {
     socket: Socket,
     tls: Option<TlsAcceptor>,
@@ -88,14 +88,15 @@ impl<H: Handler> Accept<H> {
         loop {
             match self.socket.accept().await {
                 Ok(stream) => {
-                    // Without a share it is closed at once: to wait would keep the other addresses out.
+                    // A connection beyond the address's share is closed at once: waiting would keep out other
+                    // addresses.
                     if let Some(share) = self.places.share(&stream) {
                         let place = self.places.place().await;
                         let count = telemetry::connection_accepted();
                         return (stream, Open { _count: count, _share: share, _place: place });
                     }
                 }
-                // That client's own doing; the next one need not wait for it.
+                // Caused by that client alone; the next connection need not wait.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
                     telemetry::connection_failed(ConnectionError::Accept);
                 }
@@ -119,19 +120,19 @@ impl<H: Handler> Accept<H> {
         let (tls, tasks, handler) = (self.tls.clone(), self.tasks.clone(), self.handler.clone());
         let (answer_timeout, max_age) = (self.places.answer_timeout(), self.max_connection_age.map(around));
         self.tasks.spawn("connection", async move {
-            // The entry stays until the connection has ended.
+            // The entry is kept until the connection has ended.
             let tie = Tie { activity: entry.activity.clone(), answer_timeout, max_age };
             serve_socket(io, tls, connection, handler, tie, &tasks).await;
         });
     }
 }
 
-/// Up to a tenth more or less: connections that were opened together do not end together.
+/// Varies the age by up to a tenth, so that connections opened together do not end together.
 fn around(age: Duration) -> Duration {
     age.mul_f64(0.9 + 0.2 * fastrand::f64())
 }
 
-/// Holds a connection's place.
+/// What an open connection holds: its count in the metrics, its address's share and its place.
 struct Open {
     _count: ConnectionGuard,
     _share: Option<Share>,
@@ -176,7 +177,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Counted<I> {
     }
 }
 
-/// The handshake if there is one, then HTTP.
+/// Performs the TLS handshake, if any, then serves HTTP.
 async fn serve_socket<H: Handler>(
     io: Io,
     tls: Option<TlsAcceptor>,
@@ -191,7 +192,7 @@ async fn serve_socket<H: Handler>(
         Some(tls) => {
             let secured = tokio::select! {
                 () = activity.gives_way() => None,
-                // In a box, which is gone when HTTP begins: it has room for several sessions.
+                // Boxed, and freed when HTTP begins: the future has room for several sessions.
                 secured = Box::pin(handshake(io, tls, &mut connection)) => secured,
             };
             let Some(secured) = secured else { return };
@@ -201,7 +202,8 @@ async fn serve_socket<H: Handler>(
     serve_connection(io, protocol, connection, handler, tie, tasks).await;
 }
 
-/// A session, and what ALPN chose. `None` if there is nobody to serve.
+/// Performs the handshake. Returns the TLS stream and the protocol chosen by ALPN, or `None` if it failed or the drain
+/// began.
 async fn handshake(io: Io, tls: TlsAcceptor, connection: &mut Connection) -> Option<(Io, Protocol)> {
     let handshake = tokio::select! {
         () = connection.draining.cancelled() => return None,

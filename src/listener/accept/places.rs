@@ -1,4 +1,4 @@
-//! Places of connections: how many there may be, in all and from one address.
+//! Places for connections: limits on their number, in all and per address.
 
 use std::{
     sync::{
@@ -19,51 +19,51 @@ use crate::{
     telemetry,
 };
 
-/// How often a connection that could give way is looked for while none has.
+/// How often a connection that could give way is looked for while none does.
 const PLACE_WAIT: Duration = Duration::from_millis(1500);
 
-/// How many connections there may be.
+/// Limits on connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Of all listeners together. The rest wait in the kernel's queue until one ends or gives way.
+    /// Maximum over all listeners. Further connections wait in the kernel's queue until one ends or gives way.
     pub connections: usize,
-    /// From one IP address (of IPv6: one network of 64 bits, which is what a client has to itself). The rest are
-    /// closed, unless an address may have all connections. Unix sockets have no address.
+    /// Maximum from one IP address (of IPv6: one network of 64 bits, which is what a client has to itself). Further
+    /// connections are closed, unless an address may have all connections. Unix sockets have no address.
     pub connections_per_address: usize,
-    /// Which connection is closed for one that waits.
+    /// Which connection is closed when a new one waits for a place.
     pub gives_way: GivesWay,
-    /// How long an answer that ends by itself may stay unread; then its stream or connection is ended.
+    /// How long a finite answer may stay unread before its stream or connection is ended.
     pub answer_timeout: Duration,
 }
 
-/// What connections take up. Cheap to clone; all clones are the same places.
+/// The places of all connections. Cheap to clone; clones share the same places.
 #[derive(Clone, Debug)]
 pub struct Places {
     all: Arc<Semaphore>,
-    /// Places that are taken and will not be given back: there are fewer now.
+    /// Number of taken places beyond the current limit. They are not returned when their connections end.
     excess: Arc<AtomicUsize>,
     by_address: Shares,
     pub(super) connections: Connections,
     limits: Arc<RwLock<Limits>>,
 }
 
-/// One connection's place.
+/// The place of one connection.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Taken by the drop alone.
+    /// `Some` until the drop takes it.
     permit: Option<OwnedSemaphorePermit>,
     excess: Arc<AtomicUsize>,
 }
 
 impl Limits {
-    /// Where an address may have all places, none is refused for its address: it waits as the others do.
+    /// If one address may have all places, there is no limit per address: its connections wait as others do.
     const fn of_address(&self) -> usize {
         if self.connections_per_address < self.connections { self.connections_per_address } else { usize::MAX }
     }
 }
 
 impl Places {
-    /// As many as `limits` say.
+    /// Creates the places that `limits` allow.
     pub fn new(limits: Limits) -> Self {
         let (all, excess) = (Arc::new(Semaphore::new(limits.connections)), Arc::new(AtomicUsize::new(0)));
         let by_address = Shares::new(limits.of_address(), "connections_per_address");
@@ -71,7 +71,7 @@ impl Places {
         Self { all, excess, by_address, connections: Connections::default(), limits }
     }
 
-    /// Shows in the metrics how many are taken.
+    /// Shows the number of taken places in the metrics.
     pub fn show(&self) {
         let (all, excess, limits) = (Arc::downgrade(&self.all), self.excess.clone(), self.limits.clone());
         telemetry::show_limit("connections", move || {
@@ -82,7 +82,7 @@ impl Places {
         });
     }
 
-    /// For connections that come from now on; those that are open stay.
+    /// Changes the limits for new connections; open ones stay.
     pub fn set(&self, limits: Limits) {
         let mut current = self.limits.write().unwrap_or_else(PoisonError::into_inner);
         let fewer = current.connections.saturating_sub(limits.connections);
@@ -93,12 +93,13 @@ impl Places {
         *current = limits;
     }
 
-    /// How long an answer of a connection that comes now may stay unread.
+    /// How long a finite answer on a new connection may stay unread.
     pub(super) fn answer_timeout(&self) -> Duration {
         self.limits().answer_timeout
     }
 
-    /// The address's share of the places. None if there is nothing left of it; Unix sockets have no address.
+    /// Takes a place of the address's share. `None` if the share is used up; `Some(None)` for Unix sockets, which have
+    /// no address.
     pub(super) fn share(&self, stream: &Stream) -> Option<Option<Share>> {
         match stream {
             Stream::Tcp(_, peer) => self.by_address.take(ClientKey::address(Some(peer.ip()))).map(Some),
@@ -106,7 +107,7 @@ impl Places {
         }
     }
 
-    /// One of all places. If there is none, another connection makes room where one may.
+    /// Takes a place. If none is free, tells another connection to give way, if one can, and waits.
     pub(super) async fn place(&self) -> Place {
         let excess = self.excess.clone();
         if let Ok(permit) = self.all.clone().try_acquire_owned() {
@@ -114,7 +115,7 @@ impl Places {
         }
         telemetry::limit_reached("connections");
         let gives_way = self.limits().gives_way;
-        // Looked for again and again: a connection that is busy now may be idle soon, and stay.
+        // Tried repeatedly: a connection that is busy now may become idle, and would then stay.
         loop {
             if self.connections.one_gives_way(gives_way) {
                 telemetry::limit_reached("idle_connections");
@@ -140,7 +141,7 @@ impl Drop for Place {
     }
 }
 
-/// Takes `most` off a count, or all that there is of it. Gives how much.
+/// Subtracts `most` from a count, or as much as there is. Returns the amount subtracted.
 fn take(count: &AtomicUsize, most: usize) -> usize {
     let before = count.fetch_update(Relaxed, Relaxed, |count| Some(count.saturating_sub(most)));
     before.unwrap_or_default().min(most)
@@ -165,7 +166,7 @@ mod tests {
         drop(first);
         free(0);
         let third = {
-            // One of one is taken; one more makes room for another.
+            // One of two places is taken.
             places.set(limits(2));
             free(1);
             places.place().await

@@ -1,4 +1,4 @@
-//! Over real sockets: versions, certificates, limits.
+//! Tests over real sockets: protocol versions, certificates, limits.
 
 use super::*;
 
@@ -17,7 +17,7 @@ use crate::config::{Address, ListenerConfig, ListenerTls};
 use crate::lifecycle::Drained;
 use crate::listener::{GivesWay, activity::Connections, bind, tls::tests::write_certificate};
 
-/// Says what the connection is.
+/// Answers with a description of the connection.
 #[derive(Clone)]
 struct Describe;
 
@@ -46,7 +46,7 @@ async fn start_with(config: ListenerConfig, limits: Limits, tasks: &Tasks) -> Ad
     address
 }
 
-/// From another address of this machine.
+/// Connects from another local address.
 async fn connect_from(from: &str, address: &Address) -> TcpStream {
     let Address::Tcp(address) = address else { panic!("{address}") };
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -54,7 +54,7 @@ async fn connect_from(from: &str, address: &Address) -> TcpStream {
     socket.connect(*address).await.unwrap()
 }
 
-/// Asks on a connection, and keeps it.
+/// Sends a request on a connection and keeps it open.
 async fn ask(stream: &mut TcpStream) -> String {
     stream.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
@@ -156,7 +156,7 @@ async fn an_address_has_its_share_and_takes_nothing_from_others() {
     let address = start_with(plain(), limits(2, 1), &tasks).await;
     let mut first = connect(&address).await;
     ask(&mut first).await;
-    // More of them than there are places.
+    // More connections than there are places.
     for _ in 0..3 {
         assert!(is_closed(&mut connect(&address).await).await);
     }
@@ -164,7 +164,7 @@ async fn an_address_has_its_share_and_takes_nothing_from_others() {
     ask(&mut other).await;
     ask(&mut first).await;
     drop(first);
-    // The share comes back, at the latest, when the gateway has seen that the connection is closed.
+    // The share comes back at the latest when the gateway has seen that the connection is closed.
     loop {
         let mut again = connect(&address).await;
         again.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
@@ -174,7 +174,7 @@ async fn an_address_has_its_share_and_takes_nothing_from_others() {
     }
 }
 
-/// Answers `/`, and begins an answer to `/busy` that does not end.
+/// Answers `/`; its answer to `/busy` never ends.
 #[derive(Clone)]
 struct Busy;
 
@@ -228,7 +228,8 @@ async fn silent_and_idle_connections_give_way_and_busy_ones_do_not() {
     for connection in &mut silent {
         assert!(is_closed(connection).await);
     }
-    // Not even a request on its way would have kept those that never asked; one that asked has a second for it.
+    // Silent connections are closed at once, even with a request on its way; one that sent a request before has a
+    // second for another.
     let mut next = connect(&address).await;
     ask_for(&mut next, "/busy").await;
     loop {
@@ -257,7 +258,7 @@ async fn a_connection_that_becomes_idle_gives_way_to_one_that_waits_already() {
     let answer = sender.send_request(busy).await.unwrap();
     let mut waits = connect(&address).await;
     waits.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
-    // It is looked at, and nothing gives way yet.
+    // The waiting connection is accepted, and none gives way yet.
     tokio::task::yield_now().await;
     drop(answer);
     assert_eq!(waits.read_u8().await.unwrap(), b'H');
@@ -284,7 +285,7 @@ async fn a_half_finished_handshake_is_silence() {
     let (tls, _) = write_certificate(folder.path());
     let address = start(ListenerConfig { tls: Some(tls), ..plain() }, 1, &tasks).await;
     let mut first = connect(&address).await;
-    // A record of a handshake that never gets longer.
+    // A handshake record that is never completed.
     first.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
     let _second = connect(&address).await;
     assert!(is_closed(&mut first).await);
@@ -329,7 +330,7 @@ async fn an_upgraded_connection_keeps_its_place() {
     assert_eq!(second.read_u8().await.unwrap(), b'H');
 }
 
-/// What HTTP and TLS keep stands in boxes of its own, and what the handshake kept is gone.
+/// HTTP and TLS state is boxed, and the state of the handshake is freed.
 #[test]
 fn a_connection_is_a_small_task() {
     let tasks = Tasks::new();

@@ -1,12 +1,13 @@
-//! Requests that could be read as another request: refused before anybody looks at them.
+//! Rejects requests that two servers could read differently (request smuggling), before any other code reads them.
 //!
-//! hyper takes some that other servers refuse, or read differently. Whatever passes here has one method, one path, one
-//! authority and one body, whoever reads it. What hyper itself does is tested here too, since it is relied upon: of
-//! `Content-Length` beside `Transfer-Encoding` it drops the first and closes the connection after the request.
+//! hyper accepts some requests that other servers refuse or read differently. A request that passes here has one
+//! method, one path, one authority and one body for every reader. hyper's own behaviour is tested here too, since this
+//! relies on it: given both `Content-Length` and `Transfer-Encoding`, it drops the former and closes the connection
+//! after the request.
 
 use http::{HeaderMap, Method, Request, Uri, Version, header, uri::Authority};
 
-/// What is wrong with a request.
+/// Why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     #[error("CONNECT is not for API servers")]
@@ -26,7 +27,7 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// The word for logs and metric labels.
+    /// The reason for logs and metric labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Connect => "malformed_connect",
@@ -40,10 +41,10 @@ impl Malformed {
     }
 }
 
-/// Whether a request can be read in one way only. Pure.
+/// Checks that a request can be read in one way only. Pure.
 ///
 /// # Errors
-/// The first reason why not.
+/// The first reason why it cannot.
 pub fn check_form<B>(request: &Request<B>) -> Result<(), Malformed> {
     if request.method() == Method::CONNECT {
         return Err(Malformed::Connect);
@@ -54,8 +55,7 @@ pub fn check_form<B>(request: &Request<B>) -> Result<(), Malformed> {
     check_upgrade(request.headers())
 }
 
-/// The names by which a request calls the server: those of its target and of its `Host`. As they are given, but without
-/// the port.
+/// The host names of a request, in its target and in its `Host` headers, as written but without the port.
 pub fn hosts<B>(request: &Request<B>) -> impl Iterator<Item = String> {
     let target = request.uri().authority().cloned();
     let headers = request.headers().get_all(header::HOST).into_iter();
@@ -63,7 +63,7 @@ pub fn hosts<B>(request: &Request<B>) -> impl Iterator<Item = String> {
     target.into_iter().chain(named).map(|authority| authority.host().to_owned())
 }
 
-/// Only `*` and `host:port` have no path; API servers give both no meaning.
+/// Only `*` and `host:port` have no path; API servers give neither a meaning.
 fn check_target(uri: &Uri) -> Result<(), Malformed> {
     let http = uri.scheme_str().is_none_or(|scheme| matches!(scheme, "http" | "https"));
     if http && uri.path().starts_with('/') { Ok(()) } else { Err(Malformed::Target) }
@@ -88,7 +88,7 @@ fn check_host<B>(request: &Request<B>) -> Result<(), Malformed> {
     let host = Authority::try_from(host.as_bytes()).map_err(|_| Malformed::Host)?;
     match target {
         _ if has_user(&host) => Err(Malformed::Host),
-        // Authorities are compared as names are, without case.
+        // Authorities are compared without regard to case.
         Some(target) if *target != host => Err(Malformed::TwoHosts),
         _ => Ok(()),
     }
@@ -106,8 +106,8 @@ fn check_body(headers: &HeaderMap) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// `h2c` alone is no upgrade that is passed on. Behind another one upstream could take it, and read HTTP from the client
-/// on a connection that speaks for the gateway.
+/// `h2c` alone is not forwarded as an upgrade. Alongside another protocol, upstream could pick it, and would then read
+/// the client's bytes as HTTP on a connection that has the gateway's identity.
 fn check_upgrade(headers: &HeaderMap) -> Result<(), Malformed> {
     let values = headers.get_all(header::UPGRADE).into_iter();
     let protocols: Vec<_> = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).collect();

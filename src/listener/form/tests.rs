@@ -1,4 +1,4 @@
-//! Forgeries, over a whole connection: each is refused, or read as one request and nothing else.
+//! Forged requests over a whole connection: each is refused, or read as exactly one request.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use super::*;
 use crate::lifecycle::Tasks;
 use crate::listener::{Connection, Handler, Protocol, Tie, serve_connection};
 
-/// Notes how each request was read, and why if it was refused.
+/// Records how each request was read, or why it was rejected.
 #[derive(Clone, Default)]
 struct Reader(Arc<Mutex<Vec<String>>>);
 
@@ -37,7 +37,7 @@ impl Handler for Reader {
     }
 }
 
-/// What is read of the bytes that a client sends, and what it gets.
+/// The requests read from the bytes that a client sends, and the bytes of the answers.
 async fn read(protocol: Protocol, sent: &[u8]) -> (Vec<String>, Vec<u8>) {
     let (mut client, server) = duplex(1 << 20);
     let tasks = Tasks::new();
@@ -57,7 +57,7 @@ async fn read(protocol: Protocol, sent: &[u8]) -> (Vec<String>, Vec<u8>) {
         .await;
     });
     client.write_all(sent).await.unwrap();
-    // The time of an idle connection passes at once.
+    // Time is paused, so that an idle connection times out at once.
     let mut answers = Vec::new();
     let end = client.read_to_end(&mut answers).await;
     assert!(end.is_ok(), "{end:?}");
@@ -65,7 +65,7 @@ async fn read(protocol: Protocol, sent: &[u8]) -> (Vec<String>, Vec<u8>) {
     (read, answers)
 }
 
-/// A further request, which must not be read out of what belongs to the one before.
+/// A further request, which must not be read from bytes that belong to the one before it.
 const NEXT: &str = "GET /next HTTP/1.1\r\nhost: h\r\n\r\n";
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +75,7 @@ async fn a_body_has_one_length() {
     let smuggled = format!("0\r\n\r\n{NEXT}");
     let one = ["POST /a h \"\""];
     for (sent, expected) in [
-        // Both: the chunks count, and nothing is read behind them.
+        // With both headers the chunks count, and nothing after them is read.
         (post(&format!("content-length: 4\r\n{chunked}"), &smuggled), &one[..]),
         (post(&format!("{chunked}\r\ncontent-length: 4"), &smuggled), &one),
         (post("content-length: 0\r\ncontent-length: 4", NEXT), &[]),
@@ -112,7 +112,7 @@ async fn a_body_has_one_length() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_is_what_it_looks_like() {
+async fn a_head_is_read_in_one_way_only() {
     let get = |headers: &str| format!("GET /a HTTP/1.1\r\nhost: h\r\n{headers}\r\n\r\n");
     for (sent, expected) in [
         (get("x: y"), &["GET /a h \"\""][..]),
@@ -174,7 +174,7 @@ async fn a_request_has_one_target_and_one_host() {
     assert_eq!(old, ["GET /a  \"\""]);
 }
 
-/// HTTP/2 by hand: a library would not send what is wrong.
+/// Frames written by hand, since a client library would not send invalid ones.
 mod frames {
     pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     pub(super) const DATA: u8 = 0;
@@ -189,13 +189,13 @@ mod frames {
         [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
     }
 
-    /// Each as a literal that is not indexed.
+    /// Each as a literal field without indexing.
     pub(super) fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
         let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
         fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
     }
 
-    /// Kind, stream and payload of each.
+    /// Type, stream and payload of each frame.
     pub(super) fn frames(mut bytes: &[u8]) -> Vec<(u8, u32, Vec<u8>)> {
         let mut frames = Vec::new();
         while let Some((head, rest)) = bytes.split_first_chunk::<9>() {
@@ -209,7 +209,7 @@ mod frames {
     }
 }
 
-/// A request over HTTP/2 as it was read, or how it was ended.
+/// How a request over HTTP/2 was read, or how it ended.
 async fn read_http2(fields: &[(&str, &str)], body: Option<&str>) -> String {
     let flags = frames::END_HEADERS | if body.is_none() { frames::END_STREAM } else { 0 };
     let mut sent = frames::PREFACE.to_vec();
@@ -227,7 +227,7 @@ async fn read_http2(fields: &[(&str, &str)], body: Option<&str>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http2_has_no_second_reading_either() {
+async fn http2_requests_are_read_in_one_way_only() {
     let usual = [(":method", "GET"), (":scheme", "http"), (":path", "/a"), (":authority", "h")];
     let with = |more: (&'static str, &'static str)| [&usual[..], &[more]].concat();
     let instead = |name: &str, value: &'static str| {
