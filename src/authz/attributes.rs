@@ -1,14 +1,14 @@
-//! What a read is authorized as: the attributes that the API server would derive from the same request
-//! (read-path 8.3). Pure.
+//! Authorization attributes of a read, as the API server would derive them from the same request (read-path 8.3). Pure.
 //!
-//! The only reading of a request's target: [`Permit::scope`](super::Permit::scope) makes from the same attributes what
-//! [`crate::serve`] may look at, so that nothing is authorized as one thing and served as another. Requests that are about no
-//! resource, or ambiguous, have no attributes: they are never answered from memory.
+//! This is the only place that interprets a request's target: [`Permit::scope`](super::Permit::scope) derives from the
+//! same attributes what [`crate::serve`] may read, so that a request is not authorized as one thing and served as
+//! another. Requests that are ambiguous, or not about a resource, have no attributes and are never answered from
+//! memory.
 
 use crate::apimachinery::{FieldSelector, GroupVersionResource, LabelCondition, LabelSelector};
 use crate::apimachinery::{Query, ResourceRequest, Verb};
 
-/// What is asked for, as authorizers see it.
+/// The attributes of a request, as authorizers see them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attributes {
     pub(super) verb: Verb,
@@ -17,24 +17,25 @@ pub struct Attributes {
     /// The namespace of the path; see [`Self::review_namespace`].
     pub(super) namespace: Option<Box<str>>,
     pub(super) name: Option<Name>,
-    /// As the client wrote them, whatever other names the resource has for its fields. Empty if it wrote none, or none
-    /// that can be read.
+    /// The field selector as the client wrote it, before the resource's conversions of field names. Empty if it is
+    /// absent or cannot be parsed.
     pub(super) fields: FieldSelector,
-    /// As authorizers are told of it, so that what they do not see makes no other question.
+    /// The label selector as reviews express it, so that requests which authorizers cannot tell apart share one
+    /// question.
     pub(super) labels: LabelSelector,
 }
 
-/// The name of the one object, or of those in all namespaces, that a request is about.
+/// The object name that a request is about, in one namespace or in all.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Name {
-    /// The path has it.
+    /// From the path.
     Path(Box<str>),
-    /// The field selector requires it as `metadata.name`.
+    /// Required by the field selector as `metadata.name`.
     Selector(Box<str>),
 }
 
 impl Attributes {
-    /// The attributes of a request, from its verb, target and query as they were read once.
+    /// The attributes of a request, from its parsed verb, target and query.
     pub fn of(verb: Verb, request: &ResourceRequest, query: Option<&str>) -> Self {
         let mut attributes = Self {
             verb,
@@ -46,7 +47,7 @@ impl Attributes {
             labels: LabelSelector::default(),
         };
         let of_many = matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
-        // The paths that are watches by their prefix have never had selectors for authorizers.
+        // For paths with the `/watch/` prefix, the API server gives authorizers no selectors.
         if of_many && !request.watch_path {
             attributes.select(query);
         }
@@ -57,7 +58,7 @@ impl Attributes {
         let Ok(query) = Query::parse(query) else { return };
         let fields = query.text("fieldSelector").map_or_else(|| Ok(FieldSelector::default()), FieldSelector::parse);
         let labels = query.text("labelSelector").map_or_else(|| Ok(LabelSelector::default()), LabelSelector::parse);
-        // One parameter that cannot be decoded, and the server knows none of them when it looks for a name.
+        // If any option cannot be decoded, the API server ignores all of them when it looks for a name.
         let decodes = fields.is_ok()
             && labels.is_ok()
             && ["limit", "timeoutSeconds"].into_iter().all(|number| query.integer(number).is_ok());
@@ -69,8 +70,8 @@ impl Attributes {
         }
     }
 
-    /// The namespace that authorizers are told: a namespace itself is read within itself, since a role there may allow it.
-    /// Not so one that a selector names.
+    /// The namespace given to authorizers. A namespace object counts as within itself, since a role there may allow the
+    /// request; but not one that a selector names.
     pub(super) fn review_namespace(&self) -> Option<&str> {
         let itself = || match &self.name {
             Some(Name::Path(name)) if &*self.resource.resource == "namespaces" => Some(&**name),
@@ -79,14 +80,14 @@ impl Attributes {
         self.namespace.as_deref().or_else(itself)
     }
 
-    /// The name that authorizers are told, wherever it stands.
+    /// The name given to authorizers, from the path or the selector.
     pub(super) fn name(&self) -> Option<&str> {
         match self.name.as_ref()? {
             Name::Path(name) | Name::Selector(name) => Some(name),
         }
     }
 
-    /// Bytes that the client chose.
+    /// Size in bytes of what the client chose.
     pub(super) fn size(&self) -> usize {
         let words = [self.subresource.as_deref(), self.review_namespace(), self.name()];
         let words = words.into_iter().flatten().map(str::len).sum::<usize>();
@@ -107,7 +108,7 @@ impl Attributes {
     }
 }
 
-/// Whether the text can stand for a name in a path.
+/// Whether the text is valid as a name in a path.
 fn is_path_segment(text: &str) -> bool {
     !matches!(text, "" | "." | "..") && !text.contains(['/', '%'])
 }
@@ -126,7 +127,7 @@ mod tests {
         Attributes::of(info.verb, request, query)
     }
 
-    /// `verb group/version/resource[/subresource] namespace name`, `-` for what is not there.
+    /// `verb group/version/resource[/subresource] namespace name`, with `-` for what is absent.
     fn words(attributes: &Attributes) -> String {
         let Attributes { verb, resource, subresource, .. } = attributes;
         let (namespace, name) = (attributes.review_namespace().unwrap_or("-"), attributes.name().unwrap_or("-"));
@@ -152,7 +153,7 @@ mod tests {
             ("GET", "/apis/apps/v1/namespaces/a/deployments/d/scale", "get deployments.v1.apps/scale a d"),
             ("GET", "/api/v1/namespaces/a/pods/x/exec", "get pods.v1/exec a x"),
             ("GET", "/api/v1/nodes/n", "get nodes.v1 - n"),
-            // A namespace lies within itself; all of them, and those of selectors, in none.
+            // A namespace object is within itself; a list of namespaces, with or without a selector, is in none.
             ("GET", "/api/v1/namespaces/a", "get namespaces.v1 a a"),
             ("GET", "/api/v1/namespaces/a/status", "get namespaces.v1/status a a"),
             ("GET", "/api/v1/watch/namespaces/a", "watch namespaces.v1 a a"),
@@ -177,13 +178,13 @@ mod tests {
             ("fieldSelector=metadata.name!=x", "list pods.v1 a -"),
             ("fieldSelector=Metadata.name=x", "list pods.v1 a -"),
             ("fieldSelector=spec.nodeName=n", "list pods.v1 a -"),
-            // No segment of a path.
+            // Not a valid path segment.
             ("fieldSelector=metadata.name=", "list pods.v1 a -"),
             ("fieldSelector=metadata.name=.", "list pods.v1 a -"),
             ("fieldSelector=metadata.name=..", "list pods.v1 a -"),
             ("fieldSelector=metadata.name=a/b", "list pods.v1 a -"),
             ("fieldSelector=metadata.name=a%2525", "list pods.v1 a -"),
-            // Something else does not decode.
+            // Another option cannot be decoded.
             ("fieldSelector=metadata.name=x&limit=abc", "list pods.v1 a -"),
             ("fieldSelector=metadata.name=x&limit=", "list pods.v1 a -"),
             ("fieldSelector=metadata.name=x&timeoutSeconds=1.5", "list pods.v1 a -"),
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_are_those_of_many_objects() {
+    fn only_requests_for_many_objects_have_selectors() {
         let selectors = "fieldSelector=spec.host=n&labelSelector=app=web";
         let cases = [
             ("GET", "/api/v1/pods?", true),
@@ -220,13 +221,13 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_cannot_be_read_is_left_out_alone() {
+    fn only_the_invalid_selector_is_left_out() {
         let attributes = attributes(&Method::GET, "/api/v1/pods?fieldSelector=nonsense&labelSelector=a&limit=abc");
         assert!(attributes.fields.is_empty() && !attributes.labels.is_empty());
     }
 
     #[test]
-    fn size_counts_what_the_client_chose() {
+    fn size_counts_the_text_chosen_by_the_client() {
         let plain = attributes(&Method::GET, "/api/v1/namespaces/a/pods").size();
         let url = "/api/v1/namespaces/a/pods?fieldSelector=ab=c&labelSelector=k+in+(v,ww),x";
         assert_eq!(attributes(&Method::GET, url).size(), plain + 3 + 4 + 1);

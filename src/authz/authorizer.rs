@@ -1,4 +1,4 @@
-//! Who gives permits, and to whom.
+//! Issues permits.
 
 use std::sync::Arc;
 
@@ -18,28 +18,28 @@ use crate::{
     upstream::Upstream,
 };
 
-/// Leave to read one thing from memory, once. Only this module makes one, and what it was given for is all that it opens:
-/// [`crate::serve`] gets at a store only through [`Permit::scope`], so that neither forgetting to authorize nor reading more
-/// than was authorized compiles.
+/// Permission to read from memory once, and only what it was issued for. Only this module creates permits, and
+/// [`crate::serve`] reaches a store only through [`Permit::scope`]; code that forgets to authorize, or reads more than
+/// was authorized, does not compile.
 #[derive(Debug)]
 pub struct Permit(Basis);
 
 #[derive(Debug)]
 enum Basis {
-    /// The client acts as the gateway itself.
+    /// The client acts with the gateway's own credentials.
     Gateway(Attributes),
-    /// Upstream allowed it.
+    /// Upstream allowed the request.
     Review(Arc<Verdicts>, Arc<Question>),
 }
 
-/// The permit was given for something else, or the path names nothing of this resource: an object of a namespaced resource
-/// without its namespace, or a namespace of a cluster-scoped one.
+/// The permit was issued for something else, or the path is not valid for this resource: an object of a namespaced
+/// resource without a namespace, or a cluster-scoped one with a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the permit does not cover this")]
 pub struct NotCovered;
 
 impl Permit {
-    /// What may be read of `resource` by `verb`: what was authorized, and nothing else.
+    /// The scope of `resource` that may be read by `verb`: exactly what was authorized.
     pub fn scope(&self, verb: Verb, resource: &GroupVersionResource, namespaced: bool) -> Result<Scope, NotCovered> {
         let attributes = match &self.0 {
             Basis::Gateway(attributes) => attributes,
@@ -64,7 +64,7 @@ impl Permit {
         }
     }
 
-    /// For a read that goes on: what it has to look at from time to time. `None` where nothing is ever revoked.
+    /// The lease to check periodically during a read that goes on. `None` if the permit cannot be revoked.
     pub fn into_lease(self) -> Option<Lease> {
         match self.0 {
             Basis::Gateway(_) => None,
@@ -73,7 +73,7 @@ impl Permit {
     }
 }
 
-/// Gives permits. Cheap to clone.
+/// Authorizes requests. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Authorizer {
     /// `None` in `trusted` mode.
@@ -81,25 +81,26 @@ pub struct Authorizer {
 }
 
 impl Authorizer {
-    /// Permits whoever acts as the gateway itself, and nobody else.
+    /// Permits only requests that use the gateway's own credentials.
     pub fn trusted() -> Self {
         Self { verdicts: None }
     }
 
-    /// Permits those of whom `reviewer` says that they may, and never the gateway itself: no client acts as that.
+    /// Permits what `reviewer` allows the user, and nothing under the gateway's own credentials, which no client has in
+    /// this mode.
     pub fn delegated(config: Config, reviewer: Upstream, tasks: Tasks) -> Self {
         Self { verdicts: Some(Arc::new(Verdicts::new(config, reviewer, tasks))) }
     }
 
-    /// Leave for whoever acts as the gateway itself: the caches hold what its credentials may read.
+    /// A permit for a request that uses the gateway's own credentials: the caches hold what these may read.
     ///
     /// # Errors
-    /// Nobody does in `delegated` mode.
+    /// Always denied in `delegated` mode.
     pub fn authorize_gateway(&self, attributes: Attributes) -> Result<Permit, NotPermitted> {
         if self.verdicts.is_some() { Err(NotPermitted::Denied) } else { Ok(Permit(Basis::Gateway(attributes))) }
     }
 
-    /// Leave for a user to do what the attributes say, as far as that is known at `now`. `None` if upstream has to be asked:
+    /// The verdict on the user's request as far as it is known at `now`. `None` if upstream has to be asked:
     /// [`Self::authorize`].
     ///
     /// # Errors
@@ -115,10 +116,11 @@ impl Authorizer {
         Some(verdict.map(|question| Permit(Basis::Review(verdicts.clone(), question))))
     }
 
-    /// The same, with what upstream says where it is not known. Asking counts for `client`, who may have so many questions under way.
+    /// As [`Self::known`], but asks upstream if no verdict is known. The review is accounted to `client`, whose reviews
+    /// in flight are limited.
     ///
     /// # Errors
-    /// Upstream refuses, or has not said, or (in `trusted` mode, or beyond the client's share) is not asked.
+    /// Upstream refuses, or has not answered, or (in `trusted` mode, or beyond the client's share) is not asked.
     pub async fn authorize(
         &self,
         user: Arc<UserInfo>,

@@ -1,9 +1,10 @@
-//! Leave that lasts: a watch is authorized again from time to time.
+//! Permits that last: a watch is authorized again periodically.
 //!
-//! Driven by the watch itself: an idle one holds two times and two pointers, and a future only while a review is under way.
+//! Driven by the watch itself: an idle lease holds two times and two pointers, and a future only while a review is in
+//! flight.
 //!
-//! Invariant: no event is sent for a right that was last confirmed longer ago than [`BUSY_INTERVALS`] intervals where upstream answers
-//! reviews, or [`OUTAGE`] where it does not.
+//! Invariant: no event is sent on a permission that was last confirmed longer ago than [`BUSY_INTERVALS`] intervals
+//! where upstream answers reviews, or [`OUTAGE`] where it does not.
 
 use std::{
     fmt,
@@ -20,18 +21,18 @@ use super::{
     verdicts::{NotPermitted, Verdicts},
 };
 
-/// A lease ends when for so many intervals it could not be reviewed because too many other reviews were under way.
+/// Number of intervals after which a lease ends if it was not reviewed because too many other reviews were in flight.
 const BUSY_INTERVALS: u32 = 3;
-/// A lease that should have been reviewed an interval ago is not relied on while its review is under way. That is so of a watch
-/// whose client did not read: what waits for it may be from after its right was taken away.
+/// Number of intervals without confirmation after which a lease does not hold while its review is in flight. That
+/// happens to a watch whose client did not read: the events that wait for it may be newer than a revocation.
 const OVERDUE_INTERVALS: u32 = 2;
-/// A lease ends when upstream has answered no review for so long, or for [`BUSY_INTERVALS`] if that is longer. For about as long the
-/// API server itself lets a watch run that it authorized once (read-path 3.5).
+/// A lease ends when upstream has answered no review for this long, or for [`BUSY_INTERVALS`] if that is longer. This
+/// is about as long as the API server itself lets a watch run after authorizing it once (read-path 3.5).
 const OUTAGE: Duration = Duration::from_secs(3600);
-/// Tries within an interval to get a review under way.
+/// Attempts per interval to start a review.
 const TRIES: u32 = 8;
 
-/// Leave to go on reading, for now.
+/// Permission to continue a read for now.
 pub struct Lease {
     verdicts: Arc<Verdicts>,
     question: Arc<Question>,
@@ -42,29 +43,29 @@ pub struct Lease {
     review: Option<BoxFuture<'static, Outcome>>,
 }
 
-/// What came of a review.
+/// The result of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Allowed,
     Denied,
-    /// Upstream did not say.
+    /// Upstream gave no verdict.
     NoVerdict,
-    /// Too many reviews are under way.
+    /// Too many other reviews are in flight.
     Busy,
 }
 
-/// What has become of a lease.
+/// The state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It holds, and is to be looked at again then.
+    /// It holds, and is to be polled again at this time.
     Until(Instant),
-    /// It holds while upstream is asked; the task that polled is woken when there is an answer.
+    /// It holds while a review is in flight; the polling task is woken by the answer.
     UnderReview,
-    /// Upstream is asked, and nothing may be read before it answers; the task that polled is woken then.
+    /// A review is in flight, and nothing may be read before its answer, which wakes the polling task.
     Overdue,
-    /// Upstream no longer allows it.
+    /// Upstream no longer allows the request.
     Revoked,
-    /// It has not been confirmed for too long.
+    /// The lease was not confirmed for too long.
     Unconfirmed,
 }
 
@@ -75,7 +76,7 @@ impl Lease {
         Self { verdicts, question, confirmed: now, due, review: None }
     }
 
-    /// Where it stands at `now`.
+    /// The state of the lease at `now`. Starts a review when one is due.
     pub fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Standing {
         if self.review.is_none() && now < self.due {
             return Standing::Until(self.due);
@@ -123,7 +124,7 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// At the latest after the interval, and at any time in its second half: watches that began together do not ask together.
+/// A random time in the second half of the interval, so that watches which began together are not reviewed together.
 fn next_review(interval: Duration) -> Duration {
     interval.mul_f64(0.5 + fastrand::f64() / 2.0)
 }

@@ -1,7 +1,8 @@
-//! Whether they may: from a user and a request to a [`Permit`], or not.
+//! Authorization: from a user and a request to a [`Permit`], or a refusal.
 //!
-//! In `delegated` mode upstream decides, by a SubjectAccessReview with the attributes that it would derive from the same request
-//! ([`Attributes`]). Fails closed: without a verdict there is no permit, the request is forwarded, and upstream decides there.
+//! In `delegated` mode upstream decides, by a SubjectAccessReview with the attributes that it would derive from the
+//! same request ([`Attributes`]). Fails closed: without a verdict there is no permit; the request is forwarded, and
+//! upstream decides there.
 
 mod attributes;
 mod authorizer;

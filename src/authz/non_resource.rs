@@ -1,4 +1,4 @@
-//! Whether somebody may get a path that is no resource, such as `/metrics`.
+//! Authorization for paths that are not resources, such as `/metrics`.
 
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 
@@ -8,10 +8,10 @@ use crate::{
     upstream::{ReviewError, Upstream},
 };
 
-/// Asks `reviewer` whether the user may `get` the path. `None` if the answer says neither.
+/// Asks `reviewer` whether the user may `get` the path. `None` if the answer is not conclusive.
 ///
 /// # Errors
-/// There is no verdict.
+/// The review failed.
 pub async fn may_get(reviewer: &Upstream, user: &UserInfo, path: &str) -> Result<Option<bool>, ReviewError> {
     let review = reviewer.review(PATH, &review(user, path)).await?;
     Ok(is_allowed(review.status.as_ref()))
@@ -36,7 +36,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_review_says_who_and_which_path() {
+    fn a_review_has_the_user_and_the_path() {
         let user = UserInfo { name: "jane".to_owned(), groups: vec!["devs".to_owned()], ..UserInfo::default() };
         let review = serde_json::to_value(review(&user, "/metrics")).unwrap();
         let attributes = json!({"path": "/metrics", "verb": "get"});

@@ -1,4 +1,4 @@
-//! A question about a user as the API server takes it, and what its answer means. Pure.
+//! Builds SubjectAccessReviews, and interprets their answers. Pure.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use quick_cache::Equivalent;
 use super::attributes::Attributes;
 use crate::apimachinery::{FieldRequirement, LabelCondition, LabelRequirement, UserInfo, Verb};
 
-/// Where it is asked.
+/// API path of the reviews.
 pub(super) const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// Whether this user may do that. Equal questions have one answer.
+/// Whether a user may make a request. Equal questions have the same answer.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Question {
     pub(super) user: Arc<UserInfo>,
     pub(super) attributes: Attributes,
 }
 
-/// A question that nobody has to keep: found among those that are kept by the same hash, and by what is in it.
+/// A borrowed question, to look up cached ones: it hashes and compares like `Question`.
 #[derive(Hash)]
 pub(super) struct Asked<'a> {
     pub(super) user: &'a UserInfo,
@@ -51,7 +51,7 @@ impl Question {
     }
 }
 
-/// Whether it is allowed; `None` if the answer says neither.
+/// Whether the review allows the request; `None` if there is no status, or it both allows and denies.
 pub(super) fn is_allowed(status: Option<&SubjectAccessReviewStatus>) -> Option<bool> {
     let status = status?;
     match (status.allowed, status.denied.unwrap_or(false)) {
@@ -86,7 +86,7 @@ fn field_requirement(requirement: &FieldRequirement) -> FieldSelectorRequirement
     }
 }
 
-/// `None` for what reviews have no operator for: they are asked about more than is read.
+/// `None` for a requirement that reviews have no operator for; the review then covers more objects than are read.
 fn label_requirement(requirement: &LabelRequirement) -> Option<LabelSelectorRequirement> {
     let (operator, values) = match &requirement.condition {
         LabelCondition::Exists => ("Exists", None),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_review_says_who_and_what() {
+    fn a_review_has_the_user_and_the_attributes() {
         let attributes = json!({"verb": "get", "group": "apps", "version": "v1", "resource": "deployments",
             "subresource": "scale", "namespace": "a", "name": "d"});
         let expected = json!({"user": "jane", "uid": "7", "groups": ["devs", "system:authenticated"],
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_said() {
+    fn absent_attributes_are_left_out() {
         let anonymous = UserInfo { name: "system:anonymous".to_owned(), ..Default::default() };
         let expected = json!({"user": "system:anonymous",
             "resourceAttributes": {"verb": "list", "version": "v1", "resource": "pods"}});
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_plain_answer_is_a_verdict() {
+    fn contradictory_answers_are_no_verdict() {
         let status = |allowed, denied| SubjectAccessReviewStatus { allowed, denied, ..Default::default() };
         assert_eq!(is_allowed(Some(&status(true, None))), Some(true));
         assert_eq!(is_allowed(Some(&status(false, None))), Some(false));

@@ -1,4 +1,4 @@
-//! Permits and leases against a server that reviews.
+//! Permits and leases, with a test server that answers reviews.
 
 use std::{
     future::poll_fn,
@@ -29,18 +29,19 @@ use crate::{
 
 const PODS: &str = "/api/v1/pods";
 
-/// A server that reviews by `rule` as soon as it is let, and counts.
+/// A server that answers reviews by `rule` when a permit is available, and counts them.
 struct Reviewer {
     server: TestServer,
     asked: Arc<AtomicUsize>,
-    /// Told of each review that has come.
+    /// Notified of each review that arrives.
     came: Arc<Notify>,
-    /// One for each that may be answered.
+    /// One permit for each review that may be answered.
     answers: Arc<Semaphore>,
 }
 
 impl Reviewer {
-    /// `rule` says whether a user, by name, may; `None` breaks the review. It is told how many were asked before.
+    /// `rule` gets a user's name and the number of earlier reviews, and says whether the user is allowed; `None` breaks
+    /// the review.
     async fn start(rule: impl Fn(&str, usize) -> Option<bool> + Send + Sync + 'static) -> Self {
         let (asked, came) = (Arc::<AtomicUsize>::default(), Arc::<Notify>::default());
         let answers = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
@@ -102,12 +103,12 @@ async fn ask(authorizer: &Authorizer, name: &str, url: &str) -> Result<(), NotPe
     ask_as(authorizer, ClientKey::user(name), name, url).await
 }
 
-/// The same, counted for `client`.
+/// As `ask`, but accounted to `client`.
 async fn ask_as(authorizer: &Authorizer, client: ClientKey, name: &str, url: &str) -> Result<(), NotPermitted> {
     authorizer.authorize(user(name), attributes(url), client).await.map(drop)
 }
 
-/// Lets time pass between two questions: none is under way that could time out.
+/// Lets time pass between two questions, when no review is in flight that could time out.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -115,7 +116,7 @@ async fn pass(time: Duration) {
 }
 
 #[tokio::test]
-async fn verdicts_are_kept_for_their_times() {
+async fn verdicts_are_cached_for_their_ttl() {
     let reviewer = Reviewer::start(|name, _| Some(name == "jane")).await;
     let authorizer = reviewer.authorizer();
     let (jane, joe) = (Ok(()), Err(NotPermitted::Denied));
@@ -147,11 +148,11 @@ async fn each_user_and_each_request_has_a_verdict_of_its_own() {
 }
 
 #[tokio::test]
-async fn who_asks_the_same_at_the_same_time_asks_once() {
+async fn concurrent_questions_share_one_review() {
     let reviewer = Reviewer::start(|_, _| Some(true)).await;
     let authorizer = reviewer.authorizer();
     reviewer.answers.forget_permits(Semaphore::MAX_PERMITS);
-    // The first goes away, and takes nobody's answer with it.
+    // Dropping the first request does not cancel the review for the others.
     let goes_away = ask(&authorizer, "jane", PODS).now_or_never();
     assert_eq!(goes_away, None);
     let release = async {
@@ -163,8 +164,8 @@ async fn who_asks_the_same_at_the_same_time_asks_once() {
 }
 
 #[tokio::test]
-async fn without_a_verdict_nobody_is_permitted_who_was_not_before() {
-    // The second and third questions break: one is refused, the other comes back without a status.
+async fn without_a_verdict_only_cached_permits_hold() {
+    // The second and third reviews fail: one with an error status, the other without a status.
     let reviewer = Reviewer::start(|_, before| if before == 0 { Some(true) } else { None }).await;
     let authorizer = reviewer.authorizer();
     assert_eq!(ask(&authorizer, "jane", PODS).await, Ok(()));
@@ -178,7 +179,7 @@ async fn without_a_verdict_nobody_is_permitted_who_was_not_before() {
 }
 
 #[tokio::test]
-async fn large_attributes_are_asked_about_each_time() {
+async fn verdicts_on_large_attributes_are_not_cached() {
     let reviewer = Reviewer::start(|_, _| Some(true)).await;
     let authorizer = reviewer.authorizer();
     for (length, asked) in [(9_000, 1), (10_000, 2)] {
@@ -191,10 +192,10 @@ async fn large_attributes_are_asked_about_each_time() {
 }
 
 #[tokio::test]
-async fn there_are_only_so_many_questions_at_a_time() {
+async fn the_reviews_in_flight_are_limited() {
     let reviewer = Reviewer::start(|_, _| Some(true)).await;
     let authorizer = reviewer.authorizer();
-    // Nothing else runs before this test waits for something.
+    // No other task runs until this test awaits.
     for number in 0..1000 {
         let client = ClientKey::of(&(number % 4));
         assert_eq!(ask_as(&authorizer, client, &number.to_string(), PODS).now_or_never(), None);
@@ -204,7 +205,7 @@ async fn there_are_only_so_many_questions_at_a_time() {
 }
 
 #[tokio::test]
-async fn only_in_trusted_mode_somebody_acts_as_the_gateway() {
+async fn the_gateways_credentials_are_permitted_only_in_trusted_mode() {
     let reviewer = Reviewer::start(|_, _| Some(true)).await;
     assert_eq!(reviewer.authorizer().authorize_gateway(attributes(PODS)).unwrap_err(), NotPermitted::Denied);
     let trusted = Authorizer::trusted();
@@ -213,14 +214,14 @@ async fn only_in_trusted_mode_somebody_acts_as_the_gateway() {
     assert_eq!(reviewer.asked(), 0);
 }
 
-/// A lease of Jane's, of whom upstream has just said that she may.
+/// A lease for Jane that upstream has just confirmed.
 async fn lease(authorizer: &Authorizer) -> Lease {
     let watch = attributes("/api/v1/pods?watch=1");
     let permit = authorizer.authorize(user("jane"), watch, ClientKey::user("jane")).await.unwrap();
     permit.into_lease().unwrap()
 }
 
-/// Where a lease stands when no review is under way any more.
+/// The state of a lease once no review is in flight.
 async fn settled(lease: &mut Lease, now: Instant) -> Standing {
     poll_fn(|context| match lease.poll(now, context) {
         Standing::UnderReview | Standing::Overdue => Poll::Pending,
@@ -241,7 +242,7 @@ async fn a_lease_goes_on_until_upstream_says_no() {
         let wait = due.duration_since(now);
         assert!((Duration::from_secs(149)..=Duration::from_secs(300)).contains(&wait), "{wait:?}");
         assert_eq!(reviewer.asked(), asked - 1, "asked only when due");
-        // What is kept has run out by then.
+        // Cached verdicts have expired by then.
         pass(wait).await;
         now = due;
         assert!(matches!(settled(&mut lease, now).await, Standing::Until(next) if next > due));
@@ -253,7 +254,7 @@ async fn a_lease_goes_on_until_upstream_says_no() {
 }
 
 #[tokio::test]
-async fn a_user_who_asks_for_much_keeps_no_other_from_a_review() {
+async fn a_user_with_many_reviews_does_not_block_other_users() {
     let reviewer = Reviewer::start(|_, _| Some(true)).await;
     let authorizer = reviewer.authorizer();
     reviewer.answers.forget_permits(Semaphore::MAX_PERMITS);
@@ -267,7 +268,7 @@ async fn a_user_who_asks_for_much_keeps_no_other_from_a_review() {
 }
 
 #[tokio::test]
-async fn a_question_stands_behind_few_of_another_users() {
+async fn a_review_waits_for_few_reviews_of_another_user() {
     let place = Arc::new(AtomicUsize::new(0));
     let seen = place.clone();
     let reviewer = Reviewer::start(move |name, before| {
@@ -294,7 +295,7 @@ async fn a_question_stands_behind_few_of_another_users() {
 }
 
 #[tokio::test]
-async fn a_user_has_a_quarter_of_the_verdicts_that_are_kept() {
+async fn a_user_has_a_quarter_of_the_cached_verdicts() {
     const KEPT: usize = 8192 / 4;
     let reviewer = Reviewer::start(|_, _| Some(true)).await;
     let authorizer = reviewer.authorizer_with(Duration::from_secs(3600));
@@ -310,7 +311,7 @@ async fn a_user_has_a_quarter_of_the_verdicts_that_are_kept() {
         ask(&authorizer, "joe", PODS).await.unwrap();
         assert_eq!(reviewer.asked(), asked + 1);
     }
-    // What is kept no longer gives its place back.
+    // Expired verdicts release their share.
     pass(Duration::from_secs(3601)).await;
     for _ in 0..2 {
         ask(&authorizer, "jane", PODS).await.unwrap();
@@ -328,7 +329,7 @@ async fn a_question_that_waits_too_long_for_its_turn_has_no_verdict() {
     let asked = future::join_all(urls.iter().map(|url| ask(&authorizer, "jane", url)));
     let later = async {
         reviewer.asked_for(8).await;
-        // Less than a review may take.
+        // Less than the timeout of a review.
         pass(Duration::from_secs(6)).await;
         reviewer.answers.add_permits(9);
     };
@@ -359,7 +360,7 @@ async fn requests_that_authorizers_do_not_tell_apart_have_one_verdict() {
 }
 
 #[tokio::test]
-async fn a_lease_is_reviewed_however_much_is_asked() {
+async fn leases_are_reviewed_despite_a_flood_of_requests() {
     let reviewer = Reviewer::start(|name, before| Some(before == 0 || name != "jane")).await;
     let authorizer = reviewer.authorizer();
     let mut lease = lease(&authorizer).await;
@@ -372,7 +373,7 @@ async fn a_lease_is_reviewed_however_much_is_asked() {
     assert_eq!(settled(&mut lease, Instant::now()).await, Standing::Revoked);
 }
 
-/// Follows a lease until it ends; how long after it was last confirmed that was.
+/// Follows a lease until it ends; returns the time since it was last confirmed.
 async fn lasts(lease: &mut Lease) -> Duration {
     let began = Instant::now();
     loop {
@@ -389,7 +390,7 @@ async fn a_lease_that_finds_no_room_for_its_review_ends() {
     let reviewer = Reviewer::start(|_, _| Some(true)).await;
     let authorizer = reviewer.authorizer();
     let mut lease = lease(&authorizer).await;
-    // The reviews of many other watches of the same user are under way, and stay so.
+    // Reviews for many other watches of the same user are in flight, and remain so.
     let mut others = Vec::new();
     for number in 0..250 {
         let watch = attributes(&format!("/api/v1/pods?watch=1&labelSelector=a%3D{number}"));
@@ -402,7 +403,7 @@ async fn a_lease_that_finds_no_room_for_its_review_ends() {
         let standing = poll_fn(|context| Poll::Ready(other.poll(Instant::now(), context))).await;
         assert_eq!(standing, Standing::UnderReview);
     }
-    // Nothing else runs before this test waits for something.
+    // No other task runs until this test awaits.
     let began = Instant::now();
     let mut now = began;
     let ended = loop {
@@ -410,7 +411,7 @@ async fn a_lease_that_finds_no_room_for_its_review_ends() {
         let Standing::Until(due) = standing else { break standing };
         now = due;
     };
-    // Three intervals after it was confirmed, which was one before this.
+    // Three intervals after the confirmation, which was one interval earlier.
     let lasted = now.duration_since(began);
     assert_eq!(ended, Standing::Unconfirmed);
     assert!((Duration::from_secs(590)..=Duration::from_secs(600)).contains(&lasted), "{lasted:?}");
@@ -425,7 +426,7 @@ async fn a_lease_ends_when_upstream_gives_no_verdict_for_an_hour() {
 }
 
 #[tokio::test]
-async fn a_lease_that_was_not_looked_at_for_long_is_reviewed_before_anything_is_read() {
+async fn an_overdue_lease_is_reviewed_before_anything_is_read() {
     let reviewer = Reviewer::start(|_, before| Some(before == 0)).await;
     let authorizer = reviewer.authorizer();
     let mut lease = lease(&authorizer).await;

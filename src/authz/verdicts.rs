@@ -1,6 +1,6 @@
-//! Verdicts of the API server: asked for once for all who want to know at the same time, and kept for a short while.
+//! Verdicts of the API server: one review for all requests that need it at the same time, cached for a short while.
 //!
-//! Invariant: without a verdict nobody is permitted, and that there was none is not kept.
+//! Invariant: without a verdict there is no permit, and a missing verdict is not cached.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,46 +16,47 @@ use crate::{
     upstream::Upstream,
 };
 
-/// Verdicts that are kept.
+/// Cached verdicts.
 const KNOWN: Bound = Bound { most: 8192, limit: "access_verdicts" };
-/// Questions under way; beyond it there is no verdict. Far less than the requests that the gateway may have on their way in all,
-/// so that those of the caches go on.
+/// Reviews in flight; beyond them there is no verdict. Far fewer than the requests that the gateway may have in flight
+/// in total, so that those of the caches go on.
 const UNDER_WAY: Bound = Bound { most: 1000, limit: "access_reviews" };
-/// Questions of one client that upstream is asked at once; its others wait for their turn. Upstream sees all reviews as the gateway's,
-/// so that its own fairness does not tell their clients apart: it is here that one does not stand in the way of all others.
+/// Reviews of one client that are sent to upstream at once; its others wait for their turn. To upstream all reviews
+/// come from the gateway, so that upstream's own fairness cannot tell the clients apart; this limit keeps one client
+/// from delaying all others.
 const AT_ONCE: usize = 8;
-/// How long a question waits for its turn; beyond it there is no verdict.
+/// How long a review waits for its turn; beyond it there is no verdict.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Questions under way about watches that go on, which have a reserve of their own: however many others ask, a right that was taken
-/// away is noticed.
+/// Reviews in flight for open watches. They have their own capacity, so that a revoked permission is noticed however
+/// many other reviews there are.
 const RENEWALS: Bound = Bound { most: 1000, limit: "watch_reviews" };
-/// A verdict on attributes of more bytes is not kept: clients choose them.
+/// Verdicts on attributes with more bytes than this are not cached, since clients choose the attributes.
 const ATTRIBUTES_BYTES_MAX: usize = 10_000;
 
-/// How verdicts are kept.
+/// How long verdicts are valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How long leave that was given is given again without asking.
+    /// How long an allowing verdict is cached.
     pub allowed_ttl: Duration,
-    /// How long leave that was refused is refused again without asking.
+    /// How long a denying verdict is cached.
     pub denied_ttl: Duration,
-    /// A watch is authorized again after at most this time.
+    /// Maximum time after which a watch is authorized again.
     pub watch_interval: Duration,
 }
 
 /// Why there is no permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotPermitted {
-    /// Upstream says that the user may not.
+    /// Upstream denies the request.
     Denied,
-    /// Upstream has not said.
+    /// Upstream has given no verdict.
     NoVerdict,
 }
 
-/// With the question whose answer it is.
+/// An allowed question, or why there is no permit.
 pub(super) type Verdict = Result<Arc<Question>, NotPermitted>;
 
-/// A verdict, and its place among those of its client that are kept: given back when it is kept no longer.
+/// A verdict, and its place in its client's share of the cache, which is released when the verdict is dropped.
 #[derive(Clone, Debug)]
 struct Remembered {
     verdict: Verdict,
@@ -67,9 +68,9 @@ pub(super) struct Verdicts {
     reviewer: Upstream,
     pub(super) config: Config,
     answers: Answers<Arc<Question>, Remembered>,
-    /// Of the verdicts that are kept, for each client.
+    /// Limits the cached verdicts per client.
     kept_shares: Shares,
-    /// Of the questions under way, for each client.
+    /// Limits the reviews in flight per client.
     shares: Shares,
     turns: Turns,
     renewal_shares: Shares,
@@ -93,13 +94,14 @@ impl Verdicts {
         Some(self.answers.known(question, now)?.verdict)
     }
 
-    /// The verdict on a question of `client`, kept or new.
+    /// The verdict on a question of `client`, cached or new.
     pub(super) async fn on(self: &Arc<Self>, question: Arc<Question>, client: ClientKey) -> Verdict {
         let verdict = self.ask(question, Room::Common, client).await;
         verdict.unwrap_or(Err(NotPermitted::NoVerdict))
     }
 
-    /// The verdict on a question that was allowed before. `None` if it was not asked: too many are under way.
+    /// The verdict on a question that was allowed before. `None` if it was not asked because too many reviews are in
+    /// flight.
     pub(super) async fn renewed(self: &Arc<Self>, question: Arc<Question>) -> Option<Verdict> {
         let client = ClientKey::user(&question.user.name);
         self.ask(question, Room::Reserved, client).await
@@ -161,7 +163,7 @@ impl Verdicts {
 
     fn kept_share(&self, client: ClientKey) -> Option<Arc<Share>> {
         let take = || self.kept_shares.take(client).map(Arc::new);
-        // What it has may be over, and its memory not given back yet.
+        // Verdicts that have expired hold the client's share until they are swept.
         take().or_else(|| {
             self.answers.sweep();
             take()

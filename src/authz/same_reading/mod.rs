@@ -1,7 +1,9 @@
-//! What a permit lets a read look at lies within what was authorized, and that is what the API server takes the request for.
+//! Checks that what a permit lets a client read lies within what was authorized, and that the gateway and the API
+//! server interpret the request alike.
 //!
-//! The API server's reading is written down here a second time, as plainly as possible and from its rules alone
-//! (read-path 4.4, 5.3, 8.3): it shares no parsing with the gateway but that of label selectors. For the tests and for the fuzz target.
+//! The API server's interpretation is written down here a second time, as plainly as possible and from its rules alone
+//! (read-path 4.4, 5.3, 8.3). It shares no parsing with the gateway except for label selectors. For the tests and the
+//! fuzz target.
 
 #![expect(clippy::unwrap_used, reason = "what is not as it should be ends the test or the run of the fuzzer")]
 
@@ -19,7 +21,7 @@ use crate::{
     store::{HistoryLimits, Object, Predicate, Reader, Schema, Shape, View, store},
 };
 
-/// What a request is, in words.
+/// The interpretation of a request; absent parts are empty.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Reading {
     verb: String,
@@ -31,7 +33,7 @@ struct Reading {
     name: String,
 }
 
-/// As the API server reads it. `None` for what is no resource, and for what it cannot read at all.
+/// The API server's interpretation. `None` if the request is not for a resource, or cannot be parsed.
 fn upstream_reading(method: &Method, path: &str, query: &str) -> Option<Reading> {
     let path = unescape(path, false)?;
     let mut parts: Vec<&str> = path.trim_matches('/').split('/').collect();
@@ -80,7 +82,7 @@ fn verb_of(method: &Method) -> &'static str {
     }
 }
 
-/// The name that the field selector demands, if every option can be decoded.
+/// The name that the field selector requires, if all options can be decoded.
 fn required_name(parameters: &[(String, String)]) -> Option<String> {
     for number in ["limit", "timeoutSeconds"] {
         if let Some(value) = first(parameters, number) {
@@ -123,7 +125,7 @@ fn selector_value(text: &str) -> Option<String> {
     Some(value)
 }
 
-/// Those that can be read; the others are dropped without a word.
+/// The parameters that can be decoded; others are dropped silently.
 fn parameters(query: &str) -> Vec<(String, String)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
     let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
@@ -149,11 +151,11 @@ fn unescape(text: &str, plus: bool) -> Option<String> {
             plain => *plain,
         });
     }
-    // Bytes that are no text are looked at by nobody: a stand-in will do.
+    // Invalid UTF-8 is not interpreted any further, so a replacement character will do.
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What is authorized.
+/// The interpretation that the gateway authorizes.
 fn authorized(attributes: &Attributes) -> Reading {
     let word = |word: Option<&str>| word.unwrap_or_default().to_owned();
     Reading {
@@ -167,7 +169,7 @@ fn authorized(attributes: &Attributes) -> Reading {
     }
 }
 
-/// A store of objects whose namespaces and names are words of the paths and selectors below.
+/// A store of objects whose namespaces and names are words of the paths and selectors in the tests.
 fn reader(namespaced: bool) -> Reader {
     let shape = Shape::Custom;
     let schema = Arc::new(Schema::new(shape, Vec::new()));
@@ -187,7 +189,7 @@ fn reader(namespaced: bool) -> Reader {
     store(schema.clone(), objects.collect(), ResourceVersion::new(1000).unwrap(), limits).1
 }
 
-/// Everything that an answer may take its objects from.
+/// The keys of all objects that an answer could include.
 fn readable(view: &View) -> Vec<ObjectKey> {
     let state = view.newest();
     let everything = Predicate::new(LabelSelector::default(), &FieldSelector::default(), view.schema()).unwrap();
@@ -200,8 +202,8 @@ fn readable(view: &View) -> Vec<ObjectKey> {
     keys
 }
 
-/// Of this and of the verb, what is read lies within what is authorized, and that is what upstream takes the request for.
-/// Gives back what may be read.
+/// Checks that what may be read lies within what is authorized, and that upstream interprets the request alike. Returns
+/// the keys that may be read.
 fn check(method: &Method, path: &str, query: &str, reader: &Reader, namespaced: bool) -> Vec<ObjectKey> {
     let info = RequestInfo::parse(method, path, Some(query));
     let Target::Resource(request) = &info.target else { return Vec::new() };
@@ -213,7 +215,7 @@ fn check(method: &Method, path: &str, query: &str, reader: &Reader, namespaced: 
 
     let keys = readable(&View::new(reader.clone(), scope));
     for key in &keys {
-        // A namespace itself is read within itself.
+        // A namespace object is authorized within itself.
         let itself = !namespaced && reading.resource == "namespaces" && !reading.namespace.is_empty();
         let namespace = if itself { key.name() } else { key.namespace().unwrap_or_default() };
         let allows = |granted: &str, read: &str| granted.is_empty() || granted == read;
@@ -225,11 +227,11 @@ fn check(method: &Method, path: &str, query: &str, reader: &Reader, namespaced: 
 }
 
 thread_local! {
-    /// Of a cluster-scoped resource, and of one with namespaces.
+    /// Readers of a cluster-scoped resource and of a namespaced one.
     static READERS: [Reader; 2] = [reader(false), reader(true)];
 }
 
-/// The same of both kinds of resources.
+/// Runs the check for a cluster-scoped and a namespaced resource.
 pub(crate) fn check_both(method: &Method, path: &str, query: &str) -> Vec<ObjectKey> {
     let readers = READERS.with(Clone::clone);
     let of = |namespaced: bool| check(method, path, query, &readers[usize::from(namespaced)], namespaced);

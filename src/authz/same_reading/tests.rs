@@ -1,4 +1,4 @@
-//! Generated paths and queries, and the forms that they have to reach.
+//! Generated paths and queries, and the cases that they have to reach.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn what_two_could_read_differently_is_served_to_nobody(
+    fn ambiguous_paths_are_not_served(
         path in select(vec!["/api/v1/namespaces/a/pods/x", "/apis/apps/v1/deployments", "/api/v1/watch/nodes/n"]),
         at in 0..8_usize,
         odd in select(vec!["//", "%2F", "%2f/", "/./", "/../", "/%2e/", "/%2E%2e/", "/%2E./", "/%00/", "/%25/", "/;/", "/\u{e9}/", "/%", "/a b/"]),
@@ -114,7 +114,7 @@ proptest! {
 }
 
 #[test]
-fn the_cases_reach_what_they_are_about() {
+fn known_cases_read_the_expected_objects() {
     let (cluster, namespaced) = (reader(false), reader(true));
     for (path, query, in_namespaces, expected) in [
         ("/api/v1/namespaces/a/pods/", "watch=1&fieldSelector=a=b,metadata.name%3Db&limit=5", true, &["a/b"][..]),
@@ -124,14 +124,14 @@ fn the_cases_reach_what_they_are_about() {
         ("/api/v1/watch/namespaces/a", "", false, &["a"]),
         ("/api/v1/nodes", "fieldSelector=metadata.name=b", false, &["b"]),
         ("/api/v1/watch/nodes/b", "", false, &["b"]),
-        // Without a namespace, the name of a selector is that of an object in each.
+        // Without a namespace, a name from a selector matches an object in each namespace.
         (
             "/api/v1/secrets",
             "watch=1&fieldSelector=metadata.name=q",
             true,
             &["a,b/q", "a.b/q", "a/q", "b/q", "c/q", "namespaces/q", "pods/q", "q/q", "status/q"],
         ),
-        // And that of a path is that of no object at all: the API server has no such path.
+        // A name from a path matches none: the API server has no such path.
         ("/api/v1/watch/secrets/a", "", true, &[]),
         ("/api/v1/secrets/a", "", true, &[]),
         ("/api/v1/watch/secrets/a", "fieldSelector=metadata.name=a", true, &[]),
@@ -152,14 +152,14 @@ fn the_cases_reach_what_they_are_about() {
     for path in ["/api/v1/secrets", "/api/v1/watch/secrets"] {
         assert!(check(&Method::GET, path, "watch=0", &namespaced, true).len() >= in_all, "{path}");
     }
-    // Another case is another word, to everybody.
+    // Resource names are case-sensitive.
     let info = RequestInfo::parse(&Method::GET, "/api/v1/Pods", None);
     let Target::Resource(request) = &info.target else { panic!("{info:?}") };
     assert_eq!(&*Attributes::of(info.verb, request, None).resource.resource, "Pods");
 }
 
 #[test]
-fn a_permit_opens_nothing_but_what_it_was_given_for() {
+fn a_permit_covers_only_what_it_was_issued_for() {
     let attributes = |url| {
         let info = RequestInfo::parse(&Method::GET, url, None);
         let Target::Resource(request) = &info.target else { panic!("{info:?}") };
