@@ -1,10 +1,10 @@
-//! Fair shares: how much of something bounded one client may hold at once, so that none takes all of it from the others.
+//! Fair shares: limits how much of a bounded resource one client may hold at once, so that no client takes it all.
 //!
-//! A client is a user as soon as one is known, and an address before that: what a request merely claims is never a key, since
-//! claims cost nothing to make up. One client gets at most a quarter of a pool ([`share_of`]).
+//! A client is identified by its user once that is known, and by its address before that. What a request merely claims
+//! is never a key, since claims cost nothing to make up. One client gets at most a quarter of a pool ([`share_of`]).
 //!
-//! Invariant: a client is counted from its first [`Share`] to the drop of its last; there is one entry for each client that
-//! holds something now, so that what bounds the shares bounds the entries.
+//! Invariant: a client is counted from its first [`Share`] to the drop of its last. There is one entry for each client
+//! that holds something now, so that the limit on shares also limits the entries.
 
 mod turns;
 
@@ -23,11 +23,12 @@ use crate::telemetry::limit_reached;
 
 pub use turns::{Turn, Turns};
 
-/// Whom something is counted for. Tells nothing of who that is, not even to another process.
+/// The client that something is counted for: a keyed hash that does not reveal the client, and has no meaning in
+/// another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientKey(u64);
 
-/// What clients hold of one thing. Cheap to clone.
+/// How much each client holds of one resource. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Shares {
     held: Arc<DashMap<ClientKey, usize>>,
@@ -35,7 +36,7 @@ pub struct Shares {
     limit: &'static str,
 }
 
-/// One client's place, given back when it is dropped.
+/// What one client holds, released when dropped.
 #[derive(Debug)]
 pub struct Share {
     held: Arc<DashMap<ClientKey, usize>>,
@@ -43,15 +44,16 @@ pub struct Share {
     amount: usize,
 }
 
-/// Into so many shares a pool is divided.
+/// Number of shares that a pool is divided into.
 const SHARES: usize = 4;
 
-/// One client's share of a pool of so many places: a quarter, and at least one.
+/// One client's share of a pool with this many places: a quarter, and at least one.
 pub const fn share_of(pool: usize) -> usize {
     if pool < SHARES { 1 } else { pool / SHARES }
 }
 
-/// What an address counts as: itself, or for IPv6 its network of 64 bits, which is what one client has to itself.
+/// The address that a client is counted by: the address itself, or for IPv6 its network of 64 bits, which is what one
+/// client has to itself.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -60,18 +62,18 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 impl ClientKey {
-    /// The key of a user, whatever shows that it is that user: several tokens, certificates or front proxies are one client.
+    /// The key of a user, however it authenticates: several tokens, certificates or front proxies are one client.
     pub fn user(name: &str) -> Self {
         Self::of(&("user", name))
     }
 
-    /// The key of all requests from an address, or from its IPv6 network of 64 bits. Those without an address, which come over
-    /// Unix sockets, have one key together.
+    /// The key of all requests from an address, or from its IPv6 network of 64 bits. Requests without an address, which
+    /// come over Unix sockets, share one key.
     pub fn address(address: Option<IpAddr>) -> Self {
         Self::of(&("address", address.map(network)))
     }
 
-    /// The key of what is equal to `identity`.
+    /// A key that is the same for equal identities.
     pub fn of(identity: &impl Hash) -> Self {
         static KEYS: OnceLock<RandomState> = OnceLock::new();
         Self(KEYS.get_or_init(RandomState::new).hash_one(identity))
@@ -79,22 +81,22 @@ impl ClientKey {
 }
 
 impl Shares {
-    /// `each` for every client; `limit` is the name of that in the metrics.
+    /// Each client may hold `each`; `limit` is the name of that limit in the metrics.
     pub fn new(each: usize, limit: &'static str) -> Self {
         Self { held: Arc::default(), each: Arc::new(AtomicUsize::new(each)), limit }
     }
 
-    /// `each` for every client from now on; who holds more keeps it. All clones change together.
+    /// Changes what each client may hold; a client that holds more keeps it. Applies to all clones.
     pub fn set(&self, each: usize) {
         self.each.store(each, Relaxed);
     }
 
-    /// A further place for `client`; `None` if it holds all that it may.
+    /// One place for `client`; `None` if its share is used up.
     pub fn take(&self, client: ClientKey) -> Option<Share> {
         self.take_many(client, 1)
     }
 
-    /// `amount` places at once; `None` if that is more than `client` may still have.
+    /// `amount` places at once; `None` if that exceeds what is left of the client's share.
     pub fn take_many(&self, client: ClientKey, amount: usize) -> Option<Share> {
         let mut held = self.held.entry(client).or_insert(0);
         if amount > self.each.load(Relaxed).saturating_sub(*held) {
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_what_is_anothers() {
+    fn no_client_takes_the_share_of_another() {
         let shares = Shares::new(2, "test");
         let [jane, john] = ["jane", "john"].map(|name| ClientKey::of(&name));
         let first = shares.take(jane).expect("one of two");

@@ -1,4 +1,4 @@
-//! Turns: of what one client has asked for so much is done at once, and the rest waits in the order in which it came.
+//! Turns: limits how many tasks of one client run at once; the others wait in the order in which they came.
 //!
 //! Invariant: there is one line for each client that has or waits for a turn now.
 
@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::ClientKey;
 
-/// Who may go on, of each client. Cheap to clone.
+/// The turns of all clients. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Turns {
     lines: Lines,
@@ -18,22 +18,22 @@ pub struct Turns {
 
 type Lines = Arc<DashMap<ClientKey, Line>>;
 
-/// Those of one client.
+/// The line of one client.
 #[derive(Debug)]
 struct Line {
-    /// Who has or waits for a turn.
+    /// Number of tasks that have or wait for a turn.
     members: usize,
     turns: Arc<Semaphore>,
 }
 
-/// One of a line, until it is dropped.
+/// A place in a client's line, until it is dropped.
 #[derive(Debug)]
 struct Member {
     lines: Lines,
     client: ClientKey,
 }
 
-/// Leave to go on, given back when it is dropped.
+/// Permission to run, released when dropped.
 #[derive(Debug)]
 pub struct Turn {
     _permit: Option<OwnedSemaphorePermit>,
@@ -41,12 +41,12 @@ pub struct Turn {
 }
 
 impl Turns {
-    /// `at_once` for every client.
+    /// Each client has `at_once` turns.
     pub fn new(at_once: usize) -> Self {
         Self { lines: Arc::default(), at_once }
     }
 
-    /// Waits until `client` has fewer than so many turns. How many may wait is for the one who asks to bound.
+    /// Waits for one of the client's turns. The caller has to limit how many may wait.
     pub async fn take(&self, client: ClientKey) -> Turn {
         let turns = {
             let mut line = self.lines.entry(client).or_insert_with(|| Line::new(self.at_once));
@@ -54,7 +54,7 @@ impl Turns {
             line.turns.clone()
         };
         let member = Member { lines: self.lines.clone(), client };
-        // It is never closed.
+        // The semaphore is never closed.
         let permit = turns.acquire_owned().await.ok();
         Turn { _permit: permit, _member: member }
     }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_away_while_it_waits_holds_nobody_up() {
+    fn a_cancelled_waiter_does_not_block_the_next() {
         let turns = Turns::new(1);
         let jane = ClientKey::of(&"jane");
         let first = turns.take(jane).now_or_never().expect("the only one");
