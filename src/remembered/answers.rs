@@ -1,8 +1,9 @@
-//! Answers that somebody else has to be asked for.
+//! Answers that have to be asked for, with a cache.
 //!
-//! Invariants: the same is never asked twice at the same time. A question is asked by a task of its own, so that its answer is kept
-//! although those who wait for it go away, or are not polled because their clients do not read. There are as many tasks as questions,
-//! never as many as requests. Questions of one [`Room`] take nothing from those of the other.
+//! Invariants: the same question is never asked twice at the same time. Each question runs in a task of its own, so
+//! that its answer is cached even if the requests that wait for it are gone, or are not polled because their clients do
+//! not read. There are as many tasks as questions, not as many as requests. Questions of one [`Room`] take no capacity
+//! from the other.
 
 use std::{
     collections::HashMap,
@@ -19,24 +20,24 @@ use tokio::{sync::watch, time::Instant};
 use super::{Bound, Kept};
 use crate::{lifecycle::Tasks, telemetry};
 
-/// What came of a question.
+/// The answer to a question.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer<V> {
     pub value: V,
-    /// For how long it is believed; zero is only by those who wait for it now.
+    /// How long the answer is cached. Zero: it is given only to the requests that wait for it now.
     pub ttl: Duration,
 }
 
-/// What a question takes up while it is under way.
+/// The capacity that a question takes up while it is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// A place among those of all questions.
+    /// The capacity shared by ordinary questions.
     Common,
-    /// A place that is kept free for questions that have to be asked however many others there are.
+    /// Capacity reserved for questions that must be asked however many others there are.
     Reserved,
 }
 
-/// What is known, and what is being asked. Clones are the same.
+/// Cached answers and questions in flight. Clones share both.
 pub struct Answers<K, V> {
     shared: Arc<Shared<K, V>>,
     tasks: Tasks,
@@ -50,9 +51,9 @@ struct Shared<K, V> {
 }
 
 struct UnderWay<K, V> {
-    /// `None` until there is an answer.
+    /// The receivers hold `None` until there is an answer.
     questions: HashMap<K, watch::Receiver<Option<V>>>,
-    /// How many of them are in each room.
+    /// Number of questions in flight, per room.
     common: usize,
     reserved: usize,
 }
@@ -62,27 +63,27 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Nothing is known yet. `known` bounds the answers that are kept, `common` and `reserved` the questions that are asked at a time in
-    /// each room; `tasks` runs them.
+    /// Starts empty. `known` limits the cached answers, `common` and `reserved` the questions in flight in each room;
+    /// `tasks` runs the questions.
     pub fn new(known: Bound, common: Bound, reserved: Bound, tasks: Tasks) -> Self {
         let under_way = Mutex::new(UnderWay { questions: HashMap::new(), common: 0, reserved: 0 });
         let shared = Shared { known: Kept::new(known), under_way, common, reserved };
         Self { shared: Arc::new(shared), tasks }
     }
 
-    /// The answer that is known at `now`.
+    /// The cached answer, if it is valid at `now`.
     pub fn known<Q: Hash + Equivalent<K> + ?Sized>(&self, question: &Q, now: Instant) -> Option<V> {
         self.shared.known.get(question, now)
     }
 
-    /// Gives back what belongs to answers that are no longer believed, if that was not done lately.
+    /// Drops expired answers, unless that was done recently.
     pub fn sweep(&self) {
         self.shared.known.sweep(Instant::now());
     }
 
-    /// The answer to a question that was not known just now: that of the same one under way, or else what comes of the future of
-    /// `begin`, in a task with that name. It is on its way when this returns. `None` if too much is being asked already, if `begin` has
-    /// nothing (the one who asks may not), or if no answer comes.
+    /// Answers a question that was not cached just now. Joins the same question if it is in flight; otherwise spawns
+    /// the future of `begin` as a task named `name`, before this function returns. `None` if the room is full, if
+    /// `begin` returns `None` (the caller may not ask), or if no answer comes.
     pub fn ask<A, B>(
         &self,
         name: &'static str,
@@ -98,7 +99,7 @@ where
         async move {
             match answer? {
                 Pending::Known(value) => Some(value),
-                // The one who asks is gone only with the process.
+                // The sender is dropped without an answer only if its task panicked or was aborted.
                 Pending::UnderWay(mut answer) => answer.wait_for(Option::is_some).await.ok()?.clone(),
             }
         }
@@ -113,7 +114,7 @@ where
         if let Some(answer) = under_way.questions.get(&question) {
             return Some(Pending::UnderWay(answer.clone()));
         }
-        // It may have come since somebody looked.
+        // The answer may have come since the caller looked.
         if let Some(value) = self.known(&question, Instant::now()) {
             return Some(Pending::Known(value));
         }
@@ -133,7 +134,7 @@ where
         let question = Place { shared: self.shared.clone(), question, room };
         self.tasks.spawn(name, async move {
             let Answer { value, ttl } = asked.await;
-            // Kept before it is no longer under way: whoever comes now finds it in one place or the other.
+            // Cached before the question is removed, so that a concurrent caller finds it in one place or the other.
             question.shared.known.keep(question.question.clone(), value.clone(), ttl);
             drop(question);
             told.send_replace(Some(value));
@@ -143,7 +144,7 @@ where
 }
 
 impl<K, V> Shared<K, V> {
-    /// The map holds no invariant that a panic could break half-way.
+    /// Poisoning is ignored: a panic cannot leave the map half-updated.
     fn under_way(&self) -> MutexGuard<'_, UnderWay<K, V>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -158,13 +159,13 @@ impl<K, V> UnderWay<K, V> {
     }
 }
 
-/// Where an answer is to be had.
+/// An answer, or where it will arrive.
 enum Pending<V> {
     Known(V),
     UnderWay(watch::Receiver<Option<V>>),
 }
 
-/// The place of a question, which is under way until this is dropped.
+/// A question in flight; removed from the map when dropped.
 struct Place<K: Eq + Hash, V> {
     shared: Arc<Shared<K, V>>,
     question: K,
@@ -186,7 +187,7 @@ impl<K, V> Clone for Answers<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> fmt::Debug for Answers<K, V> {
-    /// Neither questions nor answers: they may be secret.
+    /// Shows neither questions nor answers, which may be secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let under_way = self.shared.under_way().questions.len();
         formatter
@@ -208,7 +209,7 @@ mod tests {
     const TTL: Duration = Duration::from_secs(10);
     const LIMIT: &str = "test";
 
-    /// Answers each question with itself, as soon as it is let, and counts.
+    /// Answers each question with the question itself once a permit is available, and counts them.
     struct World {
         answers: Answers<u32, u32>,
         asked: Arc<AtomicUsize>,
@@ -242,18 +243,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_known_for_its_time() {
+    async fn an_answer_is_cached_for_its_ttl() {
         let world = World::new();
         let known = |question| world.answers.known(&question, Instant::now());
         assert_eq!((known(1), world.ask(1, TTL).await, known(1)), (None, Some(1), Some(1)));
-        // Whoever looked before the answer came, and asks after that.
+        // A caller that looked before the answer came, and asks after that.
         assert_eq!((world.ask(1, TTL).await, world.asked()), (Some(1), 1));
         tokio::time::advance(TTL).await;
         assert_eq!((known(1), world.ask(1, TTL).await, world.asked()), (None, Some(1), 2));
     }
 
     #[tokio::test]
-    async fn an_answer_without_a_time_is_for_those_who_wait() {
+    async fn an_answer_without_a_ttl_reaches_only_its_waiters() {
         let world = World::new();
         let waiting = [world.ask(1, Duration::ZERO), world.ask(1, Duration::ZERO)];
         assert_eq!(future::join_all(waiting).await, [Some(1); 2]);
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_outlives_who_asked_it() {
+    async fn a_question_outlives_the_caller_that_asked_it() {
         let world = World::new();
         world.gate.forget_permits(Semaphore::MAX_PERMITS);
         assert_eq!(world.ask(1, TTL).now_or_never(), None);
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_much_is_asked_at_a_time_and_no_more() {
+    async fn the_questions_in_flight_are_limited() {
         let world = World::new();
         world.gate.forget_permits(Semaphore::MAX_PERMITS);
         for question in 1..=3 {
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reserve_is_free_however_much_is_asked() {
+    async fn the_reserved_room_is_free_when_the_common_one_is_full() {
         let world = World::new();
         world.gate.forget_permits(Semaphore::MAX_PERMITS);
         for question in 1..=3 {
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_may_not_be_asked_takes_no_room_and_joins_what_is_asked() {
+    async fn a_refused_question_takes_no_room_but_joins_one_in_flight() {
         let world = World::new();
         world.gate.forget_permits(Semaphore::MAX_PERMITS);
         let refused =
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_what_breaks_is_told_so() {
+    async fn waiters_of_a_panicked_question_get_none() {
         let world = World::new();
         let broken = world.answers.ask("question", 1, Room::Common, || Some(async { panic!("as the test wants it") }));
         assert_eq!(broken.await, None);

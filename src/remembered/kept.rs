@@ -1,6 +1,6 @@
-//! A bounded memory in which each entry has an end.
+//! A bounded cache in which each entry has its own expiry.
 //!
-//! Invariant: an entry whose time is over is nowhere to be had, whether its memory has been given back or not.
+//! Invariant: an expired entry is never returned, even if its memory has not been freed yet.
 
 use std::{
     fmt,
@@ -19,16 +19,16 @@ use crate::telemetry;
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
     pub most: usize,
-    /// Its name in the metrics, counted each time that it is reached.
+    /// The name of this limit in the metrics; counted each time that it is reached.
     pub limit: &'static str,
 }
 
-/// Values that are believed until their time is over. Beyond the bound some go that were not asked for lately.
+/// Values that are valid until they expire. Beyond the bound, entries that were not used recently are evicted.
 ///
-/// Keys are hashed with a key that only this process knows: clients may choose them.
+/// Keys are hashed with a key that only this process knows, since clients may choose them.
 pub struct Kept<K, V> {
     entries: Cache<K, Entry<V>, UnitWeighter, RandomState, Evicted<K, V>>,
-    /// When the memory of entries that are over was last given back.
+    /// When expired entries were last removed.
     swept: Mutex<Instant>,
 }
 
@@ -38,13 +38,13 @@ struct Entry<V> {
     until: Instant,
 }
 
-/// Parts of the memory, each with a lock of its own. So few that none of them is full long before the whole is.
+/// Number of parts of the cache, each with its own lock. Few enough that none is full long before the whole cache is.
 const SHARDS: usize = 16;
-/// How often the memory of what nobody asks for again is given back, while new entries come.
+/// How often expired entries are removed while new ones are added; otherwise those not asked for again would stay.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 impl<K: Eq + Hash, V: Clone> Kept<K, V> {
-    /// Keeps nothing yet.
+    /// Creates an empty cache.
     pub fn new(Bound { most, limit }: Bound) -> Self {
         let options = OptionsBuilder::new()
             .estimated_items_capacity(most)
@@ -57,7 +57,7 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         Self { entries, swept: Mutex::new(Instant::now()) }
     }
 
-    /// What is believed at `now`.
+    /// The value of a key, if it is valid at `now`.
     pub fn get<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q, now: Instant) -> Option<V> {
         let entry = self.entries.get(key)?;
         if now < entry.until {
@@ -67,29 +67,29 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         None
     }
 
-    /// Believed from now on for `ttl`; zero is not at all.
+    /// Caches a value for `ttl` from now on; does nothing if that is zero.
     pub fn keep(&self, key: K, value: V, ttl: Duration) {
         if ttl.is_zero() {
             return;
         }
         let now = Instant::now();
         self.sweep(now);
-        // One that is kept anew would count as evicted.
+        // A replaced entry would be counted as evicted.
         self.entries.remove(&key);
         self.entries.insert(key, Entry { value, until: now + ttl });
     }
 
-    /// Believed no longer.
+    /// Removes an entry.
     pub fn forget(&self, key: &K) {
         self.entries.remove(key);
     }
 
-    /// None of them is believed any longer.
+    /// Removes all entries.
     pub fn forget_all(&self) {
         self.entries.clear();
     }
 
-    /// Gives back the memory of what is over, if that was not done lately.
+    /// Removes expired entries, unless that was done within the last `SWEEP_INTERVAL`.
     pub(super) fn sweep(&self, now: Instant) {
         {
             let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,13 +103,13 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> fmt::Debug for Kept<K, V> {
-    /// Nothing of what is in it: that may be secret.
+    /// Shows no entries, which may be secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Kept").field("entries", &self.entries.len()).finish_non_exhaustive()
     }
 }
 
-/// Counts what has to go because there is no room.
+/// Counts evictions.
 struct Evicted<K, V> {
     limit: &'static str,
     entries: PhantomData<fn(K, V)>,
@@ -138,7 +138,7 @@ mod tests {
     const LIMIT: &str = "test";
 
     #[tokio::test(start_paused = true)]
-    async fn an_entry_ends_with_its_time() {
+    async fn an_entry_expires() {
         let kept = Kept::new(BOUND);
         let get = |key| kept.get(&key, Instant::now());
         kept.keep(1, 'a', TTL);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_asks_for_again_gives_its_memory_back() {
+    async fn expired_entries_are_removed_without_a_lookup() {
         let kept = Kept::new(BOUND);
         for key in 0..100 {
             kept.keep(key, 'a', TTL);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn its_debug_form_tells_nothing_of_its_entries() {
+    fn the_debug_form_shows_no_entries() {
         let kept = Kept::new(BOUND);
         kept.keep("s3cret", "s3cret", TTL);
         assert!(!format!("{kept:?}").contains("s3cret"));

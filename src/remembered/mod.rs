@@ -1,7 +1,7 @@
-//! What upstream has said, remembered for a short while: whose a token is, what a user may, what a certificate proves.
+//! A short-lived cache of what upstream has said: the users of tokens, verdicts on access, and what certificates prove.
 //!
-//! [`Kept`] is the memory: bounded, and each entry ends by a time of its own. [`Answers`] fills one by asking: once for all who want
-//! to know the same at the same time. What is known is had without waiting, and costs a lookup.
+//! [`Kept`] is the cache: it is bounded, and each entry has its own expiry. [`Answers`] fills one by asking upstream,
+//! once for all concurrent requests for the same key. A cached value costs a lookup, without waiting.
 
 mod answers;
 mod kept;
