@@ -1,8 +1,8 @@
-//! The process: its open files, its shutdown signal, its drain and the task tracker that drain waits for.
+//! The process: its open files, its shutdown signal, its drain, and the tasks that the drain waits for.
 //!
 //! Invariants: every task of the process is spawned here, so that [`Tasks::drain`] knows when all have ended and can
-//! end those that do not. A task that lives long watches [`Tasks::token`]. Tasks that are many (connections, watches)
-//! wait on a `child_token()` each: waiters of one token share a lock.
+//! abort those that do not. A long-lived task watches [`Tasks::token`]. Tasks of which there are many (connections,
+//! watches) wait on a `child_token()` each, since waiters of one token share a lock.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -43,7 +43,7 @@ pub enum Drained {
 }
 
 impl Drained {
-    /// Both drains as one.
+    /// Combines two drains.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -63,14 +63,14 @@ impl Tasks {
         Self::default()
     }
 
-    /// Starts a task. `name` appears in the log if a drain has to abort it.
+    /// Spawns a task. `name` appears in the log if a drain has to abort it.
     #[expect(clippy::disallowed_methods, reason = "the one place that spawns: it keeps what drain needs")]
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let entry = Entry::new(self.running.clone(), name);
         let id = entry.id;
-        // Not an async block, which would have room for the task twice: there is one for every stream of HTTP/2.
+        // Not an async block, which would reserve room for the task twice: there is one task per HTTP/2 stream.
         let handle = self.tracker.spawn(task.map(move |()| drop(entry)));
-        // A task that has ended already has no entry left.
+        // A task that has already ended has no entry left.
         if let Some(task) = self.running.lock().tasks.get_mut(&id) {
             task.abort = Some(handle.abort_handle());
         }
@@ -81,7 +81,7 @@ impl Tasks {
         &self.token
     }
 
-    /// Asks every task to end, waits for them up to `limit`, aborts the rest.
+    /// Asks all tasks to end, waits up to `limit` for them, and aborts the rest.
     pub async fn drain(&self, limit: Duration) -> Drained {
         self.token.cancel();
         self.tracker.close();
@@ -109,38 +109,38 @@ impl fmt::Debug for Tasks {
     }
 }
 
-/// Gives those that end with the gateway their turns, so that not all of their clients come to the other gateways at once.
-/// Cheap to clone; all clones are of the same drain.
+/// Spreads the ends of watches over the time of a drain, so that their clients do not reconnect to the other gateways
+/// all at once. Cheap to clone; all clones share the same drain.
 #[derive(Clone, Debug, Default)]
 pub struct Spread(Arc<OnceLock<Turns>>);
 
 #[derive(Debug)]
 struct Turns {
     began: Instant,
-    /// How many fit into the time that there is; then it is the first one's turn again.
+    /// How many turns fit into the available time; after that they start over.
     count: u32,
     next: AtomicU32,
 }
 
-/// A few watches end at once; of many, a hundred a second, or more if the time is short.
+/// Interval between turns. A few watches end at once; many end at a hundred per second, or faster if the time is short.
 const TURN: Duration = Duration::from_millis(10);
 
 impl Spread {
-    /// The drain begins: the last turn comes within `time`.
+    /// Begins the drain: the last turn comes within `time`.
     pub fn begin(&self, time: Duration) {
         let count = u32::try_from(time.as_millis() / TURN.as_millis()).unwrap_or(u32::MAX).max(1);
         self.0.get_or_init(|| Turns { began: Instant::now(), count, next: AtomicU32::new(0) });
     }
 
-    /// When it is the next one's turn to end; None while there is no drain.
+    /// When the next watch may end; `None` while there is no drain.
     pub fn turn(&self) -> Option<Instant> {
         let turns = self.0.get()?;
         Some(turns.began + TURN * (turns.next.fetch_add(1, Relaxed) % turns.count))
     }
 }
 
-/// A future that ends when the process is asked to stop: SIGTERM, or SIGINT from a terminal. From this call on, these
-/// signals no longer end the process by themselves.
+/// Returns a future that resolves when the process is asked to stop: by SIGTERM, or by SIGINT from a terminal. From
+/// this call on, these signals no longer terminate the process by themselves.
 ///
 /// # Errors
 /// The signal handlers cannot be installed.
@@ -155,7 +155,8 @@ pub fn shutdown_signal() -> io::Result<impl Future<Output = ()> + Send> {
     })
 }
 
-/// Signals that ask a process to read its configuration again: SIGHUP, which no longer ends the process from here on.
+/// Listens for SIGHUP, by which the process is asked to reload its configuration. From then on it no longer terminates
+/// the process.
 #[derive(Debug)]
 pub struct Hangups(Signal);
 
@@ -166,7 +167,7 @@ impl Hangups {
         signal(SignalKind::hangup()).map(Self)
     }
 
-    /// The next one.
+    /// Waits for the next SIGHUP.
     pub async fn recv(&mut self) {
         if self.0.recv().await.is_none() {
             std::future::pending::<()>().await;
@@ -174,8 +175,8 @@ impl Hangups {
     }
 }
 
-/// Lets the process open as many files as the system allows it: a connection is one, and the usual 1,024 are kept for
-/// programs that know no more. Returns the new limit; `None` is no limit.
+/// Raises the limit on open files to the maximum that the system allows: each connection is a file, and the usual 1,024
+/// are kept for programs that cannot handle more. Returns the new limit; `None` is no limit.
 ///
 /// # Errors
 /// The system refuses.
@@ -185,7 +186,7 @@ pub fn raise_open_files() -> io::Result<Option<u64>> {
     Ok(limits.maximum)
 }
 
-/// The tasks that run now.
+/// The tasks that are running.
 #[derive(Default)]
 struct Running(Mutex<RunningTasks>);
 
@@ -201,13 +202,14 @@ struct Task {
 }
 
 impl Running {
-    /// The map holds no invariant that a panic could break half-way.
+    /// Poisoning is ignored: a panic cannot leave the map half-updated.
     fn lock(&self) -> MutexGuard<'_, RunningTasks> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A task's line in [`Running`], owned by the task's future: gone when the task ends, panics or is aborted.
+/// The entry of a task in [`Running`], owned by the task's future, so that it is removed when the task ends, panics or
+/// is aborted.
 struct Entry {
     running: Arc<Running>,
     id: u64,
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn drain_aborts_and_names_what_does_not_end() {
+    async fn drain_aborts_and_names_tasks_that_do_not_end() {
         let tasks = Tasks::new();
         tasks.spawn("deaf", pending());
         tasks.spawn("deaf", pending());
