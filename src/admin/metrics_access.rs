@@ -1,4 +1,5 @@
-//! Who may read the metrics and the status: as with the API server's components, those who may `get` their paths.
+//! Authorizes access to metrics and status: as with the API server's components, a user needs the right to `get` their
+//! paths.
 
 use std::sync::Arc;
 
@@ -12,47 +13,48 @@ use crate::listener::Connection;
 use crate::telemetry;
 use crate::upstream::Upstream;
 
-/// Asks upstream whose a token is and what its user may. Cheap to clone.
+/// Authenticates clients and authorizes their scrapes. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct MetricsAccess {
     authenticator: Authenticator,
     reviewer: Upstream,
     under_way: Arc<Semaphore>,
-    /// Of these, for each address.
+    /// Limits the reviews in flight per address.
     shares: Shares,
 }
 
-/// Why somebody may not.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Denied {
-    /// Nothing names a user, or not well.
+    /// No credentials name a user, or they are invalid.
     Unauthenticated,
     Forbidden {
         user: String,
         path: &'static str,
     },
-    /// As many are asked about as may be.
+    /// Too many reviews are in flight, in total or for this address.
     Busy,
-    /// Upstream could not be asked, or did not say.
+    /// Upstream could not be asked, or gave no verdict.
     NoVerdict,
 }
 
-/// What is authorized, and answered.
+/// The path of the metrics, which is also the one that is authorized.
 pub(super) const METRICS: &str = "/metrics";
-/// What is authorized for the status as JSON and as a page: it names users, which metrics do not.
+/// The path that is authorized for the status, as JSON and as a page: unlike the metrics, it names users.
 pub(super) const STATUS: &str = "/status.json";
-/// Scrapes that are asked about at once: a few scrapers, each every few seconds.
+/// Reviews in flight: enough for a few scrapers, each every few seconds.
 const REVIEWS_MAX: usize = 20;
 
 impl MetricsAccess {
-    /// `authenticator` says who clients are; `reviewer` needs the right to create `subjectaccessreviews`.
+    /// `authenticator` identifies clients; `reviewer` needs the right to create `subjectaccessreviews`.
     pub fn new(authenticator: Authenticator, reviewer: Upstream) -> Self {
         let under_way = Arc::new(Semaphore::new(REVIEWS_MAX));
         let shares = Shares::new(share_of(REVIEWS_MAX), "address_metrics_reviews");
         Self { authenticator, reviewer, under_way, shares }
     }
 
-    /// Takes the client's credentials off its headers. No verdict is remembered: scrapes are rare.
+    /// Removes the credentials from the headers and checks whether the client may get `path`. No verdict is cached,
+    /// since scrapes are rare.
     pub(super) async fn check(
         &self,
         path: &'static str,

@@ -1,7 +1,7 @@
-//! The operator's port: livez, readyz, metrics, the status as a page and as JSON.
+//! The operator's port: livez, readyz, metrics, and the status as a page and as JSON.
 //!
-//! Invariant: it shows what the gateway is, and changes nothing. Health is worded as Kubernetes words it, so that
-//! people and tools find what they know.
+//! Invariant: it shows the state of the gateway and changes nothing. Health is worded as in Kubernetes, so that people
+//! and tools find what they expect.
 
 mod metrics_access;
 mod status_page;
@@ -24,29 +24,29 @@ pub use metrics_access::MetricsAccess;
 use metrics_access::Denied;
 use status_page::StatusPage;
 
-/// One line of readyz: a cache, or whatever else has to be ready.
+/// One line of readyz: a cache, or another component that has to be ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// `cache/pods.v1`.
+    /// For example `cache/pods.v1`.
     pub name: String,
     pub ready: bool,
-    /// The gateway is ready only if this is. A cache that fills while requests are forwarded is not required.
+    /// Whether the gateway is ready only if this is. A cache that fills while requests are forwarded is not required.
     pub required: bool,
 }
 
-/// What the operator's port shows. Cheap to clone.
+/// Serves the operator's port. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
     exposition: Exposition,
     checks: Arc<dyn Fn() -> Vec<Check> + Send + Sync>,
     draining: CancellationToken,
-    /// None: whoever reaches the port may read the metrics.
+    /// `None`: any client that reaches the port may read the metrics.
     metrics_access: Option<MetricsAccess>,
     status: Option<StatusPage>,
 }
 
-/// Scrapers and probes of one machine or cluster: a few of each. A new connection always gets in: probes do not wait for
-/// those who hold theirs.
+/// Enough for the scrapers and probes of one machine or cluster: a few of each. A new connection is always accepted, so
+/// that probes do not wait for clients that keep their connections open.
 const LIMITS: listener::Limits = listener::Limits {
     connections: 100,
     connections_per_address: 100,
@@ -55,7 +55,8 @@ const LIMITS: listener::Limits = listener::Limits {
 };
 
 impl Admin {
-    /// `checks` is asked at each request for readyz, and must not block; from `draining` on, the gateway is not ready.
+    /// `checks` is called for each readyz request and must not block. Once `draining` is cancelled, the gateway is not
+    /// ready.
     pub fn new(
         exposition: Exposition,
         checks: impl Fn() -> Vec<Check> + Send + Sync + 'static,
@@ -64,19 +65,19 @@ impl Admin {
         Self { exposition, checks: Arc::new(checks), draining, metrics_access: None, status: None }
     }
 
-    /// The same, with the status as JSON and as a page. Without authorization what names users and objects is told at a local
+    /// Adds the status as a page and as JSON. Without authorization, names of users and objects are shown at a local
     /// address only.
     pub fn with_status(self, source: Source, is_local: bool) -> Self {
         Self { status: Some(StatusPage { source, is_local }), ..self }
     }
 
-    /// The same, with metrics and status for those alone who may get them. Health is for everybody.
+    /// Restricts metrics and status to users that may get them. Health stays open to all clients.
     pub fn with_metrics_access(self, metrics_access: Option<MetricsAccess>) -> Self {
         Self { metrics_access, ..self }
     }
 
-    /// Starts to serve, and to keep the metrics' memory bounded. Ends with the drain of `tasks`: give tasks of their
-    /// own that are drained last, and metrics can be scraped until the end.
+    /// Starts to serve, and to keep the metrics' memory bounded, until `tasks` are drained. Given tasks of its own that
+    /// are drained last, the port can be scraped until the end.
     pub fn serve(&self, bound: Bound, tasks: &Tasks) {
         let (upkeep, draining) = (self.exposition.clone().upkeep(), tasks.token().clone());
         tasks.spawn("metrics upkeep", async move {
@@ -85,7 +86,7 @@ impl Admin {
                 () = upkeep => {}
             }
         });
-        // Places of its own, which are of no interest.
+        // Own places, separate from those of the gateway's listeners and not shown in the metrics.
         listener::serve(vec![bound], &listener::Places::new(LIMITS), self, tasks);
     }
 
@@ -108,7 +109,7 @@ impl Admin {
         }
     }
 
-    /// What is reviewed before the path is answered; nothing for what everybody may read.
+    /// The path to authorize before `path` is answered; `None` if it is open to all clients.
     fn reviewed(path: &str) -> Option<&'static str> {
         match path {
             metrics_access::METRICS => Some(metrics_access::METRICS),
@@ -117,7 +118,7 @@ impl Admin {
         }
     }
 
-    /// How much the client of a request may be told.
+    /// How much detail the client of a request may see.
     fn detail<B>(&self, request: &Request<B>, connection: &Connection) -> Detail {
         let is_named = self.metrics_access.is_some();
         let is_near = self.status.as_ref().is_some_and(|status| status.is_near(request, connection));
@@ -155,12 +156,12 @@ impl fmt::Debug for Admin {
 
 const NOT_FOUND: &str = "paths are /, /status.json, /metrics, /livez and /readyz\n";
 
-/// That an answer comes at all.
+/// Shows only that the gateway answers.
 fn ping() -> Check {
     Check { name: "ping".to_owned(), ready: true, required: true }
 }
 
-/// `ok`, or one line a check if that was asked for or one of them fails.
+/// `ok`, or one line per check if `verbose` or if a required one fails.
 fn health(endpoint: &str, checks: &[Check], verbose: bool) -> Response<Full<Bytes>> {
     let passed = checks.iter().all(|check| check.ready || !check.required);
     if passed && !verbose {
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_gateway_that_drains_is_alive_and_not_ready() {
+    async fn a_draining_gateway_is_alive_and_not_ready() {
         let admin = admin(Vec::new());
         admin.draining.cancel();
         assert_eq!(get(&admin, "/livez").await.0, 200);

@@ -1,4 +1,4 @@
-//! The status over HTTP: the page, what it loads, and JSON.
+//! The status over HTTP: the page, its assets, and JSON.
 
 use std::net::IpAddr;
 
@@ -10,40 +10,41 @@ use super::{Check, metrics_access};
 use crate::listener::{self, Connection};
 use crate::status::{self, Asset, CheckStatus, Detail, Source};
 
-/// Where the status comes from, and who may be near.
+/// The source of the status, and where the port can be reached from.
 #[derive(Clone, Debug)]
 pub(super) struct StatusPage {
     pub(super) source: Source,
-    /// The port is reachable from this machine only.
+    /// Whether the port is reachable from this machine only.
     pub(super) is_local: bool,
 }
 
-/// The page loads what lies beside it, and nothing runs or is sent anywhere but that.
+/// The page loads only from its own origin, and sends nothing elsewhere.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const PAGE: &str = "/";
-/// What the page loads stays the same while the process runs, and is small.
+/// Assets do not change while the process runs, and are small.
 const ASSET_CACHE: &str = "no-cache";
 
-/// Whether the path tells something of the gateway.
+/// Whether the path shows the status.
 pub(super) fn tells(path: &str) -> bool {
     matches!(path, PAGE | metrics_access::STATUS)
 }
 
 impl StatusPage {
-    /// Whether the request comes from this machine by its own doing: at a local address, and not by a name of which a web page may
-    /// have said that it leads here.
+    /// Whether the request was made from this machine on purpose: the port is local, and the request names it as
+    /// `localhost` or by address, not by a host name that a web page may have had resolved to it (DNS rebinding).
     pub(super) fn is_near<B>(&self, request: &Request<B>, connection: &Connection) -> bool {
         let is_own = |host: String| {
             let host = host.trim_matches(['[', ']']);
             host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
         };
         let mut hosts = listener::hosts(request).peekable();
-        // A `Host` that is no name at all is not among them.
+        // A `Host` that is not a valid name is not among them.
         self.is_local && (connection.peer.is_none() || hosts.peek().is_some() && hosts.all(is_own))
     }
 
-    /// `checked` gives the checks of readiness, and whether the gateway drains.
+    /// Answers the page, its assets and the JSON; `None` for other paths. `checked` returns the readiness checks, and
+    /// whether the gateway drains.
     pub(super) fn respond(
         &self,
         path: &str,
