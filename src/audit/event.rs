@@ -1,4 +1,4 @@
-//! One event, as the API server writes it (`audit.k8s.io/v1`, level Metadata).
+//! Audit events, in the API server's format (`audit.k8s.io/v1`, level Metadata).
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -8,16 +8,16 @@ use serde::{Serialize, Serializer};
 use super::Request;
 use crate::apimachinery::{RequestInfo, ResourceRequest, Status, StatusReason, Target, UserInfo};
 
-/// How far a request has come.
+/// The stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Stage {
-    /// The head of an answer that lasts: a watch has begun.
+    /// The head of a long-running answer was sent: a watch has begun.
     ResponseStarted,
-    /// The answer is over.
+    /// The answer has ended.
     ResponseComplete,
 }
 
-/// What is logged of a request. Times are of the wall clock.
+/// An audit event. Timestamps are wall clock time.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
@@ -43,7 +43,7 @@ pub struct Event {
     pub request_received_timestamp: Timestamp,
     #[serde(serialize_with = "micro_time")]
     pub stage_timestamp: Timestamp,
-    /// How it came to be answered.
+    /// The source of the answer, and the authorization decision if there was one.
     pub annotations: BTreeMap<&'static str, &'static str>,
 }
 
@@ -60,7 +60,7 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// What was read.
+/// The object or collection that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReference {
@@ -74,11 +74,11 @@ pub struct ObjectReference {
     pub api_version: String,
 }
 
-/// The part of a Status that events have.
+/// The part of a `Status` that events contain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ResponseStatus {
     metadata: Nothing,
-    /// `Failure`, of a refusal.
+    /// `Failure` for a refusal; empty otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,14 +92,14 @@ pub struct ResponseStatus {
 struct Nothing {}
 
 impl Event {
-    /// Of a request that is about to be answered from memory, with `code`.
+    /// The event of a request that is about to be answered from memory with `code`.
     pub fn served(request: &Request, info: &RequestInfo, user: User, audit_id: String, code: u16) -> Self {
         let status = ResponseStatus { metadata: Nothing {}, status: None, message: None, reason: None, code };
         let annotations = BTreeMap::from([("authorization.k8s.io/decision", "allow"), (ANSWERED_FROM, "memory")]);
         Self::new(request, info, user, audit_id, status, annotations)
     }
 
-    /// Of a request that the gateway refuses itself: whether its user had the right to it was not asked.
+    /// The event of a request that the gateway refuses itself. It has no authorization decision, since none was made.
     pub fn refused(request: &Request, info: &RequestInfo, user: User, audit_id: String, status: &Status) -> Self {
         let status = ResponseStatus {
             metadata: Nothing {},
@@ -142,7 +142,7 @@ impl Event {
         }
     }
 
-    /// The same event at a stage that is reached now.
+    /// The same event at `stage`, with the current time.
     #[must_use]
     pub fn at(mut self, stage: Stage) -> Self {
         self.stage = stage;
@@ -150,7 +150,7 @@ impl Event {
         self
     }
 
-    /// The event's line.
+    /// The event as a line of JSON.
     pub(super) fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).expect("an event has string keys only");
         line.push(b'\n');
@@ -158,7 +158,7 @@ impl Event {
     }
 }
 
-/// Tells these events from upstream's own where both end in one place.
+/// Annotation that distinguishes these events from upstream's own where both go to the same place.
 const ANSWERED_FROM: &str = "kube-fanout.io/answered-from";
 
 impl From<&UserInfo> for User {
@@ -180,7 +180,7 @@ impl ObjectReference {
     }
 }
 
-/// Kubernetes' MicroTime: UTC, six digits.
+/// Kubernetes' MicroTime: UTC with six fractional digits.
 fn micro_time<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{time:.6}"))
 }
@@ -191,7 +191,7 @@ mod tests {
 
     const RECEIVED: &str = "2026-01-02T03:04:05.6Z";
 
-    /// Of jane, who lists deployments.
+    /// An event for jane, who lists deployments.
     fn listing(event: impl FnOnce(&Request, &RequestInfo, User) -> Event) -> Event {
         let request = http::Request::get("http://h/apis/apps/v1/namespaces/a/deployments?resourceVersion=0");
         let request = request.header("user-agent", "kubectl/v1").body(()).unwrap();

@@ -1,7 +1,8 @@
-//! The file that events go to.
+//! The file that events are written to.
 //!
-//! Invariant: a line is whole, or it is the last one of its file. A disk that is full cuts a line anywhere; it is completed when
-//! there is room again. Where that cannot be, the line is written once more, on a line of its own.
+//! Invariant: every line is complete, except possibly the last one of a file. A full disk may cut a line anywhere; it
+//! is completed when there is room again. Where that is not possible, the line is written again in full, on a line of
+//! its own.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -13,10 +14,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The path that means standard output.
+/// The path that stands for standard output.
 const STANDARD_OUTPUT: &str = "-";
 
-/// Lines on their way into a file.
+/// Lines that are being written to a file.
 #[derive(Debug)]
 pub(super) struct Lines {
     bytes: Vec<u8>,
@@ -28,12 +29,12 @@ impl Lines {
         Self { bytes, written: 0 }
     }
 
-    /// What is not written yet.
+    /// The bytes that are not written yet.
     pub(super) fn rest(&self) -> &[u8] {
         &self.bytes[self.written..]
     }
 
-    /// Lines that are not written as a whole.
+    /// Number of lines that are not completely written.
     pub(super) fn left(&self) -> usize {
         memchr::memchr_iter(b'\n', self.rest()).count()
     }
@@ -42,7 +43,7 @@ impl Lines {
         self.written += written;
     }
 
-    /// Where the line begins in which the rest does.
+    /// Start of the line that contains the first unwritten byte.
     fn start_of_line(&self) -> usize {
         memchr::memrchr(b'\n', &self.bytes[..self.written]).map_or(0, |end| end + 1)
     }
@@ -51,28 +52,28 @@ impl Lines {
         self.written != self.start_of_line()
     }
 
-    /// Writes a line that was cut from its beginning.
+    /// Goes back to the beginning of a line that was cut.
     fn start_line_again(&mut self) {
         self.written = self.start_of_line();
     }
 }
 
-/// Standard output, or a file and where it should be.
+/// Standard output, or an open file and its path.
 #[derive(Debug)]
 pub(super) struct AuditFile {
     file: File,
-    /// None for standard output.
+    /// `None` for standard output.
     path: Option<PathBuf>,
-    /// The file ends with a line that was cut, and that is not completed.
+    /// Whether the file ends with a cut line that will not be completed.
     ends_within_line: bool,
-    /// Its length when a write failed.
+    /// The file's length when a write failed.
     failed_at: Option<u64>,
 }
 
 impl AuditFile {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         if path == Path::new(STANDARD_OUTPUT) {
-            // Without the buffer of std, which does not say how much was written.
+            // Bypasses the buffer of std, which does not report how much was written.
             let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
             return Ok(Self { file, path: None, ends_within_line: false, failed_at: None });
         }
@@ -80,7 +81,7 @@ impl AuditFile {
         Ok(Self { file, path: Some(path.to_owned()), ends_within_line: ends_within_line(path), failed_at: None })
     }
 
-    /// Writes what is left of the lines. After an error, the next call goes on with the same lines.
+    /// Writes the rest of the lines. After an error, call it again with the same lines.
     pub(super) fn write(&mut self, lines: &mut Lines) -> io::Result<()> {
         self.follow(lines)?;
         let written = self.write_rest(lines);
@@ -90,7 +91,8 @@ impl AuditFile {
         written
     }
 
-    /// Log rotation moves the file away, or truncates it: then a line that was cut is not completed.
+    /// Reopens the file if log rotation has moved it. A cut line is not completed if the file was moved, truncated or
+    /// written to since.
     fn follow(&mut self, lines: &mut Lines) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         if !is_at(&self.file, path)? {
@@ -119,13 +121,13 @@ impl AuditFile {
         Ok(())
     }
 
-    /// None of what is no regular file.
+    /// `None` for anything but a regular file.
     fn length(&self) -> Option<u64> {
         self.file.metadata().ok().filter(fs::Metadata::is_file).map(|file| file.len())
     }
 }
 
-/// Names and groups are for the operator alone to read.
+/// Opens the file to append; only its owner may read it, since it contains names and groups.
 fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
@@ -135,7 +137,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok(fs::metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (open.dev(), open.ino())))
 }
 
-/// Whether a regular file ends with something else than a whole line. A file that may not be read is taken for whole.
+/// Whether a regular file ends with an incomplete line. A file that cannot be read is taken to be complete.
 fn ends_within_line(path: &Path) -> bool {
     let last_byte = || {
         let mut last = [0];
@@ -156,7 +158,7 @@ mod tests {
         Lines::new(text.into())
     }
 
-    /// So far has the disk taken them before it was full.
+    /// Simulates a disk that was full after `at` bytes of the text.
     fn cut(file: &mut AuditFile, text: &str, at: usize) -> Lines {
         let mut lines = lines(text);
         file.file.write_all(&text.as_bytes()[..at]).unwrap();
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_moved_away_is_made_anew() {
+    fn a_file_that_was_moved_away_is_created_again() {
         let folder = tempfile::tempdir().unwrap();
         let [path, moved] = ["audit.log", "audit.log.1"].map(|name| folder.path().join(name));
         let mut file = AuditFile::open(&path).unwrap();
@@ -197,17 +199,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let mut file = AuditFile::open(&path).unwrap();
-        // Moved away.
+        // The file was moved away.
         let mut lines = cut(&mut file, "first\nsecond\n", 8);
         fs::rename(&path, folder.path().join("moved")).unwrap();
         file.write(&mut lines).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "second\n");
-        // Emptied in its place.
+        // It was truncated in place.
         let mut lines = cut(&mut file, "third\n", 2);
         fs::write(&path, "").unwrap();
         file.write(&mut lines).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "third\n");
-        // Another process has written.
+        // Another process has written to it.
         let mut lines = cut(&mut file, "fourth\n", 2);
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"other\n").unwrap();
         file.write(&mut lines).unwrap();
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_process_left_unfinished_spoils_no_line() {
+    fn a_line_left_incomplete_by_an_earlier_process_is_ended() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         for (left, expected) in [("", "new\n"), ("old\n", "old\nnew\n"), ("old\nhal", "old\nhal\nnew\n")] {

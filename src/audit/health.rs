@@ -5,22 +5,22 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
 };
 
-/// What the writer says of itself to those who would read from memory. Cheap to clone; holds nothing of the log open.
+/// The writer's state, for requests that would be answered from memory. Cheap to clone; does not keep the log open.
 #[derive(Clone, Debug, Default)]
 pub struct AuditHealth(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The last write failed, and will be tried again.
+    /// The last write failed and will be retried.
     failed: AtomicBool,
-    /// Writes that have begun and that have ended, successful or not.
+    /// Number of writes that have begun and that have ended, successful or not.
     begun: AtomicU64,
     ended: AtomicU64,
-    /// The write, by its number, that has taken too long. It is over when that one has ended.
+    /// Number of the latest write found to take too long. It has stalled until it has ended.
     stalled: AtomicU64,
 }
 
-/// How many writes have begun, and ended.
+/// How many writes have begun and ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Progress {
     begun: u64,
@@ -28,7 +28,7 @@ pub(super) struct Progress {
 }
 
 impl AuditHealth {
-    /// Whether the last events were written, and those that are being written do not take too long.
+    /// Whether the last write succeeded and the current one has not stalled.
     pub fn is_writable(&self) -> bool {
         !self.0.failed.load(SeqCst) && self.0.stalled.load(SeqCst) <= self.0.ended.load(SeqCst)
     }
@@ -41,7 +41,7 @@ impl AuditHealth {
         self.0.begun.fetch_add(1, SeqCst);
     }
 
-    /// Whether that is a change.
+    /// Records the end of a write; returns whether writability changed.
     pub(super) fn ends(&self, written: bool) -> bool {
         let was_writable = self.is_writable();
         self.0.failed.store(!written, SeqCst);
@@ -49,13 +49,13 @@ impl AuditHealth {
         was_writable != written
     }
 
-    /// Looks whether the same write is under way as some time ago, at `then`. True when that is found for the first time.
+    /// Whether the write in flight at `then` is still in flight, and this is found for the first time.
     pub(super) fn has_stalled_since(&self, then: Progress) -> bool {
         let is_stalled = then.begun != then.ended && self.progress() == then;
         is_stalled && self.0.stalled.swap(then.begun, SeqCst) != then.begun
     }
 
-    /// Nothing is written any more.
+    /// Called when nothing is written any more.
     pub(super) fn close(&self) {
         self.0.failed.store(true, SeqCst);
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_as_good_as_the_last_write() {
+    fn the_last_write_decides_whether_events_are_writable() {
         let health = AuditHealth::default();
         for (written, changed) in [(true, false), (false, true), (false, false), (true, true), (true, false)] {
             health.begins();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_takes_too_long_is_no_good_until_it_ends() {
+    fn events_are_not_writable_while_a_write_is_stalled() {
         let health = AuditHealth::default();
         assert!(!health.has_stalled_since(health.progress()), "nothing is being written");
         health.begins();

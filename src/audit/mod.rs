@@ -1,12 +1,13 @@
-//! What the gateway answered itself, and to whom: upstream's own audit log does not see it.
+//! The audit log of requests that the gateway answers itself, which upstream's own audit log does not see.
 //!
-//! Owns the audit log: events of `audit.k8s.io/v1` at level Metadata, one JSON object a line. There is an event of every answer
-//! from memory and of every refusal of the gateway's own; what is forwarded is in upstream's log, as the client that asked.
+//! Events are those of `audit.k8s.io/v1` at level Metadata, one JSON object per line. There is an event for each answer
+//! from memory and for each refusal by the gateway itself; forwarded requests are in upstream's log, under the client
+//! that sent them.
 //!
-//! Invariants of [`Mode::Blocking`]: an answer from memory begins only once there is room for its event, and not while events
-//! cannot be written; so the log lacks no answer but those of the process's last moments. Events are written in order, each
-//! on a line of its own, whatever the disk does. The end of a watch, whose beginning is logged before it is answered, and
-//! refusals, which tell nothing, do not wait for room.
+//! Invariants of [`Mode::Blocking`]: an answer from memory begins only once there is room for its event, and not while
+//! events cannot be written, so that the log misses no answers except those of the process's last moments. Events are
+//! written in order, each on a line of its own, whatever the disk does. Two kinds of events do not wait for room: the
+//! end of a watch, since its beginning is logged before it is answered, and refusals, since they reveal nothing.
 
 mod event;
 mod file;

@@ -1,13 +1,14 @@
-//! What events say of a request's head.
+//! What events record of a request's head.
 //!
-//! Taken from every request while the head is there, and shares its bytes: it is cheap until there is an event.
+//! Captured from every request while its head is available. It shares the head's bytes, so that it is cheap until there
+//! is an event.
 
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header, uri::PathAndQuery};
 use jiff::Timestamp;
 
-/// What events say of a request's head. Cheap to clone.
+/// The parts of a request's head that events record. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Request {
     target: Option<PathAndQuery>,
@@ -21,17 +22,17 @@ pub struct Request {
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Bytes of path and query that an event keeps. A head may have 256 KiB, and 10,000 events may wait.
+/// Maximum bytes of path and query in an event. A head may have 256 KiB, and 10,000 events may be queued.
 const URI_MAX: usize = 8 << 10;
-/// The API server keeps as much.
+/// Maximum bytes of a user agent, as in the API server.
 const USER_AGENT_MAX: usize = 1024;
-/// The API server's word behind a user agent that it has cut.
+/// Suffix that the API server adds to a user agent it has cut.
 const TRUNCATED: &str = "...TRUNCATED";
-/// Addresses that an event keeps, the last ones: those of the proxies that are nearest.
+/// Maximum addresses in an event. The last ones are kept, which are those of the nearest proxies.
 const SOURCE_IPS_MAX: usize = 32;
 
 impl Request {
-    /// A request that has just come, from `client`; None for a Unix socket.
+    /// Captures a request that has just arrived from `client`; `None` for a Unix socket.
     pub fn of<B>(request: &http::Request<B>, client: Option<IpAddr>) -> Self {
         let headers: &HeaderMap = request.headers();
         Self {
@@ -58,9 +59,9 @@ impl Request {
         self.received
     }
 
-    /// Where the request is from, as the API server has it: what the first `X-Forwarded-For` says, then `X-Real-Ip` if that is
-    /// another one, then the address of the connection if it is not the last so far. Only the address of the connection is
-    /// certain: clients can make up the others.
+    /// The source addresses as the API server determines them: those in the first `X-Forwarded-For`, then `X-Real-Ip`
+    /// if it is not among them, then the connection's address if it is not already the last. Only the connection's
+    /// address is certain; clients can make up the others.
     pub(super) fn source_ips(&self) -> Vec<IpAddr> {
         let text =
             |value: &Option<HeaderValue>| value.as_ref().and_then(|value| value.to_str().ok().map(str::to_owned));
@@ -86,7 +87,7 @@ impl Request {
     }
 }
 
-/// The text up to so many bytes.
+/// At most `most` bytes of the text, followed by `TRUNCATED` if it was cut.
 fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut() {
+    fn long_user_agents_are_cut() {
         let long = "x".repeat(USER_AGENT_MAX + 1);
         let agent = request(&[("user-agent", &long)], None).user_agent();
         assert_eq!(agent, format!("{}{TRUNCATED}", &long[1..]));

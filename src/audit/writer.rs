@@ -1,6 +1,6 @@
 //! The thread that writes events.
 //!
-//! A thread, because a disk or a pipe may take any time, and the process has to be able to end meanwhile.
+//! It is a thread since a disk or a pipe may block for any time, and the process must be able to end meanwhile.
 
 use std::{io, thread, time::Duration};
 
@@ -13,12 +13,12 @@ use super::{
 };
 use crate::telemetry;
 
-/// Events that are written in one piece.
+/// Maximum number of events per write.
 pub(super) const BATCH_MAX: usize = 256;
 
-/// What lines are written to.
+/// The destination of the lines.
 pub(super) trait Sink {
-    /// Writes what is left of the lines. After an error, the next call goes on with the same lines.
+    /// Writes the rest of the lines. After an error, it is called again with the same lines.
     fn write(&mut self, lines: &mut Lines) -> io::Result<()>;
 }
 
@@ -28,17 +28,17 @@ impl Sink for AuditFile {
     }
 }
 
-/// Writes events in their order; what cannot be written is tried again until it is.
+/// Writes events in order, and retries those that cannot be written.
 #[derive(Debug)]
 pub(super) struct Writer<S> {
     pub(super) sink: S,
     pub(super) health: AuditHealth,
-    /// The pause before something is tried again.
+    /// The pause between attempts.
     pub(super) retry: Duration,
 }
 
 impl<S: Sink> Writer<S> {
-    /// Returns when nothing can come any more, and what has come is written or, after a last attempt, lost.
+    /// Runs until the queue is closed and all its events are written, or lost after a last attempt.
     pub(super) fn run(mut self, mut events: mpsc::Receiver<Event>) {
         let mut batch = Vec::with_capacity(BATCH_MAX);
         while events.blocking_recv_many(&mut batch, BATCH_MAX) > 0 {
@@ -71,7 +71,7 @@ impl<S: Sink> Writer<S> {
 }
 
 impl<S> Drop for Writer<S> {
-    /// Also if it panicked.
+    /// Runs even if the writer panics.
     fn drop(&mut self) {
         self.health.close();
     }

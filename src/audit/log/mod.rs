@@ -1,4 +1,4 @@
-//! Where events are handed in.
+//! The queue of events to be written.
 
 use std::{io, path::Path, thread, time::Duration};
 
@@ -15,15 +15,16 @@ use super::{
 };
 use crate::{lifecycle::Tasks, telemetry};
 
-/// Events that wait to be written: a second of a very busy gateway.
+/// Capacity of the queue: one second of a very busy gateway.
 const QUEUE_MAX: usize = 10_000;
-/// What refusals leave of it to answers: a client that is refused, however often, does not delay others.
+/// Part of the queue that refusals leave to answers, so that a client which is refused, however often, does not delay
+/// others.
 const REFUSALS_LEAVE: usize = QUEUE_MAX / 2;
-/// How long an answer waits for room: longer than a disk that is busy takes for as many events.
+/// How long an answer waits for room: longer than a busy disk takes to write a full queue.
 const QUEUE_WAIT: Duration = Duration::from_secs(1);
-/// Between two attempts to write the same events.
+/// Pause between two attempts to write the same events.
 const RETRY: Duration = Duration::from_secs(1);
-/// A write that takes so long, twice that at most, has stalled.
+/// Interval at which a stalled write is looked for: it is noticed after this time, or at most twice that.
 const STALL: Duration = Duration::from_secs(5);
 
 /// The audit log cannot be started.
@@ -34,13 +35,13 @@ pub struct AuditError {
     source: io::Error,
 }
 
-/// What becomes of an answer from memory whose event cannot be written.
+/// How an answer from memory is handled if its event cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// There is none.
+    /// It is not given.
     #[default]
     Blocking,
-    /// It is given all the same; the event may be lost, and is counted then.
+    /// It is given anyway; a lost event is counted.
     BestEffort,
 }
 
@@ -49,7 +50,7 @@ pub enum Mode {
 #[error("the audit log cannot be written")]
 pub struct Unwritable;
 
-/// Where events go. Cheap to clone.
+/// The audit log. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AuditLog {
     queue: mpsc::Sender<Event>,
@@ -57,13 +58,14 @@ pub struct AuditLog {
     mode: Mode,
 }
 
-/// Room for one event.
+/// A reserved place in the queue for one event.
 #[derive(Debug)]
 pub struct Place(mpsc::OwnedPermit<Event>);
 
 impl AuditLog {
-    /// Appends to the file at `path`, or writes to standard output if that is `-`. A file that is moved away is made anew.
-    /// Written until the last clone of the log is gone; the drain of `tasks` waits for that.
+    /// Opens the log. Appends to the file at `path`, or writes to standard output if that is `-`. A file that is moved
+    /// away is created again. Events are written until the last clone of the log is dropped; the drain of `tasks` waits
+    /// for that.
     ///
     /// # Errors
     /// The file cannot be opened, or the system allows no further thread.
@@ -71,7 +73,7 @@ impl AuditLog {
         let failed = |source| AuditError { path: path.display().to_string(), source };
         let (path, (opened, opening)) = (path.to_owned(), oneshot::channel());
         let open = move || AuditFile::open(&path);
-        // A named pipe is open when it has a reader: other tasks go on meanwhile.
+        // Opening a named pipe blocks until it has a reader; other tasks go on meanwhile.
         thread::Builder::new().name("audit open".to_owned()).spawn(move || opened.send(open())).map_err(failed)?;
         let file = opening.await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into())).map_err(failed)?;
         Self::start(file, mode, RETRY, tasks).map_err(failed)
@@ -93,12 +95,13 @@ impl AuditLog {
         Ok(Self { queue, health, mode })
     }
 
-    /// Whether events can be written; only told where answers depend on it.
+    /// Whether events can be written. `None` if answers do not depend on it.
     pub fn health(&self) -> Option<AuditHealth> {
         (self.mode == Mode::Blocking).then(|| self.health.clone())
     }
 
-    /// Room for the event of an answer from memory. `None` if there is none and the answer may be given all the same.
+    /// Reserves a place for the event of an answer from memory. `None` if there is no room, but the answer may be given
+    /// anyway.
     ///
     /// # Errors
     /// The answer may not be given.
@@ -121,21 +124,22 @@ impl AuditLog {
         }
     }
 
-    /// Writes an event if there is room at once: what is told of the end of something whose beginning is logged.
+    /// Queues an event if there is room at once; otherwise it is lost. For the end of a request whose beginning has
+    /// been logged.
     pub fn offer(&self, event: Event) {
         if self.queue.try_send(event).is_err() {
             lose();
         }
     }
 
-    /// Writes the event of a refusal, if there is room to spare. It is only asked for then.
+    /// Queues the event of a refusal if there is room to spare; `event` is called only then.
     pub fn offer_refusal(&self, event: impl FnOnce() -> Event) {
         if self.queue.capacity() > REFUSALS_LEAVE { self.offer(event()) } else { lose() }
     }
 }
 
 impl Place {
-    /// Writes the event.
+    /// Queues the event.
     pub fn fill(self, event: Event) {
         self.0.send(event);
     }
@@ -146,7 +150,7 @@ fn lose() {
     telemetry::audit_lost(1);
 }
 
-/// Looks at the writer from time to time, until it has ended.
+/// Checks periodically for a stalled write, until the writer has ended.
 async fn look_for_stalls(health: AuditHealth, mut ended: oneshot::Receiver<()>) {
     loop {
         let then = health.progress();

@@ -1,4 +1,4 @@
-//! The audit log with disks that are full, and pipes that are not read.
+//! The audit log on full disks and on pipes that are not read.
 
 use std::{
     path::PathBuf,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 const DRAIN: Duration = Duration::from_secs(20);
-/// Real time: the writer is a thread.
+/// In real time, since the writer is a thread.
 const SOON: Duration = Duration::from_millis(1);
 
 fn event(name: &str) -> Event {
@@ -33,7 +33,7 @@ fn names(text: &str) -> Vec<String> {
     text.lines().map(name).collect()
 }
 
-/// A disk that takes a few bytes and is full then, for as long as it is told to be.
+/// A disk that is full, after a few bytes of each write, while `full` is set.
 #[derive(Clone, Default)]
 struct Disk(Arc<DiskState>);
 
@@ -43,7 +43,7 @@ struct DiskState {
     full: AtomicBool,
 }
 
-/// What a full disk takes of a write.
+/// How many bytes of a write a full disk takes.
 const CUT: usize = 10;
 
 impl Sink for Disk {
@@ -103,7 +103,7 @@ async fn a_full_disk_refuses_answers_until_there_is_room_and_loses_no_event() {
     fill(&log, "cut").await;
     until(|| !health.is_writable()).await;
     assert_eq!(log.place().await.unwrap_err(), Unwritable);
-    // Of an answer that began before.
+    // For an answer that began before.
     early.fill(event("early"));
     log.offer(event("end-of-a-watch"));
     assert!(!health.is_writable());
@@ -116,7 +116,7 @@ async fn a_full_disk_refuses_answers_until_there_is_room_and_loses_no_event() {
 }
 
 #[tokio::test]
-async fn a_disk_that_stays_full_does_not_hold_up_the_end() {
+async fn a_disk_that_stays_full_does_not_block_the_drain() {
     let tasks = Tasks::new();
     let log = AuditLog::open(Path::new("/dev/full"), Mode::Blocking, &tasks).await.unwrap();
     let health = log.health().unwrap();
@@ -127,7 +127,7 @@ async fn a_disk_that_stays_full_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
-async fn best_effort_answers_whatever_the_disk_does() {
+async fn best_effort_answers_despite_a_full_disk() {
     let (disk, tasks) = (Disk::default(), Tasks::new());
     disk.0.full.store(true, SeqCst);
     let log = AuditLog::start(disk.clone(), Mode::BestEffort, SOON, &tasks).unwrap();
@@ -146,12 +146,12 @@ async fn best_effort_answers_whatever_the_disk_does() {
     assert_eq!(disk.names().len(), places);
 }
 
-/// A pipe that nothing reads.
+/// A pipe without a reader.
 struct Pipe(std_mpsc::Receiver<()>);
 
 impl Sink for Pipe {
     fn write(&mut self, lines: &mut Lines) -> io::Result<()> {
-        // Its other end is gone when the test is over.
+        // The other end is dropped when the test is over.
         self.0.recv().unwrap_or_default();
         lines.advance(lines.rest().len());
         Ok(())
@@ -159,11 +159,11 @@ impl Sink for Pipe {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pipe_that_is_not_read_refuses_answers_and_keeps_none_waiting() {
+async fn a_pipe_without_a_reader_refuses_answers_without_blocking() {
     let ((reads, pipe), tasks) = (std_mpsc::channel(), Tasks::new());
     let log = AuditLog::start(Pipe(pipe), Mode::Blocking, SOON, &tasks).unwrap();
     let health = log.health().unwrap();
-    // Time passes as fast as the test waits: the first one may find the pipe stalled already.
+    // Paused time passes as fast as the test waits, so that the first call may already find the pipe stalled.
     while let Ok(place) = log.place().await {
         place.unwrap().fill(event("x"));
     }
