@@ -14,12 +14,14 @@
 //! * `hostile`: clients that take what all share, beside one that only wants to go on
 //! * `redefined`, `restored`: a resource, or the storage, becomes another
 //! * `own writes`: who writes and then reads without a version finds it, through crashes of upstream
+//! * `bridge`: informers of every kind, each of which lists once, however often the API server is killed
 //! * `storm`: a thousand watchers through crashes of upstream and of the gateway
 //!
 //! Run by `cargo test --test conformance`, with words of scenarios as arguments to run only those. The servers come from
 //! `.ci/upstreams`, or from `KUBEBUILDER_ASSETS` and `KUBE_FANOUT_CRD_ASSETS`.
 
 mod bodies;
+mod bridge;
 mod cases;
 mod certificates;
 mod client;
@@ -165,6 +167,10 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
     Box::pin(future::join(on_full, on_crd)).await;
     // The other server asks this one who its clients are, so that it goes alone.
     scenario!("own writes 1.20", own_writes::run(full, certificates));
+    scenario!("bridge 1.20", bridge::builtin(full, certificates));
+    if let Some(crd) = crd {
+        scenario!("bridge 1.36", bridge::custom(crd, certificates));
+    }
     scenario!("storm 1.20", storm::run(full));
 }
 

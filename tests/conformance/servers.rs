@@ -140,6 +140,29 @@ impl Server {
         Ok(server)
     }
 
+    /// Another API server of the same storage, which goes when this is dropped.
+    pub(crate) fn beside(&self, certificates: &Certificates) -> Result<Self> {
+        let port = free_port()?;
+        let folder = self.folder.join("beside");
+        fs::create_dir_all(&folder)?;
+        let mut arguments = self.arguments.clone();
+        arguments.retain(|argument| !argument.starts_with("--secure-port="));
+        arguments.push(format!("--secure-port={port}"));
+        let mut server = Self {
+            endpoint: Endpoint::direct(&format!("https://127.0.0.1:{port}"), Path::new(&certificates.file("ca.crt")))?,
+            kubeconfig: self.kubeconfig.clone(),
+            program: self.program.clone(),
+            arguments,
+            folder,
+            api: None,
+            etcd_program: self.etcd_program.clone(),
+            etcd_arguments: self.etcd_arguments.clone(),
+            etcd: None,
+        };
+        server.start_api()?;
+        Ok(server)
+    }
+
     pub(crate) fn start_api(&mut self) -> Result<()> {
         self.api = Some(Process::start("api", &self.program, &self.arguments, &self.folder)?);
         Ok(())

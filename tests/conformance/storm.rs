@@ -208,11 +208,17 @@ impl Client {
         }
     }
 
-    /// Versions rise; what is added was not there, what is changed or deleted was.
+    /// Versions rise, but for what was lost in a bridge; what is added was not there, what is changed or deleted was.
     fn apply(&mut self, event: &Event) -> Result<()> {
         let key = event.key();
         let is_known = self.state.contains_key(&key);
-        ensure!(event.version > self.version || event.kind == "BOOKMARK", "after {} came {}", self.version, event.line);
+        let is_lost = event.kind == "DELETED" && event.version == self.version;
+        ensure!(
+            event.version > self.version || is_lost || event.kind == "BOOKMARK",
+            "after {} came {}",
+            self.version,
+            event.line
+        );
         self.version = event.version;
         self.deliveries += 1;
         match (event.kind.as_str(), is_known) {
