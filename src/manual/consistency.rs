@@ -199,6 +199,7 @@
 //! | an event that cannot follow from those before, or cannot be read | the same, with waits of their own: a fill that is followed by such an event starts nothing over | watches end cleanly, behind all that came before; requests are forwarded during a pause, and wait for the fill then |
 //! | upstream has not been heard for `cache.maxStaleness` (none by default) | is not ready; with `cache.staleWatches: end` it ends watches and forwards new ones | without it, watches stay open, silent, and without bookmarks; reads of any version go on from memory |
 //! | a custom resource's definition changed, was deleted, or deleted and made again | noticed when upstream ends the watch: uid and generation are compared; the cache is given up | watches end cleanly; requests are forwarded, and after ten seconds the next one starts a cache of the new definition |
+//! | upstream knows no such resource | after a clean end of the watch: the cache is given up. After upstream broke off: looks four times more, for some ten seconds, since one that starts does not know its custom resources at first | watches end cleanly; or go on |
 //! | the gateway's own credentials may not list or watch the resource | tries again with the same waits | requests are forwarded, and upstream words the refusal |
 //! | a client reads its watch too slowly | nothing is queued for it; when history moves past it, its watch ends | a clean end |
 //! | the cache is idle (`cache.idleTimeout`) | stops it | the next request starts it again |

@@ -79,6 +79,7 @@ pub trait ListWatch: Send + Sync + 'static {
     /// the same objects differently.
     fn server(&self, since: Instant) -> impl Future<Output = Option<String>> + Send;
 
-    /// False when the resource is no longer what it was (its definition was changed or replaced).
+    /// False when the resource is no longer what it was (its definition was changed or replaced); [`Failure::NotFound`] when
+    /// there is none.
     fn is_same_resource(&self) -> impl Future<Output = Result<bool, Failure>> + Send;
 }

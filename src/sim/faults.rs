@@ -48,7 +48,7 @@ pub struct Refusal {
     pub resource: Option<String>,
     /// How many are refused before all is well again; `None` until [`super::Sim::accept_all`].
     pub times: Option<u32>,
-    /// 403, 429, 500 or 503; anything else is taken for 500.
+    /// 403, 404, 429, 500 or 503; anything else is taken for 500.
     pub status: u16,
 }
 
@@ -211,6 +211,7 @@ fn refusal(status: u16) -> Failure {
             .with_details(retry),
         429 => Failure::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", "storage is (re)initializing")
             .with_details(retry),
+        404 => Failure::new(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource"),
         403 => Failure::new(StatusCode::FORBIDDEN, "Forbidden", "refused on purpose"),
         _ => Failure::internal("refused on purpose"),
     }

@@ -220,7 +220,8 @@ impl ListWatch for ResourceListWatch {
     async fn is_same_resource(&self) -> Result<bool, Failure> {
         let Some(known) = &self.definition else { return Ok(true) };
         let now = self.upstream.crd(&self.resource.group_resource()).await.map_err(|_| Failure::Unavailable)?;
-        Ok(now.is_some_and(|now| now == *known))
+        // That it is not there need not be for ever.
+        now.map(|now| now == *known).ok_or(Failure::NotFound)
     }
 }
 

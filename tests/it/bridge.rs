@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use kube_fanout::{sim::Sim, telemetry};
+use kube_fanout::{
+    sim::{Refusal, Sim},
+    telemetry,
+};
 use serde_json::Value;
 use tokio::join;
 
 use crate::{
-    harness::{Route, Watch, World, passing, skip, until, within, world::pods},
+    harness::{Route, Selection, Watch, World, passing, skip, until, within, world::pods},
     reads::{definition, widget},
 };
 
@@ -351,4 +354,27 @@ async fn nothing_is_said_to_be_well_before_the_bridge() {
     })
     .await;
     assert_eq!(next(&mut watch, 2).await, [told("DELETED", "c", from), told("BOOKMARK", "", to)]);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_know_its_custom_resources_yet_is_waited_for() {
+    const WIDGETS: &str = "widgets.example.com";
+    let mut world = World::start().await;
+    world.sim.create(definition(".spec.size")).unwrap();
+    world.sim.create(widget("one", "1")).unwrap();
+    world.gateway.warm("/apis/example.com/v1/widgets").await;
+    let mut informer = world.informer(Selection::all("example.com", "widgets"));
+    informer.catch_up().await;
+    world.server.kill().await;
+    world.sim.create(widget("two", "2")).unwrap();
+    let definitions = "customresourcedefinitions.apiextensions.k8s.io";
+    for (verb, resource) in [("get", definitions), ("list", WIDGETS)] {
+        let resource = Some(resource.to_owned());
+        world.sim.refuse(Refusal { verb: Some(verb), resource, times: Some(1), status: 404 });
+    }
+    world.server.start_again().await.unwrap();
+    passing(BACKOFF, informer.catch_up()).await;
+    assert_eq!((informer.told.states, informer.told.clean_ends), (1, 0), "{:?}", informer.told);
+    // Neither is left.
+    assert_eq!(world.directly("/apis/example.com/v1/widgets").await.0, 200);
 }

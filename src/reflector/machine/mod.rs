@@ -19,6 +19,10 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// A watch that lasted so long shows that all is well again (client-go's reflector resets its waits after as long).
 const WELL_AFTER: Duration = Duration::from_secs(120);
 
+/// Looks that may find no such resource after upstream broke off, within some ten seconds: one that starts does not know at
+/// first what custom resources there are.
+const MISSING_MAX: u32 = 4;
+
 /// How the whole state is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillMode {
@@ -128,6 +132,10 @@ pub struct Machine {
     /// Fills since the last watch that was well whose state could not be followed: a fill that is followed by what cannot
     /// be read is no success, and is not repeated at once for ever.
     wasted: u32,
+    /// Upstream broke off, or could not be reached, since it was last seen to be well: it may have been started again.
+    broke_off: bool,
+    /// Looks in a row since then that have found no such resource.
+    missing: u32,
     /// What upstream said it was when the store was filled, or as soon as it said so after that.
     server: Option<String>,
     /// When upstream last told something.
@@ -143,6 +151,8 @@ impl Machine {
             progress: None,
             failures: 0,
             wasted: 0,
+            broke_off: false,
+            missing: 0,
             server: None,
             heard: now,
             health: Health::unknown(),
@@ -195,6 +205,8 @@ impl Machine {
                 self.follow(version, watching, now)
             }
             Input::Bridged { version, watching } => self.follow(version, watching, now),
+            // What it has held is known to have been there.
+            Input::FillFailed(Failure::NotFound) if self.progress.is_some() => self.not_found(),
             Input::FillFailed(failure) => self.fill_failed(failure),
             Input::WatchEnded { failure, progress, lasted } => {
                 self.progress = Some(progress);
@@ -202,17 +214,21 @@ impl Machine {
                     (self.failures, self.wasted) = (0, 0);
                 }
                 self.unfollowed(failure, now);
+                self.broke_off |= failure.is_some_and(|failure| failure != Failure::NotFound);
                 self.watch_ended(failure)
             }
             Input::Verified { progress, head, same_resource, server, watch_list } => {
-                self.progress = progress;
+                (self.progress, self.missing) = (progress, 0);
                 self.health.watch_list |= watch_list;
                 let same_server = self.other_server(server.as_deref()).is_none();
                 self.server = self.server.take().or(server);
                 self.verified(head, same_resource, same_server)
             }
-            Input::VerifyFailed(Failure::NotFound) => Next::stop(),
-            Input::VerifyFailed(_) => self.later(Action::Verify),
+            Input::VerifyFailed(Failure::NotFound) => self.not_found(),
+            Input::VerifyFailed(_) => {
+                self.broke_off = true;
+                self.later(Action::Verify)
+            }
             Input::RolledBack => self.lose(Loss::Backwards),
             Input::Corrupt => self.lose(Loss::Corrupt),
         }
@@ -221,6 +237,7 @@ impl Machine {
     fn follow(&mut self, version: ResourceVersion, watching: bool, now: Instant) -> Next {
         (self.progress, self.heard) = (Some(version), now);
         (self.failures, self.stalled) = (0, false);
+        (self.broke_off, self.missing) = (false, 0);
         (self.health.condition, self.health.watch_list) = (Condition::Followed, watching);
         if watching { Next::now(Action::GoOn) } else { Next::now(Action::Watch { after: version }) }
     }
@@ -274,7 +291,7 @@ impl Machine {
     fn watch_ended(&mut self, failure: Option<Failure>) -> Next {
         match failure {
             None => Next::now(Action::Verify),
-            Some(Failure::NotFound) => Next::stop(),
+            Some(Failure::NotFound) => self.not_found(),
             // A version that expires is nothing unusual, one that has expired right after a fill is.
             Some(Failure::Expired) => self.replace(),
             // Seconds have passed that show it, and upstream answers: waiting only makes the store older.
@@ -289,6 +306,15 @@ impl Machine {
                 | Failure::Stalled,
             ) => self.later(Action::Verify),
         }
+    }
+
+    /// Upstream knows no such resource: it is gone, unless upstream has just been started and does not know yet.
+    fn not_found(&mut self) -> Next {
+        if !self.broke_off || self.missing >= MISSING_MAX {
+            return Next::stop();
+        }
+        self.missing += 1;
+        self.later(Action::Verify)
     }
 
     fn verified(&mut self, head: ResourceVersion, same_resource: bool, same_server: bool) -> Next {

@@ -115,6 +115,40 @@ fn another_resource_under_the_same_name_stops_the_reflector() {
 }
 
 #[test]
+fn an_upstream_that_has_just_started_may_not_know_the_resource_yet() {
+    let not_found = |machine: &mut Still| machine.next(Input::VerifyFailed(Failure::NotFound));
+    let verified = |progress| Input::Verified {
+        progress: Some(version(progress)),
+        head: version(60),
+        same_resource: true,
+        server: server(),
+        watch_list: false,
+    };
+    let mut machine = filled_at(50);
+    machine.next(ended(Failure::Unavailable, 50, WELL_AFTER));
+    for _ in 0..MISSING_MAX {
+        let next = not_found(&mut machine);
+        assert!(next.loss.is_none() && next.action == Action::Verify && !next.delay.is_zero(), "{next:?}");
+    }
+    assert_eq!(machine.next(verified(50)), Next::now(Action::Watch { after: version(50) }));
+    // It goes on not to know.
+    for _ in 0..MISSING_MAX {
+        machine.next(ended(Failure::NotFound, 50, Duration::ZERO));
+    }
+    assert_eq!(not_found(&mut machine), Next::stop());
+    // One that ended the watch well, and was not away, knows.
+    let mut machine = filled_at(50);
+    machine.next(ended(None, 50, WELL_AFTER));
+    assert_eq!(not_found(&mut machine), Next::stop());
+    // Nor has one been away that has filled the store since.
+    let mut machine = filled_at(50);
+    machine.next(ended(Failure::Unavailable, 50, WELL_AFTER));
+    machine.next(Input::Bridged { version: version(55), watching: true });
+    machine.next(ended(None, 55, WELL_AFTER));
+    assert_eq!(not_found(&mut machine), Next::stop());
+}
+
+#[test]
 fn an_upgraded_upstream_fills_the_store_anew_and_time_does_not_go_back() {
     let mut machine = filled_at(50);
     machine.next(ended(None, 50, WELL_AFTER));
