@@ -16,7 +16,8 @@ use super::{
     frames::{Event, Frames},
     paths,
     profile::{Start, Transport, WatchWork},
-    recorder::{Recorded, Recorder, now},
+    read,
+    recorder::{Recorder, now},
 };
 
 /// A watch that failed is opened again after a while of about a second, as client-go does: not all at once.
@@ -42,24 +43,22 @@ pub(super) struct Watches {
 impl Watches {
     /// Keeps the watch of one client open until it is dropped.
     pub(super) async fn keep(self: Arc<Self>, lane: Arc<Lane>, client: usize) {
-        let WatchWork { selection, start } = &self.work;
-        let path = paths::collection(&selection.resource, selection.namespace.as_deref());
-        let query = [&*paths::start(*start, &self.newest), &*paths::selectors(selection, client)];
-        let path = paths::with_query(&path, &query);
         if let Some(rate) = self.rate {
             sleep(Duration::from_secs_f64(client as f64 / rate)).await;
         }
-        let mut first = Some(First(&self.standing));
+        let selectors = paths::selectors(&self.work.selection, client);
+        let mut progress = Progress { first: Some(First(&self.standing)), newest: 0, told: 0 };
+        let mut newest = self.newest.clone();
         loop {
             let asked = Instant::now();
-            let ended = match self.open(&lane, &path).await {
+            let ended = match self.open(&lane, &self.path(&newest, &selectors)).await {
                 Ok(answer) => {
-                    first = first.filter(|_| *start == Start::WatchList);
-                    self.read(answer, asked, &mut first).await
+                    progress.opened(self.work.start);
+                    self.read(answer, asked, &mut progress).await
                 }
                 Err(failure) => Err(failure),
             };
-            drop(first.take());
+            drop(progress.first.take());
             match ended {
                 Ok(()) => self.recorder.lock().ended += 1,
                 Err(failure) => {
@@ -67,7 +66,18 @@ impl Watches {
                     sleep(Duration::from_millis(fastrand::u64(RETRY_MILLISECONDS))).await;
                 }
             }
+            if self.work.start == Start::Now {
+                // The old one may be too old by now. If there is no newer one to be had, the watch fails in its own words.
+                let asked = timeout(self.timeout, read::newest(&lane, &self.work.selection.resource)).await;
+                newest = asked.ok().and_then(Result::ok).unwrap_or(newest);
+            }
         }
+    }
+
+    fn path(&self, newest: &str, selectors: &str) -> String {
+        let WatchWork { selection, start } = &self.work;
+        let path = paths::collection(&selection.resource, selection.namespace.as_deref());
+        paths::with_query(&path, &[&paths::start(*start, newest), selectors])
     }
 
     async fn open(&self, lane: &Lane, path: &str) -> Result<Answer, Failure> {
@@ -81,27 +91,36 @@ impl Watches {
     }
 
     /// Reads until the watch ends.
-    async fn read(&self, mut answer: Answer, asked: Instant, first: &mut Option<First<'_>>) -> Result<(), Failure> {
+    async fn read(&self, mut answer: Answer, asked: Instant, progress: &mut Progress<'_>) -> Result<(), Failure> {
         let content_type = answer.response.headers().get(header::CONTENT_TYPE);
         let is_protobuf =
             content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/vnd.kubernetes.protobuf"));
         let mut frames = Frames::new(is_protobuf);
+        let mut delays = Vec::new();
         while let Some(frame) = answer.response.body_mut().frame().await {
             let frame = frame.map_err(|error| Failure::stream(&error))?;
             let Some(data) = frame.data_ref() else { continue };
             let (came, since) = (now(), self.recorder.since());
-            let (mut refused, mut recorded) = (None, self.recorder.lock());
-            recorded.bytes += data.len() as u64;
+            let (mut events, mut refused, mut synced) = (0, None, false);
             frames.push(data, |event| match event {
-                Event::Synced => {
-                    recorded.sync.add(asked.elapsed());
-                    drop(first.take());
-                }
+                Event::Synced => synced = true,
                 Event::Bookmark => {}
                 Event::Error { code } => refused = Some(code),
-                Event::Deleted => recorded.events += u64::from(since.is_some()),
-                Event::Object { sent } => object(&mut recorded, since, sent, came),
+                Event::Deleted => events += 1,
+                Event::Object { sent } => {
+                    events += 1;
+                    let sent = sent.filter(|sent| since.is_some_and(|since| *sent >= since));
+                    delays.extend(sent.filter(|sent| progress.is_new(*sent)).map(|sent| came.saturating_sub(sent)));
+                }
             });
+            let mut recorded = self.recorder.lock();
+            recorded.bytes += data.len() as u64;
+            recorded.events += if since.is_some() { events } else { 0 };
+            delays.drain(..).for_each(|delay| recorded.delay.add(Duration::from_nanos(delay)));
+            if synced {
+                recorded.sync.add(asked.elapsed());
+                drop(progress.first.take());
+            }
             drop(recorded);
             if let Some(code) = refused {
                 let message = "an ERROR event ended the watch".to_owned();
@@ -112,6 +131,29 @@ impl Watches {
     }
 }
 
+/// How far the watch of a client has come, over all its openings.
+struct Progress<'a> {
+    first: Option<First<'a>>,
+    /// The newest write that it has been told of.
+    newest: u64,
+    /// The same when it was opened: what it is told of again as it begins anew does not count again.
+    told: u64,
+}
+
+impl Progress<'_> {
+    fn opened(&mut self, start: Start) {
+        self.told = self.newest;
+        if start != Start::WatchList {
+            drop(self.first.take());
+        }
+    }
+
+    fn is_new(&mut self, sent: u64) -> bool {
+        self.newest = self.newest.max(sent);
+        sent > self.told
+    }
+}
+
 /// A watch that does not stand yet for the first time.
 #[derive(Debug)]
 struct First<'a>(&'a Semaphore);
@@ -119,13 +161,5 @@ struct First<'a>(&'a Semaphore);
 impl Drop for First<'_> {
     fn drop(&mut self) {
         self.0.add_permits(1);
-    }
-}
-
-fn object(recorded: &mut Recorded, since: Option<u64>, sent: Option<u64>, came: u64) {
-    let Some(since) = since else { return };
-    recorded.events += 1;
-    if let Some(sent) = sent.filter(|sent| *sent >= since) {
-        recorded.delay.add(Duration::from_nanos(came.saturating_sub(sent)));
     }
 }

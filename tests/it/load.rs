@@ -224,6 +224,30 @@ async fn an_interrupted_run_cleans_up_and_reports() {
 }
 
 #[tokio::test]
+async fn what_a_watch_is_told_again_does_not_count_again() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let text = "duration: 2s
+workloads:
+- {name: all, watch: {resource: configmaps, start: watchList}}
+- {name: changes, watch: {resource: configmaps}}
+- {name: writes, rate: 20, churn: {objects: 5}}";
+    let options = options(server.url(), text);
+    let cut = async {
+        let written = async || (sim.counts().requests("patch", "configmaps") > 10).then_some(());
+        until("objects are written", written).await;
+        sim.end_watches(None);
+    };
+    let (report, ()) = tokio::join!(measured(&options), cut);
+    let [all, changes, writes] = ["all", "changes", "writes"].map(|name| workload(&report, name));
+    assert_eq!((all.requests, all.watches_ended, changes.watches_ended), (2, 1, 1), "{all:?} {changes:?}");
+    // The objects of the beginning came again, with stamps of this turn.
+    let count = all.event_delay.unwrap().count;
+    assert!(count > 0 && count <= writes.requests, "{all:?} {writes:?}");
+    assert!(changes.event_delay.unwrap().count <= writes.requests, "{changes:?}");
+}
+
+#[tokio::test]
 async fn two_servers_have_their_turns() {
     let sim = Sim::new();
     let (one, two) = (sim.start().await.unwrap(), sim.start().await.unwrap());
