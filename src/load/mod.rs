@@ -18,6 +18,7 @@ mod objects;
 mod paths;
 mod processes;
 mod profile;
+mod progress;
 mod read;
 mod recorder;
 mod report;

@@ -12,6 +12,7 @@ use super::{
     failure::Failure,
     processes::Process,
     profile::{ChurnResource, ChurnWork, Work},
+    progress::Progress,
     recorder::Recorded,
     report::{AssertionReport, EndpointReport, ProcessReport, WorkloadReport},
     seed,
@@ -115,15 +116,19 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
         profile: options.profile.clone(),
         churns,
         processes: processes(options).await?,
+        progress: Progress::new(&options.profile),
         stop: stop.clone(),
     };
     let stores = stores(&sides);
+    course.progress.says("making objects");
     let filled = fill(&stores, &run, &seeds, stop).await;
     let reports = match &filled {
         Ok(()) => take_turns(&course, &sides, turns).await,
         Err(_) => Vec::new(),
     };
+    course.progress.says("deleting objects");
     let cleaned = if seeds.is_empty() { Ok(()) } else { clean_up(&stores, &run).await };
+    course.progress.end();
     filled.map_err(|failure| LoadError::Seed(failure.to_string()))?;
     cleaned?;
     let mut report = Report::new(&options.profile, stop.is_cancelled(), reports);

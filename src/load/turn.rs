@@ -16,6 +16,7 @@ use super::{
     failure::{ErrorKind, Failure},
     processes::{Process, Usage},
     profile::{HttpVersion, Profile, Start, Transport, Work, Workload},
+    progress::Progress,
     read::{self, Counted, Reads},
     recorder::Recorder,
     schedule::Schedule,
@@ -37,6 +38,7 @@ pub(super) struct Course {
     /// The objects of each workload that writes.
     pub(super) churns: Vec<Option<Arc<Churn>>>,
     pub(super) processes: Vec<Process>,
+    pub(super) progress: Progress,
     pub(super) stop: CancellationToken,
 }
 
@@ -69,6 +71,7 @@ enum Requests {
 impl Course {
     pub(super) async fn turn(&self, side: &Side) -> Turned {
         let before = self.usage().await;
+        self.progress.says(format!("{}: opening watches", side.endpoint.name));
         let watchers = self.open(side).await;
         let requests = self.requests(side).await;
         let begin = self.usage().await;
@@ -196,6 +199,7 @@ impl Course {
         tokio::select! {
             () = finished => {}
             () = self.stop.cancelled() => {}
+            () = self.progress.follow(&self.profile, side, (began, self.duration)) => {}
         }
         for (index, schedule) in schedules {
             let mut recorded = side.recorders[index].lock();
