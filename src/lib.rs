@@ -124,6 +124,6 @@ mod demo;
 mod run;
 mod status_command;
 
-pub use demo::{DemoError, DemoOptions, demo};
+pub use demo::{DemoError, DemoOptions, demo, load_demo};
 pub use run::{Reloads, RunError, Sockets, run, run_config};
 pub use status_command::{StatusError, StatusOptions, status as show_status};

@@ -129,6 +129,10 @@ struct LoadArgs {
     /// What is asked, and how often: a file, or one of kubelets, daemonsets, controllers, dashboards, restart-storm, burn-in.
     #[arg(long, value_name = "FILE|NAME")]
     profile: String,
+    /// Measure a gateway of this process's own in front of an embedded API server with this many objects, and that server.
+    #[arg(long, value_name = "OBJECTS", num_args = 0..=1, default_missing_value = "3000",
+          conflicts_with_all = ["url", "against", "write_url", "kubeconfig", "against_kubeconfig", "context"])]
+    demo: Option<usize>,
     /// The server that is measured, instead of the kubeconfig's: https://api.example:6443, http://127.0.0.1:8001.
     #[arg(long)]
     url: Option<String>,
@@ -272,7 +276,10 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(async {
         let shutdown = lifecycle::shutdown_signal()?;
-        anyhow::Ok(load::load(&options, shutdown).await?)
+        anyhow::Ok(match args.demo {
+            Some(objects) => kube_fanout::load_demo(objects, options, shutdown).await?,
+            None => load::load(&options, shutdown).await?,
+        })
     });
     runtime.shutdown_timeout(RUNTIME_END);
     let report = report?;

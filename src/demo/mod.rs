@@ -1,6 +1,7 @@
 //! `kube-fanout demo`: the embedded API server with objects that change, the gateway in front of it, and clients that use it.
 
 mod clients;
+mod load;
 
 use std::{io, time::Duration};
 
@@ -15,6 +16,7 @@ use crate::status::{self, Savings};
 use crate::telemetry::{self, Exposition};
 
 use clients::Clients;
+pub use load::load_demo;
 
 /// How often the line of what is saved is written anew on a terminal, and how often a further one elsewhere.
 const LINE_EVERY: Duration = Duration::from_secs(1);
@@ -57,6 +59,8 @@ pub enum DemoError {
     Gateway(#[source] RunError),
     #[error("nothing could be written")]
     Output(#[source] io::Error),
+    #[error("nothing could be measured")]
+    Load(#[source] Box<crate::load::LoadError>),
 }
 
 /// Shows the gateway at work until `shutdown` resolves.

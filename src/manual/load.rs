@@ -6,9 +6,12 @@
 //!     --pid api-server=4711 --pid gateway=4712 --output report.json --assert 'event.delay.p99<200ms'
 //! ```
 //!
+//! With nothing else on the machine, a gateway of the process's own in front of an embedded API server, and that server itself:
+//! `kube-fanout load --demo --profile controllers`. All are one process then, so that latencies compare, and CPU does not.
+//!
 //! It is a client like any other, of any API server. With `--against` (or `--against-kubeconfig`) it measures two, in turns: what else
 //! happens on the machine falls on both. It ends with 0, with 2 if an `--assert` does not hold, with 1 if nothing could be measured.
-//! Ctrl-C (or SIGTERM) ends it with the report of the time before.
+//! Ctrl-C (or SIGTERM) ends it with the report of the time before. On a terminal, standard error shows rates and percentiles as they come.
 //!
 //! # Which clusters
 //!

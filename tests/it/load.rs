@@ -327,6 +327,19 @@ async fn assertions_set_the_exit_code_and_the_report_has_both_forms() {
 }
 
 #[tokio::test]
+async fn the_demo_needs_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+    command.args(["load", "--demo", "100", "--profile", "controllers", "--duration", "1s", "--turns", "1"]);
+    command.args(["--assert", "errors==0", "--assert", "event.delay.p50>0ms", "--output", "-"]).current_dir(&folder);
+    let output = within("the end of the command", command.kill_on_drop(true).output()).await.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}{}", String::from_utf8_lossy(&output.stdout));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["endpoints"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
 async fn a_profile_with_problems_is_told_so_by_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.yaml");

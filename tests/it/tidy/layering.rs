@@ -57,7 +57,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Wiring.
     ("run",          &["admin", "audit", "authn", "authz", "cacher", "config", "fairness", "forward", "gateway",
                        "lifecycle", "listener", "serve", "status", "store", "telemetry", "upstream"]),
-    ("demo",         &["config", "listener", "run", "sim", "status", "telemetry"]),
+    ("demo",         &["config", "listener", "load", "run", "sim", "status", "telemetry"]),
     // Asks a gateway as an operator does.
     ("status_command", &["status", "telemetry"]),
 ];

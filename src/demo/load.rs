@@ -1,0 +1,48 @@
+//! `kube-fanout load --demo`: the embedded API server and the gateway as the two that are measured.
+
+use futures_util::future::pending;
+
+use super::DemoError;
+use crate::{
+    config::{Config, MostRecentReads, Overrides},
+    listener,
+    load::{self, LoadOptions, Report, Server},
+    run::{RunError, Sockets, run},
+    sim::Sim,
+};
+
+/// Any free port of this machine.
+const LISTEN: &str = "127.0.0.1:0";
+
+/// Fills an embedded API server with about so many objects, puts a gateway in front of it, and measures the gateway against the server. All
+/// three are one process: latencies compare, CPU does not.
+///
+/// # Errors
+/// They cannot be started, or nothing can be measured.
+pub async fn load_demo(
+    objects: usize,
+    options: LoadOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Report, DemoError> {
+    let overrides = Overrides { listen: Some(LISTEN.to_owned()), ..Overrides::default() };
+    let mut config = Config::defaults(&overrides).map_err(DemoError::Address)?;
+    config.reads.most_recent = MostRecentReads::Auto;
+    let bound = listener::bind(&config.listeners[0]).await;
+    let bound = bound.map_err(|error| DemoError::Gateway(RunError::Bind(error)))?;
+    let sim = Sim::new();
+    sim.populate(objects).map_err(DemoError::Objects)?;
+    let server = sim.start().await.map_err(DemoError::Server)?;
+    let upstream = kube_client::Config::new(server.url().parse().map_err(DemoError::Url)?);
+    let at = |url: String| Server { url: Some(url), ..Server::default() };
+    let gateway = at(format!("http://{}", bound.address()));
+    let options = LoadOptions { url: gateway, against: Some(at(server.url())), ..options };
+    let sockets = Sockets { listeners: vec![bound], admin: None };
+    tokio::select! {
+        ended = run(&config, &upstream, sockets, pending()) => match ended {
+            Err(error) => Err(DemoError::Gateway(error)),
+            // It is never asked to end.
+            Ok(_) => pending().await,
+        },
+        report = Box::pin(load::load(&options, shutdown)) => report.map_err(|error| DemoError::Load(Box::new(error))),
+    }
+}
