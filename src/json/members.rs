@@ -11,6 +11,12 @@ use super::{Brackets, Nesting};
 #[error("{0} is expected")]
 pub struct InvalidJson(&'static str);
 
+impl InvalidJson {
+    pub(super) const fn expected(what: &'static str) -> Self {
+        Self(what)
+    }
+}
+
 /// The members of an object, one after the other: their names, and the text of their values without blanks around it. After an
 /// error there is nothing more to be had.
 #[derive(Debug)]
@@ -63,7 +69,7 @@ pub fn text(value: &[u8]) -> Result<Cow<'_, str>, InvalidJson> {
 }
 
 /// Behind the value that `text` begins with.
-fn value_end(text: &[u8]) -> Option<usize> {
+pub(super) fn value_end(text: &[u8]) -> Option<usize> {
     match text.first()? {
         b'{' => Nesting::default().end(text, Brackets::CURLY),
         b'[' => Nesting::default().end(text, Brackets::SQUARE),

@@ -1,0 +1,80 @@
+//! The elements of an array.
+
+use super::{InvalidJson, members::value_end};
+
+/// The elements of an array, one after the other: their texts, without blanks around them. After an error there is nothing more
+/// to be had.
+#[derive(Debug)]
+pub struct Elements<'a> {
+    /// What has not been read yet: from an element on, without what closes the array.
+    rest: &'a [u8],
+}
+
+impl<'a> Elements<'a> {
+    /// Those of the array that `text` is from its first byte to its last, but for blanks.
+    pub fn of(text: &'a [u8]) -> Result<Self, InvalidJson> {
+        let inside = text.trim_ascii().strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]"));
+        Ok(Self { rest: inside.ok_or(InvalidJson::expected("an array"))?.trim_ascii() })
+    }
+
+    fn read(&mut self) -> Result<&'a [u8], InvalidJson> {
+        let (value, rest) = self.rest.split_at(value_end(self.rest).ok_or(InvalidJson::expected("a value"))?);
+        let rest = rest.trim_ascii_start();
+        self.rest = match rest.strip_prefix(b",").map(<[u8]>::trim_ascii_start) {
+            None if rest.is_empty() => rest,
+            Some(rest) if !rest.is_empty() => rest,
+            _ => return Err(InvalidJson::expected("a comma between elements")),
+        };
+        Ok(value)
+    }
+}
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = Result<&'a [u8], InvalidJson>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let element = (!self.rest.is_empty()).then(|| self.read());
+        if let Some(Err(_)) = element {
+            self.rest = &[];
+        }
+        element
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<&str>, InvalidJson> {
+        Elements::of(text.as_bytes())?.map(|element| Ok(str::from_utf8(element?).unwrap())).collect()
+    }
+
+    #[test]
+    fn elements_are_the_texts_between_commas() {
+        for (json, expected) in [
+            ("[]", &[][..]),
+            (" [ ] ", &[]),
+            ("[1]", &["1"]),
+            (
+                r#"["a,]",{"b":[1,2]},[3,"]"],null, true ]"#,
+                &[r#""a,]""#, r#"{"b":[1,2]}"#, r#"[3,"]"]"#, "null", "true"],
+            ),
+        ] {
+            assert_eq!(read(json).unwrap(), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_array_is_refused() {
+        for (json, lacks) in [
+            ("{}", "an array"),
+            ("[1", "an array"),
+            ("[1,]", "a comma between elements"),
+            ("[1 2]", "a comma between elements"),
+            ("[,1]", "a value"),
+            (r#"["a]"#, "a value"),
+        ] {
+            assert_eq!(read(json), Err(InvalidJson::expected(lacks)), "{json}");
+        }
+    }
+}
