@@ -69,6 +69,21 @@ pub struct ListPosition {
     pub remaining_item_count: Option<u64>,
 }
 
+impl ListPosition {
+    /// That of a whole collection.
+    pub fn of(version: ResourceVersion) -> Self {
+        Self { version, continue_token: None, remaining_item_count: None }
+    }
+
+    /// The metadata of a list that is written in the order of the Go struct.
+    pub(super) fn list_meta(&self) -> String {
+        let Self { version, continue_token, remaining_item_count } = self;
+        let token = continue_token.as_ref().map_or(String::new(), |token| format!(",\"continue\":\"{token}\""));
+        let rest = remaining_item_count.map_or(String::new(), |count| format!(",\"remainingItemCount\":{count}"));
+        format!("{{\"resourceVersion\":\"{version}\"{token}{rest}}}")
+    }
+}
+
 impl JsonList {
     /// Everything before the first item.
     fn head(&self, position: &ListPosition) -> Bytes {
@@ -76,13 +91,8 @@ impl JsonList {
         if self.custom {
             return format!("{{\"apiVersion\":\"{api_version}\",\"items\":[").into();
         }
-        let ListPosition { version, continue_token, remaining_item_count } = position;
-        let token = continue_token.as_ref().map_or(String::new(), |token| format!(",\"continue\":\"{token}\""));
-        let rest = remaining_item_count.map_or(String::new(), |count| format!(",\"remainingItemCount\":{count}"));
-        format!(
-            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{\"resourceVersion\":\"{version}\"{token}{rest}}},\"items\":["
-        )
-        .into()
+        let metadata = position.list_meta();
+        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[").into()
     }
 
     /// Everything behind the last item.

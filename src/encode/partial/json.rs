@@ -47,14 +47,11 @@ impl PartialJson {
     }
 
     pub(super) fn head(&self, position: &ListPosition, items_len: usize) -> Bytes {
-        let ListPosition { version, continue_token, remaining_item_count } = position;
-        let token = continue_token.as_ref().map_or(String::new(), |token| format!(",\"continue\":\"{token}\""));
-        let rest = remaining_item_count.map_or(String::new(), |count| format!(",\"remainingItemCount\":{count}"));
-        let api_version = self.version.api_version();
+        let (api_version, metadata) = (self.version.api_version(), position.list_meta());
         // Go writes null for a list that was never made.
         let items = if items_len == 0 { "null" } else { "[" };
         format!(
-            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{api_version}\",\"metadata\":{{\"resourceVersion\":\"{version}\"{token}{rest}}},\"items\":{items}"
+            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":{items}"
         )
         .into()
     }
