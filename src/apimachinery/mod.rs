@@ -13,6 +13,7 @@ mod media_type;
 mod object_key;
 mod options;
 mod origin;
+mod printer_column;
 mod qualified_name;
 mod query;
 mod request_info;
@@ -31,6 +32,7 @@ pub use media_type::{Answer, Encoding, MetaVersion, NotFromMemory, Representatio
 pub use object_key::ObjectKey;
 pub use options::{Freshness, GetOptions, InvalidOptions, ListOptions, WatchOptions, WatchStart};
 pub use origin::{InvalidOrigin, Origin, normal_host};
+pub use printer_column::PrinterColumn;
 pub use query::{InvalidQuery, Query};
 pub use request_info::{RequestInfo, ResourceRequest, Target, Verb};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};

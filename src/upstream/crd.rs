@@ -1,12 +1,15 @@
-//! Definitions of custom resources: which one is behind a resource now, and which of its fields can be selected.
+//! Definitions of custom resources: which one is behind a resource now, which of its fields can be selected, and which columns its
+//! Tables have.
 
 use serde::Deserialize;
 
-use crate::apimachinery::{GroupResource, SelectableField};
+use crate::apimachinery::{GroupResource, PrinterColumn, SelectableField};
 
 use super::{FetchError, Upstream};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// An object's metadata alone, in JSON.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// The definition of a custom resource.
 ///
@@ -23,6 +26,16 @@ struct Version {
     name: Box<str>,
     #[serde(rename = "selectableFields")]
     selectable_fields: Option<Box<[JsonPath]>>,
+    #[serde(rename = "additionalPrinterColumns")]
+    printer_columns: Option<Box<[PrinterColumn]>>,
+}
+
+/// Which definition it is, and which state of it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Metadata {
+    uid: Box<str>,
+    #[serde(default)]
+    generation: i64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -36,9 +49,17 @@ impl Crd {
     ///
     /// A field at a path that is more than names between dots is left out: selectors that name it are forwarded.
     pub fn selectable_fields(&self, version: &str) -> Vec<SelectableField> {
-        let version = self.versions.iter().find(|candidate| &*candidate.name == version);
-        let fields = version.and_then(|version| version.selectable_fields.as_deref()).unwrap_or_default();
+        let fields = self.version(version).and_then(|version| version.selectable_fields.as_deref()).unwrap_or_default();
         fields.iter().filter_map(|field| SelectableField::custom(&field.json_path)).collect()
+    }
+
+    /// The `additionalPrinterColumns` of a version; empty if it leaves them to the API server.
+    pub fn printer_columns(&self, version: &str) -> &[PrinterColumn] {
+        self.version(version).and_then(|version| version.printer_columns.as_deref()).unwrap_or_default()
+    }
+
+    fn version(&self, name: &str) -> Option<&Version> {
+        self.versions.iter().find(|candidate| &*candidate.name == name)
     }
 
     fn parse(document: &[u8]) -> Result<Self, serde_json::Error> {
@@ -46,12 +67,6 @@ impl Crd {
         struct Document {
             metadata: Metadata,
             spec: Spec,
-        }
-        #[derive(Deserialize)]
-        struct Metadata {
-            uid: Box<str>,
-            #[serde(default)]
-            generation: i64,
         }
         #[derive(Deserialize)]
         struct Spec {
@@ -73,6 +88,19 @@ impl Upstream {
         let path = format!("{DEFINITIONS}/{resource}");
         let Some(document) = self.fetch(&path, "application/json").await? else { return Ok(None) };
         Crd::parse(&document).map(Some).map_err(|source| FetchError::Malformed { path, source })
+    }
+
+    /// Whether `known` is the definition behind a resource now, in the state that it is known in. Asks for its metadata alone.
+    pub(super) async fn is_current(&self, resource: &GroupResource, known: &Crd) -> Result<bool, FetchError> {
+        #[derive(Deserialize)]
+        struct Document {
+            metadata: Metadata,
+        }
+        let path = format!("{DEFINITIONS}/{resource}");
+        let Some(document) = self.fetch(&path, METADATA).await? else { return Ok(false) };
+        let Document { metadata } =
+            serde_json::from_slice(&document).map_err(|source| FetchError::Malformed { path, source })?;
+        Ok(metadata == Metadata { uid: known.uid.clone(), generation: known.generation })
     }
 }
 

@@ -8,7 +8,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Limited};
 use tokio::time::{Instant, timeout};
 
-use super::{Crd, RequestBody, ResponseBody, Upstream};
+use super::{Crd, FetchError, RequestBody, ResponseBody, Upstream};
 use crate::{
     apimachinery::{Answer, Encoding, GroupVersionResource, Representation, ResourceVersion, View},
     reflector::{Failure, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest},
@@ -23,6 +23,8 @@ const LIST_BYTES_MAX: usize = 4 << 30;
 const NOBODY: &str = "kube-fanout.";
 /// Lists of metadata, in JSON: every resource has them.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+/// Tables, which are JSON.
+const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 /// The largest error body that is read.
 const STATUS_BYTES_MAX: usize = 64 << 10;
 
@@ -108,14 +110,39 @@ impl ResourceListWatch {
 }
 
 impl ResourceListWatch {
-    /// Whether upstream takes a request about what no namespace has.
-    async fn is_accepted(&self, query: &str) -> Result<bool, Failure> {
+    /// The definition that the resource came from, as it was then; `None` for what is built in.
+    pub fn definition(&self) -> Option<&Crd> {
+        self.definition.as_ref()
+    }
+
+    /// Whether upstream has that definition still, and has not changed it. Costs upstream the metadata of one object.
+    pub async fn has_same_definition(&self) -> Result<bool, FetchError> {
+        let Some(known) = &self.definition else { return Ok(true) };
+        self.upstream.is_current(&self.resource.group_resource(), known).await
+    }
+
+    /// A Table of no objects, in JSON: what upstream says of its columns.
+    ///
+    /// # Errors
+    /// Upstream does not answer as it should.
+    pub async fn empty_table(&self) -> Result<Bytes, Failure> {
+        let query = format!("resourceVersion=0&fieldSelector=metadata.name%3D{NOBODY}");
+        let answer = self.get_at(&self.empty_path(), &query, TABLE, HEADERS_MAX).await?;
+        whole(answer.into_body()).await
+    }
+
+    /// Where nothing is: the objects of a namespace that nobody has, if the resource has namespaces.
+    fn empty_path(&self) -> String {
         let (group_version, plural) = (self.resource.group_version_path(), &self.resource.resource);
-        let path = match self.namespaced {
+        match self.namespaced {
             true => format!("{group_version}/namespaces/{NOBODY}/{plural}"),
             false => format!("{group_version}/{plural}"),
-        };
-        match self.get_at(&path, query, accept(self.encoding), HEADERS_MAX).await {
+        }
+    }
+
+    /// Whether upstream takes a request about what no namespace has.
+    async fn is_accepted(&self, query: &str) -> Result<bool, Failure> {
+        match self.get_at(&self.empty_path(), query, accept(self.encoding), HEADERS_MAX).await {
             Ok(_) => Ok(true),
             Err(Failure::Refused) => Ok(false),
             Err(failure) => Err(failure),
