@@ -3,7 +3,7 @@
 use std::io::Write;
 
 /// Appends the quoted text.
-pub(super) fn write_string(out: &mut Vec<u8>, text: &str) {
+pub fn write_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     for character in text.chars() {
         match character {

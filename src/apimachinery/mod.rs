@@ -25,6 +25,7 @@ pub use continue_token::{ContinueAt, ContinueToken, InvalidContinueToken};
 pub use field_labels::{FieldSource, SelectableField, selectable_fields};
 pub use field_selector::{FieldRequirement, FieldSelector};
 pub use field_tags::{FieldTag, ScalarKind, field_tags};
+pub use go_json::write_string;
 pub use group_version_resource::{GroupResource, GroupVersionResource};
 pub use label_selector::{InvalidSelector, LabelCondition, LabelRequirement, LabelSelector};
 pub use labels::Labels;

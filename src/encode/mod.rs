@@ -9,6 +9,7 @@ mod list;
 pub mod partial;
 mod pretty;
 pub mod protobuf;
+pub mod table;
 
 use bookmark::INITIAL_EVENTS_END;
 

@@ -1,0 +1,177 @@
+//! Tables of custom resources: what `kubectl get` prints (read-path 6).
+//!
+//! The columns are those that upstream itself tells of; cells are made from the objects' JSON, as apiextensions-apiserver does. What
+//! cannot be made exactly so is [`Unprintable`].
+
+mod age;
+mod cell;
+
+use std::{borrow::Cow, sync::Arc};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Form, ListPosition};
+use crate::{
+    apimachinery::{MetaVersion, PrinterColumn, write_string},
+    json::JsonPath,
+    store::Object,
+};
+
+/// The Table may have a cell of which it is not certain how upstream would print it: upstream has to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a cell cannot be printed with certainty")]
+pub struct Unprintable;
+
+/// The columns of one resource's Tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Columns {
+    /// `columnDefinitions` as upstream wrote them.
+    definitions: Bytes,
+    /// Those behind the name.
+    columns: Box<[Column]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Column {
+    kind: Kind,
+    path: JsonPath,
+}
+
+/// What is printed of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Integer,
+    Number,
+    Boolean,
+    Date,
+}
+
+/// One of `columnDefinitions`.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+struct ColumnDefinition {
+    name: Box<str>,
+    #[serde(rename = "type")]
+    kind: Box<str>,
+    format: Box<str>,
+    description: Box<str>,
+    priority: i32,
+}
+
+impl Columns {
+    /// The columns of a Table that upstream has written, if they are those of `printer_columns` and all of these are understood.
+    pub fn record(table: &[u8], printer_columns: &[PrinterColumn]) -> Option<Self> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Table<'a> {
+            #[serde(borrow)]
+            column_definitions: &'a RawValue,
+        }
+        let Table { column_definitions } = serde_json::from_slice(table).ok()?;
+        let told: Vec<ColumnDefinition> = serde_json::from_str(column_definitions.get()).ok()?;
+        let (name, told) = told.split_first()?;
+        let is_name = (&*name.name, &*name.kind, &*name.format, name.priority) == ("Name", "string", "name", 0);
+        let columns =
+            if printer_columns.is_empty() { Self::default_columns(told) } else { Self::of(printer_columns, told) };
+        Some(Self { definitions: column_definitions.get().to_owned().into(), columns: columns.filter(|_| is_name)? })
+    }
+
+    /// Whether Tables with these columns can be printed at all.
+    pub fn are_understood(printer_columns: &[PrinterColumn]) -> bool {
+        printer_columns.iter().all(|column| Column::of(column).is_some())
+    }
+
+    /// Where a definition names no columns.
+    fn default_columns(told: &[ColumnDefinition]) -> Option<Box<[Column]>> {
+        let [age] = told else { return None };
+        let is_age = (&*age.name, &*age.kind, &*age.format, age.priority) == ("Age", "date", "", 0);
+        let path = JsonPath::parse(".metadata.creationTimestamp").filter(|_| is_age)?;
+        Some([Column { kind: Kind::Date, path }].into())
+    }
+
+    fn of(printer_columns: &[PrinterColumn], told: &[ColumnDefinition]) -> Option<Box<[Column]>> {
+        let mut pairs = told.iter().zip(printer_columns);
+        let is_same = told.len() == printer_columns.len() && pairs.all(|(told, column)| told.is_of(column));
+        is_same.then(|| printer_columns.iter().map(Column::of).collect())?
+    }
+
+    /// Everything before the first row.
+    pub fn head(&self, version: MetaVersion, position: &ListPosition) -> Bytes {
+        let (api_version, metadata) = (version.api_version(), position.list_meta());
+        let head = format!(
+            "{{\"kind\":\"Table\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"columnDefinitions\":"
+        );
+        [head.as_bytes(), &self.definitions, b",\"rows\":["].concat().into()
+    }
+
+    /// Everything behind the last row.
+    pub const TAIL: &[u8] = b"]}\n";
+}
+
+impl ColumnDefinition {
+    /// Whether it is what upstream makes of that column. Where that has no description, its path is one.
+    fn is_of(&self, column: &PrinterColumn) -> bool {
+        let path = || format!("Custom resource definition column (in JSONPath format): {}", column.json_path);
+        let description = Some(&*column.description).filter(|given| !given.is_empty());
+        let description = description.map_or_else(|| path().into(), Cow::from);
+        (&self.name, &self.kind, &self.format, self.priority)
+            == (&column.name, &column.kind, &column.format, column.priority)
+            && *self.description == *description
+    }
+}
+
+impl Column {
+    /// `None` if it is not understood.
+    fn of(column: &PrinterColumn) -> Option<Self> {
+        let kind = match &*column.kind {
+            "string" => Kind::Text,
+            "integer" => Kind::Integer,
+            "number" => Kind::Number,
+            "boolean" => Kind::Boolean,
+            "date" => Kind::Date,
+            _ => return None,
+        };
+        Some(Self { kind, path: JsonPath::parse(&column.json_path)? })
+    }
+}
+
+/// Writes the rows of one answer.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    columns: Arc<Columns>,
+    /// How each row's object is written; `None` for none.
+    object: Option<Form>,
+    /// What ages are counted to.
+    now: Timestamp,
+}
+
+impl Rows {
+    pub fn new(columns: Arc<Columns>, object: Option<Form>, now: Timestamp) -> Self {
+        Self { columns, object, now }
+    }
+
+    /// Appends an object's row.
+    pub fn put(&self, object: &Object, out: &mut Vec<u8>) -> Result<(), Unprintable> {
+        out.extend_from_slice(b"{\"cells\":[");
+        write_string(out, object.key.name());
+        let json = object.tail();
+        for Column { kind, path } in &self.columns.columns {
+            out.push(b',');
+            let value = path.first(json).map_err(|_| Unprintable)?;
+            cell::put(*kind, value, self.now, out)?;
+        }
+        out.extend_from_slice(b"],\"object\":");
+        match &self.object {
+            None => out.extend_from_slice(b"null"),
+            Some(form) => {
+                let object = form.object(object).map_err(|_| Unprintable)?;
+                out.extend_from_slice(object.strip_suffix(b"\n").unwrap_or(&object));
+            }
+        }
+        out.push(b'}');
+        Ok(())
+    }
+}
