@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     Unproven,
+    columns::TableColumns,
     demand::Demand,
     freshness::{Candidate, Freshness},
     quiet::Quiet,
@@ -19,7 +20,10 @@ use super::{
 use crate::{
     apimachinery::{GroupVersionResource, ResourceVersion, Verb},
     authz::{NotCovered, Permit},
-    encode::{BookmarkTemplate, ListEnvelope},
+    encode::{
+        BookmarkTemplate, ListEnvelope,
+        table::{Columns, Unprintable},
+    },
     fanout::Hub,
     lifecycle::Spread,
     reflector::{Filled, Health},
@@ -59,6 +63,7 @@ pub struct Instance {
     freshness: Arc<Freshness>,
     quiet: Quiet,
     demand: Demand,
+    columns: TableColumns,
     pub(super) upstream: ResourceListWatch,
     used: Mutex<Instant>,
 }
@@ -86,6 +91,7 @@ impl Instance {
             hub: Hub::new(next, spread),
             bookmark: RwLock::new(bookmark.map(Arc::new)),
             used: Mutex::new(Instant::now()),
+            columns: TableColumns::new(upstream.definition(), &resource.version),
             resource,
             namespaced,
             reader,
@@ -257,6 +263,22 @@ impl Instance {
     /// Upstream takes `sendInitialEvents`, and ends initial events with a bookmark.
     pub fn has_watch_list(&self) -> bool {
         self.health().watch_list
+    }
+
+    /// Whether a Table of the resource is worth trying: its columns are understood, upstream is one of those that print them as it is
+    /// done here, and none could not be printed lately.
+    pub fn prints_tables(&self) -> bool {
+        self.columns.are_printable() && self.has_watch_list()
+    }
+
+    /// Some object could not be printed.
+    pub fn gave_up_table(&self) {
+        self.columns.gave_up();
+    }
+
+    /// The columns, if upstream says after this was called that the definition is the one that the store was filled under.
+    pub async fn columns(&self) -> Result<Arc<Columns>, Unprintable> {
+        self.columns.current(&self.upstream, &self.resource.version).await
     }
 
     /// What bookmarks look like, once upstream has sent one.

@@ -9,6 +9,7 @@
 //! its watches have been ended.
 
 mod cachers;
+mod columns;
 mod demand;
 mod entry;
 mod freshness;
