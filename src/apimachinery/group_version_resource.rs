@@ -21,6 +21,28 @@ pub struct GroupVersionResource {
     pub resource: Arc<str>,
 }
 
+/// Groups with a dot in their names that API servers have built in. A custom resource's group has one, too.
+const BUILT_IN_GROUPS: [&str; 18] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
 impl GroupVersionResource {
     pub fn new(group: &str, version: &str, resource: &str) -> Self {
         Self { group: group.into(), version: version.into(), resource: resource.into() }
@@ -28,6 +50,11 @@ impl GroupVersionResource {
 
     pub fn group_resource(&self) -> GroupResource {
         GroupResource { group: self.group.clone(), resource: self.resource.clone() }
+    }
+
+    /// Whether its group is known to be one of an API server's own: it comes from no definition. That it is not known says nothing.
+    pub fn is_built_in(&self) -> bool {
+        !self.group.contains('.') || BUILT_IN_GROUPS.contains(&&*self.group)
     }
 
     /// `v1` or `apps/v1`, as `apiVersion` has it.

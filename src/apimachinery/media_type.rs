@@ -15,6 +15,8 @@ pub enum View {
     Whole,
     /// `PartialObjectMetadata`, or a list of them.
     Partial(MetaVersion),
+    /// A row for each object, which says how much of it is there.
+    Table(MetaVersion),
 }
 
 /// The version of `meta.k8s.io`.
@@ -153,7 +155,11 @@ impl<'a> Clause<'a> {
             ("application", "vnd.kubernetes.protobuf") => Encoding::Protobuf,
             _ => return None,
         };
-        let view = if self.parameter("as").is_some() { self.partial(answer)? } else { View::Whole };
+        let view = match self.parameter("as") {
+            None => View::Whole,
+            Some("Table") => self.table(encoding, answer)?,
+            Some(_) => self.partial(answer)?,
+        };
         let is_watch = answer == Answer::Watch;
         let harmless = |(name, value): &(&str, &str)| match *name {
             "charset" => true,
@@ -172,12 +178,20 @@ impl<'a> Clause<'a> {
             Answer::List => "PartialObjectMetadataList",
             Answer::Object | Answer::Watch => "PartialObjectMetadata",
         };
-        let version = match (self.parameter("as")?, self.parameter("g")?, self.parameter("v")?) {
-            (asked, "meta.k8s.io", "v1") if asked == name => MetaVersion::V1,
-            (asked, "meta.k8s.io", "v1beta1") if asked == name => MetaVersion::V1beta1,
-            _ => return None,
-        };
-        Some(View::Partial(version))
+        (self.parameter("as")? == name).then(|| self.meta_version().map(View::Partial))?
+    }
+
+    /// Tables are JSON. Those of watches are not made here.
+    fn table(&self, encoding: Encoding, answer: Answer) -> Option<View> {
+        (encoding == Encoding::Json && answer != Answer::Watch).then(|| self.meta_version().map(View::Table))?
+    }
+
+    fn meta_version(&self) -> Option<MetaVersion> {
+        match (self.parameter("g")?, self.parameter("v")?) {
+            ("meta.k8s.io", "v1") => Some(MetaVersion::V1),
+            ("meta.k8s.io", "v1beta1") => Some(MetaVersion::V1beta1),
+            _ => None,
+        }
     }
 
     /// The value of a parameter that is named once.
@@ -263,13 +277,27 @@ mod tests {
     }
 
     #[test]
+    fn tables_are_served_but_to_watches() {
+        let table = |version| Representation { encoding: Encoding::Json, view: View::Table(version) };
+        let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        let all = [table(MetaVersion::V1), table(MetaVersion::V1beta1), Representation::JSON];
+        assert_eq!(forms(&[kubectl], Answer::Object), all);
+        assert_eq!(forms(&[kubectl], Answer::List), all);
+        assert_eq!(forms(&[kubectl], Answer::Watch), []);
+    }
+
+    #[test]
     fn everything_else_is_left_to_the_server() {
         let lines = [
             "application/yaml",
             "application/cbor",
             "text/html",
             "application/*",
-            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+            "application/json;as=Table;v=v2;g=meta.k8s.io,application/json",
+            "application/json;as=Table;v=v1,application/json",
+            "application/json;as=Table;v=v1;g=meta.k8s.io;pretty=1",
+            "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
+            "application/yaml;as=Table;v=v1;g=meta.k8s.io",
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v2",
             "application/json;as=PartialObjectMetadataList;as=Table;g=meta.k8s.io;v=v1",
             "application/json;as=PartialObjectMetadataList",

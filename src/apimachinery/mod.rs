@@ -31,7 +31,7 @@ pub use label_selector::{InvalidSelector, LabelCondition, LabelRequirement, Labe
 pub use labels::Labels;
 pub use media_type::{Answer, Encoding, MetaVersion, NotFromMemory, Representation, View, negotiate};
 pub use object_key::ObjectKey;
-pub use options::{Freshness, GetOptions, InvalidOptions, ListOptions, WatchOptions, WatchStart};
+pub use options::{Freshness, GetOptions, IncludeObject, InvalidOptions, ListOptions, WatchOptions, WatchStart};
 pub use origin::{InvalidOrigin, Origin, normal_host};
 pub use printer_column::PrinterColumn;
 pub use query::{InvalidQuery, Query};

@@ -30,7 +30,8 @@ impl Form {
     pub fn new(representation: Representation, shape: &Shape, resource: &GroupResource) -> Option<Self> {
         match representation.view {
             View::Whole if representation.encoding == shape.encoding() => Some(Self::Whole(shape.clone())),
-            View::Whole => None,
+            // A Table is made of rows, each of which has a form.
+            View::Whole | View::Table(_) => None,
             View::Partial(version) => {
                 let partial = Partial::new(representation.encoding, version, shape, resource)?;
                 Some(Self::Partial(representation, Arc::new(partial)))

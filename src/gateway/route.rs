@@ -3,7 +3,7 @@
 use http::{Method, Request, header};
 
 use crate::{
-    apimachinery::{self, Answer, Query, Representation, RequestInfo, ResourceRequest, Target, Verb},
+    apimachinery::{self, Answer, Query, Representation, RequestInfo, ResourceRequest, Target, Verb, View},
     cacher::Cachers,
     forward,
     serve::{ForwardReason, MostRecent, SMALL_ANSWER},
@@ -61,6 +61,11 @@ pub(super) fn decide<'a, B>(request: &Request<B>, info: &'a RequestInfo) -> Resu
     }
     let accept = request.headers().get_all(header::ACCEPT);
     let forms = apimachinery::negotiate(accept, verb.answer()).map_err(|_| ForwardReason::Representation)?;
+    // Only those of custom resources are made from memory: no cache is started for others.
+    let is_table = |form: &Representation| matches!(form.view, View::Table(_));
+    if forms.iter().any(is_table) && target.resource.is_built_in() {
+        return Err(ForwardReason::Representation);
+    }
     Ok(Route { verb, target, forms })
 }
 
@@ -111,6 +116,7 @@ mod tests {
     #[test]
     fn only_plain_reads_in_json_may_come_from_memory() {
         use ForwardReason::*;
+        let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
         let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
         for (method, path, headers, expected) in [
             ("GET", "/api/v1/pods", &[][..], Ok(ReadVerb::List)),
@@ -125,12 +131,10 @@ mod tests {
             ("GET", "/version", &[], Err(NonResourcePath)),
             ("GET", "/api/v1/namespaces/a%2Fb/pods", &[], Err(AmbiguousPath)),
             ("GET", "/api/v1/pods", &[("accept", "application/yaml")], Err(Representation)),
-            (
-                "GET",
-                "/api/v1/pods",
-                &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")],
-                Err(Representation),
-            ),
+            ("GET", "/api/v1/pods", &table, Err(Representation)),
+            ("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", &table, Err(Representation)),
+            ("GET", "/apis/x.io/v1/widgets", &table, Ok(ReadVerb::List)),
+            ("GET", "/apis/x.io/v1/widgets?watch=1", &table, Err(Representation)),
         ] {
             assert_eq!(decided(method, path, headers), expected, "{method} {path} {headers:?}");
         }

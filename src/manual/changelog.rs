@@ -69,6 +69,8 @@
 //! * A watch of which the client takes nothing for five to ten minutes, although there are events for it, is reset.
 //! * A status page on the admin port (`/`), `/status.json` and `kube-fanout status [--watch]`: what is saved, caches, why reads are forwarded,
 //!   limits, top clients, slow watchers ([`super::status`]). With `admin.metricsAuthorization: delegated` they need `get` on `/status.json`.
+//! * Tables of custom resources (`kubectl get`) from memory, printed as the API server prints them; what is not certain is forwarded
+//!   (`unprintable`).
 //! * `kube_fanout_upstream_watches`, `kube_fanout_limit`, `kube_fanout_limit_used`, and `process_*` in the metrics.
 //! * The demo has clients of its own (`--watches`), and restarts its API server now and then.
 //! * An API server that restarts costs clients nothing: caches are bridged over what it has forgotten, and watches go on (`cache.bridge`,

@@ -86,6 +86,25 @@
 //!
 //! The rule of the restored etcd holds here too: a head behind what memory had when it was asked for proves nothing.
 //!
+//! # Tables of custom resources
+//!
+//! `kubectl get` asks for Tables. Those of custom resources are made from the objects in memory, row by row and for each request, since
+//! ages are counted when they are asked for. Everything above holds for them as for the plain get or list. Beside it:
+//!
+//! * **The columns are those of the definition that upstream has now.** The first Table of a cache has upstream print one without rows: its
+//!   `columnDefinitions` are kept as upstream wrote them, and have to be those of the definition that the cache was filled under.
+//!   For each Table upstream is asked whether the definition is still that one (the metadata of one object; one question serves all
+//!   who wait when it is sent). A changed column is therefore never printed in its old form: from the moment at which the change is
+//!   acknowledged Tables are forwarded, until the cache has been filled under the new definition. So they are while upstream does
+//!   not answer within 5 s.
+//! * **A cell is printed only if it is certain.** Of `JSONPath` names, `[0]`, `[-1]`, `[*]` and `[?(@.a.b=="x")]` with `==` or `!=` and a text or
+//!   a boolean are understood; a definition with anything else (slices, unions, `..`, `.*`) has its Tables forwarded. Numbers of which Go would print an integer
+//!   in another way than a floating-point one (in `string` columns from a million on and below 0.0001, in `number` columns beyond 2^53, in `integer`
+//!   columns beyond 64 bits), and times that are not plainly RFC 3339, have theirs forwarded, too: defaults and conversions can make either of one text. After
+//!   such a Table none of the resource is tried for ten seconds.
+//! * **Nothing is sent before all of it is certain.** Rows are made twice where they do not fit into 64 KiB: once to see that they can be,
+//!   and once while they are sent, so that a Table which is not read holds no rows.
+//!
 //! # Trust, but verify
 //!
 //! Each cache of at least 100 objects is compared with upstream about once in `cache.verifyInterval` (5 min by default), one cache at a

@@ -27,4 +27,5 @@
 //! * Not every field label of today is known: at each fill upstream is asked for them, and selectors with others are forwarded.
 //! * Indented JSON (`pretty`, curl, browsers) is forwarded (`representation`): before 1.23 it was indented in another way.
 //! * The metadata of custom resources in protobuf is forwarded (`representation`): older servers have other fields in it.
+//! * Tables of custom resources are forwarded (`unprintable`): what is printed here is what today's servers print.
 //! * Discovery is read from the documents of each group version where there is no aggregated discovery (before 1.26).

@@ -191,8 +191,25 @@
 //!
 //! # 6 Tables
 //!
-//! What kubectl prints; forwarded by the gateway. Cells of many types are ages, which change without a write: seconds below two minutes,
+//! What kubectl prints. Cells of many types are ages, which change without a write: seconds below two minutes,
 //! minutes and seconds below ten, minutes below three hours, and so on with two units, or one, up to years.
+//!
+//! `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{…},"columnDefinitions":[…],"rows":[{"cells":[…],"object":{…}}]}`; the
+//! metadata is that of the list, or the version of the one object. `object` is its PartialObjectMetadata in the Table's version, with
+//! `includeObject=Object` all of it, with `None` null; another word is a 400.
+//!
+//! A custom resource has its name, then the `additionalPrinterColumns` of its definition; without any, its age. A column without
+//! a description has one made of its path. A cell is the first value at the path, null if there is none, or if anything on the way does not lead on:
+//! a place that an array does not have, elements of what is no array, a comparison of two kinds. Missing members are no error. Of an
+//! empty array in the midst of `[*]` client-go makes the end of the results.
+//!
+//! | Type | Printed |
+//! |---|---|
+//! | `string` | a text as it is; true, false; numbers as Go prints them; objects and arrays as JSON in a text; null as `<no value>` |
+//! | `integer` | a number without its fraction; else null |
+//! | `number` | a number as a floating-point one; else null |
+//! | `boolean` | true, false; else null |
+//! | `date` | the age of an RFC 3339 time; `<invalid>` of another text, and of the future; `<unknown>` of the empty one; else null |
 //!
 //! # 7 Consistency
 //!

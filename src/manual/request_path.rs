@@ -63,10 +63,11 @@
 //! | label selectors | from memory |
 //! | field selectors | from memory for the fields of [`crate::apimachinery::selectable_fields`] that upstream knows, and of a definition's `selectableFields` that are plain paths; else forwarded (`unsupported_field`) |
 //! | `Accept` whose first choice is JSON, protobuf or PartialObjectMetadata in either | from the store of that encoding; a custom resource has no protobuf but for its metadata, which is made from its JSON, once an object |
-//! | `Accept` whose first choice is another: Table, YAML, CBOR | forwarded (`representation`) |
+//! | `Accept` whose first choice is a Table, of a custom resource | as the list or get itself, in JSON, with each `includeObject`, if upstream says that the definition has not changed; else forwarded (`unprintable`): see [`super::consistency`] |
+//! | `Accept` whose first choice is another: the Table of a built-in resource, YAML, CBOR | forwarded (`representation`) |
 //!
 //! A get of an object that is not there is a 404 from memory, worded as the API server words it; forwarded
-//! (`representation`) where metadata is asked for, or protobuf first of a custom resource.
+//! (`representation`) where metadata or a Table is asked for, or protobuf first of a custom resource.
 //!
 //! Bodies of more than 128 KiB are sent in gzip to clients that accept it, under the API server's own rule: the word `gzip`
 //! in the first `Accept-Encoding` line, whatever its `q`. Leaves of full and namespaced lists are compressed once for all
@@ -83,6 +84,8 @@
 //! | `sendInitialEvents=true`, upstream without watch-list | forwarded (`no_watch_list`): see [`super::old_upstreams`] |
 //! | `sendInitialEvents=false`, `resourceVersion=0` | from memory, changes only |
 //! | `sendInitialEvents=false`, no version | forwarded (`most_recent`) |
+//!
+//! A watch whose events are Tables (`kubectl get -w`) is forwarded (`representation`).
 //!
 //! With `allowWatchBookmarks`, the initial events end with the bookmark that has `k8s.io/initial-events-end`; also where
 //! the client did not ask for it, as the API server does, but not for the deprecated `/watch/` paths. Later bookmarks come
@@ -109,6 +112,7 @@
 //! | `unaudited` | the audit log cannot be written, or not fast enough, and `audit.mode` is `blocking` |
 //! | `invalid_options` | parameters that upstream refuses, or that only it can be sure of |
 //! | `representation` | a form that memory does not hold |
+//! | `unprintable` | a Table of a custom resource that the gateway cannot print with certainty: its columns are not understood, upstream did not say that they are still the same, or a cell may be printed in two ways |
 //! | `excluded` | `cache.exclude` names the resource |
 //! | `cache_filling` | the cache is being filled, and the read does not wait for that, or has waited for as long as it may |
 //! | `fill_failed` | the last attempt to fill the cache failed, or what it held was given up; the next attempt begins after a pause |

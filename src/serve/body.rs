@@ -14,6 +14,7 @@ use http_body::{Frame, SizeHint};
 
 use super::{
     gzip::{self, GzipBody},
+    table::TableBody,
     watch::WatchBody,
 };
 use crate::{
@@ -27,7 +28,8 @@ pub enum Body {
     /// In as few pieces as it has to be sent in, with its length.
     Json(Bytes),
     List(Box<ListBody>),
-    /// One of the two above, compressed.
+    Table(Box<TableBody>),
+    /// One of those above, compressed.
     Gzip(GzipBody),
     Watch(Box<WatchBody>),
 }
@@ -48,7 +50,7 @@ pub struct ListBody {
 }
 
 /// What is handed to a connection at a time: a connection that is not read keeps one such piece.
-const PIECE: usize = 64 << 10;
+pub(super) const PIECE: usize = 64 << 10;
 /// The end of a body of several pieces is a small one: it is handed over when the client has read what comes before, so that an
 /// answer ends only when nearly all of it has been read.
 const LAST_PIECE: usize = 1 << 10;
@@ -57,7 +59,7 @@ const ONE_PIECE: usize = 16 << 10;
 /// What an answer holds beside its bytes while it is compressed for it alone (a deflate window and its tables).
 const COMPRESSOR: usize = 300 << 10;
 
-/// A list asks for a leaf's items only after its own length has been found.
+/// A list asks for a leaf's items, and a Table for its rows, only after its own length has been found.
 pub(super) const CAN_BE_MADE: &str = "items whose length is known can be made";
 
 impl Body {
@@ -84,6 +86,7 @@ impl Body {
         match self {
             Self::Json(json) => json.len(),
             Self::List(list) => list.own_bytes(),
+            Self::Table(table) => table.own_bytes(),
             Self::Gzip(gzip) => gzip.own_bytes() + COMPRESSOR,
             // Frames are shared, and the first state is framed a piece at a time.
             Self::Watch(_) => 0,
@@ -95,6 +98,7 @@ impl Body {
         match self {
             Self::Json(json) => json.len() > gzip::THRESHOLD,
             Self::List(list) => list.is_longer_than(gzip::THRESHOLD),
+            Self::Table(table) => table.is_longer_than(gzip::THRESHOLD),
             Self::Gzip(_) | Self::Watch(_) => false,
         }
     }
@@ -104,6 +108,7 @@ impl Body {
         match self {
             Self::Json(json) => Self::Gzip(GzipBody::json(json)),
             Self::List(list) => Self::Gzip(GzipBody::list(list)),
+            Self::Table(table) => Self::Gzip(GzipBody::table(table)),
             other @ (Self::Gzip(_) | Self::Watch(_)) => other,
         }
     }
@@ -203,6 +208,7 @@ impl http_body::Body for Body {
         let piece = match self.get_mut() {
             Self::Json(json) => next_piece(json),
             Self::List(list) => list.next(),
+            Self::Table(table) => table.next(),
             Self::Gzip(gzip) => ready!(gzip.poll_next(context)),
             Self::Watch(watch) => ready!(watch.poll_next(context)),
         };
@@ -216,7 +222,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Json(json) => SizeHint::with_exact(json.len() as u64),
-            Self::List(_) | Self::Gzip(_) | Self::Watch(_) => SizeHint::default(),
+            Self::List(_) | Self::Table(_) | Self::Gzip(_) | Self::Watch(_) => SizeHint::default(),
         }
     }
 }

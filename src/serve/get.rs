@@ -2,11 +2,11 @@
 
 use http::{Response, StatusCode, header};
 
-use super::{Body, ForwardReason, Read, freshness::read_state};
+use super::{Body, ForwardReason, Read, freshness::read_state, table::Writer};
 use crate::{
     apimachinery::{Answer, GetOptions, Status, Verb, View, negotiate},
     authz::Permit,
-    encode,
+    encode::{self, ListPosition},
     store::Scope,
 };
 
@@ -16,21 +16,29 @@ pub async fn get(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Forw
     let view = read.instance.view(&permit, Verb::Get)?;
     let Scope::Object(key) = view.scope() else { return Err(ForwardReason::UnknownResource) };
     let is_pretty = read.is_pretty(options.pretty)?;
-    let form = read.writer()?;
+    let writer = Writer::of(read)?;
     // One object costs upstream no more than its head version.
     let state = read_state(read, &view, options.freshness, |_| 0).await?;
-    let (status, json) = match state.object() {
-        Some(object) => (StatusCode::OK, form.object(object).map_err(|_| ForwardReason::Representation)?),
+    let (status, body) = match (state.object(), writer) {
+        (Some(object), Writer::Objects(form)) => {
+            let json = form.object(object).map_err(|_| ForwardReason::Representation)?;
+            (StatusCode::OK, Body::json(json, is_pretty))
+        }
+        (Some(object), Writer::Table(table)) => {
+            let position = ListPosition::of(object.version);
+            (StatusCode::OK, table.body(read, vec![object.clone()], &position, is_pretty).await?)
+        }
         // A Status for those who take metadata only has a form of its own (read-path 2).
-        None if read.form.view != View::Whole => return Err(ForwardReason::Representation),
+        (None, _) if read.form.view != View::Whole => return Err(ForwardReason::Representation),
         // A custom resource has no protobuf, a Status has: who would rather have that gets it.
-        None if !is_first_choice(read) => return Err(ForwardReason::Representation),
-        None => {
+        (None, _) if !is_first_choice(read) => return Err(ForwardReason::Representation),
+        (None, _) => {
             let status = Status::not_found(&read.instance.resource.group_resource(), key.name());
-            (status.code(), encode::status(status.to_json(), read.form.encoding))
+            let body = encode::status(status.to_json(), read.form.encoding);
+            (status.code(), Body::json(body, is_pretty))
         }
     };
-    Ok(read.respond(status, Body::json(json, is_pretty)))
+    Ok(read.respond(status, body))
 }
 
 /// Whether the answer is in the form that was asked for before all others.

@@ -8,7 +8,10 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, header};
 
-use super::body::{CAN_BE_MADE, ListBody};
+use super::{
+    body::{CAN_BE_MADE, ListBody},
+    table::TableBody,
+};
 use crate::encode::{self, GzipMember, GzipStream};
 
 /// Bodies of more bytes are compressed, for whoever accepts it.
@@ -59,6 +62,7 @@ pub struct GzipFlow {
 enum Source {
     Json(Bytes),
     List(Box<ListBody>),
+    Table(Box<TableBody>),
 }
 
 impl GzipBody {
@@ -71,6 +75,10 @@ impl GzipBody {
             return Self::flow(Source::List(list));
         }
         Self::Leaves(Box::new(GzipLeaves { list, member: Some(GzipMember::default()), has_worked: false }))
+    }
+
+    pub(super) fn table(table: Box<TableBody>) -> Self {
+        Self::flow(Source::Table(table))
     }
 
     fn flow(source: Source) -> Self {
@@ -140,6 +148,7 @@ impl Source {
         match self {
             Self::Json(json) => json.len(),
             Self::List(list) => list.own_bytes(),
+            Self::Table(table) => table.own_bytes(),
         }
     }
 
@@ -147,6 +156,7 @@ impl Source {
         match self {
             Self::Json(json) => Some(mem::take(json)).filter(|json| !json.is_empty()),
             Self::List(list) => list.next(),
+            Self::Table(table) => table.next(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use http::{Response, StatusCode};
 use tokio::task::yield_now;
 
-use super::{Body, ForwardReason, Read, SMALL_ANSWER, freshness::read_state};
+use super::{Body, ForwardReason, Read, SMALL_ANSWER, freshness::read_state, table::Writer};
 use crate::{
     apimachinery::{ContinueAt, ContinueToken, FieldSelector, Freshness, ListOptions, Verb},
     authz::Permit,
@@ -36,20 +36,27 @@ pub async fn list(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, For
     let predicate =
         Predicate::new(options.labels.clone(), &options.fields, schema).map_err(|_| ForwardReason::UnsupportedField)?;
     let pretty = read.is_pretty(options.pretty)?;
-    let form = read.writer()?;
+    let writer = Writer::of(read)?;
     let bytes = |newest: &Extract| match read.instance.bytes() {
         few @ ..=SMALL_ANSWER => few,
         _ => answer_bytes(newest, &predicate, page_limit(&options)),
     };
     let state = read_state(read, &view, freshness, bytes).await?;
 
-    let body = if is_page {
-        page(read, form, &state, &predicate, &options, pretty).await?
-    } else if let (true, Some(leaves)) = (predicate.is_everything(), state.leaves()) {
-        in_pieces(read, form, leaves, &position_of(&state), pretty).await?
-    } else {
-        let matching: Vec<_> = state.objects().filter(|object| predicate.matches(object)).collect();
-        selected(read, form, matching, &position_of(&state), pretty).await?
+    let leaves = if !is_page && predicate.is_everything() { state.leaves() } else { None };
+    let selection = || selection(&state, &predicate, is_page.then_some(&options));
+    let body = match (writer, leaves) {
+        (Writer::Objects(form), Some(leaves)) => {
+            in_pieces(read, form, leaves, &ListPosition::of(state.version()), pretty).await?
+        }
+        (Writer::Objects(form), None) => {
+            let (objects, position) = selection();
+            selected(read, form, objects, &position, pretty).await?
+        }
+        (Writer::Table(table), _) => {
+            let (objects, position) = selection();
+            table.body(read, objects.into_iter().cloned().collect(), &position, pretty).await?
+        }
     };
     Ok(read.respond(StatusCode::OK, body))
 }
@@ -93,10 +100,6 @@ fn answer_bytes(state: &Extract, predicate: &Predicate, limit: usize) -> usize {
             matching.take(limit).map(|object| object.tail().len()).sum()
         }
     }
-}
-
-fn position_of(state: &Extract) -> ListPosition {
-    ListPosition { version: state.version(), continue_token: None, remaining_item_count: None }
 }
 
 /// The objects of leaves: joined bytes that all lists share, or made a piece at a time.
@@ -154,20 +157,21 @@ impl Read<'_> {
     }
 }
 
-async fn page(
-    read: &Read<'_>,
-    form: Form,
-    state: &Extract,
+/// The objects that match, all of them or those of a page.
+fn selection<'a>(
+    state: &'a Extract,
     predicate: &Predicate,
-    options: &ListOptions,
-    pretty: bool,
-) -> Result<Body, ForwardReason> {
+    page: Option<&ListOptions>,
+) -> (Vec<&'a Arc<Object>>, ListPosition) {
+    let mut position = ListPosition::of(state.version());
+    let Some(options) = page else {
+        return (state.objects().filter(|object| predicate.matches(object)).collect(), position);
+    };
     let start = options.continue_token.as_ref().map_or("", |token| &token.start);
     let Page { objects, next } = state.page(start, page_limit(options), predicate);
-    let mut position = position_of(state);
     if let Some(NextPage { start, remaining }) = next {
         position.remaining_item_count = remaining.map(|remaining| remaining as u64);
         position.continue_token = Some(ContinueToken { version: ContinueAt::At(state.version()), start }.encode());
     }
-    selected(read, form, objects, &position, pretty).await
+    (objects, position)
 }

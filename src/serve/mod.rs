@@ -10,6 +10,7 @@ mod head;
 mod list;
 mod most_recent;
 mod reason;
+mod table;
 mod told;
 mod watch;
 

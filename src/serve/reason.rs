@@ -30,6 +30,9 @@ pub enum ForwardReason {
     InvalidOptions,
     /// A form of answer that memory does not hold.
     Representation,
+    /// A Table that the gateway cannot print with certainty: its columns are not understood or may have changed, or it has a value
+    /// that may be printed in two ways.
+    Unprintable,
     Excluded,
     /// The cache is being filled, and the read does not wait for that, or has waited too long.
     CacheFilling,
@@ -85,6 +88,7 @@ impl ForwardReason {
             Self::Unaudited => "unaudited",
             Self::InvalidOptions => "invalid_options",
             Self::Representation => "representation",
+            Self::Unprintable => "unprintable",
             Self::Excluded => "excluded",
             Self::CacheFilling => "cache_filling",
             Self::FillFailed => "fill_failed",

@@ -44,6 +44,8 @@ mod secrecy;
 // Random changes, faults and clients.
 mod shares;
 mod simulation;
+// What kubectl prints.
+mod tables;
 // Watches that begin upstream and go on from memory.
 mod takeover;
 // The source itself.

@@ -5,10 +5,12 @@
 
 mod get;
 mod list;
+mod table;
 mod watch;
 
 pub use get::GetOptions;
 pub use list::ListOptions;
+pub use table::IncludeObject;
 pub use watch::{WatchOptions, WatchStart};
 
 use std::time::Duration;

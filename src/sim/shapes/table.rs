@@ -80,7 +80,11 @@ fn columns(definition: &Definition) -> Value {
         let names = [("Name", 0), ("Ready", 0), ("Status", 0), ("Restarts", 0), ("Age", 0), ("IP", 1), ("Node", 1)];
         names.into_iter().map(|(name, priority)| column(name, priority)).collect()
     } else {
-        json!([column("Name", 0), column("Age", 0)])
+        let mut age = column("Age", 0);
+        if definition.custom {
+            age["type"] = "date".into();
+        }
+        json!([column("Name", 0), age])
     }
 }
 
@@ -117,8 +121,8 @@ fn age(created: &str, now: Timestamp) -> String {
         _ => format!("{count}{unit}{rest}{rest_unit}"),
     };
     match seconds {
-        ..-2 => "<invalid>".into(),
-        -2..0 => "0s".into(),
+        ..=-2 => "<invalid>".into(),
+        -1 => "0s".into(),
         0..120 => format!("{seconds}s"),
         120..600 => pair(minutes, "m", seconds % 60, "s"),
         600..10_800 => format!("{minutes}m"),
@@ -146,7 +150,8 @@ mod tests {
             ("2026-01-09T20:30:00Z", "3h30m"),
             ("2026-01-06T20:00:00Z", "3d4h"),
             ("2023-01-01T00:00:00Z", "3y10d"),
-            ("2026-01-10T00:00:09Z", "<invalid>"),
+            ("2026-01-10T00:00:01Z", "0s"),
+            ("2026-01-10T00:00:02Z", "<invalid>"),
             ("", "<unknown>"),
         ] {
             assert_eq!(age(created, now), shown, "{created}");

@@ -1,0 +1,47 @@
+//! The parameters of a Table.
+
+use crate::apimachinery::options::InvalidOptions;
+use crate::apimachinery::query::Query;
+
+/// What stands beside a row's cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IncludeObject {
+    None,
+    Metadata,
+    Object,
+}
+
+impl IncludeObject {
+    /// Reads the query.
+    ///
+    /// # Errors
+    /// The API server refuses it: it is to be forwarded.
+    pub fn parse(query: Option<&str>) -> Result<Self, InvalidOptions> {
+        match Query::parse(query)?.first("includeObject") {
+            Some("None") => Ok(Self::None),
+            None | Some("" | "Metadata") => Ok(Self::Metadata),
+            Some("Object") => Ok(Self::Object),
+            Some(_) => Err(InvalidOptions::Unsupported("includeObject")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_included_is_one_of_three_words() {
+        for (query, expected) in [
+            (None, Some(IncludeObject::Metadata)),
+            (Some("includeObject="), Some(IncludeObject::Metadata)),
+            (Some("includeObject=Metadata"), Some(IncludeObject::Metadata)),
+            (Some("limit=500&includeObject=None&includeObject=x"), Some(IncludeObject::None)),
+            (Some("includeObject=Object"), Some(IncludeObject::Object)),
+            (Some("includeObject=object"), None),
+            (Some("includeObject=%"), None),
+        ] {
+            assert_eq!(IncludeObject::parse(query).ok(), expected, "{query:?}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A Table of one object or of a list: rows are checked before the first one is sent, and made as they are sent (read-path 6).
+
+use std::{mem, sync::Arc, vec};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use tokio::task::yield_now;
+
+use super::{
+    Body, ForwardReason, Read,
+    body::{CAN_BE_MADE, PIECE},
+};
+use crate::{
+    apimachinery::{Encoding, IncludeObject, MetaVersion, Representation, View},
+    encode::{
+        Form, ListPosition, Pretty,
+        table::{Columns, Rows},
+    },
+    store::{Object, Shape},
+};
+
+/// Bytes of rows up to which a Table is one piece.
+const JOINED_AT_ONCE: usize = 64 << 10;
+/// Rows after which other tasks get their turn.
+const ROWS_AT_ONCE: usize = 64;
+
+/// What writes an answer.
+#[derive(Debug)]
+pub(super) enum Writer {
+    Objects(Form),
+    Table(Table),
+}
+
+/// A Table as it was asked for.
+#[derive(Debug)]
+pub(super) struct Table {
+    version: MetaVersion,
+    /// How the object of each row is written.
+    object: Option<Form>,
+}
+
+/// A Table that is too long for one piece. Holds no rows but those that are being sent.
+#[derive(Debug)]
+pub struct TableBody {
+    head: Bytes,
+    rows: Rows,
+    objects: vec::IntoIter<Arc<Object>>,
+    is_first: bool,
+    tail: Bytes,
+    /// Of the whole Table, as long as nothing indents it.
+    length: usize,
+    pretty: Option<Pretty>,
+}
+
+impl Writer {
+    /// What writes the instance's objects in the form that was asked for.
+    pub(super) fn of(read: &Read<'_>) -> Result<Self, ForwardReason> {
+        match read.form.view {
+            View::Table(version) => Table::of(read, version).map(Self::Table),
+            View::Whole | View::Partial(_) => read.writer().map(Self::Objects),
+        }
+    }
+}
+
+impl Table {
+    fn of(read: &Read<'_>, version: MetaVersion) -> Result<Self, ForwardReason> {
+        let (instance, encoding) = (&read.instance, Encoding::Json);
+        let include = IncludeObject::parse(read.query).map_err(|_| ForwardReason::InvalidOptions)?;
+        if instance.schema().shape != Shape::Custom {
+            return Err(ForwardReason::Representation);
+        }
+        if !instance.prints_tables() {
+            return Err(ForwardReason::Unprintable);
+        }
+        let form = |view| {
+            let form = Representation { encoding, view };
+            Form::new(form, &instance.schema().shape, &instance.resource.group_resource())
+        };
+        let object = match include {
+            IncludeObject::None => None,
+            IncludeObject::Metadata => form(View::Partial(version)),
+            IncludeObject::Object => form(View::Whole),
+        };
+        Ok(Self { version, object })
+    }
+
+    /// The Table of these objects. Whether its columns are the resource's is upstream's to say.
+    pub(super) async fn body(
+        self,
+        read: &Read<'_>,
+        objects: Vec<Arc<Object>>,
+        position: &ListPosition,
+        is_pretty: bool,
+    ) -> Result<Body, ForwardReason> {
+        let columns = read.instance.columns().await.map_err(|_| ForwardReason::Unprintable)?;
+        let (head, tail) = (columns.head(self.version, position), Bytes::from_static(Columns::TAIL));
+        let rows = Rows::new(columns, self.object, Timestamp::now());
+        let (mut joined, mut row, mut length) = (Vec::new(), Vec::new(), 0);
+        for (at, object) in objects.iter().enumerate() {
+            row.clear();
+            row.push(b',');
+            if rows.put(object, &mut row).is_err() {
+                read.instance.gave_up_table();
+                return Err(ForwardReason::Unprintable);
+            }
+            length += row.len();
+            if length <= JOINED_AT_ONCE {
+                joined.extend_from_slice(&row);
+            }
+            if at % ROWS_AT_ONCE == ROWS_AT_ONCE - 1 {
+                yield_now().await;
+            }
+        }
+        if length <= JOINED_AT_ONCE {
+            let rows = joined.strip_prefix(b",").unwrap_or_default();
+            return Ok(Body::json([&*head, rows, &tail].concat().into(), is_pretty));
+        }
+        // The first row has no comma.
+        let length = head.len() + length - 1 + tail.len();
+        let (objects, pretty) = (objects.into_iter(), is_pretty.then(Pretty::default));
+        Ok(Body::Table(Box::new(TableBody { head, rows, objects, is_first: true, tail, length, pretty })))
+    }
+}
+
+impl TableBody {
+    /// What it holds beside what is in memory anyway.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.head.len() + size_of_val(self.objects.as_slice()) + 2 * PIECE
+    }
+
+    /// Asked before anything is sent. Indenting makes it longer still.
+    pub(super) fn is_longer_than(&self, limit: usize) -> bool {
+        self.length > limit || self.pretty.is_some() && self.indented_len() > limit
+    }
+
+    /// Of one that is not long: it is made for this once.
+    fn indented_len(&self) -> usize {
+        let (rows, objects) = (self.rows.clone(), self.objects.clone());
+        let pretty = Some(Pretty::default());
+        let mut copy = Self { head: self.head.clone(), rows, objects, tail: self.tail.clone(), pretty, ..*self };
+        std::iter::from_fn(|| copy.next()).map(|piece| piece.len()).sum()
+    }
+
+    pub(super) fn next(&mut self) -> Option<Bytes> {
+        let piece = self.next_piece()?;
+        Some(match &mut self.pretty {
+            Some(pretty) => pretty.push(&piece).into(),
+            None => piece,
+        })
+    }
+
+    fn next_piece(&mut self) -> Option<Bytes> {
+        if !self.head.is_empty() {
+            return Some(mem::take(&mut self.head));
+        }
+        let mut piece = Vec::new();
+        while piece.len() < PIECE
+            && let Some(object) = self.objects.next()
+        {
+            if !mem::take(&mut self.is_first) {
+                piece.push(b',');
+            }
+            self.rows.put(&object, &mut piece).expect(CAN_BE_MADE);
+        }
+        if piece.is_empty() {
+            return Some(mem::take(&mut self.tail)).filter(|tail| !tail.is_empty());
+        }
+        Some(piece.into())
+    }
+}

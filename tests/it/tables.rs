@@ -1,0 +1,180 @@
+//! Tables of custom resources from memory. What is in their cells is held against a real server by the conformance suite.
+
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use kube_fanout::{
+    apimachinery::GroupResource,
+    config::MostRecentReads,
+    sim::{Refusal, Sim},
+};
+use serde_json::json;
+
+use crate::{
+    harness::{Answer, Route, World, passing, world::pod},
+    reads::{definition, widget},
+};
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const KUBECTL: &str =
+    "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+const WIDGETS: &str = "/apis/example.com/v1/widgets";
+const ALL: &str = "/apis/example.com/v1/widgets?resourceVersion=0";
+
+fn forwarded(reason: &str) -> Route {
+    Route::Forwarded(reason.to_owned())
+}
+
+fn definitions() -> GroupResource {
+    GroupResource { group: "apiextensions.k8s.io".into(), resource: "customresourcedefinitions".into() }
+}
+
+async fn with_widgets(count: usize) -> World {
+    let sim = Sim::new();
+    sim.create(definition(".spec.size")).unwrap();
+    for number in 0..count {
+        let mut widget = widget(&format!("w-{number:03}"), &number.to_string());
+        widget["metadata"]["annotations"] = json!({"text": "<x>".repeat(500)});
+        widget["metadata"]["labels"] = json!({"odd": (number % 2).to_string()});
+        sim.create(widget).unwrap();
+    }
+    let world = World::start_with(sim, |_| {}).await;
+    world.gateway.warm(WIDGETS).await;
+    world
+}
+
+async fn table(world: &World, path: &str) -> Answer {
+    world.client().request("GET", path, &[("accept", TABLE)], Default::default()).await
+}
+
+/// Without ages.
+fn masked(text: &str) -> String {
+    let is_age = |part: &&str| part.strip_suffix('s').is_some_and(|age| age.parse::<u32>().is_ok());
+    text.split('"').map(|part| if is_age(&part) { "*" } else { part }).collect::<Vec<_>>().join("\"")
+}
+
+async fn assert_same(world: &World, path: &str, accept: &str, route: &Route) {
+    let answer = world.client().request("GET", path, &[("accept", accept)], Default::default()).await;
+    let request = Request::get(path).header("accept", accept).body(Full::default()).unwrap();
+    let direct = world.sim.handle(request).await;
+    let (status, content) = (direct.status(), direct.headers().get("content-type").cloned());
+    let body = direct.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!((answer.status, answer.headers.get("content-type").cloned()), (status, content), "{path}");
+    assert_eq!(masked(answer.text()), masked(str::from_utf8(&body).unwrap()), "{path}");
+    assert_eq!(answer.route, *route, "{path}");
+}
+
+#[tokio::test]
+async fn tables_of_custom_resources_come_from_memory() {
+    let world = with_widgets(200).await;
+    let one = "/apis/example.com/v1/namespaces/default/widgets/w-007?resourceVersion=0";
+    let version = world.sim.revision();
+    for path in [
+        ALL.to_owned(),
+        format!("{ALL}&includeObject=None"),
+        format!("{ALL}&includeObject=Object"),
+        format!("{ALL}&pretty=1"),
+        format!("{ALL}&labelSelector=odd%3D1"),
+        format!("{ALL}&labelSelector=odd%3D2"),
+        format!("{WIDGETS}?resourceVersion={version}&limit=3"),
+        one.to_owned(),
+        format!("{one}&includeObject=None"),
+        format!("{one}&includeObject=Object&pretty=1"),
+    ] {
+        for accept in [TABLE, KUBECTL, "application/json;as=Table;v=v1beta1;g=meta.k8s.io"] {
+            assert_same(&world, &path, accept, &Route::Served).await;
+        }
+    }
+    for (path, reason) in [
+        (format!("{ALL}&includeObject=Some"), "invalid_options"),
+        (
+            format!("{WIDGETS}/nope?resourceVersion=0").replace("/widgets", "/namespaces/default/widgets"),
+            "representation",
+        ),
+        (WIDGETS.to_owned(), "most_recent"),
+        (format!("{WIDGETS}?watch=1&resourceVersion={version}&timeoutSeconds=1"), "representation"),
+    ] {
+        assert_same(&world, &path, TABLE, &forwarded(reason)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_table_costs_upstream_the_definition_s_metadata() {
+    let world = with_widgets(3).await;
+    table(&world, ALL).await;
+    let before = world.sim.counts();
+    for _ in 0..5 {
+        assert_eq!(table(&world, ALL).await.route, Route::Served);
+    }
+    let after = world.sim.counts();
+    let asked = |verb, resource| after.requests(verb, resource) - before.requests(verb, resource);
+    assert_eq!(asked("get", "customresourcedefinitions.apiextensions.k8s.io"), 5);
+    assert_eq!((asked("list", "widgets.example.com"), asked("get", "widgets.example.com")), (0, 0));
+}
+
+#[tokio::test]
+async fn a_changed_definition_is_never_printed_in_its_old_form() {
+    let world = with_widgets(3).await;
+    assert_same(&world, ALL, TABLE, &Route::Served).await;
+    // Upstream has not ended the watch yet.
+    world
+        .sim
+        .modify(&definitions(), "widgets.example.com", |definition| {
+            definition["spec"]["versions"][0]["additionalPrinterColumns"] =
+                json!([{"name": "Size", "type": "string", "jsonPath": ".spec.size"}]);
+        })
+        .unwrap();
+    assert_same(&world, ALL, TABLE, &forwarded("unprintable")).await;
+    assert_eq!(world.client().get(ALL).await.route, Route::Served);
+}
+
+#[tokio::test]
+async fn a_table_is_forwarded_where_upstream_does_not_say_that_its_columns_are_the_same() {
+    let world = with_widgets(3).await;
+    assert_same(&world, ALL, TABLE, &Route::Served).await;
+    let resource = Some("customresourcedefinitions.apiextensions.k8s.io".to_owned());
+    world.sim.refuse(Refusal { resource, status: 403, ..Refusal::default() });
+    assert_same(&world, ALL, TABLE, &forwarded("unprintable")).await;
+    world.sim.accept_all();
+    assert_same(&world, ALL, TABLE, &Route::Served).await;
+}
+
+/// The embedded server prints no columns but a definition's default ones.
+#[tokio::test]
+async fn columns_that_upstream_does_not_print_are_not_printed() {
+    let sim = Sim::new();
+    let mut columns = definition(".spec.size");
+    columns["spec"]["versions"][0]["additionalPrinterColumns"] =
+        json!([{"name": "Size", "type": "string", "jsonPath": ".spec.size"}]);
+    sim.create(columns).unwrap();
+    sim.create(widget("a", "1")).unwrap();
+    let world = World::start_with(sim, |_| {}).await;
+    world.gateway.warm(WIDGETS).await;
+    assert_same(&world, ALL, TABLE, &forwarded("unprintable")).await;
+}
+
+#[tokio::test]
+async fn most_recent_tables_come_from_memory_once_it_is_proven() {
+    let sim = Sim::new();
+    sim.create(definition(".spec.size")).unwrap();
+    sim.create(widget("a", "1")).unwrap();
+    let world = World::start_with(sim, |config| config.reads.most_recent = MostRecentReads::Prove).await;
+    world.gateway.warm(WIDGETS).await;
+    for number in 0..3 {
+        world.sim.create(widget(&format!("new-{number}"), "1")).unwrap();
+        let path = format!("{WIDGETS}?limit=500");
+        let answer = passing(std::time::Duration::from_millis(500), table(&world, &path)).await;
+        assert_eq!(answer.route, Route::Served);
+        assert!(answer.text().contains(&format!("\"new-{number}\"")), "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn tables_of_built_in_resources_start_no_cache() {
+    let world = World::start().await;
+    world.sim.create(pod("default", "a", "x")).unwrap();
+    for path in ["/api/v1/pods?resourceVersion=0", "/apis/apps/v1/deployments?resourceVersion=0"] {
+        assert_same(&world, path, TABLE, &forwarded("representation")).await;
+    }
+    let counts = world.sim.counts();
+    assert_eq!((counts.requests("watch", "pods"), counts.requests("watch", "deployments.apps")), (0, 0));
+}
