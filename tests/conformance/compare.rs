@@ -91,11 +91,12 @@ fn decoded(answer: &Answer) -> Vec<u8> {
     body
 }
 
-/// The cells of a Table say how old objects are: `5s`, `3m12s`, `2d`.
+/// The cells of a Table say how old objects are: `5s`, `3m12s`. Ages of days stay as they are.
 fn masked_ages(text: &str) -> String {
     let is_age = |part: &str| {
         let number = part.trim_end_matches(['s', 'm', 'h', 'd', 'y']);
         number.len() < part.len()
+            && part.contains(['s', 'm'])
             && part.starts_with(|first: char| first.is_ascii_digit())
             && part.bytes().all(|byte| byte.is_ascii_digit() || b"smhdy".contains(&byte))
     };
@@ -111,7 +112,11 @@ fn comparable(rules: Rules, answer: &Answer) -> String {
         return pieces;
     }
     let text = String::from_utf8_lossy(&body).into_owned();
-    let text = if text.contains("\"kind\":\"Table\"") { masked_ages(&text) } else { text };
+    let text = if ["\"kind\":\"Table\"", "\"kind\": \"Table\""].iter().any(|kind| text.contains(kind)) {
+        masked_ages(&text)
+    } else {
+        text
+    };
     if is_watch(&text) {
         return comparable_events(rules, &text);
     }

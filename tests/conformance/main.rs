@@ -2,6 +2,7 @@
 //!
 //! * `reads`: the decision tables of get, list and watch, selectors, odd parameters and paths
 //! * `representations`: every resource in every form, with and without gzip
+//! * `tables`: what kubectl prints of custom resources, cell by cell
 //! * `watches`: many different watches while the same changes happen
 //! * `most recent`: a watch sees what was acknowledged before it
 //! * `paging`: tokens that go from one server to the other
@@ -47,6 +48,7 @@ mod report;
 mod representations;
 mod servers;
 mod storm;
+mod tables;
 mod watches;
 mod wire;
 
@@ -161,6 +163,7 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
         scenario!("paging 1.36", paging::run(crd));
         scenario!("informers 1.36", informers::custom(crd));
         scenario!("representations 1.36", representations::custom(crd));
+        scenario!("tables 1.36", tables::run(crd));
         scenario!("redefined 1.36", definitions::redefined(crd));
         scenario!("restored 1.36", definitions::restored(crd));
     };

@@ -34,7 +34,8 @@ enum Source {
     BuiltinMemory,
     /// From memory, but for custom resources of servers before watch-list, whose metadata had other fields.
     PartialProtobuf,
-    Upstream,
+    /// Tables: of custom resources from memory, but for watches and for servers before watch-list.
+    Table,
 }
 
 const FORMS: [Form; 8] = [
@@ -51,17 +52,17 @@ const FORMS: [Form; 8] = [
         accept: "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata{List};g=meta.k8s.io;v=v1beta1",
         source: Source::PartialProtobuf,
     },
-    Form { accept: "application/json;as=Table;g=meta.k8s.io;v=v1", source: Source::Upstream },
+    Form { accept: "application/json;as=Table;g=meta.k8s.io;v=v1", source: Source::Table },
 ];
 
-/// `{mark}` says who must answer, `{absent}` the same of what is not there, `{l}` is the form of a list, `{f}` of all else.
+/// `{mark}` says who must answer, `{watch}` and `{absent}` the same of watches and of what is not there, `{l}` is the form of a list, `{f}` of all else.
 const ROWS: &str = "
     {mark} {c}?resourceVersion=0 | accept: {l}
     {mark} {c}?resourceVersion=0&labelSelector=app=web | accept: {l}
     {mark} {c}?resourceVersion=0 | accept: {l} | accept-encoding: gzip
     {mark} {c}?resourceVersion=0&labelSelector=made | accept: {l} | accept-encoding: gzip
-    {mark} {c}?watch=1&resourceVersion=0&timeoutSeconds=1 | accept: {f}
-    {mark} {c}?watch=1&resourceVersion=0&timeoutSeconds=1&allowWatchBookmarks=true | accept: {f} | accept-encoding: gzip
+    {watch} {c}?watch=1&resourceVersion=0&timeoutSeconds=1 | accept: {f}
+    {watch} {c}?watch=1&resourceVersion=0&timeoutSeconds=1&allowWatchBookmarks=true | accept: {f} | accept-encoding: gzip
 ";
 
 /// Where there is an object.
@@ -72,7 +73,7 @@ const OBJECT_ROWS: &str = "
 
 /// Where upstream has watch-list.
 const WATCH_LIST_ROWS: &str = "
-    {mark} {c}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan | accept: {f}
+    {watch} {c}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan | accept: {f}
 ";
 
 /// A server without watch-list: every built-in resource, and custom ones.
@@ -175,15 +176,20 @@ fn rows(resource: &Resource, form: &Form, has_object: bool, has_watch_list: bool
         Source::Memory => true,
         Source::BuiltinMemory => !resource.is_custom(),
         Source::PartialProtobuf => !resource.is_custom() || has_watch_list,
-        Source::Upstream => false,
+        Source::Table => resource.is_custom() && has_watch_list,
     };
     let mark = if is_served && !resource.is_event() { "=" } else { ">" };
+    let watch = if form.source == Source::Table { ">" } else { mark };
     // A Status for those who take metadata, or protobuf of what has none, is a form of its own.
     let is_absent_odd = form.accept.contains("as=") || resource.is_custom() && form.accept.starts_with(wire::CONTENT);
     let absent = if is_absent_odd { ">" } else { mark };
     let object_rows = if has_object { OBJECT_ROWS } else { "" };
     let watch_list_rows = if has_watch_list { WATCH_LIST_ROWS } else { "" };
-    [ROWS, object_rows, watch_list_rows].concat().replace("{mark}", mark).replace("{absent}", absent)
+    [ROWS, object_rows, watch_list_rows]
+        .concat()
+        .replace("{mark}", mark)
+        .replace("{watch}", watch)
+        .replace("{absent}", absent)
 }
 
 fn values(resource: &Resource, form: &Form, object: Option<&str>) -> HashMap<&'static str, String> {
