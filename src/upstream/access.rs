@@ -1,5 +1,5 @@
-//! How upstream is reached and as whom, resolved once: an exec plugin runs once for TLS and once for a token, however
-//! many connections there are.
+//! How to reach upstream and with which credentials, resolved once: an exec plugin runs once for TLS and once for a
+//! token, regardless of the number of connections.
 
 use std::{fmt, sync::Arc};
 
@@ -27,17 +27,17 @@ use super::{
     connector::{Connector, Dial, Protocols, dial},
 };
 
-/// Makes one request, with the credentials of the access that it is made from.
+/// Sends one request, with the credentials of the access it was made from.
 pub(super) type Transport = BoxCloneSyncService<Request<RequestBody>, Response<Received>, BoxError>;
 
-/// TLS, credentials, headers and proxy from kube-client's configuration, or what is left of them without credentials.
+/// TLS, credentials, headers and proxy from kube-client's configuration; credentials may be left out.
 pub(super) struct Access {
     dial: Dial,
     tls: ClientConfig,
     server_name: Option<ServerName<'static>>,
-    /// If it is one that can change.
+    /// `None` unless the client certificate is in files, which can change.
     certificate: Option<Arc<ClientCertificate>>,
-    /// Keeps tokens that expire, or rotate in a file, fresh. Shared by everything that it is laid on.
+    /// Refreshes tokens that expire or rotate in a file. Shared by all transports.
     credentials: Option<AuthLayer>,
     headers: ExtraHeadersLayer,
 }
@@ -49,17 +49,17 @@ impl Access {
         Self::build(config, certificate)
     }
 
-    /// To the same server in the same way, and as nobody: no certificate, no token, no plugin, no impersonation.
+    /// To the same server in the same way, without credentials: no certificate, no token, no plugin, no impersonation.
     pub(super) fn without_credentials(config: &Config) -> Result<Self, BuildError> {
         Self::build(&anonymous(config), None)
     }
 
-    /// To the same server in the same way, and as the owner of the certificate alone.
+    /// To the same server in the same way, with this client certificate as the only credential.
     pub(super) fn with_certificate(config: &Config, certificate: Arc<ClientCertificate>) -> Result<Self, BuildError> {
         Self::build(&anonymous(config), Some(certificate))
     }
 
-    /// `certificate` takes the place of the one in the configuration.
+    /// `certificate` replaces the one in the configuration.
     fn build(config: &Config, certificate: Option<Arc<ClientCertificate>>) -> Result<Self, BuildError> {
         let unusable = |error| BuildError::Credentials(Box::new(error));
         let server_name = config
@@ -83,7 +83,7 @@ impl Access {
         })
     }
 
-    /// New connections show what the files of the client certificate hold, if it is in files.
+    /// Makes new connections show what the files of the client certificate currently hold, if it is in files.
     pub(super) fn follow_files(&self, tasks: &Tasks) {
         if let Some(certificate) = &self.certificate {
             certificate.follow(tasks);
@@ -94,7 +94,7 @@ impl Access {
         Connector::new(self.dial.clone(), self.tls.clone(), self.server_name.clone(), protocols)
     }
 
-    /// A client below kube-client's layers for credentials and configured headers.
+    /// Wraps a client in kube-client's layers for credentials and configured headers.
     pub(super) fn transport<C, B>(&self, client: C) -> Transport
     where
         C: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
@@ -109,7 +109,7 @@ impl Access {
     }
 }
 
-/// The configuration without anything that says who asks.
+/// The configuration without credentials and configured headers.
 fn anonymous(config: &Config) -> Config {
     let mut config = config.clone();
     config.auth_info = AuthInfo::default();

@@ -32,16 +32,16 @@ pub struct ResponseBody {
     slot: Option<Slot>,
 }
 
-/// The body of an answer as its connection has it.
+/// The body of an answer, by the kind of its connection.
 #[derive(Debug)]
 pub(super) enum Received {
-    /// Others have requests on the connection, too.
+    /// The connection may carry other requests too.
     Shared(Incoming),
     Exclusive(ExclusiveBody),
 }
 
 impl RequestBody {
-    /// The body of a client's request; one without any content becomes [`RequestBody::Empty`], so that it can be sent again.
+    /// The body of a client's request; an empty one becomes [`RequestBody::Empty`], so that it can be sent again.
     pub fn from_client(incoming: Incoming) -> Self {
         if incoming.is_end_stream() { Self::Empty } else { Self::Streamed(incoming) }
     }
@@ -52,7 +52,7 @@ impl ResponseBody {
         Self { received, slot: Some(slot) }
     }
 
-    /// Keeps the client's share, if there is one, for as long as the request's place.
+    /// Holds the client's share, if there is one, for as long as the request's place.
     pub fn hold(&mut self, share: Option<Share>) {
         if let Some(slot) = &mut self.slot {
             slot.hold(share);

@@ -1,8 +1,8 @@
-//! What can be wrong with how upstream is to be reached.
+//! Errors in the configuration of the connection to upstream.
 
 use super::client_certificate::CertificateError;
 
-/// Why upstream cannot be asked as the configuration says.
+/// Why upstream cannot be reached as the configuration says.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error("the address of the cluster, {0}, lacks a scheme or a host")]
@@ -17,10 +17,10 @@ pub enum BuildError {
     ServerName(String),
     #[error("the client certificate cannot be used")]
     Certificate(#[source] CertificateError),
-    /// Whoever is on the way could read tokens, and nobody can be asserted by a certificate.
+    /// Anyone on the network path could read tokens, and a certificate cannot assert a user without TLS.
     #[error("refusing to send client credentials to {0} without TLS")]
     ClearText(http::Uri),
-    /// Whoever is on the way could pretend to be upstream, and do the same.
+    /// Anyone on the network path could pose as upstream and obtain the same.
     #[error(
         "refusing to send client credentials to {0}, whose certificate is not verified: take insecure-skip-tls-verify \
          out of the kubeconfig, and set certificate-authority, or tls-server-name for a certificate of another name"

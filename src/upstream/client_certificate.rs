@@ -1,4 +1,4 @@
-//! A client certificate in files: shown to upstream, replaced when the files change.
+//! A client certificate in files: shown to upstream, reloaded when the files change.
 
 use std::{
     fmt, io,
@@ -18,7 +18,7 @@ use crate::config::{PemError, TlsFiles, TlsPem};
 use crate::lifecycle::Tasks;
 use crate::telemetry::{self, Chain};
 
-/// How often the files are looked at: much more often than certificates are replaced, long before they expire.
+/// How often the files are checked: much more often than certificates are replaced, long before they expire.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why the files of a client certificate cannot be used.
@@ -30,20 +30,20 @@ pub enum CertificateError {
     Pem(#[source] PemError),
 }
 
-/// The certificate that new connections show. Connections that are open keep the one they have shown.
+/// The certificate that new connections show. Open connections keep the one they have shown.
 pub(super) struct ClientCertificate {
     files: TlsFiles,
     loaded: RwLock<Loaded>,
 }
 
-/// What handshakes get from now on, and what the files held when they were last looked at.
+/// The certificate for new handshakes, and the content of the files when they were last checked.
 struct Loaded {
     certified: Arc<CertifiedKey>,
     seen: TlsPem,
 }
 
 impl ClientCertificate {
-    /// Reads the files, blocking: for the start of the process.
+    /// Reads the files. Blocking: only at the start of the process.
     pub(super) fn load(files: TlsFiles) -> Result<Arc<Self>, CertificateError> {
         let seen = files.read_blocking().map_err(CertificateError::Read)?;
         let certified = files.certified_key(&seen).map(Arc::new).map_err(CertificateError::Pem)?;
@@ -51,13 +51,14 @@ impl ClientCertificate {
         Ok(Arc::new(Self { files, loaded: RwLock::new(loaded) }))
     }
 
-    /// The certificate that a kubeconfig names by files alone. One that it holds itself cannot change.
+    /// The certificate of a kubeconfig that names it by files alone; `None` for any other, as inline certificates
+    /// cannot change.
     pub(super) fn of(identity: &AuthInfo) -> Result<Option<Arc<Self>>, CertificateError> {
         let inline = identity.client_certificate_data.is_some() || identity.client_key_data.is_some();
         let (Some(certificate), Some(key)) = (&identity.client_certificate, &identity.client_key) else {
             return Ok(None);
         };
-        // A plugin's certificate wins over that of the files.
+        // A plugin's certificate takes precedence over the files.
         if inline || identity.exec.is_some() {
             return Ok(None);
         }
@@ -65,8 +66,8 @@ impl ClientCertificate {
         Self::load(files).map(Some)
     }
 
-    /// Connections made with `tls` show this certificate, each the one of its time: what was shown on a connection
-    /// before is not resumed.
+    /// Makes connections with `tls` show the current certificate. Sessions are not resumed: they would keep the one
+    /// shown before.
     pub(super) fn show(self: &Arc<Self>, tls: &mut ClientConfig) {
         tls.client_auth_cert_resolver = self.clone();
         tls.resumption = Resumption::disabled();
@@ -90,7 +91,7 @@ impl ClientCertificate {
         }
     }
 
-    /// Files that cannot be used leave the certificate as it was; they are looked at again when they have changed.
+    /// Unusable files leave the certificate as it was; they are tried again when they have changed.
     async fn reload_once(&self) {
         let replaced = match self.files.read().await.map_err(CertificateError::Read) {
             Ok(pem) => self.replace(pem),
@@ -105,7 +106,7 @@ impl ClientCertificate {
         telemetry::certificate_reloaded(replaced.is_ok());
     }
 
-    /// Whether there was anything new.
+    /// Whether the files had changed.
     fn replace(&self, pem: TlsPem) -> Result<bool, CertificateError> {
         let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
         if pem == loaded.seen {

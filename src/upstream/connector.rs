@@ -30,11 +30,11 @@ use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
 use super::{BoxError, BuildError};
 
-/// TCP, proxy and TLS handshake together. Long enough for a slow proxy, short enough to be told as 503.
+/// Time limit for TCP, proxy and TLS handshake together: long enough for a slow proxy, short enough to answer with 503.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Quiet HTTP/1.1 connections (long watches, tunnels) are probed, so that a dead peer is noticed.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
-/// Bytes that nobody acknowledges for this long end the connection.
+/// A connection ends when sent bytes stay unacknowledged for this long.
 #[cfg(target_os = "linux")]
 const TCP_UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(45);
 
@@ -57,23 +57,23 @@ pub(super) struct Connector {
 pub(super) type DialedStream = MaybeHttpsStream<TokioIo<TcpStream>>;
 pub(super) type Dial = BoxCloneSyncService<Uri, DialedStream, BoxError>;
 
-/// A connection to upstream that remembers whether it was ever answered on.
+/// A connection to upstream that records whether an answer ever came on it.
 pub(super) struct UpstreamStream {
     stream: MaybeHttpsStream<DialedStream>,
     usage: ConnectionUse,
 }
 
-/// Whether a connection has brought an answer already: one that breaks without any was no stale one.
+/// Whether an answer has come on a connection: one that breaks without any was not stale.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectionUse(Arc<AtomicBool>);
 
-/// The connection was not there in time.
+/// The connection was not established in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("no connection within {0:?}")]
 pub(super) struct ConnectTimedOut(pub(super) Duration);
 
 impl Connector {
-    /// `server_name` is what upstream's certificate is checked against, if not the host that is dialled.
+    /// `server_name` is what upstream's certificate is checked against; `None` for the host that is dialled.
     pub(super) fn new(
         dial: Dial,
         tls: ClientConfig,
@@ -112,7 +112,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// The way to upstream below TLS, with the same proxies as kube-client takes.
+/// The route to upstream below TLS, with the same proxies that kube-client accepts.
 pub(super) fn dial(config: &Config) -> Result<Dial, BuildError> {
     let Some(proxy) = &config.proxy_url else {
         return Ok(boxed(tcp().map_response(MaybeHttpsStream::Http)));
@@ -162,7 +162,7 @@ fn with_proxy_credentials<C>(tunnel: Tunnel<C>, proxy: &Uri) -> Tunnel<C> {
 }
 
 impl ConnectionUse {
-    /// An answer came on this connection.
+    /// Records that an answer came on this connection.
     pub(super) fn answered(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! One request on one lane: its address, its place, its second try.
+//! Sends one request on one lane: joins its address, takes its place, retries it once.
 
 use http::{Method, Request, Response, Version, header::HOST, request};
 use tower::ServiceExt;
@@ -16,9 +16,10 @@ use super::{
     target::{InvalidTarget, Target},
 };
 
-/// Sends a request on the first of `lanes` that has a place for `client`, the best first. Only path and query of its URI count.
+/// Sends a request on the first of `lanes`, in order of preference, that has a place for `client`. Only path and query
+/// of its URI are used.
 ///
-/// GET and HEAD without a body are asked a second time if a connection that had worked turns out to be dead.
+/// GET and HEAD without a body are sent a second time if a connection that had worked turns out to be dead.
 pub(super) async fn deliver(
     target: &Target,
     lanes: &[&Lanes],
@@ -27,7 +28,7 @@ pub(super) async fn deliver(
 ) -> Result<Response<ResponseBody>, SendError> {
     let (mut head, body) = request.into_parts();
     head.uri = target.join(&head.uri).map_err(|InvalidTarget| SendError::InvalidTarget)?;
-    // The client chooses the version by what upstream offers, and writes Host from the URI.
+    // The HTTP client chooses the version that upstream offers, and writes Host from the URI.
     head.version = Version::HTTP_11;
     head.headers.remove(HOST);
     hop::add(&mut head.headers);
@@ -44,7 +45,7 @@ pub(super) async fn deliver(
     Ok(answer.map(|received| ResponseBody::new(received, slot)))
 }
 
-/// A place on one of `lanes`. Why there is none is what the last of them says: it is the one for everything.
+/// A place on one of `lanes`. The error is that of the last one, which takes every kind of request.
 fn admit(lanes: &[&Lanes], client: Option<ClientKey>) -> Result<(Transport, Slot), SendError> {
     let mut why = NoPlace::Saturated;
     for lanes in lanes {
@@ -59,7 +60,7 @@ fn admit(lanes: &[&Lanes], client: Option<ClientKey>) -> Result<(Transport, Slot
     })
 }
 
-/// Whether a request may be sent twice without harm, and still can be.
+/// Whether a request can be sent a second time, without harm.
 fn is_repeatable(head: &request::Parts, body: &RequestBody) -> bool {
     matches!(head.method, Method::GET | Method::HEAD) && matches!(body, RequestBody::Empty)
 }

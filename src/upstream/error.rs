@@ -1,4 +1,4 @@
-//! What can go wrong on the way to upstream, whose fault it is and whether asking again helps.
+//! Errors of requests to upstream: whose fault each is, and whether a retry may help.
 
 use std::{error::Error as StdError, time::Duration};
 
@@ -8,7 +8,7 @@ use super::{
     exclusive::ExchangeError,
 };
 
-/// Why a request has no answer. An answer of any status is none of these.
+/// Why a request has no answer. An answer of any status is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     #[error("the request names no path of an API server")]
@@ -23,17 +23,17 @@ pub enum SendError {
     ConnectTimedOut(Duration),
     #[error("as many requests as allowed are on their way to the API server")]
     Saturated,
-    /// Others go on.
+    /// Other clients' requests go on.
     #[error("this client has too many requests on their way to the API server")]
     ClientShare,
-    /// `reused`: an earlier request was answered on the same connection, so it may have been dead for long.
+    /// `reused`: an earlier request was answered on the same connection, so it may have been dead for some time.
     #[error("the connection to the API server was lost before it answered")]
     ConnectionLost { reused: bool, source: BoxError },
     #[error("what the API server answered is not HTTP")]
     Malformed(#[source] BoxError),
 }
 
-/// Who has to do something about an error.
+/// The party that has to act on an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Client,
@@ -41,7 +41,7 @@ pub enum Fault {
     Gateway,
 }
 
-/// Whether to ask again.
+/// Whether to retry a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// The same request would fail again.
@@ -64,7 +64,7 @@ impl SendError {
         }
     }
 
-    /// Whether asking again may help.
+    /// Whether a retry may help.
     pub fn retry(&self) -> Retry {
         match self {
             Self::InvalidTarget | Self::RequestBody(_) | Self::Malformed(_) => Retry::Never,

@@ -8,17 +8,17 @@ use http_body_util::{BodyExt, Collected, LengthLimitError, Limited};
 
 use super::{BoxError, RequestBody, ResponseBody, SendError, Upstream};
 
-/// The whole document must be there after this time.
+/// Time limit for the whole document.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of one document. Discovery of a thousand custom resources takes about three million.
+/// Maximum size of one document, in bytes. Discovery of a thousand custom resources takes about three million.
 const DOCUMENT_BYTES_MAX: usize = 64 << 20;
-/// Bytes of a refusal that are looked at for a message.
+/// Bytes of a refusal that are searched for a message.
 const REFUSAL_BYTES_MAX: usize = 16 << 10;
 
-/// The core group has had no other, and has no document that says so.
+/// The core group has no other version, and no document that names it.
 const CORE_VERSION: &str = "v1";
 
-/// Why a document could not be had. That there is none is not an error.
+/// Why a document could not be read. A missing document is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error("{path} could not be asked for")]
@@ -45,7 +45,7 @@ impl Upstream {
         }
     }
 
-    /// The version in which a group is best asked; `None` if upstream does not know the group.
+    /// The preferred version of a group; `None` if upstream does not know the group.
     pub async fn preferred_version(&self, group: &str) -> Result<Option<String>, FetchError> {
         #[derive(serde::Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -68,7 +68,7 @@ impl Upstream {
 
     async fn fetch_untimed(&self, path: &str, accept: &'static str) -> Result<Option<Bytes>, FetchError> {
         let owned = || path.to_owned();
-        // Names in the path may come from clients. Nothing that needs escaping has a document.
+        // Names in the path may come from clients. No document has a path that needs escaping.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'.');
         if !path.bytes().all(is_plain) {
             return Ok(None);
@@ -99,7 +99,7 @@ impl Upstream {
     }
 }
 
-/// Why upstream refuses, in its own words.
+/// The message of a refusal; empty if it has none.
 async fn refusal(body: ResponseBody) -> String {
     let body = Limited::new(body, REFUSAL_BYTES_MAX).collect().await.map(Collected::to_bytes).unwrap_or_default();
     message(&body).unwrap_or_default()

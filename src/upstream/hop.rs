@@ -1,7 +1,7 @@
-//! A gateway whose API server's address leads back to the gateway itself, at once or by way of others.
+//! Detects requests that come back because upstream's address leads to the gateway itself, directly or through others.
 //!
-//! Every request upstream names this process in `Via` (RFC 9110, 7.6.3), behind those that it has passed before. One that
-//! comes in with that name has been here.
+//! Every request to upstream names this process in `Via` (RFC 9110, 7.6.3), after those that it has passed. An incoming
+//! request with that name has been here before.
 
 use std::sync::LazyLock;
 
@@ -9,17 +9,17 @@ use http::{HeaderMap, HeaderValue, header::VIA};
 use memchr::memmem;
 use uuid::Uuid;
 
-/// What this process is called among those that a request passes.
+/// The name of this process in `Via`.
 static NAME: LazyLock<String> = LazyLock::new(|| format!("kube-fanout-{}", Uuid::new_v4().simple()));
 static VALUE: LazyLock<HeaderValue> =
     LazyLock::new(|| HeaderValue::try_from(format!("1.1 {}", *NAME)).expect("a UUID is a header value"));
 
-/// Adds this process to those that the request has passed.
+/// Adds this process to `Via`.
 pub(super) fn add(headers: &mut HeaderMap) {
     headers.append(VIA, VALUE.clone());
 }
 
-/// Whether a request has been sent by this process before.
+/// Whether this process has already sent the request.
 pub fn has_passed(headers: &HeaderMap) -> bool {
     headers.get_all(VIA).iter().any(|value| memmem::find(value.as_bytes(), NAME.as_bytes()).is_some())
 }

@@ -1,9 +1,9 @@
 //! Bounded shares of connections to upstream.
 //!
-//! An HTTP/2 connection carries only so many requests at once, and readers that fall behind hold what is unread in the
-//! one window that all requests of a connection share. So requests are spread over lanes, each with a client and a
-//! connection of its own, and a lane takes no more requests than its connection window can hold unread in full: a reader
-//! that stands still never stops another.
+//! An HTTP/2 connection carries only so many requests at once, and the unread data of slow readers occupies the one
+//! window that all requests of a connection share. So requests are spread over lanes, each with its own client and
+//! connection, and a lane takes no more requests than its connection window can hold unread in full: a stalled reader
+//! never stops another.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -27,30 +27,30 @@ use super::{
     target::Target,
 };
 
-/// Requests at once on one connection: what an HTTP/2 server must be expected to allow (RFC 9113, 6.5.2).
+/// Requests at once on one connection: the least that an HTTP/2 server is recommended to allow (RFC 9113, 6.5.2).
 pub(super) const LANE_REQUESTS_MAX: u32 = 100;
-/// A connection that nobody uses is closed after this time.
+/// An unused connection is closed after this time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Unused HTTP/1.1 connections kept in a lane.
 const IDLE_CONNECTIONS_MAX: usize = 8;
-/// A quiet HTTP/2 connection is asked whether it lives, and given up when it does not say so.
+/// A quiet HTTP/2 connection is pinged at this interval, and given up if the ping is not answered in time.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of headers in an answer. Warnings of many deprecated fields need more than hyper's 16 KiB.
+/// Maximum size of an answer's headers, in bytes. Warnings of many deprecated fields need more than hyper's 16 KiB.
 const RESPONSE_HEADERS_MAX: u32 = 256 * 1024;
 
-/// How much of what a lane carries may be in flight, in bytes.
+/// Flow-control windows of a lane, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows {
     pub(super) stream: u32,
     pub(super) connection: u32,
 }
 
-/// Requests at once on connections of their own: more than an API server has in flight by default. Those beyond them share
+/// Requests at once with a connection each: more than an API server has in flight by default. Further requests share
 /// connections.
 const EXCLUSIVE_MAX: usize = 1000;
 
-/// Several connections' worth of requests of one kind, of which one client gets a share.
+/// Lanes for requests of one kind, of which each client gets a share.
 pub(super) struct Lanes {
     lanes: Box<[Lane]>,
     limit: &'static str,
@@ -60,13 +60,13 @@ pub(super) struct Lanes {
 /// Why there is no place for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoPlace {
-    /// All are taken.
+    /// All places are taken.
     Saturated,
-    /// The client has its share of them.
+    /// The client has taken its share of them.
     ClientShare,
 }
 
-/// The requests that share a limit.
+/// Settings of lanes that share a limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaneGroup {
     pub(super) protocols: Protocols,
@@ -75,7 +75,7 @@ pub(super) struct LaneGroup {
     pub(super) count: usize,
     /// The limit's name in the metrics.
     pub(super) limit: &'static str,
-    /// The name of the limit of one client.
+    /// The name of the limit of one client in the metrics.
     pub(super) client_limit: &'static str,
 }
 
@@ -85,9 +85,9 @@ struct Lane {
 }
 
 impl Windows {
-    /// For what the gateway reads itself and always reads to the end: the list of a large collection at full speed.
+    /// For the gateway's own reads, which never pause: a large list arrives at full speed.
     pub(super) const EAGER: Self = Self { stream: 8 << 20, connection: 64 << 20 };
-    /// For what clients read at their own pace: a lane full of readers that stand still fits into the connection's window.
+    /// For answers that clients read at their own pace: the connection's window holds the unread data of a full lane.
     pub(super) const PATIENT: Self = Self { stream: 512 << 10, connection: (512 << 10) * LANE_REQUESTS_MAX };
 }
 
@@ -104,7 +104,7 @@ impl Lanes {
         Self { lanes, limit: group.limit, shares }
     }
 
-    /// A connection for each request, over HTTP/1.1. `limit` and that of one client are their names in the metrics.
+    /// A connection for each request, over HTTP/1.1. `limit` and `client_limit` are names of limits in the metrics.
     pub(super) fn exclusive(access: &Access, target: &Target, limit: &'static str, client_limit: &'static str) -> Self {
         let exclusive = Exclusive::new(access.connector(Protocols::Http1), target.host());
         let places = Arc::new(Semaphore::new(EXCLUSIVE_MAX));
@@ -114,7 +114,7 @@ impl Lanes {
         Self { lanes: [lane].into(), limit, shares }
     }
 
-    /// A place on the first connection that has one, counted for `client` if clients are told apart.
+    /// A place in the first lane that has one, counted for `client` if clients are told apart.
     pub(super) fn admit(&self, client: Option<ClientKey>) -> Result<(Transport, Slot), NoPlace> {
         let share = client.map(|client| self.shares.take(client).ok_or(NoPlace::ClientShare)).transpose()?;
         let free = self.lanes.iter().find_map(|lane| Some((lane, lane.places.clone().try_acquire_owned().ok()?)));
@@ -145,7 +145,7 @@ fn client(connector: Connector, windows: Windows) -> Client<Connector, RequestBo
         .http2_keep_alive_interval(PING_INTERVAL)
         .http2_keep_alive_timeout(PING_TIMEOUT)
         .http2_max_header_list_size(RESPONSE_HEADERS_MAX)
-        // Only for requests of which nothing was sent: safe for writes too.
+        // Retries only requests of which nothing was sent: safe for writes too.
         .retry_canceled_requests(true)
         .build(connector)
 }

@@ -1,13 +1,13 @@
 //! The API server behind the gateway: the only module that opens outbound connections.
 //!
-//! [`Upstream`] makes the gateway's own requests with the gateway's own credentials, and nobody outside of this module
-//! can send anything else with it. A client's request goes as an [`Outbound`], which only those make that put an identity
-//! on it: [`AsClient`], [`AsFrontProxy`], [`AsImpersonator`], and [`AsGateway`] where clients are trusted. What the
-//! gateway itself asks for, what it forwards and what is upgraded go on connections of their own, so that none can starve
-//! another; so does each of the identities, so that none can be mistaken for another. What is forwarded and brief has a
-//! connection to itself, which costs least (`exclusive`); what lasts shares connections (`lanes`). TLS, credentials that
-//! rotate, exec plugins and proxies come from kube-client's configuration. There is no time limit on an answer: watches and
-//! logs last as long as they like; dead connections are found by pings and keep-alive.
+//! [`Upstream`] sends the gateway's own requests with the gateway's own credentials; no other module can send anything
+//! else with it. A client's request is sent as an [`Outbound`], which only the types that put an identity on it can
+//! make: [`AsClient`], [`AsFrontProxy`], [`AsImpersonator`], and [`AsGateway`] where clients are trusted. The gateway's
+//! own requests, forwarded requests and upgrades have separate connections, so that none can starve another; so does
+//! each identity, so that none can be mistaken for another. Brief forwarded requests have a connection each, which
+//! costs least (`exclusive`); long-running ones share connections (`lanes`). TLS, rotating credentials, exec plugins
+//! and proxies come from kube-client's configuration. Answers have no time limit, since watches and logs last as long
+//! as they like; dead connections are found by pings and keep-alive.
 
 mod access;
 mod body;
@@ -62,13 +62,13 @@ use crate::lifecycle::Tasks;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The gateway's own requests, one watch for each cache, proofs, discovery: 2,000 at once.
+/// The gateway's own requests (one watch for each cache, proofs, discovery): 2,000 at once.
 const OWN: LaneGroup = LaneGroup {
     protocols: Protocols::Any,
     windows: Windows::EAGER,
     count: 20,
     limit: "upstream_own_requests",
-    // Of no effect: the gateway is no client.
+    // Of no effect: the gateway's own requests are counted for no client.
     client_limit: "upstream_own_requests",
 };
 /// The API server, asked with the gateway's own credentials. Cheap to clone.
@@ -88,8 +88,8 @@ struct Shared {
 }
 
 impl Upstream {
-    /// From a resolved kubeconfig or in-cluster configuration. Runs its exec plugin, if any, and reads its client
-    /// certificate; connects on first use.
+    /// Builds it from a resolved kubeconfig or in-cluster configuration. Runs its exec plugin, if any, and reads its
+    /// client certificate; connects on first use.
     ///
     /// # Errors
     /// The configuration cannot be used.
@@ -111,21 +111,22 @@ impl Upstream {
         self.shared.target.to_string()
     }
 
-    /// New connections show the client certificate that its files hold by then, if the configuration names files.
-    /// `tasks` looks at them until the drain begins. Tokens in files, and plugins' tokens, are followed anyway.
+    /// Makes new connections show what the files of the client certificate currently hold, if the configuration names
+    /// files. A task of `tasks` checks them until the drain begins. Tokens in files, and plugins' tokens, are followed
+    /// anyway.
     pub fn follow_files(&self, tasks: &Tasks) {
         self.shared.access.follow_files(tasks);
     }
 
-    /// Sends clients' requests with the gateway's own credentials: for clients that may do what the gateway may.
+    /// Sends clients' requests with the gateway's own credentials: for clients that may do everything the gateway may.
     pub fn as_gateway(&self) -> AsGateway {
         AsGateway::new(&self.shared.access, self.shared.target.clone(), self.shared.impersonates)
     }
 
-    /// Sends clients' requests with the gateway's own credentials, which impersonate a user for each.
+    /// Sends clients' requests with the gateway's own credentials, impersonating the user of each.
     ///
     /// # Errors
-    /// The credentials impersonate somebody themselves, or users would be named without TLS, or in TLS that is not verified.
+    /// The credentials already impersonate a user, or users would be named without TLS or over unverified TLS.
     pub fn as_impersonator(&self) -> Result<AsImpersonator, BuildError> {
         self.refuse_exposed()?;
         if self.shared.impersonates {
@@ -134,10 +135,10 @@ impl Upstream {
         Ok(AsImpersonator::new(&self.shared.access, self.shared.target.clone()))
     }
 
-    /// The same, for questions about clients: their tokens, and what they may.
+    /// The same upstream, for reviews of clients' tokens and permissions.
     ///
     /// # Errors
-    /// Tokens and answers would cross a network without TLS, or in TLS that is not verified.
+    /// Tokens and answers would cross a network without TLS or over unverified TLS.
     pub fn as_reviewer(self) -> Result<Self, BuildError> {
         self.refuse_exposed()?;
         Ok(self)
@@ -147,7 +148,8 @@ impl Upstream {
         self.shared.exposed.clone().map_or(Ok(()), |exposed| Err(exposed.into()))
     }
 
-    /// A request of the gateway itself, whose answer is read without pause. Only path and query of the URI count.
+    /// Sends a request of the gateway itself, whose answer is read without pause. Only path and query of the URI are
+    /// used.
     async fn send(&self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, SendError> {
         delivery::deliver(&self.shared.target, &[&self.shared.own], None, request).await
     }

@@ -1,4 +1,4 @@
-//! Reviews: questions to the API server about who somebody is, and what they may do.
+//! Reviews: asks the API server who a client is, and what it may do.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{BoxError, RequestBody, SendError, Upstream};
 
-/// Somebody waits for each: webhooks behind a review have this long.
+/// Time limit of a review, with the webhooks behind it: a client's request waits for it.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of an answer: the review itself comes back, with a token in it and a user's groups.
+/// Maximum size of an answer, in bytes: it repeats the review, with its token, and adds a user's groups.
 const REVIEW_BYTES_MAX: usize = 4 << 20;
 
 /// Why there is no verdict.
@@ -32,10 +32,10 @@ pub enum ReviewError {
 }
 
 impl Upstream {
-    /// Creates a review at `path` and returns what it became: the same, with its status.
+    /// Creates a review at `path` and returns it with its status.
     ///
     /// # Errors
-    /// There is no verdict: neither yes nor no may be taken from it.
+    /// There is no verdict: the caller must take it for neither yes nor no.
     pub async fn review<R: Serialize + DeserializeOwned>(
         &self,
         path: &'static str,

@@ -1,4 +1,4 @@
-//! What upstream says it is, asked once for all who need to know at the same time.
+//! The API server's version, requested once for all tasks that need it at the same time.
 
 use std::{
     sync::{PoisonError, RwLock},
@@ -14,13 +14,13 @@ use tokio::{
 use super::Upstream;
 
 const PATH: &str = "/version";
-/// How long upstream may take to answer: nothing that waits for it depends on it.
+/// Time limit of an answer. Callers go on without it.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 pub(super) struct ServerVersion {
     asked: Mutex<Option<Asked>>,
-    /// `gitVersion` of the last answer that had one, for those who only look.
+    /// `gitVersion` of the last answer that had one, for readers that do not ask upstream.
     last: RwLock<Option<String>>,
 }
 
@@ -29,18 +29,19 @@ pub(super) struct ServerVersion {
 struct Asked {
     at: Instant,
     version: Option<String>,
-    /// That there was none is true for those who were waiting, not for those who come later.
+    /// The request failed: tasks that were waiting for it get no version, later ones ask again.
     failed: bool,
 }
 
-/// What decides how objects are written. Servers of one control plane may differ in all else, as in their platform.
+/// The fields that decide how objects are written. Servers of one control plane may differ in others, such as the
+/// platform.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Document {
     git_version: String,
     #[serde(default)]
     git_commit: String,
-    /// A newer program may behave as an older one (KEP-4330).
+    /// A newer server may emulate an older version (KEP-4330).
     #[serde(default)]
     emulation_major: String,
     #[serde(default)]
@@ -48,8 +49,8 @@ struct Document {
 }
 
 impl Upstream {
-    /// What upstream says it is, asked not before `since`; `None` if it does not say. When a break ends the watches of all
-    /// resources, one request serves them all.
+    /// The version that upstream reports, asked for no earlier than `since`; `None` if it reports none. When a break
+    /// ends the watches of all resources, they share one request.
     pub(super) async fn server_version(&self, since: Instant) -> Option<String> {
         let came = Instant::now();
         let mut last = self.shared.server_version.asked.lock().await;
@@ -76,7 +77,8 @@ impl Upstream {
         version
     }
 
-    /// What upstream last said that it is (`v1.36.0`); `None` if it has not been asked, as until a cache is filled.
+    /// The version that upstream last reported (`v1.36.0`); `None` if it has not been asked, as until a cache is
+    /// filled.
     pub fn last_version(&self) -> Option<String> {
         self.shared.server_version.last.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,16 +1,16 @@
-//! What a request takes up until its answer has ended.
+//! The place that a request takes up until its answer has ended.
 
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::fairness::Share;
 
-/// A request's place on a connection, given back when it is dropped.
+/// A request's place on a connection, released on drop.
 #[derive(Debug)]
 pub struct Slot {
     _permit: OwnedSemaphorePermit,
-    /// The client's share of such places, if clients are told apart.
+    /// The client's share of such places; `None` if clients are not told apart.
     _of_places: Option<Share>,
-    /// Its share of everything that is on its way, if that is counted.
+    /// The client's share of all requests in flight; `None` if that is not counted.
     of_all: Option<Share>,
 }
 

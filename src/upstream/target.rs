@@ -1,4 +1,4 @@
-//! Where a request goes: the address of the cluster and the request's own path, byte for byte.
+//! The URI of an upstream request: the address of the cluster and the request's own path, byte for byte.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use http::{
 
 use super::BuildError;
 
-/// The address of the API server, with a path before all others where a proxy in between asks for one.
+/// The address of the API server, with a path prefix where a proxy in between needs one.
 ///
 /// Joins by bytes and never normalises: `//api`, `%2F` and a bare `?` reach upstream as the client wrote them.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     scheme: Scheme,
     authority: Authority,
-    /// Without the slash at its end; mostly empty.
+    /// Without its final slash; usually empty.
     prefix: Box<str>,
 }
 
-/// What was given cannot be asked of an API server (`*`, an authority, or too long once joined).
+/// The request has no path that an API server could serve (`*`, an authority), or one that is too long once joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InvalidTarget;
 
@@ -36,7 +36,7 @@ impl Target {
         Some(Self { scheme, authority, prefix: cluster.path().trim_end_matches('/').into() })
     }
 
-    /// What a request says in `Host`.
+    /// The value of `Host`.
     pub(super) fn host(&self) -> HeaderValue {
         let default = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
         let port = self.authority.port_u16().filter(|port| *port != default);
@@ -45,7 +45,7 @@ impl Target {
         HeaderValue::from_str(&host).expect("a host of a URI is a header value")
     }
 
-    /// The address of what the request names, whatever host the request was made to.
+    /// The upstream URI of a request; the host that the request names is ignored.
     pub(super) fn join(&self, request: &Uri) -> Result<Uri, InvalidTarget> {
         let path = request.path_and_query().filter(|path| path.as_str().starts_with('/')).ok_or(InvalidTarget)?;
         let mut parts = http::uri::Parts::default();
@@ -67,7 +67,7 @@ impl Target {
 }
 
 impl fmt::Display for Target {
-    /// Without the credentials that an address may have before its host.
+    /// Without the credentials that the address may contain.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let authority = self.authority.as_str();
         let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);

@@ -42,7 +42,7 @@ impl TestServer {
         Self::run(Arc::new(move |request| Box::pin(answer(request))), None).await
     }
 
-    /// HTTP/2 and HTTP/1.1 with TLS. Asks for a client certificate and tells the handler of it: [`Shown`].
+    /// HTTP/2 and HTTP/1.1 with TLS. Requests a client certificate and passes it to the handler: [`Shown`].
     pub(crate) async fn start_tls<F>(answer: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Response<TestBody>> + Send + 'static,
@@ -50,7 +50,7 @@ impl TestServer {
         Self::start_tls_with(&Authority::new(), &[b"h2", b"http/1.1"], answer).await
     }
 
-    /// Known to clients, and knows its clients, by certificates of `authority`. Speaks `protocols`, by their ALPN names.
+    /// Its certificate, and those of its clients, are issued by `authority`. Speaks `protocols`, by their ALPN names.
     pub(crate) async fn start_tls_with<F>(
         authority: &Authority,
         protocols: &[&[u8]],
@@ -106,7 +106,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, sho
     });
     let mut server = auto::Builder::new(TokioExecutor::new());
     server.http1().timer(TokioTimer::new());
-    // Clients that go away are what some tests are about.
+    // Some tests disconnect their clients.
     let _ended = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
 }
 

@@ -1,4 +1,4 @@
-//! The documents in which an API server says what it serves, as far as they are needed. Pure.
+//! The discovery documents of an API server, as far as they are needed. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,10 +11,10 @@ pub(super) const ACCEPT_DISCOVERY: &str = "application/json;g=apidiscovery.k8s.i
      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 pub(super) const ACCEPT_JSON: &str = "application/json";
 
-/// The resources of one group version, by the word of their path.
+/// The resources of one group version, by their name in the path.
 pub(super) type Resources = HashMap<Box<str>, ApiResource>;
 
-/// What `/api` or `/apis` says: every group version, with its resources if the server tells them there.
+/// Parses `/api` or `/apis`: every group version, with its resources if the document contains them.
 pub(super) fn roots(document: &[u8]) -> Result<Vec<(GroupVersion, Option<Resources>)>, serde_json::Error> {
     let root: Root = serde_json::from_slice(document)?;
     if &*root.kind == "APIGroupDiscoveryList" {
@@ -29,7 +29,7 @@ pub(super) fn roots(document: &[u8]) -> Result<Vec<(GroupVersion, Option<Resourc
     Ok(core.chain(named).map(|version| (version, None)).collect())
 }
 
-/// What the document of one group version says.
+/// Parses the document of one group version.
 pub(super) fn resources(document: &[u8]) -> Result<Resources, serde_json::Error> {
     let list: ResourceList = serde_json::from_slice(document)?;
     let collections = list.resources.unwrap_or_default().into_iter().filter(|listed| !listed.name.contains('/'));
@@ -43,7 +43,7 @@ pub(super) fn resources(document: &[u8]) -> Result<Resources, serde_json::Error>
     Ok(collections.map(entry).collect())
 }
 
-/// The group versions that another server answers behind the API server.
+/// Parses the list of API services: the group versions that another server answers behind the API server.
 pub(super) fn aggregated(api_services: &[u8]) -> Result<HashSet<GroupVersion>, serde_json::Error> {
     let list: ApiServices = serde_json::from_slice(api_services)?;
     let specs = list.items.unwrap_or_default().into_iter().map(|item| item.spec);
@@ -51,7 +51,7 @@ pub(super) fn aggregated(api_services: &[u8]) -> Result<HashSet<GroupVersion>, s
     Ok(served_elsewhere.map(|spec| GroupVersion::new(&spec.group, &spec.version)).collect())
 }
 
-/// `APIVersions`, `APIGroupList` or `APIGroupDiscoveryList`: which one only the answer tells.
+/// `APIVersions`, `APIGroupList` or `APIGroupDiscoveryList`: only the answer tells which.
 #[derive(Deserialize)]
 struct Root {
     kind: Box<str>,
@@ -94,7 +94,7 @@ struct DiscoveredGroup {
 
 #[derive(Deserialize)]
 struct GroupMetadata {
-    /// Left out for the core group.
+    /// Absent for the core group.
     #[serde(default)]
     name: Box<str>,
 }
@@ -108,7 +108,7 @@ struct DiscoveredVersion {
 #[derive(Deserialize)]
 struct DiscoveredResource {
     resource: Box<str>,
-    /// Left out where only subresources are served.
+    /// Absent where only subresources are served.
     #[serde(rename = "responseKind")]
     response_kind: Option<ResponseKind>,
     #[serde(default)]

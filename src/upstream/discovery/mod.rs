@@ -1,8 +1,8 @@
-//! What the API server serves: kinds, scopes and verbs of its resources, and which of them another server answers.
+//! The resources that the API server serves: their kinds, scopes and verbs, and which of them another server answers.
 //!
-//! Asked for on first use and again when a resource is unknown or the answer is old. One request at a time, however many
-//! wait, and not more often than every few seconds. What is not known is `None`, never a guess: its requests are
-//! forwarded.
+//! Fetched on first use, and again when a resource is unknown or the answer is old: by one request at a time,
+//! regardless of how many callers wait, and at most every few seconds. An unknown resource is `None`, never a guess:
+//! its requests are forwarded.
 
 mod documents;
 #[cfg(test)]
@@ -22,11 +22,12 @@ use crate::telemetry::limit_reached;
 use super::{Upstream, fetch::FetchError};
 use documents::{ACCEPT_DISCOVERY, ACCEPT_JSON, Resources};
 
-/// Upstream is asked about what is unknown at most this often. A resource may stay unknown for that time.
+/// Minimum interval between questions about unknown resources. A resource may stay unknown for that time.
 const REFETCH_INTERVAL: Duration = Duration::from_secs(5);
-/// What is known is asked for again after this time: groups may have moved behind another server.
+/// Known resources are fetched again after this time: groups may have moved behind another server.
 const TRUSTED_FOR: Duration = Duration::from_secs(300);
-/// Group versions that are asked for by the names that clients use, before everything is asked for again.
+/// Maximum number of group versions in the table of a server that lists none, where each name that clients use adds one.
+/// Beyond it, the whole table is fetched again.
 const UNLISTED_VERSIONS_MAX: usize = 1_000;
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 
@@ -46,19 +47,19 @@ pub struct ApiResource {
 pub enum ServedBy {
     /// The API server itself.
     ApiServer,
-    /// Another one, behind the API server.
+    /// Another server, behind the API server.
     Another,
-    /// The gateway may not list API services, which would say so.
+    /// Not known, because the gateway may not list API services.
     Unknown,
 }
 
-/// What upstream serves, kept between questions. Cheap to clone; clones share what they know.
+/// The resources that upstream serves, cached. Cheap to clone; clones share the cache.
 #[derive(Clone, Debug)]
 pub struct Discovery {
     shared: Arc<Shared>,
 }
 
-/// Why upstream did not say what it serves. Shared by all that waited for the same answer.
+/// Why upstream's resources are not known. Shared by all callers that waited for the same answer.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the API server did not say what it serves")]
 pub struct DiscoveryError(#[source] Arc<FetchError>);
@@ -66,20 +67,20 @@ pub struct DiscoveryError(#[source] Arc<FetchError>);
 #[derive(Debug)]
 struct Shared {
     upstream: Upstream,
-    /// Never held across a wait.
+    /// Never held across an await.
     known: RwLock<Known>,
-    /// Held by the one that asks upstream.
+    /// Held by the task that asks upstream.
     asking: Mutex<()>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Known {
     table: Arc<Table>,
-    /// When upstream last told the whole table.
+    /// When the whole table was last received; `None` before.
     told: Option<Instant>,
-    /// When it was last asked for, whatever came of it.
+    /// When the whole table was last requested, with or without success.
     asked: Option<Instant>,
-    /// Why the last question has no answer.
+    /// Why the last request failed; `None` if it did not.
     failure: Option<DiscoveryError>,
 }
 
@@ -87,9 +88,9 @@ struct Known {
 #[derive(Clone, Debug, Default)]
 struct Table {
     versions: HashMap<GroupVersion, Versioned>,
-    /// Upstream does not list its groups (an API server for custom resources alone): each has to be asked for by name.
+    /// Upstream does not list its groups (an API server for custom resources alone): each has to be fetched by name.
     is_unlisted: bool,
-    /// Upstream does not say which groups other servers answer for.
+    /// Upstream does not list which groups other servers answer for.
     hides_services: bool,
 }
 
@@ -99,7 +100,7 @@ struct Versioned {
     resources: Told,
 }
 
-/// Older servers tell the resources of each group version in a document of its own.
+/// Older servers have a separate document for the resources of each group version.
 #[derive(Clone, Debug)]
 enum Told {
     NotYet,
@@ -113,10 +114,10 @@ struct GroupVersion {
     version: Arc<str>,
 }
 
-/// What is known of one resource.
+/// What the table knows of one resource.
 enum Knowledge {
     Answer(Result<Option<ApiResource>, DiscoveryError>),
-    /// The group version is there, its document is still to be read.
+    /// The group version exists; its document has not been read.
     Unread,
     Unknown,
 }
@@ -134,16 +135,16 @@ impl Discovery {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The resource, or `None` if upstream does not serve it (as far as is known by now).
+    /// The resource, or `None` if upstream is not known to serve it.
     ///
     /// # Errors
-    /// Upstream was asked, now or a moment ago, and did not answer as it should.
+    /// Upstream was asked, now or a moment ago, and gave no usable answer.
     pub async fn resource(&self, gvr: &GroupVersionResource) -> Result<Option<ApiResource>, DiscoveryError> {
         if let Knowledge::Answer(answer) = self.shared.look_up(gvr) {
             return answer;
         }
         let _asking = self.shared.asking.lock().await;
-        // Somebody else may have asked while this one waited.
+        // Another task may have asked while this one waited.
         let mut knowledge = self.shared.look_up(gvr);
         if let Knowledge::Unknown = knowledge {
             self.shared.read_roots().await;
@@ -159,7 +160,7 @@ impl Discovery {
         }
     }
 
-    /// The resource is gone, or another one under its old name: `None` until upstream was asked again.
+    /// Forgets a resource that is gone, or replaced by another under its name: `None` until upstream was asked again.
     pub fn forget(&self, gvr: &GroupVersionResource) {
         self.shared.learn(|known| {
             let versioned = Arc::make_mut(&mut known.table).versions.get_mut(&GroupVersion::of(gvr));
@@ -196,7 +197,7 @@ impl Shared {
         Knowledge::Unknown
     }
 
-    /// Asks for everything that upstream serves. Failures are remembered too, so that they are not repeated at once.
+    /// Fetches everything that upstream serves. Failures are remembered too, so that they are not repeated at once.
     async fn read_roots(&self) {
         let read = self.fetch_roots().await;
         let now = Some(Instant::now());
@@ -236,7 +237,8 @@ impl Shared {
         Ok(table)
     }
 
-    /// The group versions that other servers answer for: none without an aggregation layer. `None` if the gateway may not know.
+    /// The group versions that other servers answer for: none without an aggregation layer. `None` if the gateway may
+    /// not list them.
     async fn fetch_aggregated(&self) -> Result<Option<HashSet<GroupVersion>>, FetchError> {
         match self.read(API_SERVICES, ACCEPT_JSON, documents::aggregated).await {
             Ok(aggregated) => Ok(Some(aggregated.unwrap_or_default())),
@@ -245,7 +247,7 @@ impl Shared {
         }
     }
 
-    /// Reads the document of one group version of an older server.
+    /// Fetches the document of one group version of an older server.
     async fn read_version(&self, gvr: &GroupVersionResource) {
         let told = match self.read(&gvr.group_version_path(), ACCEPT_JSON, documents::resources).await {
             Ok(resources) => Told::Resources(Arc::new(resources.unwrap_or_default())),
@@ -276,7 +278,7 @@ impl Shared {
 }
 
 impl Table {
-    /// What is known of the resource's group version; of one that nobody lists, that it is still to be asked for.
+    /// The resource's group version; one that upstream does not list counts as not yet fetched.
     fn get(&self, gvr: &GroupVersionResource) -> Option<Versioned> {
         let known = self.versions.get(&GroupVersion::of(gvr)).cloned();
         if known.is_some() || !self.is_unlisted {
@@ -291,7 +293,7 @@ impl Table {
     }
 }
 
-/// What is known where API services are not: the core group is never another server's.
+/// Who serves a group when API services cannot be listed: the core group is never another server's.
 fn served_by_unlisted(group: &str) -> ServedBy {
     if group.is_empty() { ServedBy::ApiServer } else { ServedBy::Unknown }
 }

@@ -19,7 +19,7 @@ const LISTED: &[(&str, &str)] = &[
     ("/apis/diff.example.com/v1", include_str!("../../../tests/data/golden/upstream/widgets-v1.json")),
 ];
 
-/// Serves documents that can be exchanged, and remembers what it was asked.
+/// Serves replaceable documents, and records the requests for them.
 struct Scripted {
     server: TestServer,
     documents: Arc<StdMutex<HashMap<String, (StatusCode, String)>>>,
@@ -107,7 +107,7 @@ async fn a_server_without_core_or_without_anything_is_survived() {
 }
 
 #[tokio::test]
-async fn groups_that_nobody_lists_are_asked_for_by_name() {
+async fn unlisted_groups_are_asked_for_by_name() {
     let server = Scripted::start(&LISTED[3..]).await;
     let discovery = server.discovery();
     let widgets = gvr("diff.example.com", "v1", "widgets");
@@ -197,7 +197,7 @@ async fn groups_behind_another_server_are_marked() {
         async |group, resource| discovery.resource(&gvr(group, "v1", resource)).await.unwrap().unwrap().served_by;
     assert_eq!(served_by("apps", "deployments").await, ServedBy::Another);
     assert_eq!(served_by("batch", "jobs").await, ServedBy::ApiServer);
-    // Without the right to know, nothing but the core group is certainly the API server's own.
+    // Without the right to list API services, only the core group is certainly the API server's own.
     server.set(API_SERVICES, StatusCode::FORBIDDEN, "");
     pass(TRUSTED_FOR).await;
     assert_eq!(served_by("apps", "deployments").await, ServedBy::Unknown);

@@ -1,4 +1,4 @@
-//! The body of an answer, and the connection that it comes on.
+//! The body of an answer, with the connection that it comes on.
 
 use std::{
     fmt,
@@ -13,13 +13,14 @@ use hyper::body::Incoming;
 
 use super::{connection::Connection, idle::Idle};
 
-/// Drives its connection while it is read. Read to the end, it gives it back; dropped before, it closes it.
+/// Drives its connection while it is read. Dropped at its end, it returns the connection; dropped earlier, it closes
+/// it.
 pub(in crate::upstream) struct ExclusiveBody {
     incoming: Incoming,
-    /// None once it was given back.
+    /// Taken on drop.
     connection: Option<Box<Connection>>,
     idle: Arc<Idle>,
-    /// Nothing more comes.
+    /// Whether the end was read.
     ended: bool,
 }
 

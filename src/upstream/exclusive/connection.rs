@@ -1,4 +1,4 @@
-//! One connection, driven by whoever waits for what comes on it.
+//! One connection, driven by the task that waits for data on it.
 
 use std::{
     future::poll_fn,
@@ -20,12 +20,12 @@ use crate::upstream::{RequestBody, connector::UpstreamStream};
 /// Open, as far as is known.
 pub(super) struct Connection {
     sender: http1::SendRequest<RequestBody>,
-    /// None when it has ended. What is still waited for comes when it is dropped, with what has become of it.
+    /// `None` once it has ended. Dropping it completes what is still waited for, with the outcome.
     driver: Option<http1::Connection<UpstreamStream, RequestBody>>,
     gate: Gate,
 }
 
-/// An answer whose body is still to come, and its connection; or the request, if nothing of it was sent.
+/// An answer whose body is still to come, and its connection; or an error, with the request if nothing of it was sent.
 type Sent = Result<(Response<Incoming>, Box<Connection>), TrySendError<Request<RequestBody>>>;
 
 impl Connection {
@@ -52,7 +52,8 @@ impl Connection {
         self.poll_for(context, |nobody| Pin::new(&mut *incoming).poll_frame(nobody))
     }
 
-    /// Drives the connection until there is something. Only the connection makes it come, so that it needs no waker of its own.
+    /// Drives the connection until `something` is ready. Only the connection makes it ready, so it needs no waker of
+    /// its own.
     fn poll_for<T>(
         &mut self,
         context: &Context<'_>,
@@ -79,7 +80,7 @@ impl Connection {
         self.driver.is_some() && self.sender.is_ready()
     }
 
-    /// Reads and writes what can be.
+    /// Reads and writes as much as it can without waiting.
     fn drive(&mut self) {
         let mut context = self.gate.open();
         if let Some(driver) = &mut self.driver

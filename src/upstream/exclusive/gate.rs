@@ -1,8 +1,9 @@
-//! Who is woken for a connection that is driven by whoever reads from it.
+//! Wakes the task that drives a connection and reads from it.
 //!
-//! Reading what a connection has received tells it that there is room again, and what it tells to waits in the same task. That task
-//! would be woken while it runs: put at the end of its queue, and another thread be woken to take it from there. A gate lets through
-//! only what comes while the task sleeps; what came before makes it look again.
+//! Reading received data tells the connection that there is room again, and the connection is polled by the same task.
+//! That would wake the task while it runs: it would be put at the end of its queue, and another thread woken to take it
+//! from there. The gate passes on only wake-ups that come while the task sleeps; an earlier one makes the task poll
+//! again.
 
 use std::{
     sync::{
@@ -14,7 +15,7 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 
-/// Of one connection.
+/// The gate of one connection.
 pub(super) struct Gate {
     state: Arc<State>,
     waker: Waker,
@@ -27,7 +28,7 @@ struct State {
 
 /// The task runs.
 const AWAKE: u8 = 0;
-/// There was something to wake it for since it last looked.
+/// The connection was woken since the task last polled it.
 const CALLED: u8 = 1;
 /// The task waits to be woken.
 const ASLEEP: u8 = 2;
@@ -38,13 +39,14 @@ impl Gate {
         Self { waker: state.clone().into(), state }
     }
 
-    /// What the connection is to call. Its task is awake from now on.
+    /// The context to poll the connection with. Its task counts as awake from now on.
     pub(super) fn open(&self) -> Context<'_> {
         self.state.now.store(AWAKE, Ordering::SeqCst);
         Context::from_waker(&self.waker)
     }
 
-    /// The task of `context` is about to sleep. False if it was called since the gate was opened: it has to look again.
+    /// Called before the task of `context` sleeps. False if the connection was woken since the gate was opened: the
+    /// task has to poll again.
     pub(super) fn sleep(&self, context: &Context<'_>) -> bool {
         self.state.task.register(context.waker());
         self.state.now.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok()

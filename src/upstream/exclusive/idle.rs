@@ -1,4 +1,4 @@
-//! Connections that nobody uses now.
+//! Connections that are not in use.
 
 use std::{
     collections::VecDeque,
@@ -10,24 +10,24 @@ use tokio::time::Instant;
 
 use super::connection::Connection;
 
-/// Unused connections that are kept: as many brief requests as come at once, mostly.
+/// Maximum number of unused connections that are kept: usually as many as there are brief requests at once.
 const IDLE_MAX: usize = 64;
-/// An unused connection is not used again after this time: API servers close theirs after 90 seconds. It is closed when the next
-/// one comes to rest.
+/// An unused connection is not used again after this time: API servers close theirs after 90 seconds. It is closed when
+/// the next one becomes idle.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Since when each is idle; the one that was used last is at the end.
+/// Each with the time since when it is idle; the most recently used is at the end.
 #[derive(Default)]
 pub(super) struct Idle(Mutex<VecDeque<(Instant, Box<Connection>)>>);
 
 impl Idle {
-    /// The connection that was used last, so that those that are not needed grow old.
+    /// The most recently used connection, so that surplus ones grow old.
     pub(super) fn take(&self) -> Option<Box<Connection>> {
         let (since, connection) = self.connections().pop_back()?;
         (since.elapsed() < IDLE_TIMEOUT).then_some(connection)
     }
 
-    /// Keeps a connection that is free, and closes those that are too old or too many.
+    /// Keeps an idle connection, and closes those that are too old or too many.
     pub(super) fn put(&self, connection: Box<Connection>) {
         let now = Instant::now();
         let mut connections = self.connections();
@@ -36,7 +36,7 @@ impl Idle {
         let closed: Vec<_> = connections.drain(..aged.max(surplus)).collect();
         connections.push_back((now, connection));
         drop(connections);
-        // Not while the others wait.
+        // Outside the lock.
         drop(closed);
     }
 
@@ -46,7 +46,7 @@ impl Idle {
         drop(closed);
     }
 
-    /// How many there are.
+    /// Number of idle connections.
     pub(super) fn len(&self) -> usize {
         self.connections().len()
     }

@@ -1,11 +1,11 @@
 //! Connections for one request at a time, without tasks of their own.
 //!
-//! HTTP/1.1. Whoever waits for an answer, or reads it, drives the connection that it comes on: a brief request goes from the
-//! client's connection to upstream's and back in one task, and nobody has to be woken in between (figures in
+//! HTTP/1.1. The task that waits for an answer, or reads it, drives its connection: a brief request goes from the
+//! client's connection to upstream's and back in one task, without wake-ups in between (figures in
 //! [`crate::manual::figures`]).
 //!
-//! Invariants: a connection serves again only if its last answer was read to the end and nothing is left to be sent; one whose
-//! reader goes away before that is closed, which is how upstream learns of it.
+//! Invariants: a connection is used again only if its last answer was read to the end and nothing is left to be sent;
+//! if its reader goes away earlier, it is closed, which is how upstream learns of it.
 
 mod body;
 mod connection;
@@ -31,13 +31,13 @@ use super::{BoxError, RequestBody, connector::Connector};
 use connection::Connection;
 use idle::Idle;
 
-/// Connects, sends, and keeps what is free. Cheap to clone: each request does so, more than once.
+/// Opens connections, sends requests and keeps idle connections. Cheap to clone: each request does so, more than once.
 #[derive(Clone)]
 pub(super) struct Exclusive(Arc<Shared>);
 
 struct Shared {
     connector: Connector,
-    /// What stands in `Host`.
+    /// The value of `Host`.
     host: HeaderValue,
     idle: Arc<Idle>,
 }
@@ -70,17 +70,17 @@ impl Shared {
             match connection.send(request).await {
                 Ok(answer) => return Ok(self.received(answer)),
                 Err(mut error) => match error.take_message() {
-                    // It was closed while it rested, and nothing was sent: safe for writes too.
+                    // It was closed while idle, and nothing was sent: safe for writes too.
                     Some(unsent) => request = unsent,
                     None => {
-                        // Whatever ended it may have ended the others.
+                        // The same cause may have ended the others.
                         self.idle.clear();
                         return Err(ExchangeError::Exchange { reused: true, source: error.into_error() });
                     }
                 },
             }
         }
-        // In a box: it needs four times the room of what else is done here, and most requests find a connection.
+        // Boxed: it needs four times the space of the rest of this function, and most requests find an idle connection.
         let connection = Box::pin(self.connect(address)).await.map_err(ExchangeError::Connect)?;
         match connection.send(request).await {
             Ok(answer) => Ok(self.received(answer)),

@@ -117,7 +117,7 @@ async fn a_write_that_finds_its_connection_closed_goes_on_another() {
         heads
     });
     assert_eq!(text(&gateway, "GET", "/first").await, "");
-    // The end of the first connection has to arrive; nobody looks at it until the next request.
+    // The end of the first connection has to arrive; it is not read before the next request.
     tokio::task::yield_now().await;
     assert_eq!(text(&gateway, "POST", "/write").await, "");
     assert_eq!(script.end().await, ["GET /first HTTP/1.1", "POST /write HTTP/1.1"]);
@@ -164,7 +164,7 @@ async fn what_is_no_answer_is_told_apart() {
     let error = send(&gateway, "GET", "/2").await.unwrap_err();
     assert!(matches!(error, SendError::Malformed(_)), "{error:?}");
     assert_eq!(script.end().await.len(), 2);
-    // Nobody listens any more.
+    // The listener is closed.
     let error = send(&gateway, "GET", "/3").await.unwrap_err();
     assert!(matches!(error, SendError::Unreachable(_)), "{error:?}");
 }

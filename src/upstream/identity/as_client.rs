@@ -1,4 +1,4 @@
-//! Clients that show upstream themselves who they are.
+//! Clients whose own credentials are passed to upstream.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, proven::Proven, refus
 use crate::fairness::ClientKey;
 use crate::upstream::{BuildError, RequestBody, access::Access, target::Target};
 
-/// Sends requests with what their clients have brought, on connections that show nothing of the gateway's: no client
+/// Sends requests with their clients' own credentials, on connections that show none of the gateway's: no client
 /// certificate, no token, no plugin's credentials, no impersonation. Cheap to clone.
 ///
-/// Who has not been good yet is kept apart, on connections for one request at a time: API servers end an HTTP/2
-/// connection as soon as somebody unknown asks on it, with everything that others have asked on it just then.
+/// Tokens that upstream has not accepted yet are kept apart, on connections for one request at a time: API servers end
+/// an HTTP/2 connection on an unauthenticated request, with all other requests that are under way on it.
 #[derive(Clone, Debug)]
 pub struct AsClient {
     connections: Arc<Connections>,
@@ -25,7 +25,7 @@ pub struct AsClient {
 const LIMITS: Limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
 
 impl AsClient {
-    /// Of a configuration, only where the server is, how it is verified, and a proxy on the way count.
+    /// Uses only the server's address, its verification and the proxy of a configuration.
     ///
     /// # Errors
     /// The configuration cannot be used, or tokens would cross a network without TLS, or in TLS that is not verified.
@@ -37,21 +37,21 @@ impl AsClient {
         Ok(Self { connections: Connections::new(&access, target, LIMITS), unknown, proven: Proven::new() })
     }
 
-    /// The request with the client's own Authorization, which may be good; `token` stands for the token in it. A token in a
-    /// WebSocket's subprotocol passes, and Impersonate-*: upstream knows what the client may.
+    /// The request with the client's own Authorization, which may be valid; `token` identifies the token in it. A token
+    /// in a WebSocket's subprotocol passes, as does Impersonate-*: upstream knows what the client may.
     pub fn outbound(&self, request: Request<RequestBody>, authorization: HeaderValue, token: ClientKey) -> Outbound {
         let connections = if self.proven.has(token) { &self.connections } else { &self.unknown };
         let outbound = connections.outbound(showing(request, Some(authorization)));
         Outbound { token: Some((self.proven.clone(), token)), ..outbound }
     }
 
-    /// The request of somebody who shows nothing that could name a user, with the client's own Authorization if it has any. The
-    /// rest passes as with others.
+    /// The request of a client without credentials that could name a user, with its own Authorization if it has any.
+    /// The rest passes as with other clients.
     pub fn nobody(&self, request: Request<RequestBody>, authorization: Option<HeaderValue>) -> Outbound {
         self.unknown.outbound(showing(request, authorization))
     }
 
-    /// The request of somebody who has shown what nobody vouches for, with a token that nobody has: upstream words the 401.
+    /// The request of a client with invalid credentials, which a random token replaces: upstream words the 401.
     pub fn refused(&self, request: Request<RequestBody>) -> Outbound {
         let token = HeaderValue::try_from(format!("Bearer {}", Uuid::new_v4())).expect("a UUID is a header value");
         self.nobody(request, Some(token))

@@ -1,4 +1,4 @@
-//! Clients that were verified here and are asserted to upstream by a certificate for that.
+//! Clients that the gateway has verified and asserts to upstream with a front proxy's certificate.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::upstream::{BuildError, RequestBody, access::Access, client_certificat
 
 /// Sends requests with the front proxy's certificate and a verified user in X-Remote-*. Cheap to clone.
 ///
-/// Upstream believes them from a certificate of its request-header CA with a name that it allows (read-path 8.1). That CA
-/// must not be among those of its clients: there, the certificate would show a user of its own.
+/// Upstream believes them if the certificate is from its request-header CA, with a name that it allows (read-path 8.1).
+/// That CA must not be among its client CAs: there, the certificate would show a user of its own.
 #[derive(Clone, Debug)]
 pub struct AsFrontProxy {
     connections: Arc<Connections>,
-    /// For whom upstream takes for nobody: it ends the HTTP/2 connection on which somebody unknown asks.
+    /// For the anonymous user: upstream ends the HTTP/2 connection of an unauthenticated request.
     anonymous: Arc<Connections>,
     headers: Arc<ProxyHeaders>,
     names: Arc<Names>,
@@ -31,12 +31,12 @@ pub struct AsFrontProxy {
 const LIMITS: Limits = Limits { requests: "upstream_front_proxy_requests", upgrades: "upstream_front_proxy_upgrades" };
 
 impl AsFrontProxy {
-    /// `headers` are those that upstream reads, one of each kind. Of a configuration, only where the server is, how it is verified, and a proxy on the way count. Reads the files,
-    /// blocking; `tasks` looks at them until the drain begins, and new connections show what they hold by then.
+    /// `headers` are those that upstream reads, one of each kind. Uses only the server's address, its verification and
+    /// the proxy of a configuration. Reads the files, blocking; a task of `tasks` checks them until the drain begins,
+    /// and new connections show what they currently hold.
     ///
     /// # Errors
-    /// The configuration or the files cannot be used, or there is no TLS to show a certificate in, or
-    /// none that is verified.
+    /// The configuration or the files cannot be used, or TLS to upstream is missing or not verified.
     pub fn new(
         config: &Config,
         certificate: &TlsFiles,
@@ -57,11 +57,11 @@ impl AsFrontProxy {
         Ok(Self { connections, anonymous, headers: Arc::new(headers), names, belief: Belief::new() })
     }
 
-    /// The request as the user's, with nothing else that shows who asks. Impersonate-* passes: upstream knows what the
-    /// user may.
+    /// The request as the user's, without any other credentials. Impersonate-* passes: upstream knows what the user
+    /// may.
     ///
     /// # Errors
-    /// The user cannot be told exactly, or upstream has said that it does not believe the certificate ([`Self::probe`]).
+    /// The user cannot be expressed exactly, or upstream does not believe the certificate ([`Self::probe`]).
     pub fn outbound(&self, request: Request<RequestBody>, user: &UserInfo) -> Result<Outbound, IdentityError> {
         if !self.belief.holds() {
             return Err(IdentityError::NotBelieved);
@@ -69,7 +69,7 @@ impl AsFrontProxy {
         self.asserting(request, user)
     }
 
-    /// The same, whether upstream believes it or not.
+    /// The same, whether or not upstream believes the certificate.
     pub(super) fn asserting(
         &self,
         mut request: Request<RequestBody>,

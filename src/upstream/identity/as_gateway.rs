@@ -1,4 +1,4 @@
-//! Clients that may do whatever the gateway may.
+//! Clients that may do everything the gateway may.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use http::Request;
 use super::{Connections, IdentityError, Limits, Outbound, shed, shed_credentials};
 use crate::upstream::{RequestBody, access::Access, target::Target};
 
-/// Sends requests with the gateway's own credentials, whoever they are from: for `trusted` mode. Cheap to clone.
+/// Sends every client's requests with the gateway's own credentials: for `trusted` mode. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AsGateway {
     connections: Arc<Connections>,
@@ -24,7 +24,7 @@ impl AsGateway {
     /// The request with the gateway's credentials in place of its own. Impersonate-* passes.
     ///
     /// # Errors
-    /// The gateway's credentials impersonate, and so does the request.
+    /// The gateway's credentials impersonate a user, and so does the request.
     pub fn outbound(&self, mut request: Request<RequestBody>) -> Result<Outbound, IdentityError> {
         if self.impersonates && shed::impersonates(request.headers()) {
             return Err(IdentityError::Impersonation);

@@ -1,4 +1,4 @@
-//! Clients that were verified here and are impersonated upstream.
+//! Clients that the gateway has verified and impersonates to upstream.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::upstream::{RequestBody, access::Access, target::Target};
 
 /// Sends requests with the gateway's own credentials and a verified user in Impersonate-*, never without. Cheap to clone.
 ///
-/// The credentials need the verb `impersonate` on users and groups, and on uids and userextras in authentication.k8s.io,
-/// where users have any.
+/// The credentials need the verb `impersonate` on users and groups, and on uids and userextras in
+/// authentication.k8s.io, for users that have any.
 #[derive(Clone, Debug)]
 pub struct AsImpersonator {
     connections: Arc<Connections>,
@@ -21,15 +21,15 @@ const LIMITS: Limits =
     Limits { requests: "upstream_impersonated_requests", upgrades: "upstream_impersonated_upgrades" };
 
 impl AsImpersonator {
-    /// `access` does not impersonate by itself.
+    /// `access` must not impersonate by itself.
     pub(in crate::upstream) fn new(access: &Access, target: Target) -> Self {
         Self { connections: Connections::new(access, target, LIMITS) }
     }
 
-    /// The request as the user's, with nothing else that shows who asks.
+    /// The request as the user's, without any other credentials.
     ///
     /// # Errors
-    /// The request impersonates somebody itself, or the user cannot be told exactly.
+    /// The request impersonates a user itself, or the user cannot be expressed exactly.
     pub fn outbound(&self, mut request: Request<RequestBody>, user: &UserInfo) -> Result<Outbound, IdentityError> {
         if shed::impersonates(request.headers()) {
             return Err(IdentityError::Impersonation);

@@ -1,8 +1,9 @@
-//! As whom a client's request goes upstream.
+//! The identity with which a client's request goes upstream.
 //!
-//! Invariants: an [`Outbound`] is only made by putting an identity on a request, after taking off what the client says of
-//! who it is; each identity has connections of its own, and one without credentials has connections without any. So what
-//! holds only an [`AsClient`] and an [`AsFrontProxy`] or [`AsImpersonator`] cannot send a client's request as the gateway.
+//! Invariants: an [`Outbound`] is only made by putting an identity on a request, after removing the client's own
+//! credentials; each identity has its own connections, and one without credentials has connections without any. So code
+//! that holds only an [`AsClient`] and an [`AsFrontProxy`] or [`AsImpersonator`] cannot send a client's request as the
+//! gateway.
 
 mod as_client;
 mod as_front_proxy;
@@ -45,21 +46,21 @@ use crate::fairness::ClientKey;
 use proven::Proven;
 use shed::shed_credentials;
 
-/// Why a request cannot be sent as who it is from. It is never sent as somebody less exact.
+/// Why a request cannot be sent under its user's identity. It is never sent under a less exact one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// Upstream would mix both.
+    /// Upstream would merge the two impersonations.
     #[error("the gateway impersonates already, and a request is impersonated only once")]
     Impersonation,
     /// Upstream would take the gateway for the user.
     #[error("the user has no name")]
     Nameless,
-    /// Upstream would read another value than the one there is: none, or one without the spaces around it.
+    /// Upstream would read another value: none, or one without the spaces around it.
     #[error("{0} has characters that no header carries")]
     Unsendable(UserPart),
     #[error("the user has more extra keys than a request carries")]
     TooMuch,
-    /// Upstream makes whoever is impersonated by that name a member of `system:unauthenticated`.
+    /// Upstream puts a user that is impersonated by that name into `system:unauthenticated`.
     #[error("system:anonymous cannot be impersonated with exactly its groups")]
     Anonymous,
     /// Upstream said so: see [`NotBelieved`].
@@ -67,7 +68,7 @@ pub enum IdentityError {
     NotBelieved,
 }
 
-/// Whether upstream believes an identity. It does until it says no. Clones are the same.
+/// Whether upstream believes an identity: true until it says no. Clones share the value.
 #[derive(Clone, Debug)]
 struct Belief(Arc<AtomicBool>);
 
@@ -85,7 +86,7 @@ impl Belief {
     }
 }
 
-/// What of a user is to be sent.
+/// The parts of a user that are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserPart {
     Name,
@@ -99,19 +100,20 @@ pub enum UserPart {
 pub struct Outbound {
     connections: Arc<Connections>,
     request: Request<RequestBody>,
-    /// A token that the answer says something of.
+    /// A token that the answer accepts or refuses; `None` if the request has none.
     token: Option<(Proven, ClientKey)>,
     lasts: bool,
-    /// None if clients are not told apart.
+    /// `None` if clients are not told apart.
     client: Option<ClientKey>,
 }
 
-/// Where the requests of one identity go.
+/// The connections of one identity.
 #[derive(Debug)]
 struct Connections {
     target: Target,
     exclusive: Lanes,
-    /// For what lasts, and for what finds no place on connections of its own. None: no request shares a connection.
+    /// For long-running requests, and for those that find no place in `exclusive`. `None`: no request shares a
+    /// connection.
     shared: Option<Lanes>,
     upgrades: Lanes,
 }
@@ -122,30 +124,30 @@ struct Limits {
     upgrades: &'static str,
 }
 
-/// Of those whom upstream may take for nobody, whatever identity that is.
+/// Limits of requests that upstream may take for anonymous, of every identity.
 const UNKNOWN_LIMITS: Limits = Limits { requests: "upstream_unknown_requests", upgrades: "upstream_unknown_upgrades" };
-/// Lanes of requests that share connections: 4,000 at once.
+/// Lanes of shared connections: 4,000 requests at once.
 const SHARED_LANES: usize = 40;
-/// Name of the limit on connections for one request each, where those beyond it share connections.
+/// Name of the limit on exclusive connections, for identities whose further requests share connections.
 const EXCLUSIVE_LIMIT: &str = "upstream_exclusive_requests";
-/// Lanes of upgrades, a connection for each: 1,000 at once.
+/// Lanes of upgrades, which take a connection each: 1,000 at once.
 const UPGRADE_LANES: usize = 10;
 
 impl Outbound {
-    /// The same request, of which it is known whether its answer goes on for as long as the client likes: such requests share
-    /// connections, so that thousands of them need few.
+    /// Sets whether the answer is long-running: it ends only when the client likes. Such requests share connections, so
+    /// that thousands of them need few.
     pub fn lasts(self, lasts: bool) -> Self {
         Self { lasts, ..self }
     }
 
-    /// The same request, which takes up `client`'s share of the connections. None if clients are not told apart.
+    /// The same request, counted for `client`'s share of the connections; `None` if clients are not told apart.
     pub fn counted(self, client: Option<ClientKey>) -> Self {
         Self { client, ..self }
     }
 
-    /// Upstream's answer, which is read at the client's pace. Only path and query of the request's URI count.
+    /// Sends the request; its answer is read at the client's pace. Only path and query of the URI are used.
     ///
-    /// GET and HEAD without a body are asked a second time if a connection that had worked turns out to be dead.
+    /// GET and HEAD without a body are sent a second time if a connection that had worked turns out to be dead.
     ///
     /// # Errors
     /// There is no answer.
@@ -163,7 +165,7 @@ impl Outbound {
         Ok(answer)
     }
 
-    /// As [`Outbound::send`], for a request that asks for an upgrade: over HTTP/1.1 whatever else upstream speaks.
+    /// As [`Outbound::send`], for a request for an upgrade: always over HTTP/1.1.
     ///
     /// # Errors
     /// There is no answer.
@@ -191,7 +193,7 @@ impl Connections {
         })
     }
 
-    /// No request shares a connection with another one.
+    /// For connections that never carry more than one request at a time.
     fn one_at_a_time(access: &Access, target: Target, limits: Limits) -> Arc<Self> {
         let exclusive = Lanes::exclusive(access, &target, limits.requests, "client_unknown_requests");
         let upgrades = Lanes::new(access, upgrades(limits.upgrades, "client_unknown_upgrades"));
@@ -226,14 +228,14 @@ impl fmt::Display for UserPart {
 }
 
 impl fmt::Debug for Outbound {
-    /// Without headers: they show who somebody is.
+    /// Without headers: they may contain credentials.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (method, path) = (self.request.method(), self.request.uri().path());
         formatter.debug_struct("Outbound").field("method", method).field("path", &path).finish_non_exhaustive()
     }
 }
 
-/// Whether a configuration acts as somebody else than whom its credentials show.
+/// Whether a configuration impersonates a user other than that of its credentials.
 pub(super) fn impersonates(config: &Config) -> bool {
     let identity = &config.auth_info;
     identity.impersonate.is_some()
@@ -243,7 +245,7 @@ pub(super) fn impersonates(config: &Config) -> bool {
         || config.headers.iter().any(|(name, _)| shed::is_impersonation(name))
 }
 
-/// Why nothing that shows who a client is may go to upstream, nor a question about one.
+/// Why no client's credentials, and no question about a client, may go to upstream.
 #[derive(Clone, Debug)]
 pub(super) enum Exposed {
     ClearText(http::Uri),
@@ -251,10 +253,9 @@ pub(super) enum Exposed {
 }
 
 impl Exposed {
-    /// Anyone who can read the traffic could impersonate the client; a proxy or a sidecar
-    /// of this machine may be asked without TLS. TLS that
-    /// is not verified is refused at loopback addresses too: it leads to another machine, through a tunnel, or it would
-    /// be of no use.
+    /// Anyone who can read the traffic could impersonate the client; plain HTTP is allowed only to loopback, for a
+    /// proxy or a sidecar of this machine. Unverified TLS is refused at loopback too: it leads to another machine,
+    /// through a tunnel, or it would be of no use.
     pub(super) fn of(config: &Config) -> Option<Self> {
         let host = config.cluster_url.host().unwrap_or_default();
         let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();

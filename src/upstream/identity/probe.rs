@@ -1,7 +1,7 @@
-//! Whether upstream believes the certificate of a front proxy: asked by a made-up user without rights.
+//! Checks whether upstream believes a front proxy's certificate, by asking as a made-up user without rights.
 //!
-//! A certificate whose authority is among those of upstream's clients shows a user of its own there, and every client would be that
-//! user: nothing is sent with it then.
+//! A certificate whose authority is among upstream's client CAs shows a user of its own there, and every client would
+//! act as that user: such a certificate is not used.
 
 use std::time::Duration;
 
@@ -19,15 +19,15 @@ use crate::{
     upstream::{RequestBody, fetch},
 };
 
-/// Answered since Kubernetes 1.28. Older servers refuse it, and name the user that they refuse it to.
+/// Answered since Kubernetes 1.28. Older servers refuse it, and name the refused user.
 const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const QUESTION: &[u8] = br#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
 const AUTHENTICATED: &str = "system:authenticated";
 const ANONYMOUS: &str = "system:anonymous";
-/// The whole answer must be there after this time.
+/// Time limit for the whole answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Pause before upstream is asked again, if it could not say or says that something is wrong.
+/// Pause before upstream is asked again, after a negative answer or none.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Why a certificate is not used.
@@ -49,20 +49,20 @@ pub enum NotBelieved {
     Groups,
 }
 
-/// What upstream says of the certificate.
+/// Upstream's verdict on the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
     Believed,
     NotBelieved(NotBelieved),
-    /// Nothing that is of use here.
+    /// No verdict, and why.
     Nothing(String),
 }
 
 impl AsFrontProxy {
-    /// Asks upstream whether it believes the certificate, and goes on to ask until it does: in a task of `tasks`.
+    /// Asks upstream whether it believes the certificate. Without a verdict, a task of `tasks` goes on asking until it does.
     ///
     /// # Errors
-    /// It does not.
+    /// Upstream does not believe the certificate.
     pub async fn probe(&self, tasks: &Tasks) -> Result<(), NotBelieved> {
         match self.ask().await {
             Said::Believed => return Ok(()),

@@ -1,7 +1,7 @@
-//! Tokens that upstream has lately taken for somebody's.
+//! Tokens that upstream has lately accepted.
 //!
-//! An API server ends an HTTP/2 connection at once, with everything that others have asked on it, when somebody unknown asks on
-//! it (seen on 1.36: GOAWAY with the refused stream as the last one). So a token shares connections only when it has been good.
+//! An API server ends an HTTP/2 connection on an unauthenticated request, with all other requests on it (seen on 1.36:
+//! GOAWAY with the refused stream as the last one). So a token shares connections only after upstream has accepted it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,12 +13,12 @@ use crate::{
     remembered::{Bound, Kept},
 };
 
-/// Tokens that are remembered; beyond it some that were not seen lately go, and prove themselves again.
+/// How many tokens are remembered; beyond that, some not used lately are forgotten until they are accepted again.
 const TOKENS: Bound = Bound { most: 20_000, limit: "proven_tokens" };
-/// How long one is remembered after it was last good. Shorter than tokens of service accounts live.
+/// How long a token is remembered after it was last accepted. Shorter than tokens of service accounts live.
 const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 
-/// Cheap to clone; clones are the same.
+/// Cheap to clone; clones share their tokens.
 #[derive(Clone, Debug)]
 pub(super) struct Proven(Arc<Kept<ClientKey, ()>>);
 
@@ -31,11 +31,11 @@ impl Proven {
         self.0.get(&token, Instant::now()).is_some()
     }
 
-    /// What an answer says of the token that was shown.
+    /// Records what an answer says of the token of its request.
     pub(super) fn learn(&self, token: ClientKey, status: StatusCode) {
         match status {
             StatusCode::UNAUTHORIZED => self.0.forget(&token),
-            // Errors may come from somebody before the one who looks at tokens.
+            // Other errors may come from a component in front of authentication.
             StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => self.0.keep(token, (), REMEMBERED),
             status if status.is_success() => self.0.keep(token, (), REMEMBERED),
             _ => {}

@@ -1,13 +1,13 @@
-//! Takes off a request what its client says of who it is. Pure.
+//! Removes a client's own credentials from a request. Pure.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use crate::config::ProxyHeaders;
 
-/// Names of a front proxy's user, groups and extra values; nobody's but a front proxy's.
+/// Prefix of the headers in which a front proxy, and no other client, sends a user, its groups and extra values.
 const REMOTE: &str = "x-remote-";
 const IMPERSONATE: &str = "impersonate-";
-/// A bearer token in place of a WebSocket's subprotocol (read-path 8.1).
+/// Prefix of a bearer token in place of a WebSocket's subprotocol (read-path 8.1).
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Whether a header is part of an impersonation.
@@ -15,19 +15,19 @@ pub(super) fn is_impersonation(name: &HeaderName) -> bool {
     name.as_str().starts_with(IMPERSONATE)
 }
 
-/// Whether a request acts as somebody else.
+/// Whether a request impersonates a user.
 pub(super) fn impersonates(headers: &HeaderMap) -> bool {
     headers.keys().any(is_impersonation)
 }
 
-/// All that an API server would take for credentials: another identity takes their place.
+/// Removes all that an API server would take for credentials: another identity takes their place.
 pub(super) fn shed_credentials(headers: &mut HeaderMap) {
     headers.remove(header::AUTHORIZATION);
     shed_front_proxy(headers);
     shed_token_protocol(headers);
 }
 
-/// The same for one whose headers of a user have these names.
+/// The same, with the headers named by `asserted`.
 pub(super) fn shed_credentials_and(headers: &mut HeaderMap, asserted: &ProxyHeaders) {
     let found: Vec<_> = headers.keys().filter(|name| asserted.has(name)).cloned().collect();
     for name in found {
@@ -36,7 +36,7 @@ pub(super) fn shed_credentials_and(headers: &mut HeaderMap, asserted: &ProxyHead
     shed_credentials(headers);
 }
 
-/// What only a front proxy may say.
+/// Removes the headers that only a front proxy may send.
 pub(super) fn shed_front_proxy(headers: &mut HeaderMap) {
     let remote: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(REMOTE)).cloned().collect();
     for name in remote {
@@ -61,7 +61,7 @@ fn is_token(protocol: &str) -> bool {
     protocol.starts_with(TOKEN_PROTOCOL)
 }
 
-/// The comma-separated words in all values. Values that are no text have none.
+/// The comma-separated words in all values. Values that are not text are skipped.
 fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).into_iter();
     let values = values.filter_map(|value| value.to_str().ok());

@@ -1,4 +1,4 @@
-//! What arrives of each identity: certificates and headers.
+//! What arrives at upstream under each identity: certificates and headers.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use crate::{
     },
 };
 
-/// Names of certificates, by what they are.
+/// Names of certificates, by their DER bytes.
 type Known = Vec<(Vec<u8>, &'static str)>;
 
-/// A server that answers with the name of the certificate shown and with all headers that say who asks.
+/// A server that answers with the name of the certificate shown and with all headers that carry an identity.
 async fn server(authority: &Authority, protocols: &[&[u8]], known: Known) -> TestServer {
     TestServer::start_tls_with(authority, protocols, move |request| {
         let answer = describe(&request, &known);
@@ -43,7 +43,7 @@ fn describe(request: &Request<Incoming>, known: &Known) -> Response<TestBody> {
     Response::builder().header("seen-version", format!("{:?}", request.version())).body(full(lines.join("\n"))).unwrap()
 }
 
-/// A request with everything by which somebody could try to be somebody else.
+/// A request with every header that a client could use to pose as another user.
 fn forged() -> Request<RequestBody> {
     let mut request = Request::builder().uri("/api");
     for (name, value) in [
@@ -187,19 +187,19 @@ async fn upgrades_are_asked_for_over_http1() {
         async |answer: Result<Response<ResponseBody>, SendError>| answer.unwrap().headers()["seen-version"].clone();
     let mine = || as_client.outbound(plain(), HeaderValue::from_static("Bearer mine"), ClientKey::of(&"mine"));
     let (first, second) = (format!("{:?}", Version::HTTP_11), format!("{:?}", Version::HTTP_2));
-    // What lasts shares a connection once its token has been good.
+    // Long-running requests share a connection once their token was accepted.
     assert_eq!(version(mine().lasts(true).send().await).await, first);
     assert_eq!(version(mine().lasts(true).send().await).await, second);
     assert_eq!(version(mine().send().await).await, first);
     assert_eq!(version(mine().send_http1().await).await, first);
-    // So is everything of somebody unknown: upstream would end the connection that others use.
+    // Requests without an accepted token use HTTP/1.1 too: upstream would end the connection that others use.
     assert_eq!(version(as_client.nobody(plain(), None).send().await).await, first);
     assert_eq!(version(as_client.refused(plain()).send().await).await, first);
     assert_eq!(version(as_client.nobody(plain(), None).send_http1().await).await, first);
 }
 
 #[tokio::test]
-async fn a_token_that_nobody_has_is_another_one_each_time() {
+async fn a_refused_request_carries_another_random_token_each_time() {
     let Setup { gateway, .. } = &setup(&[b"h2", b"http/1.1"]).await;
     let as_client = AsClient::new(gateway).unwrap();
     let first = seen(as_client.refused(forged()).send().await).await;
@@ -301,7 +301,7 @@ async fn what_upstream_says_later_counts_too() {
         [(401, Some(IdentityError::NotBelieved)), (500, Some(IdentityError::NotBelieved)), (201, None)]
     {
         status.store(says, Ordering::SeqCst);
-        // As often as it takes: an advance may cut short what is under way.
+        // Repeated, since advancing the clock may cut a request short.
         for look in 0..1000 {
             if proxy.outbound(plain(), &jane()).err() == expected {
                 break;
@@ -318,7 +318,7 @@ async fn what_upstream_says_later_counts_too() {
 }
 
 #[tokio::test]
-async fn nobody_is_shown_in_clear_text() {
+async fn credentials_are_not_sent_in_clear_text() {
     let at = |address: &str| Config::new(address.parse().unwrap());
     let folder = tempfile::tempdir().unwrap();
     let files = Authority::new().client("proxy").write(folder.path());
@@ -334,7 +334,7 @@ async fn nobody_is_shown_in_clear_text() {
 }
 
 #[tokio::test]
-async fn nobody_is_shown_to_a_server_that_is_not_verified() {
+async fn credentials_are_not_sent_to_an_unverified_server() {
     let folder = tempfile::tempdir().unwrap();
     let files = Authority::new().client("proxy").write(folder.path());
     for address in ["https://elsewhere", "https://127.0.0.1:1"] {
@@ -349,7 +349,7 @@ async fn nobody_is_shown_to_a_server_that_is_not_verified() {
         assert!(matches!(upstream(&config).as_impersonator(), Err(BuildError::Unverified(_))), "{address}");
         assert!(matches!(upstream(&config).as_reviewer(), Err(BuildError::Unverified(_))), "{address}");
     }
-    // Where clients are trusted, it is the operator's own risk, as it is kubectl's.
+    // Where clients are trusted, this is the operator's own risk, as it is with kubectl.
     let mut config = Config::new("https://elsewhere".parse().unwrap());
     config.accept_invalid_certs = true;
     Upstream::new(&config).unwrap().as_gateway();
@@ -371,8 +371,8 @@ async fn requests_beyond_an_identity_s_limit_are_refused_until_an_answer_is_drop
     assert!(connections.outbound(plain()).send_http1().await.is_ok());
 }
 
-/// Asks until the certificate of that client arrives. Where time is paused, a connection may take too long: it is tried
-/// again too.
+/// Sends requests until the certificate of that client arrives. With paused time, a connection may time out: that is
+/// retried too.
 async fn until_shown(certificate: &[u8], outbound: impl Fn() -> Outbound) {
     loop {
         if let Ok(answer) = outbound().send().await

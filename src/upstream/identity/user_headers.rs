@@ -1,8 +1,8 @@
-//! A user as headers, so that upstream reads exactly that user out of them. Pure.
+//! A user as headers from which upstream reads exactly that user. Pure.
 //!
-//! Upstream takes spaces and tabs around a value away, and takes an empty value for none: what would not arrive as it is
-//! is refused. Names are percent-encoded where an API server decodes them. Values may hold what is beyond ASCII: API
-//! servers send and read it as it is.
+//! Upstream trims spaces and tabs around a value, and ignores an empty value: a value that would not arrive unchanged
+//! is refused. Names are percent-encoded where an API server decodes them. Values may hold non-ASCII bytes: API servers
+//! send and read them unchanged.
 
 use std::{borrow::Cow, fmt::Write};
 
@@ -13,7 +13,7 @@ use crate::{apimachinery::UserInfo, config::ProxyHeaders};
 
 type Headers = Vec<(HeaderName, HeaderValue)>;
 
-/// Names of one way to tell a user.
+/// Header names of one way to express a user.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     user: HeaderName,
@@ -30,7 +30,7 @@ static IMPERSONATION: Names = Names {
 };
 
 impl Names {
-    /// Those by which upstream reads what a front proxy says: the first of each kind, or else the usual one.
+    /// The names that upstream reads from a front proxy: the first of each kind, or else the default.
     pub(super) fn of(headers: &ProxyHeaders) -> Self {
         let first = |names: &[HeaderName], usual| names.first().cloned().unwrap_or(HeaderName::from_static(usual));
         let extra_prefix = headers.extra_prefixes.first().map_or("x-remote-extra-", String::as_str);
@@ -44,15 +44,16 @@ impl Names {
 }
 
 pub(super) const ANONYMOUS: &str = "system:anonymous";
-/// Upstream makes everybody a member who is no anonymous and has neither this group nor `system:unauthenticated`.
+/// Upstream adds this group to every user except the anonymous one, unless the user has it or `system:unauthenticated`.
 const AUTHENTICATED: &str = "system:authenticated";
-/// Users whom an impersonating API server finds groups for if no group is named (read-path 8.4).
+/// Names of users for which an impersonating API server looks up groups if none is given (read-path 8.4).
 const WITH_GROUPS_BY_NAME: [&str; 2] = ["system:serviceaccount:", "system:node:"];
-/// Which certificate somebody showed here. Another one for each, so that nobody could be allowed to impersonate it.
+/// Extra key for the certificate that a client showed to the gateway. Its value differs for each certificate, so that
+/// no rule could allow impersonating it.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// The user as a front proxy asserts it. `system:authenticated` is sent with the other groups: upstream adds it only for
-/// who does not say to have it.
+/// The user as a front proxy asserts it. `system:authenticated` is sent with the other groups: upstream adds it only
+/// where it is missing.
 pub(super) fn front_proxy(user: &UserInfo, names: &Names) -> Result<Headers, IdentityError> {
     let mut headers = named(user, names)?;
     add_groups(&mut headers, names, user.groups.iter().map(String::as_str))?;
@@ -60,8 +61,8 @@ pub(super) fn front_proxy(user: &UserInfo, names: &Names) -> Result<Headers, Ide
     Ok(headers)
 }
 
-/// The user as it is impersonated. `system:authenticated` is left to upstream, which adds it, so that nobody needs to be
-/// allowed to impersonate it; but no user may get the groups that upstream finds when it is told none.
+/// The user as it is impersonated. `system:authenticated` is left to upstream, which adds it, so that the gateway needs
+/// no right to impersonate it; but it is sent where upstream would otherwise look up groups of its own.
 pub(super) fn impersonation(user: &UserInfo) -> Result<Headers, IdentityError> {
     if user.name == ANONYMOUS {
         return Err(IdentityError::Anonymous);
@@ -78,7 +79,7 @@ pub(super) fn impersonation(user: &UserInfo) -> Result<Headers, IdentityError> {
     Ok(headers)
 }
 
-/// Adds what a user was made into; there are no headers of these names yet.
+/// Adds a user's headers; `headers` has none of these names yet.
 pub(super) fn add(headers: &mut HeaderMap, user: Headers) -> Result<(), IdentityError> {
     for (name, value) in user {
         headers.try_append(name, value).map_err(|_| IdentityError::TooMuch)?;
@@ -97,7 +98,7 @@ fn named(user: &UserInfo, names: &Names) -> Result<Headers, IdentityError> {
     Ok(headers)
 }
 
-/// A line for each group. One without a name is left out, as an API server leaves it out of what it reads.
+/// A header for each group. Empty names are left out, as an API server ignores them.
 fn add_groups<'a>(
     headers: &mut Headers,
     names: &Names,
@@ -132,8 +133,8 @@ fn value(text: &str, part: UserPart) -> Result<HeaderValue, IdentityError> {
     HeaderValue::from_bytes(text.as_bytes()).map_err(|_| IdentityError::Unsendable(part))
 }
 
-/// A key as part of a header's name. What a name cannot hold is percent-encoded; so are capitals, since an API server
-/// decodes after it has made the name small.
+/// A key as part of a header's name. Bytes that a name cannot hold are percent-encoded; so are capitals, since an API
+/// server lowercases the name before it decodes it.
 fn escaped(key: &str) -> String {
     let mut name = String::with_capacity(key.len());
     for byte in key.bytes() {
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn upstream_adds_the_group_of_whoever_is_impersonated() {
+    fn upstream_adds_the_group_of_an_impersonated_user() {
         let groups = |name: &str, groups: &[&str]| lines(impersonation(&user(name, groups)))[1..].join(" ");
         assert_eq!(groups("jane", &["a", "system:authenticated"]), "impersonate-group: a");
         assert_eq!(groups("jane", &["system:authenticated"]), "");
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_groups_for_a_name() {
+    fn no_user_gets_groups_for_its_name() {
         for name in ["system:serviceaccount:n:default", "system:node:n"] {
             for groups in [&["system:authenticated"][..], &["", "system:authenticated"], &[]] {
                 let impersonated = lines(impersonation(&user(name, groups)));
