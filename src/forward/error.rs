@@ -1,4 +1,4 @@
-//! Why a request could not be forwarded. An answer of upstream is never an error, whatever its status.
+//! Why a request could not be forwarded. An answer from upstream is never an error, regardless of its status.
 
 use http::HeaderName;
 
@@ -8,15 +8,16 @@ use crate::upstream::{Fault, IdentityError, Retry, SendError};
 pub enum ForwardError {
     #[error("CONNECT is not for API servers")]
     Connect,
-    /// Taking it away would make the request somebody else's.
+    /// Dropping the header would give the request another identity.
     #[error("{0} says who asks and cannot be named in Connection")]
     IdentityHeader(HeaderName),
     #[error("the API server cannot be asked as this client")]
     Identity(#[source] IdentityError),
-    /// Credentials of the other mode, or a verified user whom nothing asserts: configurations that are refused.
+    /// The credentials belong to the other mode, or the gateway has no means to assert a verified user. Such
+    /// configurations are refused.
     #[error("this gateway has no way to ask the API server as this client")]
     NoIdentity,
-    /// What it may hold at once; others go on.
+    /// The client's requests in flight exceed its share; other clients' requests go on.
     #[error("this client has too many requests on their way to the API server")]
     ClientShare,
     #[error("the API server switched protocols without being asked")]
@@ -42,7 +43,7 @@ impl ForwardError {
         }
     }
 
-    /// Whether asking again may help.
+    /// Whether a retry may help.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Connect | Self::IdentityHeader(_) | Self::Identity(_) | Self::NoIdentity | Self::UnaskedUpgrade => {

@@ -1,7 +1,7 @@
-//! Which headers pass. Pure.
+//! Decides which headers pass. Pure.
 //!
-//! What concerns one connection only ends here (RFC 9110, 7.6.1); everything else passes in both directions as it is,
-//! values of one name in their order. Credentials are not of this file: see [`crate::upstream::Outbound`].
+//! Headers of a single connection end here (RFC 9110, 7.6.1); all others pass unchanged in both directions, values of
+//! one name in their order. Credentials are handled elsewhere: see [`crate::upstream::Outbound`].
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Version, header};
 
 use super::ForwardError;
 
-/// `Trailer` is not among them: it announces what passes too, and hyper sends no trailers over HTTP/1.1 without it.
+/// Without `Trailer`: it announces trailers, which pass too, and hyper sends none over HTTP/1.1 without it.
 static HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -20,19 +20,19 @@ static HOP_BY_HOP: [HeaderName; 8] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
-/// Only ever part of an upgrade of the connection to HTTP/2 itself, which is not passed on.
+/// Only used to upgrade the connection to HTTP/2 itself, which is not passed on.
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const IMPERSONATE: &str = "impersonate-";
 
-/// Whether a client asks to switch to another protocol than HTTP, which must go upstream over HTTP/1.1.
+/// Whether a client asks to switch to a protocol other than HTTP; such a request must go upstream over HTTP/1.1.
 pub fn is_upgrade<B>(request: &Request<B>) -> bool {
     let elsewhere = || tokens(request.headers(), &header::UPGRADE).any(|token| !token.eq_ignore_ascii_case("h2c"));
     let asks = || tokens(request.headers(), &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
     request.version() == Version::HTTP_11 && elsewhere() && asks()
 }
 
-/// A client's headers become those of the request to upstream.
+/// Turns a client's headers into those of the request to upstream.
 pub(super) fn for_upstream(headers: &mut HeaderMap, client: Option<IpAddr>, upgrade: bool) -> Result<(), ForwardError> {
     let takes_trailers = tokens(headers, &header::TE).any(|token| token.eq_ignore_ascii_case("trailers"));
     let named = named_in_connection(headers);
@@ -50,12 +50,13 @@ pub(super) fn for_upstream(headers: &mut HeaderMap, client: Option<IpAddr>, upgr
     Ok(())
 }
 
-/// Upstream's headers become those of the answer to the client.
+/// Turns upstream's headers into those of the answer to the client.
 pub(super) fn for_client(headers: &mut HeaderMap, upgraded: bool) {
     end_hop(headers, &named_in_connection(headers), upgraded);
 }
 
-/// Removes what is for this connection only: few requests have any of it. An upgrade is asked for, or granted, anew.
+/// Removes headers that are for this connection only; few requests have any. With `upgrade`, the upgrade is requested,
+/// or granted, anew.
 fn end_hop(headers: &mut HeaderMap, named: &[HeaderName], upgrade: bool) {
     let protocols: Vec<_> = headers.get_all(header::UPGRADE).iter().cloned().collect();
     let is_of_hop = |name: &&HeaderName| HOP_BY_HOP.contains(name) || named.contains(name);
@@ -71,7 +72,7 @@ fn end_hop(headers: &mut HeaderMap, named: &[HeaderName], upgrade: bool) {
     }
 }
 
-/// The client's address goes behind those that proxies before it have left, as one value.
+/// Appends the client's address to those that proxies in front of the gateway have left, as one value.
 fn append_client(headers: &mut HeaderMap, client: IpAddr) {
     let client = client.to_canonical().to_string();
     let prior: Vec<_> = headers.get_all(&FORWARDED_FOR).iter().map(HeaderValue::as_bytes).collect();
@@ -84,7 +85,7 @@ fn named_in_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     tokens(headers, &header::CONNECTION).filter_map(|token| token.parse().ok()).collect()
 }
 
-/// The comma-separated words in all values of one name. Values that are no text have none.
+/// The comma-separated words in all values of one name. Values that are not text are skipped.
 fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|token| !token.is_empty())

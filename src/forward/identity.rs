@@ -1,4 +1,4 @@
-//! As whom a request is forwarded.
+//! The identity under which a request is forwarded.
 
 use http::Request;
 
@@ -6,14 +6,14 @@ use super::ForwardError;
 use crate::authn::Credentials;
 use crate::upstream::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, Outbound, RequestBody};
 
-/// How upstream is told of users who were verified here.
+/// How users that the gateway has verified are named to upstream.
 #[derive(Clone, Debug)]
 pub enum Assertion {
     FrontProxy(AsFrontProxy),
     Impersonation(AsImpersonator),
 }
 
-/// Holds what can send as the gateway only in `trusted` mode.
+/// Only `trusted` mode holds an `AsGateway`: in `delegated` mode nothing here can send as the gateway.
 #[derive(Clone, Debug)]
 pub(super) enum Identity {
     Trusted(AsGateway),
@@ -21,7 +21,7 @@ pub(super) enum Identity {
 }
 
 impl Identity {
-    /// The request as one of whom the credentials are of.
+    /// Puts the identity that `credentials` stand for on a request.
     pub(super) fn put_on(
         &self,
         request: Request<RequestBody>,

@@ -1,9 +1,9 @@
-//! Answers from upstream: the request goes through as it came.
+//! Forwards requests to upstream and relays its answers.
 //!
-//! Method, path, query, body, trailers, status and all headers that are not of one connection pass unchanged, in both
-//! directions as they arrive. When the client goes, its request is cancelled: whoever drops the future or the body of the
-//! answer ends the request upstream. Nothing is answered here: an error says why there is no answer, and the gateway
-//! words it.
+//! Method, path, query, body, trailers, status and all headers that are not of one connection pass unchanged, and
+//! stream in both directions. When the client goes, its request is cancelled: dropping the future or the body of the
+//! answer ends the request upstream. This module answers nothing itself: an error says why there is no answer, and the
+//! gateway words it.
 
 mod error;
 mod headers;
@@ -30,32 +30,32 @@ use identity::Identity;
 #[derive(Clone, Debug)]
 pub struct Forward {
     identity: Identity,
-    /// None in `trusted` mode, where clients are not told apart.
+    /// `None` in `trusted` mode, where clients are not told apart.
     shares: Option<Shares>,
     tasks: Tasks,
 }
 
 impl Forward {
-    /// As the gateway, whoever asks (`trusted` mode). `tasks` runs the tunnels of upgraded requests.
+    /// Sends every request as the gateway (`trusted` mode). `tasks` runs the tunnels of upgraded requests.
     pub fn trusted(gateway: AsGateway, tasks: Tasks) -> Self {
         Self { identity: Identity::Trusted(gateway), shares: None, tasks }
     }
 
-    /// As who asks (`delegated` mode), and never as the gateway: there is nothing here that could. `assertion` is how
-    /// upstream is told of users who were verified here; without one, their requests are not forwarded. `shares` is how many
-    /// requests one client may have on their way.
+    /// Sends each request under its client's identity (`delegated` mode), and has no means to send one as the gateway.
+    /// `assertion` is how upstream is told of users that the gateway has verified; without one, their requests are not
+    /// forwarded. `shares` bounds the requests that one client may have in flight.
     pub fn delegated(client: AsClient, assertion: Option<Assertion>, shares: Shares, tasks: Tasks) -> Self {
         Self { identity: Identity::Delegated { client, assertion }, shares: Some(shares), tasks }
     }
 
-    /// Upstream's answer. `credentials` are the request's own, taken off its headers. The address of `requester`, if there is one,
-    /// goes into X-Forwarded-For, and the request counts for its client. `lasts` is true of an answer that goes on for as long as the
-    /// client likes.
+    /// Forwards a request and returns upstream's answer. `credentials` are the request's own, removed from its headers.
+    /// The address of `requester`, if there is one, goes into X-Forwarded-For, and the request counts for its client.
+    /// `lasts` is true if the answer goes on for as long as the client likes.
     ///
     /// X-Remote-* of the client are dropped, Impersonate-* pass.
     ///
     /// # Errors
-    /// Upstream gave no answer, or the request is none that may be forwarded.
+    /// Upstream gave no answer, or the request may not be forwarded.
     pub async fn send(
         &self,
         mut request: Request<Incoming>,
@@ -70,7 +70,7 @@ impl Forward {
         let upgrade = is_upgrade(&request);
         headers::for_upstream(request.headers_mut(), requester.address, upgrade)?;
         if upgrade {
-            // In a box: others carry no room for it around.
+            // Boxed, so that other requests do not carry its size.
             return Box::pin(self.upgrade(request, credentials, requester, share)).await;
         }
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
@@ -79,13 +79,13 @@ impl Forward {
         relayed(answer)
     }
 
-    /// A place among those of one client, where clients are told apart.
+    /// A place among the client's requests in flight; `None` if clients are not told apart.
     fn share(&self, requester: Requester) -> Result<Option<Share>, ForwardError> {
         let Some((shares, client)) = self.shares.as_ref().zip(requester.client) else { return Ok(None) };
         shares.take(client).map(Some).ok_or(ForwardError::ClientShare)
     }
 
-    /// A granted upgrade becomes a tunnel; anything else is an answer like others.
+    /// A granted upgrade becomes a tunnel; any other answer is relayed.
     async fn upgrade(
         &self,
         mut request: Request<Incoming>,
@@ -113,7 +113,7 @@ fn relayed(mut answer: Response<ResponseBody>) -> Result<Response<ResponseBody>,
         return Err(ForwardError::UnaskedUpgrade);
     }
     headers::for_client(answer.headers_mut(), false);
-    // The version is the connection's, not the answer's.
+    // The version belongs to the connection, not to the answer.
     *answer.version_mut() = Version::HTTP_11;
     Ok(answer)
 }

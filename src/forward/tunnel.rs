@@ -5,11 +5,11 @@ use hyper_util::rt::TokioIo;
 
 use crate::upstream::Slot;
 
-/// Bytes of each direction in flight here.
+/// Buffer size for each direction, in bytes.
 const BUFFER_BYTES: usize = 16 << 10;
 
-/// Waits until both sides have switched, then copies. One side's end is passed on while the other may go on; bytes that
-/// came right behind a header are not lost. There is no time limit.
+/// Waits until both sides have switched, then copies. The end of one side is passed on while the other may continue;
+/// bytes that arrived together with the head are not lost. There is no time limit.
 pub(super) async fn join(client: OnUpgrade, upstream: OnUpgrade, slot: Option<Slot>) {
     let ended = async {
         let (client, upstream) = futures_util::try_join!(client, upstream).map_err(std::io::Error::other)?;

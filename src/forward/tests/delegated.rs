@@ -1,4 +1,5 @@
-//! In `delegated` mode a client's request arrives as the client's, whatever is tried, and never as the gateway's.
+//! In `delegated` mode a client's request arrives under the client's identity, whatever it contains, and never under
+//! the gateway's.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -41,7 +42,7 @@ impl Setup {
         Self { authority, own, proxy, names, _folders: folders }
     }
 
-    /// A server that answers with who asks, so far as it is shown.
+    /// A server that answers with the identity that a request shows.
     async fn server(&mut self, protocols: &[&[u8]]) -> TestServer {
         let names = self.names.clone();
         let server = TestServer::start_tls_with(&self.authority, protocols, move |request: Request<Incoming>| {
@@ -74,7 +75,7 @@ fn named(names: &[(Vec<u8>, &'static str)], certificate: Option<&[u8]>) -> Strin
     certificate.map_or("nobody", name).to_owned()
 }
 
-/// What headers say of who asks.
+/// The identity that the headers show.
 fn identity(headers: &http::HeaderMap) -> String {
     let said = ["authorization", "x-remote-user", "x-remote-group", "impersonate-user", "sec-websocket-protocol"];
     let lines = said.into_iter().flat_map(|name| headers.get_all(name).into_iter().map(move |value| (name, value)));
@@ -95,7 +96,7 @@ fn authorization(value: &'static str) -> Credentials {
     Credentials::of_authorization(Some(HeaderValue::from_static(value)), false)
 }
 
-/// What a client might send to be taken for somebody else.
+/// Headers that a client might send to pose as another user.
 const FORGED: &str = "authorization: Bearer forged\r\nx-remote-user: admin\r\nx-remote-group: system:masters\r\n\
                       x-remote-extra-scopes: all\r\n";
 
@@ -120,7 +121,7 @@ async fn a_request_arrives_as_its_client_s_over_every_protocol() {
     for protocols in [&[b"h2".as_slice(), b"http/1.1"][..], &[b"http/1.1"]] {
         let mut setup = Setup::new();
         let _server = setup.server(protocols).await;
-        // The gateway has connections of its own to the same server.
+        // The gateway's own requests use other connections to the same server.
         let own = Upstream::new(&setup.own).unwrap();
         assert!(own.preferred_version("apps").await.is_err());
 
@@ -156,7 +157,7 @@ async fn a_token_as_a_subprotocol_is_the_client_s_own() {
 }
 
 #[tokio::test]
-async fn who_is_not_asserted_exactly_is_not_forwarded() {
+async fn a_user_that_cannot_be_asserted_exactly_is_not_forwarded() {
     let mut setup = Setup::new();
     let _server = setup.server(&[b"h2"]).await;
     let user = |name: &str| {
@@ -181,8 +182,8 @@ async fn who_is_not_asserted_exactly_is_not_forwarded() {
     assert_eq!(arrives(&proxied, user("jane"), impersonate).await, [passed; 2]);
 }
 
-/// Answers one request on the first connection and none of the second, whose connection it closes; answers all on the
-/// third. Tells who asked each time.
+/// Answers one request on the first connection, closes the second without an answer, and answers all on the third.
+/// Reports the identity each time.
 async fn closes_after_one(listener: TcpListener, tls: TlsAcceptor, names: Vec<(Vec<u8>, &'static str)>) -> Vec<String> {
     let mut seen = Vec::new();
     for answers in [1, 2] {

@@ -21,13 +21,13 @@ use crate::upstream::{
     test_server::{TestBody, TestServer, config, full, read_head, write},
 };
 
-/// Forwards to `upstream` as the gateway; an error is answered with 503 and its word.
+/// Forwards to `upstream` as the gateway; answers an error with 503 and its word.
 async fn gateway(upstream: Upstream) -> TestServer {
     let credentials = Credentials::Gateway { impersonates: false };
     forwarding(Forward::trusted(upstream.as_gateway(), Tasks::new()), credentials).await
 }
 
-/// Forwards all requests as requests with the same credentials.
+/// Forwards all requests with the same credentials.
 async fn forwarding(forward: Forward, credentials: Credentials) -> TestServer {
     TestServer::start(move |request| {
         let (forward, credentials) = (forward.clone(), credentials.clone());
@@ -46,7 +46,8 @@ async fn connect(server: &TestServer) -> TcpStream {
     TcpStream::connect(server.config.cluster_url.authority().unwrap().as_str()).await.unwrap()
 }
 
-/// One request on a connection of its own; all that comes back, in lower case headers as hyper writes them.
+/// Sends one request on its own connection and returns everything that comes back; header names in lower case, as hyper
+/// writes them.
 async fn ask(server: &TestServer, head: &str) -> String {
     let mut client = connect(server).await;
     write(&mut client, head).await;
@@ -61,7 +62,7 @@ async fn expect(client: &mut TcpStream, expected: &str) {
     assert_eq!(String::from_utf8(read).unwrap(), expected);
 }
 
-/// Sends a word when it is dropped.
+/// Sends a message when dropped.
 struct Dropped(mpsc::Sender<&'static str>);
 
 impl Drop for Dropped {
@@ -74,7 +75,7 @@ impl Drop for Dropped {
 async fn a_request_passes_as_it_came() {
     let upstream = TestServer::start(|request: Request<Incoming>| async move {
         let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
-        // The gateway's own name is another one in each process.
+        // The gateway's own name differs in each process.
         let mut lines: Vec<_> = headers
             .filter(|(_, value)| !value.starts_with("1.1 kube-fanout-"))
             .map(|(name, value)| format!("{name}={value}"))
