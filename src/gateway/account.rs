@@ -1,4 +1,4 @@
-//! What is held against a client for an answer of the gateway's own: its share of the watches, and an event in the audit log.
+//! Accounts for answers from memory: the client's share of the watches, and an event in the audit log.
 
 use std::net::IpAddr;
 
@@ -16,32 +16,32 @@ use crate::{
     serve::{self, ForwardReason},
 };
 
-/// Where it is held. Cheap to clone.
+/// The bounds on watches, and the audit log. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Accounts {
     watches: Shares,
     audit: Option<AuditLog>,
 }
 
-/// What is kept of a request's head for the gateway's own answer: the rest may be on its way upstream by then. Shares the
-/// head's bytes.
+/// The parts of a request's head that the gateway's own answer needs: the rest may be on its way upstream by then.
+/// Shares the head's bytes.
 #[derive(Debug)]
 pub(super) struct Asked {
     audit_id: Option<HeaderValue>,
-    /// None if there is no audit log.
+    /// `None` if there is no audit log.
     audit: Option<audit::Request>,
 }
 
-/// Before there is an answer: everything that it needs is there.
+/// What an answer has reserved before it exists.
 #[derive(Debug)]
 pub(super) struct Account {
     lasts: bool,
     share: Option<Share>,
-    /// Room for the event.
+    /// Room for the event; `None` without an audit log.
     audit: Option<(AuditLog, Place)>,
 }
 
-/// For as long as the answer lasts.
+/// Held for as long as the answer lasts.
 #[derive(Debug)]
 pub(super) struct Held {
     _share: Option<Share>,
@@ -49,12 +49,12 @@ pub(super) struct Held {
 }
 
 impl Accounts {
-    /// `watches` of each client; `audit` is told of every answer of the gateway's own, if there is one.
+    /// `watches` is each client's share; every answer of the gateway's own is logged to `audit`, if there is one.
     pub fn new(watches: Shares, audit: Option<AuditLog>) -> Self {
         Self { watches, audit }
     }
 
-    /// Of a request that has just come, from `client`.
+    /// Copies what is needed of a request that has just come from `client`.
     pub(super) fn asked<B>(&self, request: &Request<B>, client: Option<IpAddr>) -> Asked {
         Asked {
             audit_id: request.headers().get(serve::AUDIT_ID).cloned(),
@@ -62,7 +62,7 @@ impl Accounts {
         }
     }
 
-    /// The request is refused with `status`. Returns the answer's audit ID.
+    /// Logs that the request is refused with `status`. Returns the answer's audit ID.
     pub(super) fn refuse(
         &self,
         asked: Asked,
@@ -79,13 +79,13 @@ impl Accounts {
         audit_id
     }
 
-    /// A further place among the watches of `client`; none is needed if clients are not told apart.
+    /// A further place among the watches of `client`; `None` if clients are not told apart.
     pub(super) fn take(&self, client: Option<ClientKey>) -> Result<Option<Share>, Refusal> {
         client.map(|client| self.watches.take(client).ok_or(Refusal::TooManyWatches)).transpose()
     }
 
-    /// For a read of `client`, who is only asked for where it counts: None if clients are not told apart. `waited` is the place
-    /// that the read has had while it waited. Waits for room in the audit log.
+    /// Reserves what a read needs. `client` is only called for watches; it returns `None` if clients are not told
+    /// apart. `waited` is the place that the read held while it waited. Waits for room in the audit log.
     pub(super) async fn open(
         &self,
         verb: ReadVerb,
@@ -110,7 +110,7 @@ impl Accounts {
 }
 
 impl Account {
-    /// The request is answered with `code`.
+    /// Logs that the request is answered with `code`.
     pub(super) fn hold(
         self,
         asked: &Asked,

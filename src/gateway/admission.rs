@@ -1,9 +1,9 @@
-//! What is not answered at all: requests with two readings, and those that a browser was tricked into.
+//! Rejects requests that can be read in two ways, and those that a browser was tricked into.
 //!
-//! In `trusted` mode whoever reaches the gateway is the gateway. A web page reaches it from a browser on the same machine: under
-//! a name of its own that leads to a loopback address, which the `Host` that the browser then sends gives away, or at the
-//! gateway's own address, which `Origin` and `Sec-Fetch-Site` do ([`super::pages`]). The first is the rule of `kubectl
-//! proxy`, which does not have the second.
+//! In `trusted` mode every client that reaches the gateway acts as the gateway. A web page can reach it from a browser
+//! on the same machine: under the page's own name, resolved to a loopback address, which shows in the browser's `Host`;
+//! or at the gateway's own address, which shows in `Origin` and `Sec-Fetch-Site` ([`super::pages`]). `kubectl proxy`
+//! has the first rule, but not the second.
 
 use std::{
     collections::HashSet,
@@ -22,7 +22,7 @@ use crate::{
     listener::{self, Connection},
 };
 
-/// What clients on TCP may call the gateway, and which web pages may be among them. Cheap to clone.
+/// The names that clients on TCP may use for the gateway, and the web pages that may send requests. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Admission(Option<Arc<Accepted>>);
 
@@ -33,13 +33,13 @@ struct Accepted {
 }
 
 impl Admission {
-    /// Whatever clients like: each has to show who it is, and a web page cannot.
+    /// Accepts any host and page: each client has to authenticate, which a web page cannot.
     pub fn any() -> Self {
         Self(None)
     }
 
-    /// `localhost` and its addresses, the addresses that the gateway listens on, and `further` ones. Of pages, those of
-    /// `origins` and the gateway's own.
+    /// Accepts `localhost` and its addresses, the addresses that the gateway listens on, and `further` hosts. Accepts
+    /// pages of `origins` and of the gateway's own origin.
     pub fn local(addresses: impl IntoIterator<Item = IpAddr>, further: &[String], origins: &[Origin]) -> Self {
         let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         let addresses = addresses.into_iter().chain(loopback).map(|address| address.to_string());
@@ -48,8 +48,8 @@ impl Admission {
         Self(Some(Arc::new(Accepted { hosts, origins: origins.iter().cloned().collect() })))
     }
 
-    /// The page of a named origin that the request is from, if it is from one. Pure. A Unix socket has no peer: no browser
-    /// reaches it.
+    /// Returns the page of a named origin that sent the request, if one did. Pure. A Unix socket has no peer: no
+    /// browser reaches it.
     pub(super) fn check<B>(
         &self,
         request: &Request<B>,
@@ -68,7 +68,7 @@ impl Admission {
     }
 }
 
-/// What the request calls the gateway, with the port. Target and `Host` are the same where both are given
+/// The host and port by which the request names the gateway. Target and `Host` agree where both are given
 /// ([`listener::check_form`]).
 fn authority<B>(request: &Request<B>) -> Option<Authority> {
     let host = || Authority::try_from(request.headers().get(header::HOST)?.as_bytes()).ok();
@@ -119,7 +119,7 @@ mod tests {
             assert_eq!(check(&hosts, "/api", Some(host)), accepted, "{host}");
         }
         assert!(!check(&hosts, "/api", None));
-        // Of HTTP/2, or of an absolute target.
+        // As in HTTP/2, or an absolute target.
         assert!(check(&hosts, "http://localhost/api", None));
         assert!(!check(&hosts, "http://evil.example/api", None));
         assert!(!check(&hosts, "http://localhost/api", Some("evil.example")));
@@ -145,7 +145,7 @@ mod tests {
             ("localhost:8001", "http://localhost:8002", Err(Refusal::ForeignOrigin)),
             ("localhost:8001", "http://127.0.0.1:8001", Err(Refusal::ForeignOrigin)),
             ("localhost:8001", "https://localhost:8001", Err(Refusal::ForeignOrigin)),
-            // Another name is refused for that already.
+            // Another name is already refused as a host.
             ("evil.example", "http://evil.example", Err(Refusal::ForeignHost)),
         ] {
             let request = Request::builder().uri("/api").header(header::HOST, host).header(header::ORIGIN, origin);

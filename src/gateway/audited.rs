@@ -1,4 +1,4 @@
-//! The audit events of an answer that lasts, from its beginning to its end.
+//! The audit events of a long-running answer, from its beginning to its end.
 
 use crate::audit::{AuditLog, Event, Place, Stage};
 
@@ -9,13 +9,14 @@ pub(super) struct Audited {
     event: Option<Box<Event>>,
 }
 
-/// Logs an answer that ends by itself, when it has a head: its room in the log is not held for a client that does not read.
+/// Logs an answer that ends by itself as soon as it has a head: a client that does not read must not hold room in the
+/// log.
 pub(super) fn ends_soon(place: Place, event: Event) {
     place.fill(event.at(Stage::ResponseComplete));
 }
 
 impl Audited {
-    /// Of an answer that lasts: its beginning is logged now.
+    /// For a long-running answer: logs its beginning now.
     pub(super) fn lasts(log: AuditLog, place: Place, event: Event) -> Self {
         place.fill(event.clone().at(Stage::ResponseStarted));
         Self { log, event: Some(Box::new(event)) }

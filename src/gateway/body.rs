@@ -1,4 +1,4 @@
-//! The body of every response: counts what goes out, and finishes the request's record when it ends.
+//! The body of every response: counts the bytes sent, and finishes the request's record when it ends.
 
 use std::{
     error::Error,
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{serve, telemetry::Outcome};
 
-/// What is sent to the client.
+/// The body that is sent to the client.
 #[derive(Debug)]
 pub struct Body {
     inner: Inner,
@@ -27,7 +27,7 @@ pub struct Body {
     record: Record,
 }
 
-/// Where it comes from.
+/// The source of a body.
 #[derive(Debug)]
 pub(super) enum Inner {
     Served {
@@ -36,13 +36,13 @@ pub(super) enum Inner {
         _room: Option<Room>,
     },
     Forwarded(Relayed),
-    /// Forwarded, until memory can go on with it.
+    /// Forwarded, until memory can take over.
     Followed(Box<Followed>),
     Rejected(Bytes),
 }
 
 impl Body {
-    /// The answer as it goes out; `record` is told of it and travels with it.
+    /// The answer as it goes out; `record` notes it and travels with it.
     pub(super) fn answer(
         mut record: Record,
         (outcome, reason): (Outcome, Option<&'static str>),
@@ -82,7 +82,7 @@ impl http_body::Body for Body {
             }
         }
         let frame = ready!(match &mut this.inner {
-            // Memory gives the rest of it as an answer of its own.
+            // Not reached: the rest that memory gives is `Served`.
             Inner::Followed(_) => Poll::Ready(None),
             Inner::Served { body, .. } => Pin::new(body).poll_frame(context).map_err(|never| match never {}),
             Inner::Forwarded(body) => body.poll_frame(context).map_err(BoxError::from),

@@ -1,4 +1,4 @@
-//! Reads that find their cache being filled: who waits for it, and for how long.
+//! Reads that find their cache being filled: which of them wait, and for how long.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,19 +11,19 @@ use crate::{
     serve::{self, ForwardReason, MostRecent},
 };
 
-/// How long a read waits at most; `None` where memory could not answer it even when the cache is filled, or where
-/// forwarding it costs upstream no more than answering it.
+/// The longest time that a read may wait; `None` where memory could not answer it even with a filled cache, or where
+/// forwarding costs upstream no more than answering it.
 pub(super) fn wait(
     Route { verb, target, .. }: &Route<'_>,
     query: Option<&str>,
     config: serve::Config,
 ) -> Option<Duration> {
     let wait = match verb {
-        // One object: upstream reads no more than that.
+        // A single object: upstream reads no more than that.
         ReadVerb::Get => return None,
         ReadVerb::List => {
             let options = ListOptions::parse(query).ok()?;
-            // A token is of a version before the fill.
+            // A continue token belongs to a version before the fill.
             let is_recent = match options.freshness {
                 Freshness::Any | Freshness::NotOlderThan(_) => true,
                 Freshness::MostRecent => config.most_recent == MostRecent::Prove,
@@ -36,10 +36,10 @@ pub(super) fn wait(
             let waits = match options.start {
                 WatchStart::State(Freshness::MostRecent) => config.prove_most_recent,
                 WatchStart::State(_) | WatchStart::Now(Freshness::Any) => true,
-                // The version may be older than the fill, and upstream still know what came between.
+                // The version may be older than the fill, while upstream still knows what came between.
                 WatchStart::Now(_) | WatchStart::After(_) => false,
             };
-            // One that lasts no longer than the wait would be over before it began.
+            // A watch with a timeout no longer than the wait would be over before it began.
             let half = options.timeout.map_or(Duration::MAX, |timeout| timeout / 2);
             waits.then_some(config.fill_wait.min(half))?
         }
@@ -47,7 +47,8 @@ pub(super) fn wait(
     Some(wait).filter(|wait| !wait.is_zero())
 }
 
-/// The store that has the first of the forms that the resource has; one that is being filled is waited for until `limit`.
+/// The store for the first of the requested forms that the resource has. Waits until `limit` for one that is being
+/// filled.
 pub(super) async fn find(
     cachers: &Cachers,
     Route { target, forms, .. }: &Route<'_>,

@@ -1,4 +1,4 @@
-//! The request path on one screen.
+//! The request path, in one place.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -37,15 +37,15 @@ use crate::{
     upstream,
 };
 
-/// How long a client may take nothing of a watch that has something for it. History is forgotten after as long, so that what is
-/// then left of the watch is its end; other streams, such as the log that a pager shows, may stay unread.
+/// How long a client may read nothing of a watch that has data for it. History is forgotten after as long, so that only
+/// the end of the watch would be left; other streams, such as a log in a pager, may stay unread.
 const UNREAD_WATCH_MAX: Duration = Duration::from_secs(300);
 
-/// Answers every request, from memory or from upstream. Cheap to clone: each request has one.
+/// Answers every request, from memory or from upstream. Cheap to clone: each request has a clone.
 #[derive(Clone, Debug)]
 pub struct Gateway(Arc<Stages>);
 
-/// What a request goes through.
+/// The stages that a request goes through.
 #[derive(Debug)]
 pub(super) struct Stages {
     admission: Admission,
@@ -59,10 +59,10 @@ pub(super) struct Stages {
     pub(super) tasks: Tasks,
 }
 
-/// What a read has waited for, and the place that it had meanwhile.
+/// The result of a read's wait, and the place that it held meanwhile.
 type Waited = ((Arc<Instance>, Representation), Option<Share>);
 
-/// Who clients are, what they may, and as whom they go upstream: of one mode, all three.
+/// How clients are authenticated, authorized and forwarded: all three for the same mode.
 #[derive(Clone, Debug)]
 pub struct Clients {
     pub authenticator: Authenticator,
@@ -71,8 +71,8 @@ pub struct Clients {
 }
 
 impl Gateway {
-    /// Takes what `admission` lets in, answers from `cachers` where it can and the client may, and through the client's
-    /// `forward` else. `top_clients` is told who asks.
+    /// Accepts the requests that `admission` allows; answers from `cachers` where it can and the client may, and
+    /// forwards others through the client's `forward`. `top_clients` counts requests by client.
     pub fn new(
         admission: Admission,
         clients: Clients,
@@ -89,7 +89,7 @@ impl Gateway {
 }
 
 impl Stages {
-    /// Before anything else looks at a request.
+    /// Runs before anything else looks at a request.
     fn admit<B>(
         &self,
         request: &Request<B>,
@@ -103,7 +103,7 @@ impl Stages {
         self.admission.check(request, info, connection)
     }
 
-    /// Answers from memory, if that is certainly what upstream would have answered.
+    /// Answers from memory, if the answer is certain to be what upstream would have given.
     async fn serve(
         &self,
         request: &Request<Incoming>,
@@ -124,13 +124,14 @@ impl Stages {
             let seen = |user: &_| record.asked_by(user);
             self.permission.grant(credentials, client, attributes, (at, seen), is_hopeless).await
         };
-        // Before a wait, since it takes one of the client's places, and a client without leave waits for nothing.
+        // Asked for before a wait, which takes one of the client's places: a client without permission must not wait.
         let mut granted = grant(came).await?;
         let (found, share) = match filling::find(&self.cachers, &route, None).await {
             Err(ForwardReason::CacheFilling) => {
-                // In a box: those that need not wait carry no room for it around.
+                // Boxed, so that requests that need not wait do not carry its size.
                 let waited = Box::pin(self.wait(&route, uri.query(), came, granted.counted)).await?;
-                // And after it: leave may have been taken back meanwhile. A verdict that is still kept is not asked for again.
+                // And again after it, because permission may have been revoked meanwhile. A verdict that is still
+                // cached is not asked for again.
                 granted = grant(Instant::now()).await?;
                 waited
             }
@@ -143,7 +144,7 @@ impl Stages {
         let answer = match verb {
             ReadVerb::Get => serve::get(&read, permit).await,
             ReadVerb::List => serve::list(&read, permit).await,
-            // In a box: it needs five times the room of the others, which every request would carry around.
+            // Boxed: it is five times the size of the others, which every request would carry.
             ReadVerb::Watch => Box::pin(serve::watch(&read, permit)).await,
         }?;
         let room = self.room.take(counted, answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
@@ -151,7 +152,7 @@ impl Stages {
         Ok(answer.map(|body| Inner::Served { body, _held: held, _room: Some(room) }))
     }
 
-    /// The gateway's own answer, an error, and why.
+    /// Answers with an error of the gateway itself, and the reason for it.
     fn refuse(
         &self,
         asked: Asked,
@@ -164,7 +165,7 @@ impl Stages {
         Body::answer(record, (Outcome::Rejected, Some(why)), answer)
     }
 
-    /// Waits for the fill that is under way, if the read is one of those that do, on one of the client's places for watches.
+    /// Waits for the fill that is under way, if this read may wait, on one of the client's places for watches.
     async fn wait(
         &self,
         route: &Route<'_>,
@@ -200,7 +201,7 @@ impl Handler for Gateway {
             Err(refusal) => {
                 let refused = (respond::refusal(refusal), refusal.as_str());
                 let mut answer = stages.refuse(asked, &info, record, refused);
-                // Where the next request begins may be read in two ways, too.
+                // The start of the next request may be ambiguous, too.
                 if request.version() < Version::HTTP_2 {
                     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -224,7 +225,7 @@ impl Handler for Gateway {
                 let came = record.came();
                 let candidate =
                     Candidate::of(why, &request, || (stages.clone(), info.clone(), credentials.clone(), client, came));
-                // In a box: those that memory answers carry no room for it around.
+                // Boxed, so that requests answered from memory do not carry its size.
                 let requester = stages.permission.authenticator.requester(&credentials, client);
                 let answer = Box::pin(stages.forward.send(request, &credentials, requester, lasts)).await;
                 if answer.is_err() || record.may_have_line() {
@@ -244,7 +245,7 @@ impl Handler for Gateway {
                 }
             }
         };
-        // A refusal is read at once, whatever was asked for.
+        // An error is not long-running, even in answer to a watch.
         let lasts = answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS;
         if long_running && lasts {
             let unread_max = (info.verb == Verb::Watch).then_some(UNREAD_WATCH_MAX);

@@ -1,9 +1,9 @@
-//! Requests that a web page makes a browser send: which are answered in `trusted` mode, where they need no credentials.
+//! Requests that a web page makes a browser send: which of them `trusted` mode answers, where they need no credentials.
 //!
-//! A browser says in `Origin` whose page a request is from: always for what can change something, for upgrades (to which
-//! no rule of same origins applies: the page would read along), and for what a page wants to read of another origin. What it
-//! loads without (`<img>`, a link) it marks by `Sec-Fetch-Site`; browsers that do not know that header yet keep such an
-//! answer from the page. Other clients send neither.
+//! A browser names the page's origin in `Origin`: always for requests that can change something, for upgrades (to which
+//! the same-origin policy does not apply: the page could read them), and for answers of another origin that a page
+//! wants to read. Requests without it (`<img>`, a link) carry `Sec-Fetch-Site`; browsers that do not know that header
+//! yet keep such an answer from the page. Other clients send neither.
 //!
 //! * A page of a named origin is a client like every other, and may read its answers (as with an API server's
 //!   `--cors-allowed-origins`).
@@ -20,12 +20,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use super::refusal::Refusal;
 use crate::apimachinery::{Origin, RequestInfo, Target};
 
-/// A web page of another origin that the configuration names: its `Origin`, as the browser has sent it.
+/// A web page of another origin that the configuration names: its `Origin`, as the browser sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NamedPage(HeaderValue);
 
-/// Whether a page asks that may not, and if it is one that was named, which. `own` is the origin of the gateway, as the request
-/// calls it. Pure.
+/// Refuses a request of a page that is not allowed; returns the page if its origin was named. `own` is the gateway's
+/// origin, as the request names it. Pure.
 pub(super) fn check(
     headers: &HeaderMap,
     info: &RequestInfo,
@@ -50,10 +50,11 @@ pub(super) fn check(
     if headers.get_all(SEC_FETCH_SITE).iter().all(is_own) { Ok(None) } else { Err(Refusal::ForeignOrigin) }
 }
 
-/// Whose page it is, compared with whom it asks (Fetch Metadata, section 2.4). `none` is the user's own doing.
+/// How the page's origin relates to the requested one (Fetch Metadata, section 2.4). `none` stands for the user's own
+/// action.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The proxy of a node leads to its kubelet, which runs commands too. A path with two readings may be any of these.
+/// A node's proxy leads to its kubelet, which runs commands too. A path with two readings may be any of these.
 fn runs_commands(info: &RequestInfo) -> bool {
     match &info.target {
         Target::Resource(request) => match request.subresource.as_deref() {
@@ -67,7 +68,7 @@ fn runs_commands(info: &RequestInfo) -> bool {
 }
 
 impl NamedPage {
-    /// The answer to a browser that wants to know whether the page may send a request with another method or further
+    /// The answer to a preflight request, with which a browser asks whether the page may use another method or further
     /// headers: it may.
     pub(super) fn leave<B>(&self, request: &Request<B>) -> Option<Response<Bytes>> {
         let asked = |name| request.headers().get(name).cloned();

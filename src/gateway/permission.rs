@@ -1,4 +1,4 @@
-//! From credentials to leave to read from memory.
+//! Turns credentials into permission to read from memory.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -13,25 +13,25 @@ use crate::{
     serve::ForwardReason,
 };
 
-/// Says who may read what. Cheap to clone.
+/// Decides which client may read what. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Permission {
     pub(super) authenticator: Authenticator,
     pub(super) authorizer: Authorizer,
 }
 
-/// Leave, and whose.
+/// A permission, and the user that has it.
 #[derive(Debug)]
 pub(super) struct Granted {
     pub(super) permit: Permit,
-    /// None for whoever acts as the gateway itself.
+    /// `None` for a client that acts as the gateway itself.
     pub(super) user: Option<Arc<UserInfo>>,
-    /// For whom it counts. None if clients are not told apart.
+    /// The client that the request counts for; `None` if clients are not told apart.
     pub(super) counted: Option<ClientKey>,
 }
 
 impl Permission {
-    /// Tells `record` whose request it is, as far as that is known without asking.
+    /// Tells `record` the user of a request, as far as it is known without a review.
     pub(super) fn name(&self, credentials: &Credentials, record: &mut Record) {
         if record.user().is_none()
             && let Some(Ok(user)) = self.authenticator.known(credentials, record.came())
@@ -40,8 +40,9 @@ impl Permission {
         }
     }
 
-    /// Leave to answer from memory what the attributes say, as far as it is known at `at`, or given now to who asks from `address`; `seen` is told whose request it
-    /// is, with leave or without. `is_hopeless` says why memory will not answer anyway, if so: upstream is not asked twice about it.
+    /// Permission to answer from memory the read that the attributes describe: a verdict known at `at`, or one asked
+    /// for now for a client at `address`. `seen` is called with the request's user, whether or not permission is given.
+    /// `is_hopeless` returns why memory will not answer anyway, if so: upstream is not asked twice about such a read.
     pub(super) async fn grant(
         &self,
         credentials: &Credentials,

@@ -1,4 +1,4 @@
-//! What is told of a request when it is over: a count in the metrics, and a line in the log if there is to be one.
+//! Reports a finished request: counts it in the metrics, and writes a line to the access log if one is due.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Where finished requests are told of. Cheap to clone.
+/// Where finished requests are reported. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
     metrics: RequestMetrics,
@@ -23,10 +23,10 @@ pub(super) struct Journal {
     settings: Settings,
 }
 
-/// Collected along the way; told when dropped.
+/// Filled along the way; reported when dropped.
 ///
-/// For a line that may not be written nothing is copied: what it would say is shared with the request's head. An answer that
-/// lasts does not keep that in memory, see [`Self::answered`].
+/// Nothing is copied for a line that may not be written: its content is shared with the request's head. A long-running
+/// answer does not keep the head in memory, see [`Self::answered`].
 #[derive(Debug)]
 pub(super) struct Record {
     journal: Journal,
@@ -34,23 +34,23 @@ pub(super) struct Record {
     came: Instant,
     verb: &'static str,
     resource: Option<GroupResource>,
-    /// The client decides on the end of the answer: the time until then is not slowness.
+    /// The client decides when the answer ends, so its duration does not count as slowness.
     lasts: bool,
-    /// Where it is known.
+    /// `None` until the user is known.
     user: Option<Arc<UserInfo>>,
-    /// None once the client is known.
+    /// `None` once the client is known.
     user_agent: Option<HeaderValue>,
     client: Option<Arc<Client>>,
-    /// The answer is a watch.
+    /// Set if the answer is a watch.
     watch: Option<OpenWatch>,
-    /// None if there will be no line.
+    /// `None` if there will be no line.
     line: Option<Line>,
-    /// `None` until there is a response: the client went before.
+    /// `None` until there is a response; still `None` at the end if the client went away first.
     answered: Option<Answered>,
     bytes: u64,
 }
 
-/// What the line says and the metrics do not.
+/// The parts of the line that the metrics do not have.
 #[derive(Debug)]
 struct Line {
     target: Option<PathAndQuery>,
@@ -71,13 +71,13 @@ impl Journal {
         Self { metrics: RequestMetrics::new(), top_clients, settings }
     }
 
-    /// Whom a request is counted for.
+    /// The client that a request is counted for.
     pub(super) fn client(&self, user_agent: Option<&HeaderValue>, user: Option<&UserInfo>) -> Arc<Client> {
         let user_agent = user_agent.map_or(&b""[..], HeaderValue::as_bytes);
         self.top_clients.find(user_agent, user.map(|user| user.name.as_str()))
     }
 
-    /// Of a request that comes now, from `client`.
+    /// Starts the record of a request that comes now, from `client`.
     pub(super) fn record<B>(&self, request: &Request<B>, info: &RequestInfo, client: Option<IpAddr>) -> Record {
         let target = resource(info);
         let lines = self.settings.lines();
@@ -111,7 +111,7 @@ impl Record {
         self.came
     }
 
-    /// Whose request it is.
+    /// Sets the request's user.
     pub(super) fn asked_by(&mut self, user: &Arc<UserInfo>) {
         self.user = Some(user.clone());
     }
@@ -120,10 +120,10 @@ impl Record {
         self.user.as_deref()
     }
 
-    /// Whom the request is counted for; its user has to be known by now, if it is to be.
+    /// The client that the request is counted for. If its user is to be counted, it has to be set by now.
     pub(super) fn client(&mut self) -> &Arc<Client> {
         let (journal, user) = (&self.journal, self.user.as_deref());
-        // Nothing of the head is kept on.
+        // Taken, so that nothing of the head is kept.
         let user_agent = self.user_agent.take();
         self.client.get_or_insert_with(|| journal.client(user_agent.as_ref(), user))
     }
@@ -133,8 +133,9 @@ impl Record {
         self.line.is_some()
     }
 
-    /// What is answered, and why not from memory. If the answer lasts, it is decided here whether there will be a line, which
-    /// then has bytes of its own: those of the head are part of the connection's buffer, for as long as any of them is held.
+    /// Notes the outcome, and the reason why memory did not answer. For a long-running answer, it is decided here
+    /// whether there will be a line, which then gets its own copy: the head's bytes are part of the connection's
+    /// buffer, which lives as long as any of them is held.
     pub(super) fn answered<B>(&mut self, outcome: Outcome, reason: Option<&'static str>, answer: &Response<B>) {
         let status = answer.status();
         self.answered = Some(Answered { outcome, reason, status });
@@ -160,8 +161,8 @@ impl Record {
             Some(Answered { outcome, reason, status }) => (*outcome, *reason, status.as_u16()),
             None => (Outcome::Rejected, Some("client_gone"), CLIENT_CLOSED),
         };
-        // Memory answers for what discovery knows; the rest upstream has to have found. Redirects and answers to preflights are
-        // given for any name, too.
+        // Memory answers only for resources known to discovery; other resources count as known if upstream has found
+        // them. Redirects and answers to preflights are given for any name.
         let is_found = status < 300 && self.verb != Verb::Other.as_str();
         let resource_known = outcome == Outcome::Served || outcome == Outcome::Forwarded && is_found;
         let (verb, resource, bytes) = (self.verb, self.resource.as_ref(), self.bytes);
@@ -187,7 +188,7 @@ impl Drop for Record {
 impl Line {
     fn write(&self, finished: Finished<'_>, user: Option<&UserInfo>) {
         let (path, query) = self.target.as_ref().map_or(("", None), |target| (target.path(), target.query()));
-        // Read once more rather than kept for each request.
+        // Parsed again rather than kept for each request.
         let info = RequestInfo::parse(&Method::GET, path, query);
         access_log(&AccessRecord {
             finished,
@@ -200,7 +201,7 @@ impl Line {
         });
     }
 
-    /// The same in bytes of its own.
+    /// The same line with its own copy of the bytes.
     fn detached(self) -> Self {
         let own = |value: HeaderValue| HeaderValue::from_bytes(value.as_bytes()).ok();
         Self {
@@ -224,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_known_when_somebody_has_found_it() {
+    fn a_name_is_known_once_upstream_has_found_it() {
         let known = |method: Method, outcome, status: u16| {
             let request = Request::builder().method(method).uri("/apis/x.io/v1/namespaces/a/made-up").body(()).unwrap();
             let info = RequestInfo::parse(request.method(), request.uri().path(), None);

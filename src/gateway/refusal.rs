@@ -1,4 +1,4 @@
-//! Why memory gives no answer: upstream is to give it, or nobody is.
+//! Why memory gives no answer: the request is forwarded, or refused.
 
 use crate::{listener::Malformed, serve::ForwardReason};
 
@@ -25,21 +25,21 @@ pub(super) enum Refusal {
          clients.acceptOrigins can name that origin"
     )]
     OwnPage,
-    /// Sent by this gateway, and come back to it.
+    /// Sent by this gateway, and returned to it.
     #[error(
         "this request was sent by the gateway and has come back to it: the API server's address leads to the gateway; name \
          another one in upstream.kubeconfig"
     )]
     Loop,
-    /// What it may hold at once; others go on.
+    /// The client's watches exceed its share; other clients' watches go on.
     #[error("this client has too many watches")]
     TooManyWatches,
-    /// They are being sent and not read.
+    /// Answers are being sent and not read.
     #[error(
         "answers that are still being sent hold too much memory; limits.answerBytes and limits.answerBytesPerClient bound it"
     )]
     TooManyBytes,
-    /// A watch that waited for its cache: forwarded, it would only hold up the end.
+    /// A watch that waited for its cache: forwarded, it would only delay the end.
     #[error("the gateway is told to stop")]
     Draining,
 }

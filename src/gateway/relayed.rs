@@ -1,5 +1,5 @@
-//! The body of a forwarded answer, as it goes on to the client. A watch ends when the gateway drains: in its turn, between two
-//! events, as the API server ends its own.
+//! The body of a forwarded answer, as it goes on to the client. When the gateway drains, a watch ends in its turn,
+//! between two events, as the API server ends its own.
 
 use std::{
     pin::Pin,
@@ -24,11 +24,11 @@ const PROTOBUF: &str = Representation { encoding: Encoding::Protobuf, view: View
 /// The length in front of each event in protobuf, big-endian.
 const LENGTH_LEN: usize = 4;
 
-/// What upstream sends.
+/// Upstream's body.
 #[derive(Debug)]
 pub(super) struct Relayed {
     upstream: ResponseBody,
-    /// Of a watch whose events can be told apart.
+    /// Only for a watch whose events can be told apart.
     drain: Option<Box<EndsAtDrain>>,
 }
 
@@ -41,22 +41,23 @@ struct EndsAtDrain {
 #[derive(Debug)]
 enum End {
     AtDrain(Pin<Box<WaitForCancellationFutureOwned>>, Spread),
-    /// The gateway drains, and this is the watch's turn.
+    /// The gateway drains; the watch ends when its turn comes.
     At(Pin<Box<Sleep>>),
     Now,
 }
 
-/// Where in the stream of events the client is.
+/// The client's position in the stream of events.
 #[derive(Debug)]
 enum Events {
     /// JSON, one event a line.
     Lines { is_between: bool },
-    /// Protobuf, a length in front of each event. `head` is what has come of a length, `left` what is to come of an event.
+    /// Protobuf, a length in front of each event. `head` holds the received bytes of a length, `left` counts the
+    /// outstanding bytes of an event.
     Lengths { head: Vec<u8>, left: usize },
 }
 
 impl Relayed {
-    /// Upstream's answer; that to a watch ends when it is `draining`, in its turn.
+    /// Upstream's answer. With `draining`, a watch ends in its turn after that token is cancelled.
     pub(super) fn answer(
         answer: Response<ResponseBody>,
         draining: Option<(&CancellationToken, &Spread)>,

@@ -1,4 +1,4 @@
-//! Errors of the gateway itself become a Status here, and nowhere else.
+//! Turns errors of the gateway itself into a Status. No other module does.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
@@ -12,16 +12,16 @@ use crate::{
     upstream::{Fault, Retry, SendError},
 };
 
-/// Seconds after which a client may ask again.
+/// Seconds after which a client may retry.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// What a request is answered with that could not be forwarded.
+/// The answer to a request that could not be forwarded.
 pub(super) fn error(error: &ForwardError) -> Status {
     tracing::warn!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
     status(error)
 }
 
-/// What a request is answered with that is not looked at.
+/// The answer to a request that is refused.
 pub(super) fn refusal(refusal: Refusal) -> Status {
     match refusal {
         Refusal::Malformed(why) => Status::bad_request(format!("kube-fanout: {why}")),
@@ -52,7 +52,7 @@ fn status(error: &ForwardError) -> Status {
     }
 }
 
-/// The answer with a status.
+/// The response for a status.
 pub(super) fn response(status: &Status, audit_id: HeaderValue) -> Response<Bytes> {
     let mut response = Response::builder()
         .status(status.code())
@@ -65,7 +65,7 @@ pub(super) fn response(status: &Status, audit_id: HeaderValue) -> Response<Bytes
     response.body(status.to_json()).expect("headers are valid")
 }
 
-/// What a client may read: the gateway's own words, not those of the libraries below it.
+/// The message for a client: the gateway's own words, not those of the libraries below it.
 fn chain_for_clients(error: &ForwardError) -> String {
     match error {
         ForwardError::NoAnswer(cause) => format!("kube-fanout: {error}: {cause}"),

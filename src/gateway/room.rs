@@ -1,4 +1,4 @@
-//! How much memory answers that are being sent may hold, in all and of one client.
+//! Bounds the memory of answers that are being sent, in total and per client.
 
 use std::sync::{
     Arc,
@@ -10,22 +10,22 @@ use crate::{
     telemetry::{limit_reached, show_limit},
 };
 
-/// Bytes that answers from memory hold for themselves: copies, pieces on their way, compressors. What they share with the
-/// caches does not count. Cheap to clone.
+/// The bytes that answers from memory hold for themselves: copies, pieces on their way, compressors. Bytes shared with
+/// the caches do not count. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AnswerRoom {
     all: Arc<All>,
     each: Shares,
 }
 
-/// What all answers hold together.
+/// The bytes held by all answers, and their limit.
 #[derive(Debug)]
 struct All {
     held: AtomicU64,
     most: AtomicU64,
 }
 
-/// What one answer holds, given back when it is dropped.
+/// The bytes held by one answer, released on drop.
 #[derive(Debug)]
 pub(super) struct Room {
     all: Arc<All>,
@@ -34,7 +34,7 @@ pub(super) struct Room {
 }
 
 impl AnswerRoom {
-    /// Bytes in all, and of each client.
+    /// Limits in bytes, in total and for each client.
     pub fn new(all: u64, each: u64) -> Self {
         let each = Shares::new(usize::try_from(each).unwrap_or(usize::MAX), "client_answer_bytes");
         let all = Arc::new(All { held: AtomicU64::new(0), most: AtomicU64::new(all) });
@@ -43,7 +43,7 @@ impl AnswerRoom {
         Self { all, each }
     }
 
-    /// For answers from now on.
+    /// Sets the limits for answers from now on.
     pub fn set(&self, all: u64, each: u64) {
         self.all.most.store(all, Relaxed);
         self.each.set(usize::try_from(each).unwrap_or(usize::MAX));
@@ -57,7 +57,7 @@ impl AnswerRoom {
         };
         let bytes = bytes as u64;
         let held = self.all.held.fetch_add(bytes, Relaxed).saturating_add(bytes);
-        // From here on dropping it gives the bytes back.
+        // From here on, dropping `room` releases the bytes.
         let room = Room { all: self.all.clone(), bytes, _each: each };
         if held > self.all.most.load(Relaxed) {
             limit_reached("answer_bytes");

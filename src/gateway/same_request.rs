@@ -1,5 +1,5 @@
-//! A whole request, headers and all, through the stages that decide on it without asking anybody: what memory may answer is what was
-//! authorized, and that is what the API server takes the request for. For the tests and for the fuzz target.
+//! Runs a whole request through the stages that decide on it without asking upstream: what memory may answer is what
+//! was authorized, and what the API server takes the request for. For the tests and for the fuzz target.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ pub(super) const CONFIG: serve::Config = serve::Config {
     most_recent: serve::MostRecent::Prove,
 };
 
-/// Panics if the request is read in two ways. Returns what memory may answer it with, of a resource in namespaces and of one without.
+/// Panics if the request can be read in two ways. Returns the objects that memory may answer it with, of a namespaced
+/// and of a cluster-scoped resource.
 pub fn check(mut request: Request<()>) -> Vec<ObjectKey> {
     if listener::check_form(&request).is_err() {
         return Vec::new();
@@ -31,7 +32,7 @@ pub fn check(mut request: Request<()>) -> Vec<ObjectKey> {
     let credentials = Authenticator::trusted().credentials(request.headers_mut(), None);
     check_identity(&given, request.headers(), credentials.impersonates());
     let Ok(route) = route::decide(&request, &info) else { return Vec::new() };
-    // Not what it says, but that it can be said.
+    // The result does not matter, only that it does not panic.
     filling::wait(&route, uri.query(), CONFIG);
     if credentials.impersonates() {
         return Vec::new();
@@ -41,7 +42,7 @@ pub fn check(mut request: Request<()>) -> Vec<ObjectKey> {
     same_reading::check_both(request.method(), uri.path(), uri.query().unwrap_or_default())
 }
 
-/// Nothing behind authentication sees who a request claims to be from, and whoever would act as another is noticed.
+/// Checks that no identity claimed by the request is left after authentication, and that impersonation is noticed.
 fn check_identity(given: &HeaderMap, left: &HeaderMap, impersonates: bool) {
     let starts = |headers: &HeaderMap, prefix| headers.keys().any(|name| name.as_str().starts_with(prefix));
     assert_eq!(impersonates, starts(given, "impersonate-"));
@@ -55,7 +56,7 @@ fn check_identity(given: &HeaderMap, left: &HeaderMap, impersonates: bool) {
 mod tests {
     use super::*;
 
-    /// How many objects may be read by a request to that URL with these headers.
+    /// The number of objects that may be read by a request to that URL with these headers.
     fn readable(url: &str, headers: &[(&str, &str)]) -> usize {
         let mut request = Request::get(url).header("host", "localhost");
         for (name, value) in headers {
@@ -83,7 +84,7 @@ mod tests {
             assert_eq!(readable(one, headers), expected, "{headers:?}");
         }
         assert_eq!(readable("/api/v1/namespaces/a/pods?watch=1&fieldSelector=metadata.name%3Db", &[]), 1);
-        // A term without a label, which upstream refuses: leave is for the name of the other one.
+        // A term without a label, which upstream refuses: permission is for the name of the other one.
         assert_eq!(readable("/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Db,%3Dc", &[]), 1);
         assert!(readable("/api/v1/pods", &[]) > 1);
     }

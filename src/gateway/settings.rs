@@ -1,10 +1,10 @@
-//! What a configuration that is read again changes in a running gateway.
+//! The settings of a running gateway that change when its configuration is reloaded.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::{serve, telemetry::AccessLines};
 
-/// The settings of the moment. Cheap to clone; all clones change together.
+/// The current settings. Cheap to clone; all clones change together.
 #[derive(Clone, Debug)]
 pub struct Settings(Arc<RwLock<Values>>);
 
@@ -20,12 +20,12 @@ impl Settings {
         Self(Arc::new(RwLock::new(Values { reads, lines: lines.logged() })))
     }
 
-    /// For requests that come from now on.
+    /// Sets them for requests that come from now on.
     pub fn set(&self, reads: serve::Config, lines: AccessLines) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Values { reads, lines: lines.logged() };
     }
 
-    /// Of tests that read nothing and log nothing.
+    /// For tests that read nothing and log nothing.
     #[cfg(test)]
     pub(super) fn silent() -> Self {
         Self::new(super::same_request::CONFIG, AccessLines::None)

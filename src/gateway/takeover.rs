@@ -1,8 +1,9 @@
-//! A watch that had to be forwarded, and that memory takes over in mid-stream.
+//! Takes over a forwarded watch from memory, in mid-stream.
 //!
-//! While upstream's answer passes, what the client has been told is read along ([`Told`]). As soon as a cache's history goes back
-//! to that version, and the cache has come as far as the client, the client is authorized anew, the watch upstream is let go,
-//! and the same stream goes on from memory behind that version. The client notices nothing.
+//! While upstream's answer passes, the versions that the client has received are tracked ([`Told`]). As soon as a
+//! cache's history goes back to the last one, and the cache has come as far as the client, the client is authorized
+//! anew, the upstream watch is dropped, and the same stream goes on from memory after that version. The client notices
+//! nothing.
 
 use std::{
     net::IpAddr,
@@ -39,11 +40,11 @@ use crate::{
     serve::{self, ForwardReason, Read, Told},
 };
 
-/// How often a cache that is not filled, or lags, is looked at.
+/// How often a cache that is not filled, or lags, is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// For how long a takeover that is ready may wait for its client.
+/// How long a takeover that is ready may wait for its client.
 const READY_FOR: Duration = Duration::from_secs(10);
-/// How long upstream has time to say what has happened before it is asked whether nothing has.
+/// How long to wait for events from upstream before asking whether there were none.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// A forwarded watch that memory may take over: the request as it came, without a body.
@@ -55,7 +56,7 @@ pub(super) struct Candidate {
     credentials: Credentials,
     client: Option<IpAddr>,
     came: Instant,
-    /// The version up to which the client has been told everything; 0 if there is none.
+    /// The version up to which the client has received everything; 0 if there is none.
     told: AtomicU64,
 }
 
@@ -70,27 +71,27 @@ pub(super) struct Followed {
     attempt: Attempt,
 }
 
-/// What comes next of a followed watch.
+/// The next part of a followed watch.
 #[derive(Debug)]
 pub(super) enum Next {
     Upstream(Option<Result<Frame<Bytes>, hyper::Error>>),
-    /// The rest of it.
+    /// The rest of the watch.
     Memory(Inner),
 }
 
-/// How far the takeover has come.
+/// The state of the takeover.
 enum Attempt {
-    /// Memory could not go on behind this version; another may be told.
+    /// Memory could not go on after this version; a later one may work.
     Tried(Option<ResourceVersion>),
     Under(oneshot::Receiver<Result<Box<Ready>, NotNow>>),
     Ready(Box<Ready>),
 }
 
-/// Everything that memory needs to go on.
+/// Everything that memory needs to go on with the watch.
 #[derive(Debug)]
 struct Ready {
     instance: Arc<Instance>,
-    /// Nothing has happened between what the client had been told and this version.
+    /// Nothing has happened between the version that the client had received and this one.
     behind: ResourceVersion,
     granted: Granted,
     /// When the client was authorized.
@@ -100,17 +101,18 @@ struct Ready {
 /// Why an attempt has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NotNow {
-    /// History does not go back to what the client has been told.
+    /// History does not go back to the version that the client has received.
     NotCovered(ResourceVersion),
-    /// Memory may not or cannot answer this client, or this resource: the watch stays upstream's.
+    /// Memory may not or cannot answer this client, or this resource: the watch stays with upstream.
     Never,
 }
 
-/// A request's stages, what it is about, whose it is, from where and when it came.
+/// The stages, the parsed request, its credentials, its address and the time when it came.
 type Parts = (Arc<Stages>, RequestInfo, Credentials, Option<IpAddr>, Instant);
 
 impl Candidate {
-    /// What is to be kept of a request that is forwarded for that reason, if it is a watch that memory may answer later.
+    /// Keeps what a later takeover needs of a request that is forwarded for reason `why`; `None` unless it is a watch
+    /// that memory may answer later.
     pub(super) fn of<B>(why: ForwardReason, request: &Request<B>, parts: impl FnOnce() -> Parts) -> Option<Box<Self>> {
         if !may_pass(why) {
             return None;
@@ -125,7 +127,7 @@ impl Candidate {
         Some(Box::new(Self { stages, request: head, info, credentials, client, came, told: AtomicU64::new(0) }))
     }
 
-    /// The answer as it is sent on: read along, if it is the stream that memory would send.
+    /// The answer as it is sent on: followed, if it is the stream that memory would send.
     pub(super) fn follow(self: Box<Self>, answer: Response<Relayed>) -> Response<Inner> {
         let Some((form, told)) = self.reader(&answer) else { return answer.map(Inner::Forwarded) };
         let (candidate, audit_id) = (Arc::new(*self), serve::audit_id(&answer).to_owned());
@@ -149,13 +151,13 @@ impl Candidate {
         Some((form, Told::new(form.encoding, &options)))
     }
 
-    /// What the client has been told by now.
+    /// The version up to which the client has received everything by now.
     fn told(&self) -> Option<ResourceVersion> {
         ResourceVersion::new(self.told.load(Relaxed))
     }
 
-    /// Tries in a task of its own: a body is not polled while its client takes nothing, and what is tried holds places that
-    /// others wait for. Ends with the receiver.
+    /// Runs the attempt in a task of its own: a body is not polled while its client reads nothing, and the attempt
+    /// holds places that other requests wait for. Ends with the receiver.
     fn begin(self: Arc<Self>, form: Representation) -> oneshot::Receiver<Result<Box<Ready>, NotNow>> {
         let (mut sender, receiver) = oneshot::channel();
         let tasks = self.stages.tasks.clone();
@@ -172,7 +174,7 @@ impl Candidate {
         receiver
     }
 
-    /// Waits for a cache whose history goes back to what the client has been told, and that has come as far.
+    /// Waits for a cache whose history goes back to the version that the client has received, and that has come as far.
     async fn attempt(self: Arc<Self>, form: Representation) -> Result<Box<Ready>, NotNow> {
         let (instance, behind) = self.instance(form).await?;
         let Self { stages, credentials, info, .. } = &*self;
@@ -184,7 +186,8 @@ impl Candidate {
         Ok(Box::new(Ready { instance, behind, granted, at: Instant::now() }))
     }
 
-    /// The cache, and the version to go on behind: what the client has been told, or a later one if nothing happened in between.
+    /// The cache, and the version to go on after: the one that the client has received, or a later one if nothing
+    /// happened in between.
     async fn instance(&self, form: Representation) -> Result<(Arc<Instance>, ResourceVersion), NotNow> {
         let Route { verb, target, .. } = route::decide(&self.request, &self.info).map_err(|_| NotNow::Never)?;
         let route = Route { verb, target, forms: vec![form] };
@@ -197,23 +200,23 @@ impl Candidate {
                 }
                 Err(_) => return Err(NotNow::Never),
             };
-            // More may have been told meanwhile.
+            // The client may have received more meanwhile.
             let told = self.told().ok_or(NotNow::Never)?;
             let behind = if instance.reaches_back_to(told) { told } else { self.after_quiet(&instance, told).await? };
-            // One that lags would hold back what the client is told now.
+            // A cache that lags would delay what the client now gets from upstream.
             if instance.reaches_back_to(behind) && timeout(LOOK_EVERY, instance.reached(behind)).await.is_ok() {
                 return Ok((instance, behind));
             }
         }
     }
 
-    /// The version up to which nothing has happened since `told`, which history does not cover; or another that has been told
-    /// meanwhile.
+    /// The version up to which nothing has happened since `told`, which history does not cover; or another one that the
+    /// client has received meanwhile.
     async fn after_quiet(&self, instance: &Instance, told: ResourceVersion) -> Result<ResourceVersion, NotNow> {
         sleep(QUIET).await;
         let is_still_told = || self.told() == Some(told);
         let quiet = if is_still_told() { instance.quiet_since(told).await } else { None };
-        // Nothing happened up to that version: the store need not have come as far.
+        // Nothing happened up to that version, so the store need not have come as far.
         let behind = quiet.map(|quiet| quiet.min(instance.progress()).max(told));
         match behind {
             Some(behind) if instance.reaches_back_to(behind) => Ok(behind),
@@ -222,7 +225,7 @@ impl Candidate {
         }
     }
 
-    /// The rest of the watch, behind what the client has been told.
+    /// The rest of the watch, after what the client has received.
     fn go_on(&self, ready: Ready, (form, audit_id): (Representation, &str), told: ResourceVersion) -> Option<Inner> {
         let Ready { instance, behind, granted: Granted { permit, user, counted }, .. } = ready;
         let Target::Resource(request) = &self.info.target else { return None };
@@ -237,7 +240,7 @@ impl Candidate {
                 return None;
             }
         };
-        // Without a place, or without room in the audit log at once, it goes on upstream.
+        // Without a place, or without immediate room in the audit log, the watch stays with upstream.
         let account = self.stages.accounts.open(ReadVerb::Watch, None, || counted).now_or_never()?.ok()?;
         let room = self.stages.room.take(counted, body.own_bytes())?;
         metrics.watch_taken_over();
@@ -247,7 +250,7 @@ impl Candidate {
     }
 }
 
-/// Whether what is forwarded for this reason could come from memory later.
+/// Whether a watch that is forwarded for this reason could come from memory later.
 fn may_pass(why: ForwardReason) -> bool {
     matches!(
         why,
@@ -262,7 +265,7 @@ fn may_pass(why: ForwardReason) -> bool {
 }
 
 impl Followed {
-    /// The next of the stream, from upstream or from memory.
+    /// The next part of the stream, from upstream or from memory.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
         if let Some(rest) = self.poll_takeover(context) {
             return Poll::Ready(Next::Memory(rest));
@@ -276,7 +279,7 @@ impl Followed {
         Poll::Ready(Next::Upstream(frame))
     }
 
-    /// Between two events only.
+    /// Takes over only between two events.
     fn poll_takeover(&mut self, context: &mut Context<'_>) -> Option<Inner> {
         loop {
             let told = self.told.version()?;
@@ -297,7 +300,7 @@ impl Followed {
                         return None;
                     }
                 },
-                // The client took nothing for a while: its right may be gone.
+                // The client read nothing for a while: its permission may be gone.
                 Attempt::Ready(ready) if ready.at.elapsed() > READY_FOR => Attempt::Tried(None),
                 Attempt::Ready(ready) => match self.candidate.go_on(*ready, (self.form, &self.audit_id), told) {
                     Some(rest) => return Some(rest),
