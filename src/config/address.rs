@@ -15,13 +15,13 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// The text is no address.
+/// The text is not an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no address")]
 pub struct InvalidAddress;
 
 impl Address {
-    /// What [`Self::from_str`] takes, in words.
+    /// The forms that [`Self::from_str`] accepts, in words.
     pub const ALLOWED: &str = "IP:PORT, localhost:PORT or unix:/PATH";
 
     /// Reachable from this machine only.
@@ -32,7 +32,7 @@ impl Address {
         }
     }
 
-    /// Whether not both can be listened on. Port 0 is a port of the system's choice, another one each time.
+    /// Whether the two addresses cannot both be listened on. Port 0 stands for a free port of the system's choice.
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tcp(one), Self::Tcp(other)) => {
@@ -48,7 +48,7 @@ impl Address {
 impl FromStr for Address {
     type Err = InvalidAddress;
 
-    /// Host names other than `localhost` are refused: what they resolve to is not known before it is too late.
+    /// Refuses host names other than `localhost`: what they resolve to becomes known too late.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = PathBuf::from(path);

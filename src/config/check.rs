@@ -1,4 +1,4 @@
-//! What every rule is made of, of this configuration and of other documents: one value out of one field, or a problem.
+//! The building blocks of every topic's rules, for the configuration and other documents: one value out of one field, or a problem.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -10,11 +10,11 @@ use std::{
 use crate::config::raw::{Scalar, Unknown};
 use crate::config::{Address, Problem, quantity};
 
-/// Collects problems. What is wrong gets a stand-in, so that the rest can be looked at.
+/// Collects problems. An invalid value is replaced by a stand-in, so that the rest can be checked.
 #[derive(Debug, Default)]
 pub(crate) struct Check {
     pub(crate) problems: Vec<Problem>,
-    /// Whether `clients.mode` is one that there is: what depends on it is no second problem else.
+    /// Whether `clients.mode` is valid; if not, values that depend on it are no further problem.
     pub(super) mode_is_known: bool,
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn given(text: &str) -> String {
     format!("{text:?} was given")
 }
 
-/// Local and of any port, so that it is no second problem.
+/// Local and of any port, so that it causes no further problem.
 pub(super) fn stand_in_address() -> Address {
     Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }

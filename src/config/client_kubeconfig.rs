@@ -1,4 +1,4 @@
-//! The kubeconfig with which clients ask the gateway instead of the API server.
+//! The kubeconfig with which clients use the gateway instead of the API server.
 
 use std::io;
 
@@ -8,18 +8,18 @@ use kube_client::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo,
 
 use crate::config::{PemError, PemFile, UpstreamConfig, UpstreamConfigError};
 
-/// What a client needs to know of a gateway.
+/// What a client needs to reach a gateway.
 #[derive(Clone, Debug)]
 pub struct ClientAccess {
-    /// Where clients reach the gateway. Over plain HTTP they need no user, and none is shown.
+    /// The URL at which clients reach the gateway. Over plain HTTP they need no user, and none is written.
     pub server: Uri,
-    /// Those who sign the gateway's certificate; None for those of the client's system.
+    /// The authorities that sign the gateway's certificate; `None` for those of the client's system.
     pub certificate_authority: Option<PemFile>,
-    /// Whose user and namespace are taken.
+    /// The kubeconfig whose user and namespace are used.
     pub user_of: UpstreamConfig,
 }
 
-/// No kubeconfig could be made.
+/// Why no kubeconfig could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientAccessError {
     #[error("the gateway's address {0} is no URL like https://gateway.example:8443")]
@@ -38,11 +38,11 @@ pub enum ClientAccessError {
     Write(#[source] serde_saphyr::ser::Error),
 }
 
-/// What cluster, user and context are called.
+/// The name of the cluster, the user and the context.
 const NAME: &str = "kube-fanout";
 
 impl ClientAccess {
-    /// The kubeconfig, with one cluster, one context and at most one user. It has that user's credentials.
+    /// The kubeconfig, with one cluster, one context and at most one user, including that user's credentials.
     ///
     /// # Errors
     /// The address, the authority or the user's kubeconfig cannot be used.
@@ -80,7 +80,7 @@ impl ClientAccess {
         let Some(bundle) = &self.certificate_authority else { return Ok(None) };
         let pem = bundle.read().await.map_err(ClientAccessError::ReadAuthority)?;
         let authorities = bundle.authorities(&pem).map_err(ClientAccessError::Authority)?;
-        // Not the file as it is: it may have a key, too.
+        // Not the file as it is: it may contain a key, too.
         let pem = authorities.iter().map(|authority| {
             let base64 = STANDARD.encode(authority);
             let lines: Vec<_> = base64.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();

@@ -1,89 +1,89 @@
-//! Who may ask, and as whom: the two modes.
+//! How clients are authenticated and authorized, and under which identity they are forwarded: the two modes.
 
 use std::time::Duration;
 
 use crate::apimachinery::Origin;
 use crate::config::{PemFile, ProxyHeaders, TlsFiles, UpstreamConfig};
 
-/// As kube-apiserver remembers a token that it has verified.
+/// As long as kube-apiserver caches a token that it has verified.
 pub const DEFAULT_TOKEN_SUCCESS_TTL: Duration = Duration::from_secs(10);
-/// As kube-apiserver: a token that is refused may be good a moment later, when its signer is known.
+/// As in kube-apiserver: a refused token may be valid a moment later, when its signer is known.
 pub const DEFAULT_TOKEN_FAILURE_TTL: Duration = Duration::ZERO;
-/// As servers do that delegate their authorization: a role that is taken away stops to count soon.
+/// As in servers that delegate their authorization: a revoked role stops to count soon.
 pub const DEFAULT_ALLOWED_TTL: Duration = Duration::from_secs(10);
-/// As servers do that delegate their authorization: a role that is given counts soon.
+/// As in servers that delegate their authorization: a granted role counts soon.
 pub const DEFAULT_DENIED_TTL: Duration = Duration::from_secs(10);
-/// A few watches of each client, a few times an hour: one review a second for every 300 watches.
+/// Each watch is reviewed a few times an hour: one review a second for every 300 watches.
 pub const DEFAULT_WATCH_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
-/// Who may ask, and as whom.
+/// How clients are authenticated, authorized and forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientsConfig {
-    /// Nobody is told apart: whoever reaches a listener acts with the gateway's own credentials. All listeners are
-    /// loopback addresses or Unix sockets.
+    /// Clients are not told apart: every client that reaches a listener acts with the gateway's own credentials. All
+    /// listeners are loopback addresses or Unix sockets.
     Trusted(TrustedConfig),
-    /// Each client is who it shows to be, and gets what upstream lets it have.
+    /// Each client authenticates, and may do what upstream permits.
     Delegated(Box<DelegatedConfig>),
 }
 
-/// What is asked of clients that are nobody in particular.
+/// What is required of clients that do not authenticate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedConfig {
-    /// Further names by which requests over TCP may call the gateway, in lower case, without a port; addresses without
-    /// brackets.
+    /// Further host names that requests over TCP may use for the gateway, in lower case, without a port; addresses
+    /// without brackets.
     pub accept_hosts: Vec<String>,
-    /// Web pages that may ask over TCP as every other client does, besides those of the gateway's own origin.
+    /// Origins of web pages that may send requests over TCP as other clients do, besides the gateway's own origin.
     pub accept_origins: Vec<Origin>,
 }
 
-/// How clients are known, permitted and represented.
+/// How clients are authenticated, authorized and named to upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelegatedConfig {
     pub authentication: AuthenticationConfig,
     pub authorization: AuthorizationConfig,
-    /// There is one exactly if there are clients who cannot show themselves to upstream: those with a certificate or
+    /// `Some` exactly if there are clients that cannot authenticate to upstream themselves: those with a certificate or
     /// behind a front proxy.
     pub identity: Option<IdentityConfig>,
 }
 
-/// How it is found out who a client is.
+/// How clients are authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthenticationConfig {
-    /// Authorities of clients' certificates. None: no certificate names a user.
+    /// Authorities of clients' certificates. `None`: no certificate names a user.
     pub client_ca: Option<PemFile>,
-    /// None: `X-Remote-*` is believed of nobody.
+    /// `None`: `X-Remote-*` is believed from no client.
     pub request_header: Option<RequestHeaderConfig>,
-    /// Where tokens are reviewed, and as whom. None: by upstream, with the gateway's own credentials.
+    /// Where tokens are reviewed, and with which credentials. `None`: by upstream, with the gateway's own credentials.
     pub reviews: Option<UpstreamConfig>,
-    /// Whom tokens have to be for. Empty: the reviewer's own audiences.
+    /// Audiences that tokens have to be for. Empty: the reviewer's own audiences.
     pub audiences: Vec<String>,
-    /// How long a good token is not asked about again; its expiry ends that earlier.
+    /// How long the review of a valid token is cached; the token's expiry ends that earlier.
     pub success_ttl: Duration,
     pub failure_ttl: Duration,
-    /// Reads without credentials may be answered from memory, if `system:anonymous` may have them. Otherwise they are
-    /// forwarded, and upstream decides.
+    /// Whether reads without credentials may be answered from memory, if `system:anonymous` is permitted to make them.
+    /// Otherwise they are forwarded, and upstream decides.
     pub anonymous: bool,
 }
 
-/// Front proxies, which say in headers whom they ask for.
+/// Front proxies, which name the user of a request in its headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestHeaderConfig {
     /// Authorities of their certificates.
     pub ca: PemFile,
     /// Common names of their certificates. Empty: any.
     pub allowed_names: Vec<String>,
-    /// The headers in which they say so.
+    /// The headers that name the user.
     pub headers: ProxyHeaders,
 }
 
-/// How it is found out what a client may read.
+/// How clients' reads are authorized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorizationConfig {
-    /// Where access is reviewed, and as whom. None: by upstream, with the gateway's own credentials.
+    /// Where access is reviewed, and with which credentials. `None`: by upstream, with the gateway's own credentials.
     pub reviews: Option<UpstreamConfig>,
     pub allowed_ttl: Duration,
     pub denied_ttl: Duration,
-    /// After this long a watch is authorized again.
+    /// A watch is authorized again after this time.
     pub watch_interval: Duration,
 }
 
@@ -105,7 +105,7 @@ pub struct FrontProxyConfig {
 }
 
 impl ClientsConfig {
-    /// A client's certificate may say who it is.
+    /// Whether a client's certificate may name its user.
     pub fn by_certificate(&self) -> bool {
         match self {
             Self::Trusted(_) => false,
@@ -115,7 +115,7 @@ impl ClientsConfig {
 }
 
 impl AuthenticationConfig {
-    /// There are authorities that could have signed a client's certificate.
+    /// Whether there are authorities that could have signed a client's certificate.
     pub fn by_certificate(&self) -> bool {
         self.client_ca.is_some() || self.request_header.is_some()
     }

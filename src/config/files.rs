@@ -1,4 +1,4 @@
-//! The files that a configuration names: whether they are there and can be used together.
+//! Checks the files that a configuration names: whether they exist and can be used together.
 
 use std::error::Error;
 
@@ -10,8 +10,8 @@ use crate::config::{
 };
 
 impl Config {
-    /// Reads every file that is named: certificates with their keys, authorities, kubeconfigs. What the environment
-    /// brings besides (kubectl's own kubeconfig, a pod's service account) is not looked at.
+    /// Reads every file that is named: certificates with their keys, authorities, kubeconfigs. Files that only the
+    /// environment names (kubectl's own kubeconfig, a pod's service account) are not checked.
     ///
     /// # Errors
     /// Every file that cannot be used.
@@ -43,7 +43,7 @@ impl Config {
 /// Collects problems.
 struct FileCheck {
     problems: Vec<Problem>,
-    /// What shows who clients are goes to the servers of kubeconfigs.
+    /// Whether clients' credentials are sent to the servers of kubeconfigs.
     asks_for_clients: bool,
 }
 
@@ -57,7 +57,7 @@ impl FileCheck {
         if let Some(front) = &authentication.request_header {
             let field = "clients.authentication.requestHeader";
             let authorities = self.authorities(&format!("{field}.caFile"), &front.ca).await;
-            // Otherwise every client could name itself as whom it likes.
+            // Otherwise every client with a certificate could pose as any user.
             if front.allowed_names.is_empty() && authorities.iter().any(|authority| client_ca.contains(authority)) {
                 let found = "missing, and caFile has an authority that clientCAFile has too";
                 self.problem(&format!("{field}.allowedNames"), found, "the names of the front proxies' certificates");
@@ -226,7 +226,7 @@ clients:
             found[0].starts_with("upstream.kubeconfig: ") && found[0].contains("one of the contexts c"),
             "{found:#?}"
         );
-        // Of the environment's kubeconfig, whatever that is here.
+        // The result depends on this machine's kubeconfig, but the context is in none.
         let found = problems(folder.path(), "upstream: {context: no-context-of-that-name}").await;
         assert!(found.len() == 1 && found[0].starts_with("upstream.context: "), "{found:#?}");
     }

@@ -1,4 +1,4 @@
-//! From a file and the command line to a [`Config`].
+//! Loads a [`Config`] from a file and the command line.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use crate::config::raw::{Document, Scalar};
 use crate::config::validate::validate;
 use crate::config::{API_VERSION, Config, KIND, Problem, Problems};
 
-/// What the command line says; it wins over the file.
+/// The values of the command line; they override the file.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     pub kubeconfig: Option<PathBuf>,
@@ -21,7 +21,7 @@ pub struct Overrides {
     pub admin_listen: Option<String>,
 }
 
-/// There is no configuration to work with.
+/// Why there is no usable configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("cannot read {}", path.display())]
@@ -35,10 +35,10 @@ impl Config {
         Self::parse(text, overrides).map_err(|problems| LoadError::Invalid(problems.located(text)))
     }
 
-    /// Whether a file's configuration can be used, and the files that it names.
+    /// Checks a file's configuration, and the files that it names.
     ///
     /// # Errors
-    /// The file cannot be read or has problems: all of them; where it has none, all of the files that it names.
+    /// The file cannot be read or has problems: all of them. If it has none, all problems of the files that it names.
     pub async fn check(file: &Path) -> Result<(), LoadError> {
         let text = read(file)?;
         let checked = match Self::parse(&text, &Overrides::default()) {
@@ -61,10 +61,10 @@ impl Config {
         validate(&document, overrides)
     }
 
-    /// The configuration that `text` holds.
+    /// Parses the configuration in `text`.
     ///
     /// # Errors
-    /// Every problem of it; of a text that is no tree of the right shape, the first place where it is not.
+    /// Every problem in it. If the text is not a tree of the right shape, only the first place where it is not.
     pub fn parse(text: &str, overrides: &Overrides) -> Result<Self, Problems> {
         validate(&parse_document(text)?, overrides)
     }
@@ -89,10 +89,10 @@ pub(crate) fn parse_document<T: DeserializeOwned>(text: &str) -> Result<T, Probl
     })
 }
 
-/// How a path without any step is written.
+/// The path of the whole document.
 const WHOLE_DOCUMENT: &str = ".";
 
-/// The parser's own words, on one line; without the place if the field is known, which has one.
+/// The parser's own message, on one line; without its location if the field is known, as the field has one.
 fn found(error: &serde_saphyr::Error, field: &str) -> String {
     let words = error.without_snippet().to_string().lines().collect::<Vec<_>>().join(" ");
     match words.rsplit_once(" at line ") {

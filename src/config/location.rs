@@ -1,10 +1,10 @@
-//! Where in a file a field stands.
+//! Finds where in a file a field is.
 
 use std::{collections::HashMap, fmt};
 
 use granit_parser::{Event, Parser, Span};
 
-/// A place in a text; both count from 1.
+/// A place in a text; line and column count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
     pub line: usize,
@@ -21,7 +21,7 @@ enum Open {
 }
 
 impl Locations {
-    /// Those of a text; of one that cannot be parsed, as far as it can.
+    /// The fields of a text; of one that cannot be parsed, those in front of the error.
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "of all kinds of events, values matter, and there may be more kinds"
@@ -62,7 +62,7 @@ impl Locations {
         Self(found)
     }
 
-    /// Where a field stands; one that is missing, where the field around it stands.
+    /// Where a field is; for a missing one, where the field around it is.
     pub(super) fn find(&self, field: &str) -> Option<Location> {
         let mut path = field;
         loop {
@@ -74,7 +74,7 @@ impl Locations {
     }
 }
 
-/// The path of a value that begins here. A member was found with its key.
+/// The path of a value that begins here. A member was already recorded with its key.
 fn begin(open: &[Open], found: &mut HashMap<String, Location>, span: Span) -> String {
     match open.last() {
         None => String::new(),
@@ -141,7 +141,7 @@ last: |
             ("quoted", Some((6, 1))),
             ("anchor.b", Some((7, 15))),
             ("last", Some((9, 1))),
-            // What is missing is missing there.
+            // A missing field is at the place of the field around it.
             ("listeners[1].tls.certFile", Some((5, 5))),
             ("listeners[2].address", Some((2, 1))),
             ("kind", None),

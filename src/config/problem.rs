@@ -1,4 +1,4 @@
-//! What is wrong with a configuration.
+//! Problems of a configuration.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use crate::config::{Location, location::Locations};
 pub struct Problem {
     /// `listeners[0].address`, or the command line's `--listen`. Empty for the document as a whole.
     pub field: String,
-    /// What is wrong with what was given.
+    /// What is wrong with the given value.
     pub found: String,
-    /// What would be allowed. Empty if `found` says it.
+    /// The values that would be allowed. Empty if `found` says it.
     pub allowed: String,
-    /// Where the file has it, or what should have it; None without a file.
+    /// Where the field is in the file, or should be; `None` without a file.
     pub at: Option<Location>,
 }
 
@@ -28,7 +28,7 @@ impl Problem {
 }
 
 impl Problems {
-    /// The same, each with its place in `text`, the file that they are problems of.
+    /// The same problems, each with its place in `text`, the content of the file.
     #[must_use]
     pub fn located(mut self, text: &str) -> Self {
         let locations = Locations::of(text);

@@ -1,11 +1,12 @@
-//! Names of the headers in which front proxies say for which user they ask.
+//! Names of the headers in which front proxies name the user of a request.
 
 use http::HeaderName;
 
-/// What the usual names begin with.
+/// Prefix of the default names.
 const USUAL: &str = "x-remote-";
 
-/// Names of one front proxy's headers, or all that are looked at where several are used. Of each kind at least one, but for uids.
+/// Names of one front proxy's headers, or of all headers that are read where there are several proxies. There is at
+/// least one name of each kind, except for uids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyHeaders {
     /// The first with a value counts.
@@ -19,7 +20,7 @@ pub struct ProxyHeaders {
 }
 
 impl ProxyHeaders {
-    /// Whether a header says, here or anywhere else by the usual names, for which user a front proxy asks.
+    /// Whether a header names a front proxy's user, by these names or by the default ones.
     pub fn has(&self, name: &HeaderName) -> bool {
         let is_named = || [&self.user, &self.uid, &self.group].into_iter().any(|names| names.contains(name));
         let is_extra = || self.extra_prefixes.iter().any(|prefix| name.as_str().starts_with(prefix));
@@ -28,7 +29,7 @@ impl ProxyHeaders {
 }
 
 impl Default for ProxyHeaders {
-    /// The usual names.
+    /// The default names.
     fn default() -> Self {
         let name = |name| vec![HeaderName::from_static(name)];
         Self {

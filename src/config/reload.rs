@@ -1,4 +1,4 @@
-//! A configuration file that is read again, and what of it a running gateway takes.
+//! Reloads a configuration file, and selects the changes that a running gateway applies.
 
 use std::{io, path::PathBuf};
 
@@ -6,18 +6,18 @@ use crate::config::{
     AuthenticationConfig, CacheConfig, ClientsConfig, Config, DelegatedConfig, LoadError, LoggingConfig, Overrides,
 };
 
-/// The file that a gateway was started with, and the text that it had.
+/// The file that a gateway was started with, and the text that was last used from it.
 #[derive(Debug)]
 pub struct ConfigFile {
     path: PathBuf,
     overrides: Overrides,
     text: String,
-    /// A text that there was at the last look, and that may not have been written to its end.
+    /// The new text at the last check, which may not have been written to its end.
     seen: Option<String>,
 }
 
 impl ConfigFile {
-    /// The file's configuration, under what the command line says.
+    /// Loads the file's configuration; values of the command line override it.
     ///
     /// # Errors
     /// The file cannot be read or has problems: all of them.
@@ -27,8 +27,8 @@ impl ConfigFile {
         Ok((Self { path, overrides, text, seen: None }, config))
     }
 
-    /// The configuration that the file has now; None if its text is the one in effect, or has changed since the last look: it may not
-    /// have been written to its end.
+    /// The file's current configuration; `None` if its text was used already, or has changed since the last check: it
+    /// may not have been written to its end.
     ///
     /// # Errors
     /// The file cannot be read or has problems, or one of the files that it names has.
@@ -36,7 +36,7 @@ impl ConfigFile {
         let text = match self.read().await {
             Ok(text) if text == self.text => return None,
             Ok(text) => text,
-            // Told once for each text that there was.
+            // Reported once for each text.
             Err(error) => return (!std::mem::take(&mut self.text).is_empty()).then_some(Err(error)),
         };
         if self.seen.as_ref() != Some(&text) {
@@ -47,7 +47,7 @@ impl ConfigFile {
         Some(self.checked().await)
     }
 
-    /// The same, whatever its text was.
+    /// The same, whether or not the text has changed.
     ///
     /// # Errors
     /// The file cannot be read or has problems, or one of the files that it names has.
@@ -56,7 +56,7 @@ impl ConfigFile {
         self.checked().await
     }
 
-    /// Not by a thread that serves, and of a file: what is in its place may keep its reader waiting.
+    /// Reads on a thread that serves no requests, and only a regular file: any other kind may block its reader.
     async fn read(&self) -> Result<String, LoadError> {
         let path = self.path.clone();
         let read = tokio::task::spawn_blocking(move || {
@@ -79,8 +79,8 @@ impl ConfigFile {
 }
 
 impl Config {
-    /// This configuration with what can be changed while a gateway runs as `new` has it, and the sections of `new` whose changes
-    /// need a restart.
+    /// This configuration, with the values of `new` that can change while a gateway runs; and the sections of `new`
+    /// whose changes need a restart.
     #[must_use]
     pub fn reloaded(&self, new: &Self) -> (Self, Vec<&'static str>) {
         let LoggingConfig { level, access, .. } = new.logging;
@@ -144,7 +144,7 @@ mod tests {
         assert!(config_file.changed().await.is_none(), "it may not be written to its end");
         let error = config_file.changed().await.unwrap().unwrap_err();
         assert!(matches!(error, LoadError::Invalid(_)), "{error:?}");
-        // Told once.
+        // Reported once.
         assert!(config_file.changed().await.is_none());
         write(&file, "reads: {fillWait: 20s}");
         assert!(config_file.changed().await.is_none());

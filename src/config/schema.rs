@@ -1,18 +1,19 @@
 //! The JSON schema of a configuration file, for editors and for checks before it is rolled out.
 //!
-//! It is the part of the chart's schema that is the gateway's own: there is one text of it.
+//! It is the gateway's part of the chart's schema, so that there is only one text of it.
 
 use serde_json::{Map, Value, json};
 
 use crate::config::{API_VERSION, KIND};
 
-/// The chart's `helm/values.schema.json`, of which `gateway` is a file's document without its type.
+/// The chart's `helm/values.schema.json`. Its definition `gateway` is a configuration file's document without
+/// `apiVersion` and `kind`.
 const CHART: &str = include_str!("../../helm/values.schema.json");
 
-/// The schema, in the draft that the chart's is written in.
+/// The schema, in the same draft as the chart's.
 ///
 /// # Panics
-/// Never: the text is one of the build.
+/// Never: the text is part of the build.
 pub fn schema() -> Value {
     let mut chart: Map<String, Value> = serde_json::from_str(CHART).expect("the chart's schema is an object");
     let mut definitions = chart.remove("definitions").expect("the chart's schema has definitions");
@@ -34,7 +35,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// The definitions that fields refer to, themselves or by way of others.
+/// The definitions that fields refer to, directly or through others.
 fn used(fields: &Map<String, Value>, definitions: &Value) -> Map<String, Value> {
     let mut used = Map::new();
     let mut texts = vec![Value::Object(fields.clone()).to_string()];
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
     use crate::config::{Config, Overrides};
 
-    /// A schema without a reference, and those of the objects in it, by their paths: steps that YAML can be made of.
+    /// Collects the schemas of an object and of the objects in it, with references resolved, by their paths.
     fn objects<'a>(schema: &'a Value, at: &'a Value, path: &[String], found: &mut Vec<(Vec<String>, &'a Value)>) {
         let at = match at["$ref"].as_str() {
             Some(reference) => &schema["definitions"][reference.rsplit('/').next().unwrap()],
@@ -73,14 +74,14 @@ mod tests {
         }
     }
 
-    /// The document in which a field has a value.
+    /// A document in which the field at `path` has `value`.
     fn document(path: &[String], value: &Value) -> String {
         let mut inner = value.clone();
         for step in path.iter().rev() {
             inner = if step == "[]" { json!([inner]) } else { json!({ step.as_str(): inner }) };
         }
         let mut document = json!({"apiVersion": API_VERSION, "kind": KIND});
-        // These are looked at in their own mode only.
+        // These are validated in `delegated` mode only.
         let of_mode = ["authentication", "authorization", "identity"];
         if path[0] == "clients" && path.get(1).is_some_and(|step| of_mode.contains(&step.as_str())) {
             inner["clients"]["mode"] = json!("delegated");

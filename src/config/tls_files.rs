@@ -15,7 +15,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-/// A file with certificates in PEM: the authorities that somebody is verified against.
+/// A PEM file with the certificates of authorities that peers are verified against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PemFile(pub PathBuf);
 
@@ -27,7 +27,7 @@ pub struct TlsFiles {
     pub key_file: PathBuf,
 }
 
-/// What the files held.
+/// The content of the files.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TlsPem {
     pub cert: Vec<u8>,
@@ -56,10 +56,10 @@ impl PemFile {
         tokio::fs::read(&self.0).await.map_err(|error| named(&self.0, &error))
     }
 
-    /// The authorities of `pem`, what the file held: one at least, each fit to be verified against.
+    /// The authorities in `pem`, the content of the file: at least one, each usable as a trust anchor.
     ///
     /// # Errors
-    /// It holds no certificate, or one that is no authority's.
+    /// It holds no certificate, or one that is not an authority's.
     pub fn authorities(&self, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
         let certificates = certificates(&self.0, pem)?;
         let mut roots = RootCertStore::empty();
@@ -71,8 +71,7 @@ impl PemFile {
 }
 
 impl TlsFiles {
-    /// Reads both files. They may be of two generations if they are replaced meanwhile: then they do not fit, and fit
-    /// at the next try.
+    /// Reads both files. If they are replaced meanwhile, they may not match; they do at the next try.
     ///
     /// # Errors
     /// One of the files cannot be read; the error names it.
@@ -81,7 +80,7 @@ impl TlsFiles {
         Ok(TlsPem { cert: read(&self.cert_file).await?, key: read(&self.key_file).await? })
     }
 
-    /// As [`TlsFiles::read`], while the thread waits: for the start of the process.
+    /// As [`TlsFiles::read`], but blocking: for the start of the process.
     ///
     /// # Errors
     /// One of the files cannot be read; the error names it.
@@ -90,10 +89,10 @@ impl TlsFiles {
         Ok(TlsPem { cert: read(&self.cert_file)?, key: read(&self.key_file)? })
     }
 
-    /// The certificate and key of `pem`, what the files held.
+    /// The certificate and key in `pem`, the content of the files.
     ///
     /// # Errors
-    /// One of them is none, or they do not fit.
+    /// One of them is missing or invalid, or they do not match.
     pub fn certified_key(&self, pem: &TlsPem) -> Result<CertifiedKey, PemError> {
         let chain = certificates(&self.cert_file, &pem.cert)?;
         let key = PrivateKeyDer::from_pem_slice(&pem.key)
@@ -102,7 +101,7 @@ impl TlsFiles {
     }
 }
 
-/// One at least.
+/// At least one certificate.
 fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let none = |source| PemError::Certificate { file: file.to_owned(), source };
     let found: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(none)?;

@@ -1,16 +1,16 @@
-//! Which TLS sessions a listener takes, in Kubernetes' terms.
+//! The TLS sessions that a listener accepts, in Kubernetes' terms.
 
 use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion, crypto::aws_lc_rs, version};
 
-/// Versions and cipher suites. The default takes all that there are here, each of which is good.
+/// Versions and cipher suites. The default accepts all that the gateway supports, each of which is secure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsPolicy {
     pub min_version: TlsVersion,
-    /// None: all. A list without suites of TLS 1.3 leaves all of these, as in Go, where they cannot be chosen.
+    /// `None`: all. A list without suites of TLS 1.3 leaves all of these, as in Go, where they cannot be chosen.
     pub cipher_suites: Option<Vec<CipherSuite>>,
 }
 
-/// A version of TLS. Older ones are not spoken.
+/// A version of TLS. Older ones are not supported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsVersion {
     #[default]
@@ -19,12 +19,12 @@ pub enum TlsVersion {
 }
 
 impl TlsVersion {
-    /// Each as `--tls-min-version` of Kubernetes' components has it.
+    /// The versions by their names in `--tls-min-version` of Kubernetes' components.
     pub(super) const WORDS: [(&str, Self); 2] = [("VersionTLS12", Self::Tls12), ("VersionTLS13", Self::Tls13)];
 }
 
 impl TlsPolicy {
-    /// What sessions may be of.
+    /// The versions that sessions may use.
     pub fn versions(&self) -> &'static [&'static SupportedProtocolVersion] {
         static FROM_TLS13: &[&SupportedProtocolVersion] = &[&version::TLS13];
         match self.min_version {
@@ -33,7 +33,7 @@ impl TlsPolicy {
         }
     }
 
-    /// Whether a session may use that suite, if it may be of the suite's version.
+    /// Whether a session of the suite's version may use that suite.
     pub fn takes(&self, suite: SupportedCipherSuite) -> bool {
         let Some(listed) = &self.cipher_suites else { return true };
         listed.contains(&suite.suite())
@@ -49,12 +49,12 @@ fn available() -> &'static [SupportedCipherSuite] {
     aws_lc_rs::ALL_CIPHER_SUITES
 }
 
-/// Names of all suites, as IANA and Go have them.
+/// Names of all suites, as in IANA's registry and in Go.
 pub(super) fn names() -> Vec<String> {
     available().iter().filter_map(|suite| name(suite.suite())).collect()
 }
 
-/// The suite of a name, and whether it is one of TLS 1.3. Two have a short name besides in Go.
+/// The suite of a name, and whether it belongs to TLS 1.3. Go has a second, short name for two suites.
 pub(super) fn suite(text: &str) -> Option<(CipherSuite, bool)> {
     let text = match text {
         "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305" | "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305" => format!("{text}_SHA256"),
@@ -64,7 +64,7 @@ pub(super) fn suite(text: &str) -> Option<(CipherSuite, bool)> {
     Some((found.suite(), is_tls13(*found)))
 }
 
-/// rustls marks those of TLS 1.3.
+/// Drops rustls's mark in the names of TLS 1.3 suites.
 fn name(suite: CipherSuite) -> Option<String> {
     suite.as_str().map(|name| name.replacen("TLS13_", "TLS_", 1))
 }

@@ -1,4 +1,4 @@
-//! From the configuration to kube-client's: which server, which credentials.
+//! Turns the configuration of upstream into kube-client's: which server, which credentials.
 
 use std::{env, io, path::PathBuf};
 
@@ -6,7 +6,7 @@ use kube_client::config::{InClusterError, KubeConfigOptions, Kubeconfig, Kubecon
 
 use crate::config::UpstreamConfig;
 
-/// No upstream could be made of the configuration and the environment.
+/// Why configuration and environment yield no upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamConfigError {
     #[error("the kubeconfig cannot be used")]
@@ -16,11 +16,11 @@ pub enum UpstreamConfigError {
 }
 
 impl UpstreamConfig {
-    /// The named kubeconfig; else what kubectl finds: `$KUBECONFIG`, the home directory's, the cluster that this is a
-    /// pod of. A context that is asked for must be in a kubeconfig.
+    /// The named kubeconfig, or else what kubectl would find: `$KUBECONFIG`, the home directory's, the cluster in
+    /// which the gateway runs as a pod. A requested context must be in a kubeconfig.
     ///
     /// # Errors
-    /// A kubeconfig is there and cannot be used, or nothing is there at all.
+    /// A kubeconfig exists and cannot be used, or none is found.
     pub async fn resolve(&self) -> Result<kube_client::Config, UpstreamConfigError> {
         let kubeconfig = match self.kubeconfig()? {
             Some(kubeconfig) => kubeconfig,
@@ -31,16 +31,16 @@ impl UpstreamConfig {
         kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(UpstreamConfigError::Kubeconfig)
     }
 
-    /// The names of the contexts that there are; none if there is no kubeconfig, or it cannot be read.
+    /// The names of the available contexts; empty if there is no kubeconfig, or it cannot be read.
     pub(super) fn contexts(&self) -> Vec<String> {
         let kubeconfig = self.kubeconfig().ok().flatten().unwrap_or_default();
         kubeconfig.contexts.into_iter().map(|context| context.name).collect()
     }
 
-    /// The named kubeconfig, or the one that kubectl finds; None if there is none.
+    /// The named kubeconfig, or the one that kubectl finds; `None` if there is none.
     ///
     /// # Errors
-    /// A kubeconfig is there and cannot be used.
+    /// A kubeconfig exists and cannot be used.
     pub(super) fn kubeconfig(&self) -> Result<Option<Kubeconfig>, UpstreamConfigError> {
         let found = match &self.kubeconfig {
             Some(path) => Kubeconfig::read_from(path).map(Some),
@@ -50,14 +50,14 @@ impl UpstreamConfig {
     }
 }
 
-/// Where kubectl looks: the files of `$KUBECONFIG`, else the one in the home directory.
+/// The paths that kubectl reads: the files of `$KUBECONFIG`, else the one in the home directory.
 fn kubectl_paths() -> Vec<PathBuf> {
     let listed = env::var_os("KUBECONFIG").unwrap_or_default();
     let paths: Vec<_> = env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty()).collect();
     if paths.is_empty() { env::home_dir().map(|home| home.join(".kube/config")).into_iter().collect() } else { paths }
 }
 
-/// All of those that are there, the first one winning. None if none is there.
+/// Merges those that exist; the first one takes precedence. `None` if none exists.
 fn merged(paths: Vec<PathBuf>) -> Result<Option<Kubeconfig>, KubeconfigError> {
     let mut all: Option<Kubeconfig> = None;
     for path in paths {

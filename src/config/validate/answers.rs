@@ -1,4 +1,4 @@
-//! What answers may take: `limits.answerTimeout`, `limits.answerBytes`, `limits.answerBytesPerClient`.
+//! Limits of answers: `limits.answerTimeout`, `limits.answerBytes`, `limits.answerBytesPerClient`.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -8,10 +8,10 @@ use crate::config::{DEFAULT_ANSWER_BYTES, DEFAULT_ANSWER_TIMEOUT, quantity};
 
 /// A second is enough for what fits into a socket's buffers; API servers are rarely given more than some minutes.
 const ANSWER_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
-/// Room for a few of the largest objects (about 1.5 MiB each) and for what compresses them.
+/// Space for a few of the largest objects (about 1.5 MiB each) and for their compressors.
 const ANSWER_BYTES_MIN: u64 = 16 << 20;
 
-/// What answers may take.
+/// Limits of answers.
 pub(super) struct Answers {
     pub(super) timeout: Duration,
     pub(super) bytes: u64,

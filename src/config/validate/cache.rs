@@ -11,17 +11,18 @@ use crate::config::{
     DEFAULT_VERIFY_INTERVAL, HistoryConfig, MostRecentReads, MostRecentWatch, ReadsConfig, StaleWatches, quantity,
 };
 
-/// Shorter, and caches of resources in use would come and go.
+/// Below the minimum, caches of resources in use would come and go.
 const IDLE_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(7 * 24 * 3600);
-/// Looked at every five seconds.
+/// Checked every five seconds.
 const LIST_BYTES_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(24 * 3600);
-/// A client that reconnects needs some seconds; beyond a day nobody resumes.
+/// A client that reconnects needs some seconds; after a day no client resumes.
 const HISTORY_AGE: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
-/// Room for a few changes of the largest objects (about 1.5 MiB each).
+/// Space for a few changes of the largest objects (about 1.5 MiB each).
 const HISTORY_BYTES_MIN: u64 = 8 << 20;
-/// Looked at every five seconds; a watch that breaks is seldom resumed in less.
+/// Checked every five seconds; a watch that breaks is seldom resumed in less.
 const MAX_STALENESS: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
-/// More often, and a look costs upstream more than what it is asked for otherwise; beyond a day nobody relies on it.
+/// More often, verification would cost upstream more than all other requests of a cache; with more than a day between,
+/// it would be of no use.
 const VERIFY_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(30)..=Duration::from_secs(24 * 3600);
 /// The API server itself waits up to 3 s for a version.
 const FRESHNESS_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! Who may ask, and as whom: `clients`.
+//! How clients are authenticated, authorized and forwarded: `clients`.
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -11,9 +11,9 @@ use crate::config::{
     PemFile, RequestHeaderConfig, TrustedConfig, UpstreamConfig,
 };
 
-/// For so long a user or a right that was taken away may still count.
+/// How long a removed user or a revoked right may still count.
 const REVIEW_TTL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(10 * 60);
-/// Each time is a review for each watch; the API server itself never asks again.
+/// Each interval takes a review for each watch; the API server itself never asks again.
 const WATCH_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
 
 #[derive(Clone, Copy)]
@@ -98,7 +98,7 @@ impl Check {
         let identity = self.identity(raw.identity.as_ref());
         let one = "clients.identity.frontProxy or clients.identity.impersonation, one of them";
         match (&identity, authentication.by_certificate()) {
-            // An empty field is a problem of its own already.
+            // An empty field is already a problem of its own.
             (None, true) if raw.identity.is_none() => {
                 let found = "missing, and upstream cannot verify the users of clientCAFile and requestHeader itself";
                 self.problem("clients.identity", found, one);
@@ -205,7 +205,7 @@ impl Check {
     }
 }
 
-/// A host as requests are compared with it. None if no request could name it so.
+/// A host in the form in which requests are compared with it; `None` if no request could contain it.
 fn host(text: &str) -> Option<String> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let is_name = |text: &str| {

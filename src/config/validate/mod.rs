@@ -1,4 +1,4 @@
-//! From the raw document to a [`Config`]: every rule, and every problem at once.
+//! Validates the raw document into a [`Config`]: applies every rule, and reports every problem at once.
 
 mod answers;
 mod cache;
@@ -23,19 +23,20 @@ use crate::config::{
 };
 
 const DRAIN_TIMEOUT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
-/// Above what one process can have open files on any usual system.
+/// The maximum is above the number of files that one process can have open on any usual system.
 const CONNECTIONS: RangeInclusive<usize> = 1..=1_000_000;
-/// A quarter of the 4,000 that share connections, as of everything that clients share ([`crate::fairness`]).
+/// The maximum is a quarter of the 4,000 that share connections, as for everything that clients share
+/// ([`crate::fairness`]).
 const FORWARDED_PER_CLIENT: RangeInclusive<usize> = 1..=1_000;
 const WATCHES_PER_CLIENT: RangeInclusive<usize> = 1..=10_000_000;
 
-/// The configuration that the document describes, under what the command line says.
+/// The configuration that the document describes; values of the command line override it.
 pub(super) fn validate(document: &Document, overrides: &Overrides) -> Result<Config, Problems> {
     let mut check = Check::default();
     check.unknown("", &document.unknown, &DOCUMENT_FIELDS);
     check.exactly("apiVersion", document.api_version.as_ref(), API_VERSION);
     check.exactly("kind", document.kind.as_ref(), KIND);
-    // What listeners may be depends on the clients; problems keep the order of the fields.
+    // Which listeners are allowed depends on the clients; problems keep the order of the fields.
     let mut of_clients = Check::default();
     let clients = of_clients.clients(document.clients.as_ref());
     check.mode_is_known = of_clients.mode_is_known;
@@ -92,7 +93,7 @@ impl Check {
         config
     }
 
-    /// Any address: probes and scrapes come from other machines.
+    /// Any address is allowed: probes and scrapes come from other machines.
     fn admin(&mut self, raw: Option<&raw::Admin>, admin_listen: Option<&str>, clients: &ClientsConfig) -> AdminConfig {
         let absent = raw::Admin::default();
         let raw = raw.unwrap_or(&absent);

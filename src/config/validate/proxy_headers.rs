@@ -1,4 +1,4 @@
-//! Names of front proxies' headers, on the way in and on the way to upstream.
+//! Names of front proxies' headers, both those that the gateway reads and those that it sends to upstream.
 
 use http::HeaderName;
 
@@ -10,9 +10,9 @@ const ALLOWED: &str =
     "the name of a header that says nothing else: not authorization, host, impersonate-* or one of HTTP itself";
 const ALLOWED_PREFIX: &str =
     "what the names of such headers begin with, and nothing else does: x-remote-extra- for example";
-/// Shorter prefixes take headers away that have nothing to do with users.
+/// Shorter prefixes would match headers that have nothing to do with users.
 const PREFIX_LENGTH_MIN: usize = 4;
-/// What requests need for something else, by what it begins with.
+/// Prefixes of headers that requests need for other purposes.
 const TAKEN: [&str; 12] = [
     "accept",
     "authorization",
@@ -29,7 +29,7 @@ const TAKEN: [&str; 12] = [
 ];
 
 impl Check {
-    /// The headers that are believed of front proxies.
+    /// The headers that are believed from front proxies.
     pub(super) fn proxy_headers(&mut self, field: &str, raw: &raw::RequestHeader) -> ProxyHeaders {
         let usual = ProxyHeaders::default();
         let mut names = |name: &str, raw: &Option<Vec<Scalar>>, usual| match raw {
@@ -54,7 +54,7 @@ impl Check {
         ProxyHeaders { user, uid, group, extra_prefixes }
     }
 
-    /// The gateway's own certificate as a front proxy's, and the headers that upstream believes of it.
+    /// The gateway's own certificate as a front proxy, and the headers that upstream reads from it.
     pub(super) fn front_proxy(&mut self, field: &str, raw: &raw::FrontProxy) -> FrontProxyConfig {
         let fields = ["certFile", "keyFile", "usernameHeader", "uidHeader", "groupHeader", "extraHeaderPrefix"];
         self.unknown(field, &raw.unknown, &fields);
