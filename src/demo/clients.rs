@@ -1,4 +1,4 @@
-//! The demo's own clients: what a small cluster has, over sockets, as informers and dashboards ask.
+//! The demo's own clients: the informers and dashboards of a small cluster, over sockets.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use http_body_util::BodyExt;
 use kube_client::client::Body;
 use tokio::time::{interval, sleep};
 
-/// How long a watch lasts, in seconds: short, so that ends are seen.
+/// How long a watch lasts, in seconds: short, so that the demo shows watches that end.
 const WATCH_SECONDS: std::ops::Range<u64> = 120..300;
-/// Whoever fails tries again after this.
+/// Pause after a failed request.
 const RETRY: Duration = Duration::from_secs(1);
-/// How often a wave of lists comes, as of dashboards that are opened.
+/// Interval between waves of lists, as from dashboards that are opened.
 const WAVE_EVERY: Duration = Duration::from_secs(20);
-/// How many lists of each kind are in a wave, and how many of those of pods are not compressed: they cost the API server less than
+/// Lists of each kind in a wave, and how many of those of pods are not compressed: they cost the API server less than
 /// the others, and the gateway more.
 const WAVE_LISTS: usize = 15;
 const WAVE_PLAIN: usize = 5;
 const GZIP: &str = "gzip";
 const PLAIN: &str = "identity";
 const NAMESPACES: [&str; 5] = ["billing", "catalog", "checkout", "data", "gateway"];
-/// Watches of all pods: each is sent every change.
+/// Maximum number of watches of all pods: each receives every change.
 const POD_WATCHES_MAX: usize = 5;
 
 /// Clients of one gateway.
@@ -31,25 +31,25 @@ pub(super) struct Clients {
     watches: Vec<Watch>,
 }
 
-/// One watch that one of them keeps open.
+/// One watch that a client keeps open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Watch {
     user_agent: &'static str,
-    /// The collection, and a selector where there is one.
+    /// The path of the collection.
     path: String,
     query: String,
 }
 
 impl Clients {
-    /// So many watches, on a cluster with so many nodes.
+    /// Clients with `watches` watches, for a cluster of `nodes` nodes.
     pub(super) fn new(gateway: &str, watches: usize, nodes: usize) -> Result<Self, InvalidUri> {
         let access = kube_client::Config::new(gateway.parse::<Uri>()?);
-        // A plain address has nothing that could be wrong with it.
+        // Without TLS, every parsed address can be used.
         let client = kube_client::Client::try_from(access).expect("an address without TLS can be used");
         Ok(Self { client, watches: (0..watches).map(|index| Watch::of(index, nodes.max(1))).collect() })
     }
 
-    /// Keeps them at work until it is dropped.
+    /// Runs the clients until dropped.
     pub(super) async fn run(self) {
         if self.watches.is_empty() {
             return std::future::pending().await;
@@ -58,7 +58,7 @@ impl Clients {
         join(watches, self.waves()).await;
     }
 
-    /// Lists, then watches for ever, as an informer does.
+    /// Lists, then watches without end, as an informer does.
     async fn keep(&self, watch: &Watch) {
         let Watch { user_agent, path, query } = watch;
         while self.get(user_agent, &format!("{path}?resourceVersion=0{query}"), GZIP).await.is_none() {
@@ -104,7 +104,7 @@ impl Clients {
 }
 
 impl Watch {
-    /// The mix of a cluster: most watches are kubelets' own, few are of everything.
+    /// The mix of a cluster: most watches are those of kubelets, few cover a whole resource.
     fn of(index: usize, nodes: usize) -> Self {
         let (turn, node) = (index / 10, index % nodes);
         let kubelet = "kubelet/v1.36.0 (linux/amd64)";

@@ -1,4 +1,4 @@
-//! `kube-fanout demo`: the embedded API server with objects that change, the gateway in front of it, and clients that use it.
+//! `kube-fanout demo`: an embedded API server with changing objects, the gateway in front of it, and its clients.
 
 mod clients;
 mod load;
@@ -18,33 +18,33 @@ use crate::telemetry::{self, Exposition};
 use clients::Clients;
 pub use load::load_demo;
 
-/// How often the line of what is saved is written anew on a terminal, and how often a further one elsewhere.
+/// How often the savings are printed: over the same line on a terminal, as a further line elsewhere.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 const LINES_EVERY: Duration = Duration::from_secs(10);
-/// When the embedded API server is first restarted, and how often from then on.
+/// When the embedded API server is first restarted, and how often after that.
 const RESTART_AFTER: Duration = Duration::from_secs(30);
 const RESTART_EVERY: Duration = Duration::from_secs(300);
-/// How long it is gone.
+/// How long it stays down.
 const RESTART_TAKES: Duration = Duration::from_secs(1);
 
-/// What the demo is started with.
+/// Options of the demo.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
     /// Objects in the embedded API server.
     pub objects: usize,
-    /// Changes a second.
+    /// Changes per second.
     pub rate: f64,
-    /// Watches of the demo's own clients. 0: it has none, and the embedded API server is not restarted.
+    /// Watches of the demo's own clients. With 0 there are no clients, and the embedded API server is not restarted.
     pub watches: usize,
-    /// Where clients connect; as the configuration's `listeners[].address`.
+    /// Where clients connect, as in the configuration's `listeners[].address`.
     pub listen: Option<String>,
     /// Where the operator connects.
     pub admin_listen: Option<String>,
-    /// What is saved takes one line that is written over, as a terminal can.
+    /// Whether the savings are printed over the same line, as a terminal allows.
     pub one_line: bool,
 }
 
-/// Why the demo could not be shown.
+/// Why the demo failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     #[error("an address cannot be used")]
@@ -63,7 +63,7 @@ pub enum DemoError {
     Load(#[source] Box<crate::load::LoadError>),
 }
 
-/// Shows the gateway at work until `shutdown` resolves.
+/// Runs the demo until `shutdown` resolves.
 ///
 /// # Errors
 /// An address is taken, or `out` cannot be written to.
@@ -90,7 +90,7 @@ pub async fn demo(
     let upstream = kube_client::Config::new(server.url().parse().map_err(DemoError::Url)?);
     let (gateway, admin_address) = (bound.address().to_string(), admin.address().to_string());
     introduce(options, (&gateway, &admin_address), out).map_err(DemoError::Output)?;
-    // On a Unix socket there are none.
+    // The demo's clients do not use Unix sockets.
     let watches = if gateway.starts_with("unix:") { 0 } else { options.watches };
     let url = if watches == 0 { server.url() } else { format!("http://{gateway}") };
     let clients = Clients::new(&url, watches, nodes).map_err(DemoError::Url)?;
@@ -123,7 +123,7 @@ fn introduce(
     )
 }
 
-/// Breaks all connections of the embedded API server and starts it again, now and then.
+/// Restarts the embedded API server at intervals, which breaks all its connections.
 async fn restart(server: &mut SimServer, restarts: bool) -> io::Result<()> {
     if !restarts {
         return std::future::pending().await;
@@ -138,7 +138,7 @@ async fn restart(server: &mut SimServer, restarts: bool) -> io::Result<()> {
     }
 }
 
-/// What is saved so far, until writing fails.
+/// Prints the savings so far, until writing fails.
 async fn show(exposition: &Exposition, one_line: bool, out: &mut (dyn io::Write + Send)) -> io::Result<()> {
     let mut ticks = interval(if one_line { LINE_EVERY } else { LINES_EVERY });
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
