@@ -1,4 +1,4 @@
-//! One row for each cache: where it stands, and what the metrics say of it.
+//! One row for each cache: its state, and its metrics.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! From the metrics and what else is known to the status.
+//! Builds the status from the metrics and the state of the gateway.
 
 use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
@@ -16,21 +16,21 @@ use crate::{
     upstream,
 };
 
-/// Clients that are shown.
+/// Maximum number of clients in the status.
 const CLIENTS_SHOWN: usize = 20;
-/// Watchers that are shown.
+/// Maximum number of watchers in the status.
 const SLOW_WATCHERS_SHOWN: usize = 10;
 
-/// How much a reader is told.
+/// How much detail a reader gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// Names of users, of namespaces and of objects, and the configuration.
     Full,
-    /// What the metrics tell, and user agents.
+    /// Only what the metrics contain, and user agents.
     WithoutNames,
 }
 
-/// Where the status comes from. Cheap to clone.
+/// The sources of the status. Cheap to clone.
 #[derive(Clone)]
 pub struct Source {
     pub exposition: Exposition,
@@ -45,7 +45,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// The status now. `checks` are those of readiness.
+    /// The current status. `checks` are those of readiness.
     pub fn collect(&self, checks: Vec<CheckStatus>, is_draining: bool, detail: Detail) -> GatewayStatus {
         let readings = self.exposition.read();
         let totals = Totals::of(&readings, Instant::now());
@@ -102,13 +102,13 @@ impl Source {
     }
 }
 
-/// To the second.
+/// The time now, to the second.
 fn now() -> String {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
 }
 
-/// What the API server is spared, but for rates: these take samples.
+/// The load that the API server is spared, without rates, which need samples.
 pub fn savings(readings: &Readings) -> Savings {
     let of = |field: fn(&crate::telemetry::CacheReadings) -> u64| readings.caches.values().map(field).sum::<u64>();
     let served = |verb: &str| {
@@ -187,7 +187,7 @@ fn forwarded(readings: &Readings) -> Vec<Forwarded> {
     rows
 }
 
-/// Those that were reached come first, then those that are used most.
+/// The limits that were reached come first, then the most used ones.
 fn limits(readings: &Readings) -> Vec<Limit> {
     let row = |(name, limit): (&String, &crate::telemetry::LimitReading)| Limit {
         name: name.clone(),
@@ -195,7 +195,7 @@ fn limits(readings: &Readings) -> Vec<Limit> {
         most: limit.most,
         reached: limit.reached,
     };
-    // Of what is gone nothing is left but a zero.
+    // A limit whose owner is gone is left with a maximum of zero.
     let is_there = |limit: &Limit| limit.most != Some(0) || limit.reached > 0;
     let mut limits: Vec<_> = readings.limits.iter().map(row).filter(is_there).collect();
     limits.sort_by(|a, b| b.reached.cmp(&a.reached).then(b.share().total_cmp(&a.share())));

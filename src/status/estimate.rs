@@ -1,20 +1,21 @@
-//! What the API server would have spent on the answers that memory gave: an estimate, by [`crate::manual::figures`].
+//! Estimates what the API server would have spent on the answers from memory, by [`crate::manual::figures`].
 //!
-//! The lowest of the figures is taken where the metrics do not tell which one applies: lists are taken for protobuf without gzip.
-//! What the gateway's own watches cost the API server is not subtracted: one event for each change, whatever the number of
-//! watchers.
+//! Where the metrics do not tell which figure applies, the lowest is used: lists count as protobuf without gzip. The
+//! cost of the gateway's own watches to the API server is not subtracted: one event for each change, regardless of the
+//! number of watchers.
 
 use crate::telemetry::Readings;
 
-/// CPU of kube-apiserver for a delivery of one event to one of 1,000 watchers, in seconds.
+/// CPU time of kube-apiserver to deliver one event to one of 1,000 watchers, in seconds.
 const EVENT_JSON: f64 = 64.9e-6;
 const EVENT_PROTOBUF: f64 = 28.9e-6;
-/// For a byte of a list in protobuf: 341 ms for 57 MB. In JSON it is half as much again, in gzip several times as much.
+/// CPU time per byte of a list in protobuf: 341 ms for 57 MB. JSON costs half as much again, gzip several times as
+/// much.
 const LIST_BYTE: f64 = 0.341 / 57e6;
-/// For a get.
+/// CPU time of a get.
 const GET: f64 = 0.184e-3;
 
-/// CPU of the API server, in seconds.
+/// CPU time of the API server, in seconds.
 pub(super) fn api_server_cpu_seconds(readings: &Readings) -> f64 {
     let events = readings.caches.iter().map(|(labels, cache)| {
         let each = if labels.encoding == "protobuf" { EVENT_PROTOBUF } else { EVENT_JSON };
@@ -24,7 +25,7 @@ pub(super) fn api_server_cpu_seconds(readings: &Readings) -> f64 {
     let lists = served.map(|bytes| bytes.bytes as f64 * LIST_BYTE);
     let gets = readings.requests.iter().filter(|requests| requests.outcome == "served" && requests.verb == "get");
     let gets = gets.map(|requests| requests.count as f64 * GET);
-    // The sum of nothing would be -0.
+    // The sum of an empty iterator would be -0.
     events.chain(lists).chain(gets).fold(0.0, |sum, seconds| sum + seconds)
 }
 

@@ -1,7 +1,8 @@
-//! What the gateway is and what it saves, as one value: for the page, for `/status.json` and for `kube-fanout status`.
+//! The state and the savings of a gateway, as one value: for the page, for `/status.json` and for `kube-fanout status`.
 //!
-//! Invariants: every number that `/metrics` has too is taken from there ([`crate::telemetry::Readings`]), so that the two never
-//! differ; nothing is in it that is secret; what names users or objects is left out unless the reader may know it ([`Detail`]).
+//! Invariants: every number that `/metrics` has too is taken from there ([`crate::telemetry::Readings`]), so that the
+//! two never differ; the status contains no secrets; names of users and objects are left out unless the reader may know
+//! them ([`Detail`]).
 
 mod cache_rows;
 mod collect;

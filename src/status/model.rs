@@ -1,7 +1,7 @@
 //! The fields of the status, as `/status.json` has them. The manual's chapter `status` explains them.
 //!
-//! Fields may be added within a version; none changes its meaning. A reader of an older or newer gateway finds a default where a
-//! field is missing.
+//! Fields may be added within a version; none changes its meaning. A reader finds a default where a gateway of another
+//! version lacks a field.
 
 use std::collections::BTreeMap;
 
@@ -24,18 +24,18 @@ pub struct GatewayStatus {
     pub reads: Reads,
     pub last_hour: LastHour,
     pub caches: Vec<Cache>,
-    /// By how often they were read.
+    /// The most frequently read first.
     pub resources: Vec<Resource>,
     /// Why reads were forwarded, the most frequent reason first.
     pub forwarded: Vec<Forwarded>,
     pub limits: Vec<Limit>,
-    /// Who asks and watches most.
+    /// The clients with the most requests and watches.
     pub clients: Vec<ClientStatus>,
-    /// Those that have had a change waiting for longest.
+    /// The watchers that have had a change waiting for the longest time.
     pub slowest_watchers: Vec<SlowWatcher>,
     pub configuration: Vec<Setting>,
-    /// Names of users, of namespaces and of objects and the configuration are left out, since whoever reaches the port may read
-    /// this.
+    /// Whether names of users, namespaces and objects, and the configuration, are left out, because anyone who reaches
+    /// the port may read the status.
     pub names_withheld: bool,
 }
 
@@ -56,13 +56,13 @@ pub struct Gateway {
     pub connections: u64,
 }
 
-/// Whether it takes requests.
+/// Whether the gateway accepts requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
     Ready,
     Draining,
-    /// As `/readyz` says; also what a newer gateway may call otherwise.
+    /// As `/readyz` reports it; also stands for states that only a newer gateway has.
     #[default]
     #[serde(other)]
     NotReady,
@@ -83,11 +83,11 @@ pub struct CheckStatus {
 pub struct Upstream {
     /// Its address, without credentials.
     pub server: String,
-    /// What it last said; none until a cache was filled.
+    /// The version that it last reported; `None` until a cache was filled.
     pub version: Option<String>,
 }
 
-/// What the API server is spared.
+/// The load that the API server is spared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Savings {
@@ -96,16 +96,16 @@ pub struct Savings {
     /// Watches that the gateway has open upstream for them.
     pub upstream_watches: u64,
     pub watches_avoided: u64,
-    /// From memory, since the start.
+    /// Answered from memory, since the start.
     pub gets: u64,
     pub lists: u64,
-    /// That have ended.
+    /// Watches that have ended.
     pub watches: u64,
     pub events_sent: u64,
     pub events_per_second: f64,
-    /// Of answers from memory.
+    /// Bytes of answers from memory.
     pub bytes: u64,
-    /// An estimate by the figures of the manual: what the API server would at least have spent on the same answers.
+    /// An estimate by the figures of the manual: the least that the API server would have spent on the same answers.
     pub estimated_api_server_cpu_seconds: f64,
 }
 
@@ -116,13 +116,13 @@ pub struct Reads {
     pub served: u64,
     pub forwarded: u64,
     pub rejected: u64,
-    /// Served of served and forwarded; none if there were none.
+    /// The share of served among served and forwarded; `None` if there were none.
     pub hit_ratio: Option<f64>,
     pub hit_ratio_last_minute: Option<f64>,
     pub hit_ratio_last_hour: Option<f64>,
 }
 
-/// The last hour in steps, or all there is of it; the oldest step comes first.
+/// The last hour in steps, or as much of it as there is; the oldest step comes first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LastHour {
@@ -146,7 +146,7 @@ pub struct Cache {
     pub state: String,
     pub objects: u64,
     pub bytes: CacheBytes,
-    /// Text, as in Kubernetes.
+    /// A string, as in Kubernetes.
     pub resource_version: String,
     pub progress_version: String,
     pub lag_seconds: f64,
@@ -162,12 +162,12 @@ pub struct Cache {
     pub watches_taken_over: u64,
     /// Freshness proofs by outcome.
     pub proofs: BTreeMap<String, u64>,
-    /// Times that upstream had to be asked anew, by cause.
+    /// How often upstream had to be asked anew, by cause.
     pub restarts: BTreeMap<String, u64>,
     pub last_restart: Option<Restart>,
 }
 
-/// Memory of one cache by what it is for.
+/// Memory of one cache by purpose, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CacheBytes {
@@ -178,7 +178,7 @@ pub struct CacheBytes {
     pub history: u64,
 }
 
-/// Upstream had to be asked anew.
+/// When and why upstream had to be asked anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Restart {
@@ -212,31 +212,31 @@ pub struct Forwarded {
 #[serde(default, rename_all = "camelCase")]
 pub struct Limit {
     pub name: String,
-    /// None where it is only known when it is reached.
+    /// `None` if it is only known when the limit is reached.
     pub used: Option<u64>,
     pub most: Option<u64>,
     /// How often it was reached.
     pub reached: u64,
 }
 
-/// A user agent, and a user where one is known.
+/// A user agent, and its user where one is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClientStatus {
     pub user_agent: String,
     pub user: Option<String>,
-    /// Open now.
+    /// Watches that are open now.
     pub watches: u64,
-    /// Finished requests, by who answered.
+    /// Finished requests, by outcome.
     pub served: u64,
     pub forwarded: u64,
     pub rejected: u64,
-    /// Requests before these that others may have made.
+    /// The most by which the counts may be too high, because of requests that other clients made.
     pub uncertain: u64,
     pub bytes: u64,
 }
 
-/// A watcher that has a change waiting.
+/// A watcher with a waiting change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SlowWatcher {
@@ -244,10 +244,11 @@ pub struct SlowWatcher {
     pub encoding: String,
     pub user_agent: String,
     pub user: Option<String>,
-    /// What of the resource: everything, a namespace, an object, a value of its indexed field.
+    /// The part of the resource that it watches: everything, a namespace, an object, a value of its indexed field.
+    /// `None` if names are withheld.
     pub interest: Option<String>,
     pub open_seconds: u64,
-    /// Since the first change that waits for it.
+    /// Time since the first change that waits for it.
     pub behind_seconds: u64,
     pub behind_changes: u64,
 }
@@ -261,7 +262,7 @@ pub struct Setting {
 }
 
 impl GatewayStatus {
-    /// What `status` ends with, and what the page shows first.
+    /// Whether the gateway is ready. `kube-fanout status` ends with this, and the page shows it first.
     pub fn is_healthy(&self) -> bool {
         self.gateway.state == State::Ready
     }
@@ -274,7 +275,7 @@ impl CacheBytes {
 }
 
 impl Limit {
-    /// How much of it is used, from 0 to 1; 0 where that is not known.
+    /// The used share, from 0 to 1; 0 if it is not known.
     pub fn share(&self) -> f64 {
         match (self.used, self.most) {
             (Some(used), Some(most)) if most > 0 => used as f64 / most as f64,

@@ -1,4 +1,4 @@
-//! What each reason for forwarding means: the manual's own words, so that page and manual say the same.
+//! The meaning of each reason for forwarding, in the manual's own words, so that page and manual say the same.
 
 /// The chapter that explains them, one line each: ``//! | `most_recent` | the most recent state is wanted |``.
 const CHAPTER: &str = include_str!("../manual/request_path.rs");
@@ -14,7 +14,7 @@ pub(super) fn all() -> impl Iterator<Item = (&'static str, String)> {
     })
 }
 
-/// What one means; empty if the manual does not know it.
+/// The meaning of a reason; empty if the manual does not have it.
 pub(super) fn meaning(reason: &str) -> String {
     all().find(|(known, _)| *known == reason).map(|(_, meaning)| meaning).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The metrics of the last hour, sampled: what rates and ratios over time are made of.
+//! Samples of the metrics of the last hour, from which rates and ratios over time are computed.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,13 +13,13 @@ use crate::telemetry::{CacheLabels, Exposition, Readings};
 
 /// How often a sample is taken.
 const EVERY: Duration = Duration::from_secs(10);
-/// Samples that are kept: an hour, and where it began.
+/// Samples that are kept: those of an hour, and the one at its start.
 const SAMPLES_MAX: usize = 361;
-/// Of these, those that know each cache: a minute, and where it began.
+/// Of these, the samples with events by cache: those of a minute, and the one at its start.
 const CACHES_MAX: usize = 7;
 /// What `last minute` means.
 const MINUTE: Duration = Duration::from_secs(60);
-/// Samples in a step of the hour, once there are as many as make [`FINE_STEPS`] of single ones.
+/// Samples in a step of the hour, once there are more than [`FINE_STEPS`]; until then, each is a step of its own.
 const COARSE_STEP: usize = 6;
 const FINE_STEPS: usize = 60;
 
@@ -45,7 +45,7 @@ pub(super) struct Totals {
     pub(super) cpu_seconds: f64,
 }
 
-/// What changed over a time.
+/// The change over a span of time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Difference {
     pub(super) served: u64,
@@ -56,7 +56,7 @@ pub(super) struct Difference {
 }
 
 impl Samples {
-    /// Takes a sample now and then, until it is dropped.
+    /// Takes samples until it is dropped.
     pub async fn follow(self, exposition: Exposition) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -80,7 +80,7 @@ impl Samples {
         ring.caches.push_back((now, caches.collect()));
     }
 
-    /// What has changed over the last minute and the last hour, or as long as there are samples.
+    /// The changes over the last minute and the last hour, or since the first sample.
     pub(super) fn last(&self, now: &Totals) -> (Difference, Difference) {
         let ring = self.lock();
         let since = |time: Duration| {
@@ -91,7 +91,7 @@ impl Samples {
         (since(MINUTE), since(Duration::from_secs(3_600)))
     }
 
-    /// Events a second that a cache has sent over the last minute, which has sent `events` until now.
+    /// Events per second that a cache has sent over the last minute; `events` is its current count.
     pub(super) fn cache_rate(&self, labels: &CacheLabels, events: u64) -> f64 {
         let ring = self.lock();
         let Some((at, caches)) = ring.caches.front() else { return 0.0 };
@@ -99,7 +99,7 @@ impl Samples {
         per_second(events.saturating_sub(before) as f64, at.elapsed().as_secs_f64())
     }
 
-    /// The hour in steps.
+    /// The last hour in steps.
     pub(super) fn hour(&self) -> LastHour {
         let ring = self.lock();
         let step = if ring.totals.len() > FINE_STEPS { COARSE_STEP } else { 1 };
@@ -169,13 +169,13 @@ pub(super) fn is_read(requests: &crate::telemetry::RequestsReading) -> bool {
     matches!(requests.verb.as_str(), "get" | "list" | "watch") && !requests.resource.is_empty()
 }
 
-/// The share of memory; none if there were no reads.
+/// The share answered from memory; `None` if there were no reads.
 pub(super) fn hit_ratio(served: u64, forwarded: u64) -> Option<f64> {
     let all = served + forwarded;
     (all > 0).then(|| served as f64 / all as f64)
 }
 
-/// Of too short a time nothing is said.
+/// 0 if the time is too short to tell.
 fn per_second(amount: f64, seconds: f64) -> f64 {
     if seconds < 0.5 { 0.0 } else { amount / seconds }
 }

@@ -1,4 +1,4 @@
-//! The status for a terminal: plain lines and tables, of what is notable.
+//! The status for a terminal: plain lines and tables of notable values.
 
 use std::fmt::Write;
 
@@ -7,12 +7,12 @@ use super::{
     units::{bytes, count, duration, percent, printable, rate, seconds},
 };
 
-/// Rows of a table.
+/// Maximum number of rows in a table.
 const ROWS_MAX: usize = 20;
-/// A limit of which this much is used has a row.
+/// A limit has a row if at least this share of it is used.
 const NOTABLE_SHARE: f64 = 0.5;
 
-/// Which side of its column a text stands on.
+/// The alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Left,
@@ -191,7 +191,7 @@ fn slow_watchers(text: &mut String, watchers: &[SlowWatcher]) {
     table(text, head, watchers.iter().map(row).collect());
 }
 
-/// An empty line and the table; nothing if there are no rows. Whatever comes from clients is made printable.
+/// Appends an empty line and the table; nothing if there are no rows. Makes text from clients printable.
 fn table<const COLUMNS: usize>(text: &mut String, head: [(&str, Side); COLUMNS], rows: Vec<[String; COLUMNS]>) {
     if rows.is_empty() {
         return;

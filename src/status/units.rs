@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Numbers in a readable form.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub(super) fn duration(seconds: u64) -> String {
     }
 }
 
-/// Seconds with a fraction, as long as that says something: `0.4 s`, then as [`duration`].
+/// Seconds with one decimal while it matters: `0.4 s`; longer spans as [`duration`].
 pub(super) fn seconds(seconds: f64) -> String {
     if seconds < 9.95 {
         return format!("{seconds:.1} s");
@@ -62,7 +62,7 @@ pub(super) fn seconds(seconds: f64) -> String {
     duration(Duration::try_from_secs_f64(seconds).unwrap_or_default().as_secs())
 }
 
-/// One digit behind the point, and never 100 of what is less than all.
+/// One decimal, rounded down, so that only a full ratio is 100.
 pub(super) fn percent(ratio: Option<f64>) -> String {
     match ratio {
         None => "–".to_owned(),
@@ -71,7 +71,7 @@ pub(super) fn percent(ratio: Option<f64>) -> String {
     }
 }
 
-/// Things a second.
+/// A rate per second.
 pub(super) fn rate(per_second: f64) -> String {
     if per_second < 0.05 { "0".to_owned() } else { three_digits_of_count(per_second) }
 }
@@ -80,7 +80,7 @@ fn three_digits_of_count(value: f64) -> String {
     if value < 99.95 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
-/// Text of a client's choice for a terminal: what could steer it is written out.
+/// Text from clients for a terminal: control characters and invisible ones are escaped.
 pub(super) fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -93,7 +93,7 @@ pub(super) fn printable(text: &str) -> String {
     printable
 }
 
-/// Characters that change the order or the look of those around them.
+/// Characters that change the order or the look of the text around them.
 fn is_invisible(letter: char) -> bool {
     matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }

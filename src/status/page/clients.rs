@@ -1,4 +1,4 @@
-//! Who asks and watches most, and who has fallen behind.
+//! The clients with the most requests and watches, and the watchers that have fallen behind.
 
 use maud::{Markup, html};
 
@@ -44,7 +44,7 @@ pub(super) fn top(status: &GatewayStatus) -> Markup {
     }
 }
 
-/// What a client calls itself; some say nothing.
+/// The user agent of a client, or a note that it sends none.
 fn agent(user_agent: &str) -> Markup {
     html! { @if user_agent.is_empty() { span.soft { "no user agent" } } @else { (printable(user_agent)) } }
 }

@@ -1,4 +1,4 @@
-//! Small drawings in SVG, of attributes alone: the page's policy allows no styles in it.
+//! Small SVG drawings, made of attributes alone: the page's policy allows no styles in them.
 
 use maud::{Markup, html};
 
@@ -8,7 +8,8 @@ const HEIGHT: f64 = 30.0;
 /// Room for the stroke.
 const MARGIN: f64 = 2.0;
 
-/// A line over an area, from the oldest value to the newest; `top` is the value at the upper edge. Nothing of fewer than two values.
+/// A line over an area, from the oldest value to the newest; `top` is the value at the upper edge. Empty for fewer than
+/// two values.
 pub(super) fn sparkline(values: &[f64], top: f64, label: &str) -> Markup {
     let line = points(values, top);
     html! {
@@ -32,12 +33,12 @@ fn points(values: &[f64], top: f64) -> String {
     values.iter().enumerate().map(point).collect::<Vec<_>>().join(" ")
 }
 
-/// The largest value, and room above it.
+/// The largest value, with space above it.
 pub(super) fn top(values: &[f64]) -> f64 {
     values.iter().copied().fold(0.0, f64::max) * 1.1
 }
 
-/// How much of something a part is, as two bars of one length.
+/// A part of a whole, as a bar on top of a full one.
 pub(super) fn part_of_whole(part: u64, whole: u64, label: &str) -> Markup {
     let width = if whole == 0 { 0.0 } else { (part as f64 / whole as f64 * WIDTH).clamp(0.6, WIDTH) };
     html! {
@@ -52,7 +53,7 @@ pub(super) fn part_of_whole(part: u64, whole: u64, label: &str) -> Markup {
     }
 }
 
-/// A share from 0 to 1. What is nearly used up looks so, if `warns`.
+/// A share from 0 to 1 as a bar. With `warns`, a bar that is nearly full is marked.
 pub(super) fn bar(share: f64, warns: bool) -> Markup {
     let class = match share {
         0.9.. if warns => "fill bad",

@@ -1,7 +1,7 @@
-//! The status as a page: HTML made here, with one style sheet and a little script that keeps it current.
+//! The status as an HTML page, with one style sheet and a small script that keeps it current.
 //!
-//! Invariant: whatever comes from clients or upstream is text. maud escapes it, and the policy that the page is sent with lets
-//! nothing run but the script below.
+//! Invariant: everything that comes from clients or upstream is text. maud escapes it, and the page's content security
+//! policy allows no script but the one below.
 
 mod clients;
 mod draw;
@@ -13,7 +13,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{GatewayStatus, State};
 
-/// What the page loads, the same for everybody.
+/// The files that the page loads, the same for every reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asset {
     Style,
@@ -69,7 +69,7 @@ pub fn html(status: &GatewayStatus) -> String {
     page.into_string()
 }
 
-/// Everything that is refreshed.
+/// The part of the page that is refreshed.
 fn content(status: &GatewayStatus) -> Markup {
     html! {
         main {
@@ -102,7 +102,7 @@ const fn state_word(state: State) -> &'static str {
     }
 }
 
-/// A table, as wide as it needs to be; or what is said where it has no rows.
+/// A table, as wide as it needs to be; or `none`, if it has no rows.
 fn table(id: &str, none: Option<&str>, head: &Markup, rows: &Markup) -> Markup {
     html! {
         div.wide id=(id) tabindex="0" {
@@ -118,12 +118,13 @@ fn table(id: &str, none: Option<&str>, head: &Markup, rows: &Markup) -> Markup {
     }
 }
 
-/// A number with its exact value beside it, for who copies or checks it. `field` is its name in `/status.json`.
+/// A number, with its exact value in an attribute for readers that copy or check it. `field` is its name in
+/// `/status.json`.
 fn number(field: &str, exact: u64, text: &str) -> Markup {
     html! { data data-field=(field) value=(exact) .zero[exact == 0] { (text) } }
 }
 
-/// The mark, in the colour of the text around it.
+/// The logo, in the colour of the text around it.
 fn mark() -> Markup {
     PreEscaped(Asset::Icon.text().replace("#0b8a91", "currentColor"))
 }

@@ -1,4 +1,4 @@
-//! How resources were read, and why some of it was forwarded.
+//! How resources were read, and why reads were forwarded.
 
 use maud::{Markup, html};
 
@@ -8,7 +8,7 @@ use crate::status::{
     units::{count, percent},
 };
 
-/// Resources that are shown; the rest are counted in the JSON.
+/// Maximum number of resources on the page; the JSON has all.
 const RESOURCES_SHOWN: usize = 30;
 
 pub(super) fn resources(resources: &[Resource]) -> Markup {
@@ -46,7 +46,7 @@ pub(super) fn resources(resources: &[Resource]) -> Markup {
     }
 }
 
-/// To its explanation.
+/// A link to the explanation of a reason.
 fn link(reason: &str) -> Markup {
     html! { a href=(format!("#reason-{reason}")) { (reason) } }
 }

@@ -1,4 +1,4 @@
-//! What the gateway is, and what it saves.
+//! The state of the gateway, and its savings.
 
 use maud::{Markup, html};
 
@@ -104,7 +104,7 @@ pub(super) fn tiles(status: &GatewayStatus) -> Markup {
     }
 }
 
-/// Where nothing was read the ratio stays as it was.
+/// The hit ratio of each step; one without reads repeats the ratio before it.
 fn hit_ratios(hour: &LastHour) -> Vec<f64> {
     let mut last = None;
     let steps = hour.served.iter().zip(&hour.forwarded);

@@ -83,7 +83,7 @@ fn proofs(outcomes: &BTreeMap<String, u64>) -> Markup {
     }
 }
 
-/// `ended 3, expired 1`.
+/// The counts in one line: `ended 3, expired 1`.
 fn listed(counts: &BTreeMap<String, u64>) -> String {
     counts.iter().map(|(word, count)| format!("{word} {count}")).collect::<Vec<_>>().join(", ")
 }
