@@ -270,8 +270,10 @@ async fn disturb(world: &World) {
             world.sim.refuse(Refusal { status: 503, times: Some(2), ..Refusal::default() });
         }
         sleep(Duration::from_millis(20)).await;
-        // Longer than any pause of the reflector's.
-        skip(Duration::from_secs(40)).await;
-        sleep(Duration::from_millis(200)).await;
+        // Longer than any pause of the reflector's, in steps that leave HTTP/2 time for the answers to its pings.
+        for _ in 0..4 {
+            skip(Duration::from_secs(10)).await;
+            sleep(Duration::from_millis(50)).await;
+        }
     }
 }
