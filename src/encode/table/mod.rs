@@ -5,6 +5,8 @@
 
 mod age;
 mod cell;
+#[cfg(test)]
+mod tests;
 
 use std::{borrow::Cow, sync::Arc};
 
