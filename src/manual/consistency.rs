@@ -105,6 +105,11 @@
 //! * **Nothing is sent before all of it is certain.** Rows are made twice where they do not fit into 64 KiB: once to see that they can be,
 //!   and once while they are sent, so that a Table which is not read holds no rows.
 //!
+//! What it costs, behind a 1.36 server on one machine with 10,000 custom resources of 2 KB and six columns: a Table of all takes 130 ms of the
+//! gateway's CPU and 4 ms of the API server's, which takes 540 ms to print it itself; a first page of 500 after a proof takes 10 ms and 14 ms, printed
+//! by the API server 34 ms. A get as a Table takes the API server 1.4 ms, for the question, and 0.8 ms where it is forwarded: with
+//! `reads.mostRecent: auto` such gets are forwarded, as all are.
+//!
 //! # Trust, but verify
 //!
 //! Each cache of at least 100 objects is compared with upstream about once in `cache.verifyInterval` (5 min by default), one cache at a
