@@ -24,6 +24,8 @@ pub struct Report {
     pub profile: String,
     /// It was ended before its time; all figures are of the time before.
     pub interrupted: bool,
+    /// Objects of the run that may not have been deleted, and why; null: none.
+    pub left: Option<String>,
     /// First `url`, then `against`.
     pub endpoints: Vec<EndpointReport>,
     pub assertions: Vec<AssertionReport>,
@@ -129,6 +131,7 @@ impl Report {
             version: env!("CARGO_PKG_VERSION"),
             profile: profile.name.clone(),
             interrupted,
+            left: None,
             endpoints,
             assertions: Vec::new(),
         }

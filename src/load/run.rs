@@ -69,10 +69,8 @@ pub enum LoadError {
          kubectl label namespace default {TEST_CLUSTER}=true, or --i-know-this-is-a-test-cluster"
     )]
     NotForTests(String),
-    #[error("cannot make the objects of the run: {0}")]
-    Seed(String),
-    #[error("objects of the run may be left in the cluster, with the label {label}: {failure}")]
-    CleanUp { label: String, failure: String },
+    #[error("cannot make the objects of the run: {failure}{left}")]
+    Seed { failure: String, left: String },
     #[error("no workload has the name {0:?} of --assert; there are: {1}")]
     NoWorkload(String, String),
 }
@@ -127,11 +125,14 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
         Err(_) => Vec::new(),
     };
     course.progress.says("deleting objects");
-    let cleaned = if seeds.is_empty() { Ok(()) } else { clean_up(&stores, &run).await };
+    let left = if seeds.is_empty() { None } else { clean_up(&stores, &run).await };
     course.progress.end();
-    filled.map_err(|failure| LoadError::Seed(failure.to_string()))?;
-    cleaned?;
+    if let Err(failure) = filled {
+        let left = left.map(|left| format!("; {left}")).unwrap_or_default();
+        return Err(LoadError::Seed { failure: failure.to_string(), left });
+    }
     let mut report = Report::new(&options.profile, stop.is_cancelled(), reports);
+    report.left = left;
     report.assertions =
         options.assertions.iter().map(|assertion| hold(assertion, &course, &sides[0], &report)).collect();
     Ok(report)
@@ -240,13 +241,15 @@ async fn fill(
     Ok(())
 }
 
-async fn clean_up(stores: &[Arc<Endpoint>], run: &str) -> Result<(), LoadError> {
+/// What may be left, and how it can be deleted. None: nothing.
+async fn clean_up(stores: &[Arc<Endpoint>], run: &str) -> Option<String> {
     for store in stores {
-        let label = format!("{}={run}", super::objects::RUN);
-        let cleaned = seed::clean_up(store, run).await;
-        cleaned.map_err(|failure| LoadError::CleanUp { label, failure: failure.to_string() })?;
+        if let Err(failure) = seed::clean_up(store, run).await {
+            let label = format!("{}={run}", super::objects::RUN);
+            return Some(format!("objects may be left; kubectl delete namespaces -l {label}: {failure}"));
+        }
     }
-    Ok(())
+    None
 }
 
 async fn take_turns(course: &Course, sides: &[Side], turns: usize) -> Vec<EndpointReport> {

@@ -18,18 +18,22 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     for EndpointReport { name, url, turns, seconds, .. } in &report.endpoints {
         writeln!(out, "  {name:<8} {url}  {seconds:.1} s in {turns} turn{}", if *turns == 1 { "" } else { "s" })?;
     }
-    writeln!(out, "\n{:<40}{:>10}{:>10}{:>10}{:>10}", "requests", "number", "/s", "MB", "errors")?;
+    writeln!(out, "\n{:<40}{:>10}{:>10}{:>10}{:>10}{:>10}", "requests", "number", "/s", "events/s", "MB", "errors")?;
     each(report, |name, workload| {
         let errors: u64 = workload.errors.iter().map(|error| error.count).sum();
         let megabytes = workload.bytes as f64 / 1e6;
-        let WorkloadReport { requests, requests_per_second, .. } = workload;
-        writeln!(out, "{name:<40}{requests:>10}{requests_per_second:>10.1}{megabytes:>10.1}{errors:>10}")
+        let WorkloadReport { requests, requests_per_second, events_per_second, .. } = workload;
+        write!(out, "{name:<40}{requests:>10}{requests_per_second:>10.1}{events_per_second:>10.1}")?;
+        writeln!(out, "{megabytes:>10.1}{errors:>10}")
     })?;
     times(report, "latency, ms, from when a request was due", |workload| workload.latency, out)?;
     times(report, "time to sync, ms, of watches", |workload| workload.sync, out)?;
     times(report, "event delay, ms, from write to watch", |workload| workload.event_delay, out)?;
     processes(report, out)?;
     errors(report, out)?;
+    if let Some(left) = &report.left {
+        writeln!(out, "{left}")?;
+    }
     for assertion in &report.assertions {
         let outcome = if assertion.passed { "passed" } else { "FAILED" };
         let value =

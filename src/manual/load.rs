@@ -113,6 +113,7 @@
 //! | `apiVersion`, `kind` | `kube-fanout.io/v1alpha1`, `LoadReport` |
 //! | `version`, `profile` | of the program; the profile's name |
 //! | `interrupted` | it was ended before its time |
+//! | `left` | what may not have been deleted, and why; null: nothing |
 //! | `endpoints[]` | first `url`, then `against` (`name`); `url`, `turns`, `seconds` of measuring |
 //! | `endpoints[].workloads[]` | `name`, `work`, `clients`, `connections`, `rate`, `http`, `encoding`, `gzip` as the profile has them |
 //! | `….requests`, `….requestsPerSecond` | answered in full; of watches, opened, also again |

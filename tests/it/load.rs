@@ -170,7 +170,8 @@ timeout: 1s
 workloads:
 - {name: lists, clients: 2, rate: 20, list: {resource: pods}}
 - {name: busy, clients: 2, http: 2, list: {resource: pods}}
-- {name: watches, clients: 4, watch: {resource: pods}}",
+- {name: watches, clients: 4, watch: {resource: pods}}
+- {name: writes, rate: 10, churn: {objects: 3}}",
     );
     let kill = async {
         let asked = async || (sim.counts().requests("list", "pods") > 20).then_some(());
@@ -183,6 +184,13 @@ workloads:
     assert!(busy.requests > 0 && errors(busy).contains(&"connect"), "{busy:?}");
     assert!(errors(watches).contains(&"stream"), "{watches:?}");
     assert!(lists.errors[0].first.contains("refused"), "{lists:?}");
+    // What was made cannot be deleted any more.
+    let left = report.left.clone().unwrap();
+    assert!(
+        left.contains("kubectl delete namespaces -l load.kube-fanout.io/run=") && left.contains("connect"),
+        "{left}"
+    );
+    assert_eq!(leftovers(&sim).len(), 4);
 }
 
 #[tokio::test]
@@ -422,6 +430,7 @@ endpoints[].workloads[].watchesEnded
 endpoints[].workloads[].work
 interrupted
 kind
+left
 profile
 version";
 
