@@ -1,8 +1,8 @@
 //! `kube-fanout load`: puts load on an API server, or on two in turns, and says what came of it.
 //!
-//! A [`Profile`] says what is asked. Each [`turn`] opens its watches, then sends requests on a [`schedule`] that does not wait for
-//! answers, and takes down latencies from when requests were due ([`recorder`]). Objects that are written carry the time of
-//! their writing ([`frames::SENT`]), from which watches tell how late an event comes. Both ends of that are of this machine's clock.
+//! A [`Profile`] says what is asked. Each turn opens its watches, then sends requests on a schedule that does not wait for
+//! answers, and takes down latencies from when requests were due. Objects that are written carry the time of
+//! their writing, from which watches tell how late an event comes. Both ends of that are of this machine's clock.
 //! The manual's chapter [`crate::manual::load`] has the formats.
 //!
 //! A client like any other: it uses nothing of the gateway, so that what it measures is what clients see.

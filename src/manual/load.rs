@@ -69,7 +69,7 @@
 //! | `get` | one object after the other, of the first 500 that there are when a turn begins |
 //! | `list` | a list, with all its pages if it has a `limit` (in JSON or metadata) |
 //! | `watch` | a watch each, opened when a turn begins and again when it ends, after about a second if it failed, each time as `start` says; what is told again then does not count again; `rate`: how many are opened a second, all at once unless given |
-//! | `churn` | writes to objects of the run (`configmaps` or `pods`): merge patches, creations and deletions in these proportions |
+//! | `churn` | writes to objects of the run (`configmaps` or `pods`): merge patches, creations and deletions in these proportions; `bytes`: as they are sent, the server adds defaults and the names of all fields |
 //!
 //! `version`: `any` (`resourceVersion=0`), `mostRecent` (none), `notOlderThan` (the newest when the turn begins). `start`: `now` (the newest
 //! version when the turn begins: only changes come), `any` (`0`), `mostRecent` (none), `watchList` (`sendInitialEvents`). `{client}` in a
