@@ -1,5 +1,6 @@
 //! The nouns of Kubernetes, parsed once at the edge. Pure: no IO, no tokio, no hyper.
 
+mod age;
 mod continue_token;
 mod field_labels;
 mod field_selector;
@@ -21,6 +22,7 @@ mod resource_version;
 mod status;
 mod user_info;
 
+pub use age::age;
 pub use continue_token::{ContinueAt, ContinueToken, InvalidContinueToken};
 pub use field_labels::{FieldSource, SelectableField, selectable_fields};
 pub use field_selector::{FieldRequirement, FieldSelector};

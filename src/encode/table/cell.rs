@@ -6,8 +6,11 @@
 
 use jiff::Timestamp;
 
-use super::{Kind, Unprintable, age::age};
-use crate::{apimachinery::write_string, json::text};
+use super::{Kind, Unprintable};
+use crate::{
+    apimachinery::{age, write_string},
+    json::text,
+};
 
 /// From here on Go prints floating-point numbers with an exponent, and integers without.
 const WITH_EXPONENT: f64 = 1e6;

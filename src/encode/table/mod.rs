@@ -3,7 +3,6 @@
 //! The columns are those that upstream itself tells of; cells are made from the objects' JSON, as apiextensions-apiserver does. What
 //! cannot be made exactly so is [`Unprintable`].
 
-mod age;
 mod cell;
 #[cfg(test)]
 mod tests;

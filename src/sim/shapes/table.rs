@@ -1,9 +1,12 @@
 //! Tables for kubectl: names and ages, and a little more for pods. Much less than a real server prints.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::sim::{definition::Definition, stored::Stored};
+use crate::{
+    apimachinery::age,
+    sim::{definition::Definition, stored::Stored},
+};
 
 use super::{
     json,
@@ -91,7 +94,8 @@ fn columns(definition: &Definition) -> Value {
 fn cells(definition: &Definition, object: &Value) -> Value {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let name = text("/metadata/name");
-    let age = age(text("/metadata/creationTimestamp"), Timestamp::now());
+    let created = text("/metadata/creationTimestamp").parse::<Timestamp>();
+    let age = created.ok().and_then(|created| age(created, Timestamp::now())).unwrap_or_else(|| "<unknown>".to_owned());
     if !is_pods(definition) {
         return json!([name, age]);
     }
@@ -108,53 +112,4 @@ fn cells(definition: &Definition, object: &Value) -> Value {
 
 fn is_pods(definition: &Definition) -> bool {
     !definition.custom && definition.plural == "pods"
-}
-
-/// As kubectl shows ages (read-path 6).
-fn age(created: &str, now: Timestamp) -> String {
-    let Ok(created) = created.parse::<Timestamp>() else { return "<unknown>".into() };
-    let age: SignedDuration = now.duration_since(created);
-    let seconds = age.as_secs();
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    let pair = |count: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
-        0 => format!("{count}{unit}"),
-        _ => format!("{count}{unit}{rest}{rest_unit}"),
-    };
-    match seconds {
-        ..=-2 => "<invalid>".into(),
-        -1 => "0s".into(),
-        0..120 => format!("{seconds}s"),
-        120..600 => pair(minutes, "m", seconds % 60, "s"),
-        600..10_800 => format!("{minutes}m"),
-        10_800..28_800 => pair(hours, "h", minutes % 60, "m"),
-        28_800..172_800 => format!("{hours}h"),
-        172_800..691_200 => pair(days, "d", hours % 24, "h"),
-        691_200..63_072_000 => format!("{days}d"),
-        63_072_000..252_288_000 => pair(days / 365, "y", days % 365, "d"),
-        _ => format!("{}y", days / 365),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ages_are_shown_as_kubectl_does() {
-        let now: Timestamp = "2026-01-10T00:00:00Z".parse().unwrap();
-        for (created, shown) in [
-            ("2026-01-09T23:58:01Z", "119s"),
-            ("2026-01-09T23:55:00Z", "5m"),
-            ("2026-01-09T23:54:50Z", "5m10s"),
-            ("2026-01-09T22:00:00Z", "120m"),
-            ("2026-01-09T20:30:00Z", "3h30m"),
-            ("2026-01-06T20:00:00Z", "3d4h"),
-            ("2023-01-01T00:00:00Z", "3y10d"),
-            ("2026-01-10T00:00:01Z", "0s"),
-            ("2026-01-10T00:00:02Z", "<invalid>"),
-            ("", "<unknown>"),
-        ] {
-            assert_eq!(age(created, now), shown, "{created}");
-        }
-    }
 }

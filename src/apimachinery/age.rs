@@ -11,7 +11,7 @@ const YEAR: i64 = 365 * DAY;
 const MOST: i64 = 290 * YEAR;
 
 /// Two or three figures of it; `None` where Go's clock would not count that far.
-pub(super) fn age(since: Timestamp, now: Timestamp) -> Option<String> {
+pub fn age(since: Timestamp, now: Timestamp) -> Option<String> {
     // Towards zero, as Go does: what is less than two seconds ahead is now.
     let seconds = now.duration_since(since).as_secs();
     let pair = |count: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
