@@ -176,8 +176,13 @@ impl Authenticator {
                 Some(token) => delegated.tokens.known(token, now),
                 None => Some(Err(Unauthenticated::Unavailable)),
             },
-            Credentials::Passed { .. } => Some(delegated.anonymous.clone().ok_or(Unauthenticated::Nobody)),
-            Credentials::Gateway { .. } | Credentials::Refused => Some(Err(Unauthenticated::Nobody)),
+            Credentials::Passed { authorization: None, .. } => {
+                Some(delegated.anonymous.clone().ok_or(Unauthenticated::Nobody))
+            }
+            // Upstream may read more in the header, and warns where there is a second space before a token.
+            Credentials::Passed { authorization: Some(_), .. } | Credentials::Gateway { .. } | Credentials::Refused => {
+                Some(Err(Unauthenticated::Nobody))
+            }
         }
     }
 
