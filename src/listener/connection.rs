@@ -84,10 +84,15 @@ pub async fn serve_connection<H: Handler>(
                 http.as_mut().graceful_shutdown();
                 timer.as_mut().reset(tokio::time::Instant::now() + GIVE_WAY_TIMEOUT);
             }
-            () = poll_fn(|context| poll_age(&mut age, context)), if !told => {
-                told = true;
+            () = poll_fn(|context| poll_age(&mut age, context)) => {
+                age = None;
                 telemetry::limit_reached("connection_age");
-                http.as_mut().graceful_shutdown();
+                if http.is_http1() {
+                    // Closed now, it would meet a request that is on its way.
+                    requests.close_with_next();
+                } else {
+                    http.as_mut().graceful_shutdown();
+                }
             }
             ended = poll_fn(|context| poll_served(http.as_mut(), &requests, &mut overdue, context)) => match ended {
                 Some(ended) => break ended,
@@ -198,13 +203,17 @@ mod tests {
     }
 
     fn start(wait: bool, protocol: Protocol, tasks: &Tasks) -> DuplexStream {
-        let (client, server) = duplex(1 << 20);
+        serve(Answer { wait }, protocol, tasks, Tie::alone(ANSWER_TIMEOUT), 1 << 20)
+    }
+
+    /// The client's end of a connection that buffers `room` bytes.
+    fn serve<H: Handler>(handler: H, protocol: Protocol, tasks: &Tasks, tie: Tie, room: usize) -> DuplexStream {
+        let (client, server) = duplex(room);
         let draining: CancellationToken = tasks.token().child_token();
-        let (connection, spawner) =
-            (Connection { peer: None, tls: false, client_certificate: None, draining }, tasks.clone());
+        let connection = Connection { peer: None, tls: false, client_certificate: None, draining };
+        let spawner = tasks.clone();
         tasks.spawn("connection", async move {
-            let tie = Tie::alone(ANSWER_TIMEOUT);
-            serve_connection(Box::new(server), protocol, connection, Answer { wait }, tie, &spawner).await;
+            serve_connection(Box::new(server), protocol, connection, handler, tie, &spawner).await;
         });
         client
     }
@@ -328,14 +337,7 @@ mod tests {
     }
 
     fn start_tied(protocol: Protocol, tasks: &Tasks, tie: Tie) -> DuplexStream {
-        let (client, server) = duplex(1 << 10);
-        let draining = tasks.token().child_token();
-        let connection = Connection { peer: None, tls: false, client_certificate: None, draining };
-        let spawner = tasks.clone();
-        tasks.spawn("connection", async move {
-            serve_connection(Box::new(server), protocol, connection, Endless, tie, &spawner).await;
-        });
-        client
+        serve(Endless, protocol, tasks, tie, 1 << 10)
     }
 
     #[tokio::test(start_paused = true)]
@@ -410,6 +412,18 @@ mod tests {
             watch.frame().await.unwrap().unwrap();
         }
         assert!(sender.send_request(request("/")).await.is_err(), "the client was told to connect again");
+
+        // A request that comes on an idle HTTP/1.1 connection is answered, and is the last.
+        let max_age = Duration::from_secs(60);
+        let tie = Tie { max_age: Some(max_age), ..Tie::alone(ANSWER_TIMEOUT) };
+        let mut idle = serve(Answer { wait: false }, Protocol::Http1, &tasks, tie, 1 << 20);
+        let get = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n";
+        idle.write_all(get).await.unwrap();
+        sleep(max_age + Duration::from_secs(1)).await;
+        idle.write_all(get).await.unwrap();
+        let answers = rest(idle).await;
+        assert_eq!(answers.matches("http/1.1 200 ok").count(), 2, "{answers}");
+        assert_eq!(answers.matches("connection: close").count(), 1, "{answers}");
     }
 
     #[tokio::test(start_paused = true)]

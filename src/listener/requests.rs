@@ -1,9 +1,16 @@
 //! Passes the requests of a connection to its handler.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
-use http::{Request, Response, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::{body::Incoming, service::Service};
 
 use super::{
@@ -24,6 +31,8 @@ struct Shared<H> {
     /// How long a finite answer may stay unread.
     answer_timeout: Duration,
     latest: Latest,
+    /// Set once the next answer over HTTP/1.1 is to be the connection's last one.
+    closes: AtomicBool,
 }
 
 impl<H> Clone for Requests<H> {
@@ -34,12 +43,18 @@ impl<H> Clone for Requests<H> {
 
 impl<H> Requests<H> {
     pub(super) fn new(handler: H, connection: Connection, activity: Arc<Activity>, answer_timeout: Duration) -> Self {
-        Self(Arc::new(Shared { handler, connection, activity, answer_timeout, latest: Latest::default() }))
+        let (latest, closes) = Default::default();
+        Self(Arc::new(Shared { handler, connection, activity, answer_timeout, latest, closes }))
     }
 
     /// Whether a request has arrived already.
     pub(super) fn have_come(&self) -> bool {
         self.0.activity.has_asked()
+    }
+
+    /// Ends an HTTP/1.1 connection with its next answer, which says so (RFC 9112, 9.6).
+    pub(super) fn close_with_next(&self) {
+        self.0.closes.store(true, Relaxed);
     }
 
     /// The answer to the latest request.
@@ -60,7 +75,11 @@ impl<H: Handler> Service<Request<Incoming>> for Requests<H> {
         let answer = Answer::begin(shared.activity.clone());
         shared.latest.set(&answer);
         Box::pin(async move {
-            let response = shared.handler.handle(request, &shared.connection).await;
+            let mut response = shared.handler.handle(request, &shared.connection).await;
+            let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+            if !is_http2 && !is_upgrade && shared.closes.load(Relaxed) {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok(answer.respond(response, shared.answer_timeout, is_http2))
         })
     }

@@ -8,9 +8,9 @@
 //! | `listeners[].tls.certFile`, `.keyFile` | none: plain HTTP | PEM files |
 //! | `listeners[].tls.minVersion` | `VersionTLS12` | `VersionTLS12`, `VersionTLS13`, as `--tls-min-version` of Kubernetes' components |
 //! | `listeners[].tls.cipherSuites` | all of those | as `--tls-cipher-suites`: `TLS_AES_128_GCM_SHA256`, `TLS_AES_256_GCM_SHA384`, `TLS_CHACHA20_POLY1305_SHA256`, and `TLS_ECDHE_RSA_WITH_` or `TLS_ECDHE_ECDSA_WITH_` with one of these three; if the list names no TLS 1.3 suite, all three of them stay enabled |
+//! | `listeners[].maxConnectionAge` | none | 1 min to 1 day: after about so long (a tenth more or less) a connection takes no further requests, so that clients find their way to replicas that were added later (`--goaway-chance` of an API server has the same purpose). HTTP/2 is told GOAWAY, HTTP/1.1 `Connection: close`; watches that are open stay until they end |
 //! | `upstream.kubeconfig`, `.context` | what kubectl finds: `$KUBECONFIG`, `~/.kube/config`, else the pod's service account | |
 //! | `clients.mode` | `trusted` | `trusted`, `delegated` |
-//! | `listeners[].maxConnectionAge` | none | 1 min to 1 day: after about so long (a tenth more or less) a connection takes no further requests, so that clients find their way to replicas that were added later (`--goaway-chance` of an API server has the same purpose). HTTP/2 is told GOAWAY, HTTP/1.1 `Connection: close`; watches that are open stay until they end |
 //! | `clients.acceptHosts` | none | names and addresses by which clients on TCP call the gateway, besides `localhost`, `127.0.0.1`, `[::1]` and the listeners' own addresses; in `trusted` mode |
 //! | `clients.acceptOrigins` | none | origins of web pages that may ask over TCP: `http://localhost:4466`; in `trusted` mode, see [`super::request_path`] |
 //! | `clients.authentication.clientCAFile` | none: no certificate names a user | PEM file of authorities |
@@ -89,7 +89,7 @@
 //! On the admin port (`admin.address`), in plain HTTP or with `admin.tls`:
 //!
 //! * `/livez`: the process answers.
-//! * `/readyz`: every resource of `cache.prewarm` is in memory, no cache has been without a watch of upstream for longer
+//! * `/readyz`: every resource of `cache.prewarm` is in memory (of those that the configuration named when the gateway was started), no cache has been without a watch of upstream for longer
 //!   than `cache.maxStaleness`, and no drain has begun. `?verbose` shows each cache; one
 //!   that is not in `cache.prewarm` does not count, even while it fills.
 //!   With `audit.mode: blocking` the last write to the audit log has to have succeeded (`audit`).
