@@ -88,6 +88,8 @@ pub(super) struct Shared {
     pub(super) upstream: Upstream,
     pub(super) discovery: Discovery,
     pub(super) config: watch::Sender<Config>,
+    /// What the configuration wanted warm when the gateway was started: until then it is not ready.
+    required: Vec<GroupResource>,
     pub(super) tasks: Tasks,
     /// Places for reads that wait for a fill.
     pub(super) waiters: Semaphore,
@@ -99,10 +101,21 @@ impl Cachers {
     /// Starts nothing yet. `tasks` runs the reflectors.
     pub fn new(upstream: Upstream, discovery: Discovery, config: Config, tasks: Tasks) -> Self {
         let (entries, not_cached, freshness) = (DashMap::new(), Kept::new(NOT_CACHED), DashMap::new());
-        let (waiters, config) = (Semaphore::new(WAITERS_MAX), watch::Sender::new(config));
+        let (waiters, required) = (Semaphore::new(WAITERS_MAX), config.prewarm.clone());
+        let config = watch::Sender::new(config);
         let spread = Spread::default();
-        let shared =
-            Arc::new(Shared { entries, not_cached, freshness, upstream, discovery, config, tasks, waiters, spread });
+        let shared = Arc::new(Shared {
+            entries,
+            not_cached,
+            freshness,
+            upstream,
+            discovery,
+            config,
+            required,
+            tasks,
+            waiters,
+            spread,
+        });
         let [stores, waiting] = [Arc::downgrade(&shared), Arc::downgrade(&shared)];
         show_limit("cached_resources", move || Some((stores.upgrade()?.entries.len() as u64, STORES_MAX as u64)));
         let waiting = move || Some(WAITERS_MAX - waiting.upgrade()?.waiters.available_permits());
@@ -172,8 +185,12 @@ impl Cachers {
     /// The stores that have been started, and the resources to prewarm that have not: whether each is ready to answer,
     /// and whether it has to be.
     pub fn readiness(&self) -> Vec<(String, bool, bool)> {
+        let config = self.shared.config.borrow();
+        // What a changed configuration adds takes no gateway out of service that serves.
+        let is_required =
+            |resource: &GroupResource| self.shared.required.contains(resource) && config.prewarm.contains(resource);
         let row = |key: &StoreKey, entry: &Entry| {
-            let required = key.encoding == Encoding::Json && self.shared.is_prewarmed(&key.resource);
+            let required = key.encoding == Encoding::Json && is_required(&key.resource.group_resource());
             match entry.instance() {
                 // Upstream cannot be heard: another gateway may be better.
                 Ok(instance) if instance.is_stale() => Some((key.to_string(), false, true)),
@@ -185,8 +202,7 @@ impl Cachers {
         let entries = &self.shared.entries;
         let mut rows: Vec<_> = entries.iter().filter_map(|entry| row(entry.key(), entry.value())).collect();
         let started: HashSet<_> = entries.iter().map(|entry| entry.key().resource.group_resource()).collect();
-        let config = self.shared.config.borrow();
-        let missing = config.prewarm.iter().filter(|wanted| !started.contains(wanted));
+        let missing = config.prewarm.iter().filter(|wanted| is_required(wanted) && !started.contains(wanted));
         rows.extend(missing.map(|wanted| (wanted.to_string(), false, true)));
         rows.sort();
         rows

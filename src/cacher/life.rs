@@ -35,7 +35,8 @@ impl Shared {
                 Ok(found) => tokio::select! {
                     () = self.reflector(&entry, &key, found).run() => self.discovery.forget(resource),
                     why = self.until_idle(resource, &entry) => {
-                        tracing::info!(store = %key, ?why, "cache stopped");
+                        let reason = if why == NotCached::Excluded { "excluded" } else { "idle" };
+                        tracing::info!(store = %key, reason, "cache stopped");
                         self.entries.remove(&key);
                         entry.stop(why, EndCause::Stopped);
                         return;
