@@ -271,6 +271,10 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
         assertions: args.assert,
         any_cluster: args.i_know_this_is_a_test_cluster,
     };
+    if let Some(path) = args.output.as_deref().filter(|path| *path != Path::new("-")) {
+        // Not after all has been measured.
+        std::fs::File::create(path).with_context(|| format!("cannot write the report to {}", path.display()))?;
+    }
     // A connection is a file.
     lifecycle::raise_open_files()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -283,6 +287,11 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     });
     runtime.shutdown_timeout(RUNTIME_END);
     let report = report?;
+    if args.demo.is_some() && args.output.as_deref() != Some(Path::new("-")) {
+        print(
+            "\"url\" is the gateway, \"against\" the embedded API server: both are in this process and share its CPU\n\n",
+        )?;
+    }
     let json = format!("{}\n", serde_json::to_string_pretty(&report)?);
     match args.output.as_deref() {
         Some(path) if path == Path::new("-") => drop(print(&json)?),
@@ -292,6 +301,9 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
             print(&load::text(&report))?;
         }
         None => drop(print(&load::text(&report))?),
+    }
+    if !report.has_measured() {
+        anyhow::bail!("nothing could be measured: no request of any workload was answered");
     }
     Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_ASSERTION) })
 }

@@ -52,7 +52,7 @@ impl Failure {
     }
 
     pub(super) fn timeout() -> Self {
-        Self { kind: ErrorKind::Timeout, message: "not in the profile's timeout".to_owned() }
+        Self { kind: ErrorKind::Timeout, message: "no answer in time".to_owned() }
     }
 }
 

@@ -137,6 +137,12 @@ impl Report {
         }
     }
 
+    /// Whether any request was answered.
+    pub fn has_measured(&self) -> bool {
+        let workloads = self.endpoints.iter().flat_map(|endpoint| &endpoint.workloads);
+        workloads.into_iter().any(|workload| workload.requests > 0)
+    }
+
     /// No assertion failed.
     pub fn passed(&self) -> bool {
         self.assertions.iter().all(|assertion| assertion.passed)

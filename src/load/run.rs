@@ -71,6 +71,10 @@ pub enum LoadError {
     NotForTests(String),
     #[error("cannot make the objects of the run: {failure}{left}")]
     Seed { failure: String, left: String },
+    #[error(
+        "cannot tell what the process {0:?} uses: --pid takes the id of a process of this machine, --metrics a URL whose answer has process_cpu_seconds_total"
+    )]
+    NoUsage(String),
     #[error("no workload has the name {0:?} of --assert; there are: {1}")]
     NoWorkload(String, String),
 }
@@ -217,6 +221,11 @@ async fn processes(options: &LoadOptions) -> Result<Vec<Process>, LoadError> {
         let server = Server { url: Some(origin), access: options.url.access.clone() };
         let path = if path == "/" { "/metrics" } else { &path };
         processes.push(Process::of_metrics(name, server.endpoint("metrics").await?, path));
+    }
+    for process in &processes {
+        if process.usage().await.is_none() {
+            return Err(LoadError::NoUsage(process.name.clone()));
+        }
     }
     Ok(processes)
 }

@@ -102,6 +102,9 @@ fn errors(report: &Report, out: &mut String) -> std::fmt::Result {
             // The first line, of what may be a page.
             let first = error.first.lines().next().unwrap_or_default();
             writeln!(rows, "{name:<40}{:>10}  {}: {first}", error.count, error.kind)?;
+            if workload.work == "watch" && error.kind == "status_422" {
+                writeln!(rows, "{:<52}a server without watch-list (before Kubernetes 1.32)? Use start: any", "")?;
+            }
         }
         Ok(())
     })?;

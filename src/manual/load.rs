@@ -72,7 +72,8 @@
 //! | `churn` | writes to objects of the run (`configmaps` or `pods`): merge patches, creations and deletions in these proportions; `bytes`: as they are sent, the server adds defaults and the names of all fields |
 //!
 //! `version`: `any` (`resourceVersion=0`), `mostRecent` (none), `notOlderThan` (the newest when the turn begins). `start`: `now` (the newest
-//! version when the turn begins: only changes come), `any` (`0`), `mostRecent` (none), `watchList` (`sendInitialEvents`). `{client}` in a
+//! version when the turn begins: only changes come), `any` (`0`), `mostRecent` (none), `watchList` (`sendInitialEvents`; servers have it
+//! from Kubernetes 1.32 on: the profiles `kubelets`, `daemonsets`, `restart-storm` and `burn-in` use it; with an older one, change `start` to `any`). `{client}` in a
 //! selector is the client's number, from 0.
 //!
 //! # What is measured
