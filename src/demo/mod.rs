@@ -5,8 +5,10 @@ mod load;
 
 use std::{io, time::Duration};
 
+use futures_util::{FutureExt, future::pending};
 use http::uri::InvalidUri;
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, MostRecentReads, Overrides, Problems};
 use crate::listener;
@@ -96,10 +98,17 @@ pub async fn demo(
     let clients = Clients::new(&url, watches, nodes).map_err(DemoError::Url)?;
 
     let sockets = Sockets { listeners: vec![bound], admin: Some((admin, exposition.clone())) };
+    // The demo's clients go first: none is left that connects again while the gateway drains.
+    let stopping = CancellationToken::new();
+    let clients = stopping.clone().run_until_cancelled_owned(clients.run()).then(|_| pending());
+    let shutdown = async move {
+        shutdown.await;
+        stopping.cancel();
+    };
     tokio::select! {
         drained = run(&config, &upstream, sockets, shutdown) => drained.map(drop).map_err(DemoError::Gateway),
         () = Churn::new(&sim).run(options.rate) => Ok(()),
-        () = clients.run() => Ok(()),
+        () = clients => Ok(()),
         restarted = restart(&mut server, watches > 0) => restarted.map_err(DemoError::Server),
         shown = show(&exposition, options.one_line, out) => shown.map_err(DemoError::Output),
     }
@@ -126,11 +135,14 @@ fn introduce(
 /// Restarts the embedded API server at intervals, which breaks all its connections.
 async fn restart(server: &mut SimServer, restarts: bool) -> io::Result<()> {
     if !restarts {
-        return std::future::pending().await;
+        return pending().await;
     }
     let mut pause = RESTART_AFTER;
     loop {
         sleep(pause).await;
+        tracing::info!(
+            "the demo restarts the embedded API server: its connections break, and the gateway's caches reconnect"
+        );
         server.kill().await;
         sleep(RESTART_TAKES).await;
         server.start_again().await?;
