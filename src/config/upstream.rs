@@ -11,7 +11,9 @@ use crate::config::UpstreamConfig;
 pub enum UpstreamConfigError {
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[source] KubeconfigError),
-    #[error("there is no kubeconfig, and this is no pod of a cluster")]
+    #[error(
+        "there is no kubeconfig, and this is no pod of a cluster: name one with --kubeconfig, upstream.kubeconfig or KUBECONFIG"
+    )]
     NotFound(#[source] InClusterError),
 }
 

@@ -123,8 +123,8 @@
 //! | `undiscovered` | upstream could not say what it is; looked at again after ten seconds, as is what cannot be cached |
 //! | `too_many_resources` | as many resources are cached as one gateway takes on |
 //! | `most_recent` | the most recent state is wanted, and the configuration leaves it to upstream |
-//! | `most_recent_small` | the same with `reads.mostRecent: auto`: a get, or a list of at most 256 KiB of objects, which upstream answers as fast as it tells its head version |
-//! | `most_recent_quiet` | the same: upstream answers in less time than a proof takes, as recent ones show |
+//! | `most_recent_small` | the most recent state is wanted, of little, with `reads.mostRecent: auto`: a get, or a list of at most 256 KiB of objects, which upstream answers as fast as it tells its head version |
+//! | `most_recent_quiet` | the most recent state is wanted, with `reads.mostRecent: auto`: upstream answers in less time than a proof takes, as recent ones show |
 //! | `stale` | a watch of a cache that has been without upstream for longer than `cache.maxStaleness`, with `cache.staleWatches: end` |
 //! | `not_reached` | the cache has not reached the version in time |
 //! | `outside_history` | history does not cover the version |

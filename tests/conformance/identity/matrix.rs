@@ -120,7 +120,8 @@ impl Matrix {
         outcome: &Outcome,
         is_warm: bool,
     ) -> bool {
-        let is_allowed = matches!(actual.status, 200 | 404) && !self.users[row].impersonates();
+        let user = &self.users[row];
+        let is_allowed = matches!(actual.status, 200 | 404) && !user.impersonates() && !user.is_left_to_upstream();
         let may = is_allowed && (request.from_memory || request.from_either);
         let must = is_allowed && request.from_memory && is_warm;
         let is_served = outcome.by == "served";

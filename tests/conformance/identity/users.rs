@@ -172,6 +172,11 @@ impl User {
         self.headers.iter().any(|(name, _)| name.starts_with("impersonate-"))
     }
 
+    /// Without a certificate or a token, but with a header in which upstream may read something.
+    pub(super) fn is_left_to_upstream(&self) -> bool {
+        self.certificate.is_none() && self.shows("authorization") && self.is_anonymous()
+    }
+
     /// By a certificate, theirs or that of their front proxy.
     pub(super) fn is_verified(&self) -> bool {
         self.certificate.is_some()
