@@ -1,13 +1,14 @@
 //! `kube-fanout load`: what a profile says, what is measured and how, and the report's JSON.
 //!
 //! ```text
-//! kube-fanout load --profile dashboards --url http://127.0.0.1:8001 --duration 30s
+//! kube-fanout load --profile dashboards --seed-objects 1000 --url http://127.0.0.1:8001 --duration 30s --assert 'errors==0'
 //! kube-fanout load --profile daemonsets --kubeconfig direct.yaml --against-kubeconfig gateway.yaml \
-//!     --pid api-server=4711 --pid gateway=4712 --output report.json --assert 'event.delay.p99<200ms'
+//!     --pid api-server=4711 --pid gateway=4712 --output report.json --assert 'event.delay.p99<200ms' --assert 'errors==0'
 //! ```
 //!
 //! With nothing else on the machine, a gateway of the process's own in front of an embedded API server, and that server itself:
-//! `kube-fanout load --demo --profile controllers`. All are one process then, so that latencies compare, and CPU does not.
+//! `kube-fanout load --demo --profile controllers`. There `url` is the gateway and `against` the server. All three share one process and
+//! its CPU: compare what each adds under light load; what a gateway saves is CPU of a real API server (`--pid`, `--metrics`).
 //!
 //! It is a client like any other, of any API server. With `--against` (or `--against-kubeconfig`) it measures two, in turns: what else
 //! happens on the machine falls on both. It ends with 0, with 2 if an `--assert` does not hold, with 1 if nothing could be measured.
@@ -33,7 +34,7 @@
 //! they do not run. With `nodes: N` they are bound to nodes that there are not; a cluster with a pod garbage collector deletes those after a while.
 //!
 //! Objects are made on the server of `--url`, or of `--write-url`. With `--against`, both have to show the same cluster.
-//! Changes are written to the server whose turn it is, or to that of `--write-url`: then only the ways of the events differ.
+//! Changes are written to the server whose turn it is, or to that of `--write-url`: then both are measured under the same writes, and differ only in how events reach the watches.
 //!
 //! # Profiles
 //!
@@ -68,7 +69,7 @@
 //! |---|---|
 //! | `get` | one object after the other, of the first 500 that there are when a turn begins |
 //! | `list` | a list, with all its pages if it has a `limit` (in JSON or metadata) |
-//! | `watch` | a watch each, opened when a turn begins and again when it ends, after about a second if it failed, each time as `start` says; what is told again then does not count again; `rate`: how many are opened a second, all at once unless given |
+//! | `watch` | one watch each, opened at the start of a turn as `start` says. A watch that the server ends is opened again the same way (after about a second if it failed); events that were received before are not counted again. `rate`: how many are opened a second; without it all at once |
 //! | `churn` | writes to objects of the run (`configmaps` or `pods`): merge patches, creations and deletions in these proportions; `bytes`: as they are sent, the server adds defaults and the names of all fields |
 //!
 //! `version`: `any` (`resourceVersion=0`), `mostRecent` (none), `notOlderThan` (the newest when the turn begins). `start`: `now` (the newest
@@ -82,20 +83,20 @@
 //!
 //! * **Latency** counts from when a request was *due*. With a `rate` requests are due on a schedule that does not wait for answers: where
 //!   all clients wait, those that are due meanwhile are late, and their lateness is latency. (Tools whose clients wait before they
-//!   send the next one leave exactly those requests out that a pause of the server would have hit: coordinated omission.) What
-//!   had no client until `timeout` after the end is an error, `unsent`. It and `timeout` count as latency, with the time that was waited: a
-//!   lower bound. Without a `rate` each client sends its next request when it has its answer, which measures throughput.
+//!   send the next one leave exactly those requests out that a pause of the server would have hit: coordinated omission.) A
+//!   request that found no free client until `timeout` after the end is an error of kind `unsent`. Errors `unsent` and `timeout` also count
+//!   as latency, with the time waited so far: a lower bound. Without a `rate` each client sends its next request when it has its answer, which measures throughput.
 //! * Of a **list** with pages, latency is that of all pages; of a **watch**, that of its head.
 //! * **Time to sync**, with `start: watchList`: until the bookmark at the end of the initial objects.
 //! * **Event delay**: the tool writes the time, as it sends the write, into the annotation `load.kube-fanout.io/sent`; a watch that
-//!   has the event takes the time again. Writer and watches are one process: there is one clock. With the write's own way to the server it is
-//!   what a controller sees of another's write. Deletions have no stamp. An object that somebody else changes, too, brings its stamp again.
+//!   has the event takes the time again. Writer and watches are one process: there is one clock. The delay includes the
+//!   write's own way to the server: it is what one controller sees of another's write. Deletions have no stamp. An object that somebody else changes, too, brings its stamp again.
 //! * **Errors** by kind: `connect`, `handshake` (TLS, HTTP/2, credentials), `timeout`, `status_CODE`, `event_CODE` (an ERROR event), `stream`
 //!   (broken before its end), `unsent`.
 //! * **CPU and memory** of the processes that `--pid NAME=PID` names (by `/proc`, to 10 ms), or of those whose metrics
 //!   `--metrics NAME=URL` names (`process_cpu_seconds_total`, `process_resident_memory_bytes`).
 //!
-//! A timer of this program may be 2 ms late; that much is not counted where a client was free. `lagMax` tells how late the
+//! A timer of this program may fire 2 ms late: a request whose client was free is not charged for that. `lagMax` tells how late the
 //! program was at most: if it is not small, the program itself had too little CPU, and the figures are of that.
 //!
 //! # Conditions
