@@ -86,13 +86,7 @@ pub async fn serve_connection<H: Handler>(
             }
             () = poll_fn(|context| poll_age(&mut age, context)) => {
                 age = None;
-                telemetry::limit_reached("connection_age");
-                if http.is_http1() {
-                    // Closed now, it would meet a request that is on its way.
-                    requests.close_with_next();
-                } else {
-                    http.as_mut().graceful_shutdown();
-                }
+                retire(http.as_mut(), &requests);
             }
             ended = poll_fn(|context| poll_served(http.as_mut(), &requests, &mut overdue, context)) => match ended {
                 Some(ended) => break ended,
@@ -132,6 +126,17 @@ fn poll_served<H>(
         Poll::Ready(ended) => Poll::Ready(Some(ended)),
         Poll::Pending if is_http1 => overdue.poll(requests.latest().get().as_deref(), context).map(|()| None),
         Poll::Pending => Poll::Pending,
+    }
+}
+
+/// Has a connection of age take no further requests.
+fn retire<H>(http: Pin<&mut (dyn Served + 'static)>, requests: &Requests<H>) {
+    telemetry::limit_reached("connection_age");
+    if http.is_http1() {
+        // Closed now, it would meet a request that is on its way.
+        requests.close_with_next();
+    } else {
+        http.graceful_shutdown();
     }
 }
 
