@@ -77,6 +77,8 @@ pub struct Session {
     /// The store was bridged: the client's last version may be one that upstream has forgotten, and is made good as soon as
     /// all has been told.
     owes_bookmark: bool,
+    /// The client takes what it is told for all that has happened: it is not led over a bridge.
+    ends_at_bridge: bool,
     deadline: Instant,
     /// Why it ends then.
     ends: EndCause,
@@ -118,9 +120,17 @@ impl Session {
             sent,
             bookmark_at,
             owes_bookmark,
+            ends_at_bridge: false,
             deadline,
             ends: EndCause::Deadline,
         }
+    }
+
+    /// Ends where it would lead over a bridge: for another gateway, whose clients may know of more than this one does.
+    #[must_use]
+    pub fn ending_at_bridge(mut self) -> Self {
+        self.ends_at_bridge = true;
+        self
     }
 
     /// Whom to wake when there may be something to do; to be said before [`Session::step`].
@@ -147,7 +157,7 @@ impl Session {
         }
         if self.subscription.take_bridged() {
             self.owes_bookmark = true;
-            if self.view.is_in_gap(self.floor) {
+            if self.ends_at_bridge || self.view.is_in_gap(self.floor) {
                 return Step::End(EndCause::Relisted);
             }
         }
@@ -170,7 +180,8 @@ impl Session {
                 return Step::End(EndCause::Lagged);
             };
             // The bridge comes before the word of it.
-            if backlog.changes.iter().any(|change| change.gap().is_some_and(|gap| gap.contains(self.floor))) {
+            let mut gaps = backlog.changes.iter().filter_map(|change| change.gap());
+            if gaps.any(|gap| self.ends_at_bridge || gap.contains(self.floor)) {
                 return Step::End(EndCause::Relisted);
             }
             if let Err(NotPartial) = self.take(&backlog) {

@@ -140,7 +140,8 @@ impl Stages {
         let (Granted { permit, user, counted }, (instance, form)) = (granted, found);
         let account = self.accounts.open(verb, share, || counted).await?;
         let client = record.client().clone();
-        let read = Read { request: target, query: uri.query(), headers, instance, form, client, config };
+        let for_gateway = upstream::comes_from_gateway(headers);
+        let read = Read { request: target, query: uri.query(), headers, instance, form, client, for_gateway, config };
         let answer = match verb {
             ReadVerb::Get => serve::get(&read, permit).await,
             ReadVerb::List => serve::list(&read, permit).await,

@@ -38,6 +38,7 @@ use crate::{
     authz::Attributes,
     cacher::Instance,
     serve::{self, ForwardReason, Read, Told},
+    upstream,
 };
 
 /// How often a cache that is not filled, or lags, is checked.
@@ -232,7 +233,8 @@ impl Candidate {
         let (uri, headers, config) = (self.request.uri(), self.request.headers(), self.stages.settings.reads());
         let metrics = instance.metrics.clone();
         let client = self.stages.journal.client(headers.get(header::USER_AGENT), user.as_deref());
-        let read = Read { request, query: uri.query(), headers, instance, form, client, config };
+        let for_gateway = upstream::comes_from_gateway(headers);
+        let read = Read { request, query: uri.query(), headers, instance, form, client, for_gateway, config };
         let body = match serve::go_on(&read, permit, told.max(behind), self.came) {
             Ok(body) => body,
             Err(why) => {

@@ -201,8 +201,9 @@
 //! | `contradiction` | an object that cannot be what it was and what it is now: another content of the same version, an older version, a version that is not behind P. Storage that was restored, and has passed P again, shows itself so as a rule |
 //! | `too_large` | more changes, or more bytes of them, than history holds (`cache.history.bytes`): watchers read a bridge from there, and who cannot read all of it would be ended in any case |
 //!
-//! A gateway whose upstream is a gateway knows its bridge by a deletion at the version that it has reached, fills again and builds one of
-//! its own.
+//! A gateway is never led over the bridge of another one, which it knows by `Via`: it would take what it is told for all that happened,
+//! and its own clients may know of more. Its watches end at the bridge, and those that begin below R are forwarded; it fills again and builds
+//! a bridge of its own.
 //!
 //! Each cache (JSON, protobuf) is bridged for itself, with a P and an R of its own. Until it is, it answers as it was, and says nothing
 //! new: no bookmark. Nothing else is different behind a bridge: its version is R, its progress is R, comparisons with upstream go on.

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     apimachinery::{Encoding, GroupResource, ResourceVersion, SelectableField},
     encode::BookmarkTemplate,
-    store::{self, Change, ChangeKind, HistoryLimits, Schema, Writer},
+    store::{self, Change, HistoryLimits, Schema, Writer},
 };
 
 /// A watch that ends sooner than this is taken for a failure, or it would be opened in a tight loop.
@@ -275,10 +275,6 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         let Some(writer) = &mut self.writer else { return Err(Failure::Malformed) };
         match event {
             UpstreamEvent::Change { kind, object, line } => {
-                // Upstream is a gateway that was bridged: what else is gone, and what follows, only a state can tell.
-                if kind == ChangeKind::Deleted && object.version == writer.progress() {
-                    return Err(Failure::Expired);
-                }
                 let change = writer.apply(kind, object, line).map_err(|error| {
                     tracing::warn!(%error, "upstream's watch went back");
                     Failure::Malformed

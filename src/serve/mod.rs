@@ -44,6 +44,8 @@ pub struct Read<'a> {
     pub form: Representation,
     /// Who asks, as the operator is shown it.
     pub client: Arc<Client>,
+    /// Another gateway asks, which takes a watch for all that happens: it is not led over a bridge.
+    pub for_gateway: bool,
     pub config: Config,
 }
 

@@ -103,12 +103,16 @@ impl Wanted {
             Start::State(_) => Start::State(view.newest()),
             // A bridge between the look into history and the subscription announced nothing to this one.
             Start::After(version) if view.is_in_gap(version) => return Err(ForwardReason::BeforeFill),
+            Start::After(version) if read.for_gateway && view.has_gap_behind(version) => {
+                return Err(ForwardReason::BeforeFill);
+            }
             after @ Start::After(_) => after,
         };
         let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(fastrand::u64(DEFAULT_TIMEOUT_SECONDS)));
         let now = Instant::now();
         let left = timeout.saturating_sub(now.duration_since(began));
         let session = Session::new(view, subscription, (predicate, form), start, bookmarks, (now, left));
+        let session = if read.for_gateway { session.ending_at_bridge() } else { session };
         Ok(Body::Watch(Box::new(WatchBody::new(session, instance.clone(), permit.into_lease()))))
     }
 }

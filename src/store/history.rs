@@ -200,6 +200,11 @@ impl History {
         Some(state.clone().at(version))
     }
 
+    /// Whether a gap ends behind `version`.
+    pub(super) fn has_gap_behind(&self, version: ResourceVersion) -> bool {
+        self.gaps.back().is_some_and(|gap| gap.to > version)
+    }
+
     /// The gap in which that version lies, of which nothing is known.
     pub(super) fn gap_of(&self, version: ResourceVersion) -> Option<Gap> {
         self.gaps.iter().copied().find(|gap| gap.contains(version))

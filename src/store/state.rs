@@ -101,7 +101,13 @@ impl Writer {
         let object = Arc::new(object);
         let now = Instant::now();
         let mut state = self.0.write();
-        state.follows(version)?;
+        // Objects that expire together are deleted at one version (etcd revokes a lease as a whole).
+        let is_one_more = kind == ChangeKind::Deleted
+            && version == state.newest.version()
+            && state.newest.get(object.key.as_str()).is_some();
+        if !is_one_more {
+            state.follows(version)?;
+        }
         let before = match kind {
             ChangeKind::Added | ChangeKind::Modified => state.newest.insert(object.clone()),
             ChangeKind::Deleted | ChangeKind::Gone => state.newest.remove(&object.key),
@@ -214,6 +220,11 @@ impl Reader {
     /// The number of the first change after `version`; one that lies ahead starts with what comes next.
     pub fn after(&self, version: ResourceVersion) -> Result<u64, Expired> {
         self.0.read().history.after(version)
+    }
+
+    /// Whether what follows `version` leads over a gap that was bridged.
+    pub fn has_gap_behind(&self, version: ResourceVersion) -> bool {
+        self.0.read().history.has_gap_behind(version)
     }
 
     /// Whether `version` lies in a gap that was bridged: who knows that one may know of objects that came and went in there.

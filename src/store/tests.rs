@@ -100,6 +100,28 @@ fn versions_that_do_not_rise_are_refused_and_change_nothing() {
     assert_eq!((reader.progress(), reader.snapshot().len()), (version(10), 0));
 }
 
+/// As etcd deletes what hangs on one lease.
+#[test]
+fn objects_that_expire_together_are_deleted_at_one_version() {
+    let schema = pods();
+    let (mut writer, reader) = filled(&[("ns", "a"), ("ns", "b"), ("ns", "c")], 10, 1 << 20);
+    let delete = |writer: &mut Writer, name: &str| {
+        let gone = pod(&schema, "ns", name, 11);
+        writer.apply(ChangeKind::Deleted, gone, Bytes::new()).map(|change| change.number)
+    };
+    assert_eq!((delete(&mut writer, "a"), delete(&mut writer, "b")), (Ok(0), Ok(1)));
+    assert_eq!((reader.progress(), reader.snapshot().len()), (version(11), 1));
+    // What is not there any more, or another kind of change, is not one of them.
+    let out_of_order = || OutOfOrder { given: version(11), progress: version(11) };
+    assert_eq!(delete(&mut writer, "a"), Err(out_of_order()));
+    let changed = writer.apply(ChangeKind::Modified, pod(&schema, "ns", "c", 11), Bytes::new());
+    assert_eq!(changed.map(|change| change.number), Err(out_of_order()));
+    let told = reader.backlog(0, 10).unwrap().changes;
+    assert_eq!(told.iter().map(|change| change.object.key.as_str()).collect::<Vec<_>>(), ["ns/a", "ns/b"]);
+    assert_eq!(reader.after(version(10)), Ok(0));
+    assert_eq!(reader.after(version(11)), Ok(2));
+}
+
 #[test]
 fn history_covers_what_it_says_and_no_more() {
     let (mut writer, reader) = filled(&[("ns", "a")], 10, 0);

@@ -69,6 +69,11 @@ impl View {
         self.reader.after(version)
     }
 
+    /// Whether what follows `version` leads over a gap that was bridged.
+    pub fn has_gap_behind(&self, version: ResourceVersion) -> bool {
+        self.reader.has_gap_behind(version)
+    }
+
     /// Whether `version` lies in a gap that was bridged: see [`Reader::is_in_gap`].
     pub fn is_in_gap(&self, version: ResourceVersion) -> bool {
         self.reader.is_in_gap(version)

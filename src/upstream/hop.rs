@@ -9,8 +9,10 @@ use http::{HeaderMap, HeaderValue, header::VIA};
 use memchr::memmem;
 use uuid::Uuid;
 
+/// What the name of every gateway begins with.
+const PREFIX: &str = "kube-fanout-";
 /// The name of this process in `Via`.
-static NAME: LazyLock<String> = LazyLock::new(|| format!("kube-fanout-{}", Uuid::new_v4().simple()));
+static NAME: LazyLock<String> = LazyLock::new(|| format!("{PREFIX}{}", Uuid::new_v4().simple()));
 static VALUE: LazyLock<HeaderValue> =
     LazyLock::new(|| HeaderValue::try_from(format!("1.1 {}", *NAME)).expect("a UUID is a header value"));
 
@@ -19,7 +21,16 @@ pub(super) fn add(headers: &mut HeaderMap) {
     headers.append(VIA, VALUE.clone());
 }
 
+/// Whether another gateway sent the request, or passed it on.
+pub fn comes_from_gateway(headers: &HeaderMap) -> bool {
+    names(headers, PREFIX)
+}
+
+fn names(headers: &HeaderMap, name: &str) -> bool {
+    headers.get_all(VIA).iter().any(|value| memmem::find(value.as_bytes(), name.as_bytes()).is_some())
+}
+
 /// Whether this process has already sent the request.
 pub fn has_passed(headers: &HeaderMap) -> bool {
-    headers.get_all(VIA).iter().any(|value| memmem::find(value.as_bytes(), NAME.as_bytes()).is_some())
+    names(headers, &NAME)
 }

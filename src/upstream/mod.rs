@@ -46,7 +46,7 @@ pub use crd::Crd;
 pub use discovery::{ApiResource, Discovery, DiscoveryError, ServedBy};
 pub use error::{Fault, Retry, SendError};
 pub use fetch::FetchError;
-pub use hop::has_passed;
+pub use hop::{comes_from_gateway, has_passed};
 pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, NotBelieved, Outbound};
 pub use list_watch::ResourceListWatch;
 pub use review::ReviewError;

@@ -228,6 +228,34 @@ async fn a_version_from_within_is_upstreams_to_judge() {
     assert_eq!((events.lines().count(), route), (2, Route::Forwarded("before_fill".to_owned())));
 }
 
+/// It would take what it is told for all that happened, and its clients may know of what came and went.
+#[tokio::test]
+async fn another_gateway_is_not_led_over_the_bridge() {
+    let via = &[("via", "1.1 kube-fanout-00000000000000000000000000000000")];
+    for changes in [true, false] {
+        let (world, from) = settled().await;
+        let path = format!("/api/v1/pods?watch=1&resourceVersion={from}");
+        let open = world.client().watch_with(&path, via).await;
+        world.sim.hold_watches(Some("pods"));
+        if changes {
+            world.label_pod("default/a", "z");
+        }
+        // Of this one nothing is ever known.
+        world.create_pod("default", "fleeting", "x");
+        world.delete_pod("default/fleeting");
+        forget(&world).await;
+        assert_eq!(open.rest().await, (String::new(), Route::Served), "it was told of the bridge");
+        let again = world.client().watch_with(&path, via).await.rest().await;
+        assert_eq!(again.1, Route::Forwarded("before_fill".to_owned()));
+        assert!(again.0.contains(r#""code":410"#), "{}", again.0);
+        // Behind the bridge it is a client like every other.
+        let to = world.sim.revision();
+        let mut behind = world.client().watch_with(&format!("/api/v1/pods?watch=1&resourceVersion={to}"), via).await;
+        world.create_pod("default", "later", "x");
+        assert_eq!(next(&mut behind, 1).await, [told("ADDED", "later", to + 1)]);
+    }
+}
+
 #[tokio::test]
 async fn a_watch_that_waits_for_a_version_from_within_ends() {
     let (world, _) = settled().await;
