@@ -116,7 +116,8 @@ impl Difference {
 
     /// Refuses what would push itself out of history.
     pub(super) fn within(&self, limits: HistoryLimits) -> Result<(), NotBridged> {
-        let objects = self.gone.iter().chain(self.come.iter().map(|come| &come.now));
+        let reselected = self.come.iter().filter(|come| come.is_reselected());
+        let objects = self.gone.iter().chain(self.come.iter().chain(reselected).map(|come| &come.now));
         let (changes, bytes) = (self.len(), objects.map(|object| object.tail().len()).sum());
         let fits = changes <= HistoryLimits::COUNT_MIN || changes <= HistoryLimits::COUNT_MAX && bytes <= limits.bytes;
         if fits { Ok(()) } else { Err(NotBridged::TooLarge { changes, bytes }) }
