@@ -21,8 +21,10 @@ use crate::{
 
 /// Bytes of rows up to which a Table is one piece.
 const JOINED_AT_ONCE: usize = 64 << 10;
-/// Rows after which other tasks get their turn.
-const ROWS_AT_ONCE: usize = 64;
+/// Bytes that are read for cells until other tasks get their turn: each column reads its object from the beginning.
+const READ_AT_ONCE: usize = 256 << 10;
+/// Bytes that may be read for the cells of one Table: about half a second of CPU. Upstream prints what takes more.
+const READ_MAX: usize = 512 << 20;
 
 /// What writes an answer.
 #[derive(Debug)]
@@ -95,8 +97,11 @@ impl Table {
         let columns = read.instance.columns().await.map_err(|_| ForwardReason::Unprintable)?;
         let (head, tail) = (columns.head(self.version, position), Bytes::from_static(Columns::TAIL));
         let rows = Rows::new(columns, self.object, Timestamp::now());
-        let (mut joined, mut row, mut length) = (Vec::new(), Vec::new(), 0);
-        for (at, object) in objects.iter().enumerate() {
+        if objects.iter().map(|object| rows.cost(object)).sum::<usize>() > READ_MAX {
+            return Err(ForwardReason::Unprintable);
+        }
+        let (mut joined, mut row, mut length, mut read_since) = (Vec::new(), Vec::new(), 0, 0);
+        for object in &objects {
             row.clear();
             row.push(b',');
             if rows.put(object, &mut row).is_err() {
@@ -107,7 +112,9 @@ impl Table {
             if length <= JOINED_AT_ONCE {
                 joined.extend_from_slice(&row);
             }
-            if at % ROWS_AT_ONCE == ROWS_AT_ONCE - 1 {
+            read_since += rows.cost(object);
+            if read_since >= READ_AT_ONCE {
+                read_since = 0;
                 yield_now().await;
             }
         }

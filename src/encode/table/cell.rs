@@ -127,10 +127,10 @@ fn is_plain_time(time: &[u8]) -> bool {
             &fraction[digits..]
         }
     };
+    // Go knows no hours beyond these.
+    let is_zone = |zone: &[u8]| (is_like(zone, b"+00:00") || is_like(zone, b"-00:00")) && zone.get(1..3) < Some(b"24");
     // A leap second is none for Go.
-    is_like(whole, SECONDS)
-        && !whole.ends_with(b"60")
-        && (rest == b"Z" || is_like(rest, b"+00:00") || is_like(rest, b"-00:00"))
+    is_like(whole, SECONDS) && !whole.ends_with(b"60") && (rest == b"Z" || is_zone(rest))
 }
 
 #[cfg(test)]
@@ -202,6 +202,8 @@ mod tests {
             (r#""2026-01-09T23:58:01Z""#, Some(r#""119s""#)),
             (r#""2026-01-09T23:58:01.5Z""#, Some(r#""118s""#)),
             (r#""2026-01-10T01:00:00+01:30""#, Some(r#""30m""#)),
+            // Go knows no such zone.
+            (r#""2026-01-10T01:00:00+25:00""#, None),
             (r#""2027-01-09T23:58:01Z""#, Some(r#""\u003cinvalid\u003e""#)),
             (r#""soon""#, Some(r#""\u003cinvalid\u003e""#)),
             (r#""""#, Some(r#""\u003cunknown\u003e""#)),

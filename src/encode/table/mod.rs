@@ -154,6 +154,11 @@ impl Rows {
         Self { columns, object, now }
     }
 
+    /// How many bytes are read for an object's row, at most.
+    pub fn cost(&self, object: &Object) -> usize {
+        object.tail().len() * (self.columns.columns.len() + 1)
+    }
+
     /// Appends an object's row.
     pub fn put(&self, object: &Object, out: &mut Vec<u8>) -> Result<(), Unprintable> {
         out.extend_from_slice(b"{\"cells\":[");
