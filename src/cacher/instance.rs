@@ -202,10 +202,11 @@ impl Instance {
     /// Returns when the store holds everything that the others of its resource hold: time does not run backwards between
     /// encodings, or between versions of the API.
     ///
-    /// One that is not followed will not come further, and stays what there is.
+    /// Where none of them is followed, none comes further, and each stays what there is.
     pub async fn agree(&self, watch_wait: Duration) -> Result<(), Unproven> {
         let Some(ahead) = self.freshness.ahead_of(self.reader.progress()) else { return Ok(()) };
-        if !self.health().is_followed() {
+        // Where the other one is followed, this one only waits for its next try.
+        if !self.health().is_followed() && !ahead.health().is_followed() {
             return Ok(());
         }
         let (last_change, progress) = ahead.reader.last_change_and_progress();
