@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, Once},
 };
 
 use tokio::sync::watch;
@@ -45,6 +45,12 @@ pub(crate) struct AccessLog {
 impl AccessLog {
     /// Reads what this thread logs, until the guard is dropped: a test's runtime has one thread.
     pub(crate) fn install() -> (Self, DefaultGuard) {
+        // A call site that is first reached on a thread without a subscriber is switched off for all threads while there
+        // is only one subscriber. With a default for the whole process no thread is without one.
+        static DEFAULT: Once = Once::new();
+        DEFAULT.call_once(|| {
+            tracing::subscriber::set_global_default(tracing_subscriber::registry()).unwrap();
+        });
         let log = Self::default();
         let subscriber = tracing_subscriber::registry().with(log.clone());
         (log, tracing::subscriber::set_default(subscriber))

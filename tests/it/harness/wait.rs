@@ -7,7 +7,7 @@ use tokio::time::{advance, pause, resume, sleep};
 /// Parts of a wait, and how many of them are longer than anything takes on a busy machine. Time that is skipped is one
 /// part, however long it is.
 const PART: Duration = Duration::from_millis(100);
-const PARTS: u32 = 900;
+const PARTS: u32 = 300;
 /// How often a condition that nothing announces is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
