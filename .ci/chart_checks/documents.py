@@ -14,8 +14,8 @@ import yaml
 
 from chart import CHART, FOLDER, ROOT, nested, one, render
 
-OPERATIONS = ROOT / "src/manual/operations.rs"
-ALERTS = ROOT / "src/manual/alerts.rs"
+OPERATIONS = ROOT / "src/manual/operations.md"
+ALERTS = ROOT / "src/manual/alerts.md"
 METRICS = ROOT / "src/telemetry/metrics.rs"
 
 
@@ -48,9 +48,9 @@ def fields(schema: dict, definitions: dict, path: str = "") -> set[str]:
 def documented() -> set[str]:
     """Paths of the fields in the manual's table of the configuration; `.b` after `x.a` is `x.b`."""
     text = OPERATIONS.read_text()
-    table = text[text.index("//! # Configuration") : text.index("Why a default is what it is")]
+    table = text[text.index("## Configuration") : text.index("Why a default is what it is")]
     found = set()
-    for row in re.findall(r"^//! \| (`[^|]*`) \|", table, re.M):
+    for row in re.findall(r"^\| (`[^|]*`) \|", table, re.M):
         names = re.findall(r"`([^`]+)`", row)
         parent = names[0].rsplit(".", 1)[0]
         found.update(parent + name if name.startswith(".") else name for name in names)

@@ -1,15 +1,15 @@
 //! The meaning of each reason for forwarding, in the manual's own words, so that page and manual say the same.
 
-/// The chapter that explains them, one line each: ``//! | `most_recent` | the most recent state is wanted |``.
-const CHAPTER: &str = include_str!("../manual/request_path.rs");
+/// The chapter that explains them, one line each: ``| `most_recent` | the most recent state is wanted |``.
+const CHAPTER: &str = include_str!("../manual/request_path.md");
 /// The head of the table.
-const HEAD: &str = "//! | Reason | Why |";
+const HEAD: &str = "| Reason | Why |";
 
 /// Every reason with its meaning, in the manual's order.
 pub(super) fn all() -> impl Iterator<Item = (&'static str, String)> {
     let rows = CHAPTER.lines().skip_while(|line| *line != HEAD).skip(2);
     rows.map_while(|row| {
-        let (reason, meaning) = row.strip_prefix("//! | `")?.split_once("` | ")?;
+        let (reason, meaning) = row.strip_prefix("| `")?.split_once("` | ")?;
         Some((reason, meaning.trim_end_matches(" |").replace('`', "")))
     })
 }

@@ -7,12 +7,12 @@ use kube_fanout::{
 
 use super::{assert_none, source::sources};
 
-const OPERATIONS: &str = include_str!("../../../src/manual/operations.rs");
+const OPERATIONS: &str = include_str!("../../../src/manual/operations.md");
 const README: &str = include_str!("../../../README.md");
-const READ_PATH: &str = include_str!("../../../src/manual/read_path.rs");
-const REQUEST_PATH: &str = include_str!("../../../src/manual/request_path.rs");
+const READ_PATH: &str = include_str!("../../../src/manual/read_path.md");
+const REQUEST_PATH: &str = include_str!("../../../src/manual/request_path.md");
 
-const METRIC_ROWS: [&str; 2] = ["//! | `kube_fanout_", "//! | `process_"];
+const METRIC_ROWS: [&str; 2] = ["| `kube_fanout_", "| `process_"];
 
 /// The words that `as_str` gives in a file.
 fn words(source: &str) -> impl Iterator<Item = &str> {
@@ -27,7 +27,7 @@ fn missing<'a>(words: impl Iterator<Item = &'a str>, chapter: &str) -> Vec<&'a s
 #[test]
 fn every_metric_is_listed_with_its_labels() {
     for metric in METRICS {
-        let row = format!("//! | `{}` | {} |", metric.name, metric.labels.join(", ")).replace("|  |", "| |");
+        let row = format!("| `{}` | {} |", metric.name, metric.labels.join(", ")).replace("|  |", "| |");
         assert!(OPERATIONS.contains(&row), "{row}");
     }
     let listed = OPERATIONS.lines().filter(|line| METRIC_ROWS.iter().any(|begins| line.starts_with(begins))).count();
@@ -71,8 +71,8 @@ fn every_rule_that_the_code_refers_to_is_in_the_manual() {
             let number: String = rest.chars().take_while(|letter| letter.is_ascii_digit() || *letter == '.').collect();
             let heading = match number.trim_end_matches('.') {
                 "" => continue,
-                section if section.contains('.') => format!("\n//! ## {section} "),
-                chapter => format!("\n//! # {chapter} "),
+                section if section.contains('.') => format!("\n### {section} "),
+                chapter => format!("\n## {chapter} "),
             };
             if !READ_PATH.contains(&heading) {
                 missing.push(format!("{}: read-path {number}", source.path));
