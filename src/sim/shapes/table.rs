@@ -94,8 +94,7 @@ fn columns(definition: &Definition) -> Value {
 fn cells(definition: &Definition, object: &Value) -> Value {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let name = text("/metadata/name");
-    let created = text("/metadata/creationTimestamp").parse::<Timestamp>();
-    let age = created.ok().and_then(|created| age(created, Timestamp::now())).unwrap_or_else(|| "<unknown>".to_owned());
+    let age = age_cell(text("/metadata/creationTimestamp"), Timestamp::now());
     if !is_pods(definition) {
         return json!([name, age]);
     }
@@ -110,6 +109,33 @@ fn cells(definition: &Definition, object: &Value) -> Value {
     json!([name, format!("{ready}/{containers}"), status, restarts.to_string(), age, ip, node])
 }
 
+/// The age of an object by the time of its creation.
+fn age_cell(created: &str, now: Timestamp) -> String {
+    let since = created.parse().ok();
+    since.and_then(|since| age(since, now)).unwrap_or_else(|| "<unknown>".to_owned())
+}
+
 fn is_pods(definition: &Definition) -> bool {
     !definition.custom && definition.plural == "pods"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_those_of_kubectl() {
+        let now = "2026-01-10T00:00:00Z".parse().unwrap();
+        for (created, expected) in [
+            ("", "<unknown>"),
+            ("yesterday", "<unknown>"),
+            ("2026-01-09T23:59:31Z", "29s"),
+            ("2026-01-09T23:55:00Z", "5m"),
+            ("2026-01-09T20:30:00Z", "3h30m"),
+            ("2026-01-06T20:00:00Z", "3d4h"),
+            ("2023-01-01T00:00:00Z", "3y10d"),
+        ] {
+            assert_eq!(age_cell(created, now), expected, "{created}");
+        }
+    }
 }
