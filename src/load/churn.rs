@@ -54,11 +54,9 @@ impl Churn {
     pub(super) async fn send(&self, lane: &Lane, number: u64) -> Result<Counted, Failure> {
         match self.kind(number) {
             Write::Update => {
-                let name =
-                    format!("{}-{}", self.prefix, usize::try_from(number).unwrap_or_default() % self.work.objects);
-                let path = format!("{}/{name}", self.collection());
+                let name = self.name(usize::try_from(number).unwrap_or_default() % self.work.objects);
                 let body = Bytes::from(objects::change(now()).to_string());
-                write(lane, Method::PATCH, &path, Some((MERGE_PATCH, body))).await
+                write(lane, Method::PATCH, &self.path(&name), Some((MERGE_PATCH, body))).await
             }
             Write::Create => {
                 let index = self.next.fetch_add(1, Relaxed);
@@ -69,7 +67,7 @@ impl Churn {
             Write::Delete => {
                 let name = self.temporary().pop_front();
                 match name {
-                    Some(name) => write(lane, Method::DELETE, &format!("{}/{name}", self.collection()), None).await,
+                    Some(name) => write(lane, Method::DELETE, &self.path(&name), None).await,
                     // Its creation failed, or is still under way.
                     None => Box::pin(self.send(lane, 0)).await,
                 }
@@ -98,6 +96,10 @@ impl Churn {
 
     fn name(&self, index: usize) -> String {
         format!("{}-{index}", self.prefix)
+    }
+
+    fn path(&self, name: &str) -> String {
+        paths::object(&self.work.resource.resource(), Some(&objects::namespace_name(&self.run)), name)
     }
 
     fn collection(&self) -> String {

@@ -16,6 +16,10 @@ pub(super) fn collection(resource: &GroupVersionResource, namespace: Option<&str
     }
 }
 
+pub(super) fn object(resource: &GroupVersionResource, namespace: Option<&str>, name: &str) -> String {
+    format!("{}/{name}", collection(resource, namespace))
+}
+
 /// The query of a get or a list; `newest` is the newest version when the turn began.
 pub(super) fn version(version: ReadVersion, newest: &str) -> String {
     match version {

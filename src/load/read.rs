@@ -5,6 +5,7 @@ use std::io::Read;
 use flate2::read::GzDecoder;
 use http::header;
 use http_body_util::BodyExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -142,18 +143,9 @@ fn unzipped(bytes: &[u8]) -> Vec<u8> {
 /// A list's metadata, in JSON.
 #[derive(Debug, Deserialize)]
 struct MetadataList {
-    metadata: ListMetadata,
+    metadata: ListMeta,
     /// Null where there are none.
     items: Option<Vec<Item>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMetadata {
-    #[serde(default)]
-    resource_version: String,
-    #[serde(default)]
-    r#continue: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -175,7 +167,7 @@ async fn metadata(lane: &Lane, path: &str) -> Result<MetadataList, Failure> {
 /// The newest version of a collection.
 pub(super) async fn newest(lane: &Lane, resource: &GroupVersionResource) -> Result<String, Failure> {
     let path = paths::with_query(&resource.collection_path(), &["limit=1"]);
-    Ok(metadata(lane, &path).await?.metadata.resource_version)
+    Ok(metadata(lane, &path).await?.metadata.resource_version.unwrap_or_default())
 }
 
 /// The paths of some objects, with the query of a get.
@@ -186,9 +178,9 @@ pub(super) async fn names(
 ) -> Result<Vec<String>, Failure> {
     let path = paths::with_query(&paths::collection(resource, namespace), &[&format!("limit={NAMES}")]);
     let list = metadata(lane, &path).await?;
-    let query = paths::version(version, &list.metadata.resource_version);
+    let query = paths::version(version, list.metadata.resource_version.as_deref().unwrap_or_default());
     let path = |Item { metadata: ItemMetadata { name, namespace } }: Item| {
-        paths::with_query(&format!("{}/{name}", paths::collection(resource, namespace.as_deref())), &[&query])
+        paths::with_query(&paths::object(resource, namespace.as_deref(), &name), &[&query])
     };
     Ok(list.items.into_iter().flatten().map(path).collect())
 }
@@ -205,9 +197,9 @@ pub(super) async fn labelled(
         let path = paths::with_query(&collection, &[&format!("limit={NAMES}"), selector, &next]);
         let list = metadata(lane, &path).await?;
         found.extend(list.items.into_iter().flatten().map(|Item { metadata: ItemMetadata { name, namespace } }| {
-            format!("{}/{name}", paths::collection(resource, namespace.as_deref()))
+            paths::object(resource, namespace.as_deref(), &name)
         }));
-        token = list.metadata.r#continue;
+        token = list.metadata.continue_.unwrap_or_default();
         if token.is_empty() {
             return Ok(found);
         }

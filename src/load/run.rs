@@ -9,7 +9,6 @@ use super::{
     churn::Churn,
     cluster::{self, TEST_CLUSTER},
     endpoint::Endpoint,
-    failure::Failure,
     processes::Process,
     profile::{ChurnResource, ChurnWork, Work},
     progress::Progress,
@@ -121,15 +120,16 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
         progress: Progress::new(&options.profile),
         stop: stop.clone(),
     };
-    let stores = stores(&sides);
+    // One server behind two addresses has what is written through either of them.
+    let writes = &sides[0].writes;
     course.progress.says("making objects");
-    let filled = fill(&stores, &run, &seeds, stop).await;
+    let filled = if seeds.is_empty() { Ok(()) } else { seed::fill(writes, &run, &seeds, stop).await };
     let reports = match &filled {
         Ok(()) => take_turns(&course, &sides, turns).await,
         Err(_) => Vec::new(),
     };
     course.progress.says("deleting objects");
-    let left = if seeds.is_empty() { None } else { clean_up(&stores, &run).await };
+    let left = if seeds.is_empty() { None } else { clean_up(writes, &run).await };
     course.progress.end();
     if let Err(failure) = filled {
         let left = left.map(|left| format!("; {left}")).unwrap_or_default();
@@ -230,35 +230,11 @@ async fn processes(options: &LoadOptions) -> Result<Vec<Process>, LoadError> {
     Ok(processes)
 }
 
-/// Where objects are made: one server behind two addresses has them from both.
-fn stores(sides: &[Side]) -> Vec<Arc<Endpoint>> {
-    sides.first().map(|side| side.writes.clone()).into_iter().collect()
-}
-
-async fn fill(
-    stores: &[Arc<Endpoint>],
-    run: &str,
-    seeds: &[Arc<Churn>],
-    stop: &CancellationToken,
-) -> Result<(), Failure> {
-    if seeds.is_empty() {
-        return Ok(());
-    }
-    for store in stores {
-        seed::fill(store, run, seeds, stop).await?;
-    }
-    Ok(())
-}
-
 /// What may be left, and how it can be deleted. None: nothing.
-async fn clean_up(stores: &[Arc<Endpoint>], run: &str) -> Option<String> {
-    for store in stores {
-        if let Err(failure) = seed::clean_up(store, run).await {
-            let label = format!("{}={run}", super::objects::RUN);
-            return Some(format!("objects may be left; kubectl delete namespaces -l {label}: {failure}"));
-        }
-    }
-    None
+async fn clean_up(writes: &Arc<Endpoint>, run: &str) -> Option<String> {
+    let failure = seed::clean_up(writes, run).await.err()?;
+    let label = format!("{}={run}", super::objects::RUN);
+    Some(format!("objects may be left; kubectl delete namespaces -l {label}: {failure}"))
 }
 
 async fn take_turns(course: &Course, sides: &[Side], turns: usize) -> Vec<EndpointReport> {
