@@ -166,17 +166,27 @@ struct LoadArgs {
     /// The same by its metrics: gateway=http://127.0.0.1:9090/metrics.
     #[arg(long, value_name = "NAME=URL")]
     metrics: Vec<load::Named<String>>,
-    /// What has to hold of --url: 'event.delay.p99<200ms', 'lists:latency.p99<1s', 'errors==0'. More than once for more.
+    /// What has to hold of --url: 'event.delay.p99<200ms', 'lists:latency.p99<1s', 'errors==0', APIResponsiveness. More than once for more.
     #[arg(long, value_name = "CONDITION")]
-    assert: Vec<load::Assertion>,
+    assert: Vec<load::Condition>,
     /// Where the report goes as JSON, besides the text on standard output; - for standard output, without the text.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Where the report goes as one HTML page with charts, which needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Where the report goes as PerfData, as Kubernetes' own performance tests write it.
+    #[arg(long, value_name = "FILE")]
+    perf_data: Option<PathBuf>,
     /// Put load on clusters, too, that do not look like ones for tests.
     #[arg(long)]
     i_know_this_is_a_test_cluster: bool,
 }
 
+/// The name of a file that stands for standard output.
+const STANDARD_OUTPUT: &str = "-";
+const DEMO_ENDPOINTS: &str =
+    "\"url\" is the gateway, \"against\" the embedded API server: both are in this process and share its CPU";
 /// What `load` ends with when an assertion fails.
 const EXIT_ASSERTION: u8 = 2;
 /// What `status` ends with when the gateway is not ready.
@@ -271,9 +281,12 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
         assertions: args.assert,
         any_cluster: args.i_know_this_is_a_test_cluster,
     };
-    if let Some(path) = args.output.as_deref().filter(|path| *path != Path::new("-")) {
-        // Not after all has been measured.
-        std::fs::File::create(path).with_context(|| format!("cannot write the report to {}", path.display()))?;
+    let is_json_shown = args.output.as_deref() == Some(Path::new(STANDARD_OUTPUT));
+    let files = [args.output.filter(|_| !is_json_shown), args.html, args.perf_data];
+    for path in files.iter().flatten() {
+        // Not after all has been measured. What an earlier run has written stays until there is a report.
+        let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        opened.with_context(|| format!("cannot write the report to {}", path.display()))?;
     }
     // A connection is a file.
     lifecycle::raise_open_files()?;
@@ -287,25 +300,38 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     });
     runtime.shutdown_timeout(RUNTIME_END);
     let report = report?;
-    if args.demo.is_some() && args.output.as_deref() != Some(Path::new("-")) {
-        print(
-            "\"url\" is the gateway, \"against\" the embedded API server: both are in this process and share its CPU\n\n",
-        )?;
-    }
-    let json = format!("{}\n", serde_json::to_string_pretty(&report)?);
-    match args.output.as_deref() {
-        Some(path) if path == Path::new("-") => drop(print(&json)?),
-        Some(path) => {
-            // First what was asked for in a file: standard output may be closed.
-            std::fs::write(path, json).with_context(|| format!("cannot write the report to {}", path.display()))?;
-            print(&load::text(&report))?;
-        }
-        None => drop(print(&load::text(&report))?),
+    write_report(&report, &files)?;
+    if is_json_shown {
+        print(&json(&report)?)?;
+    } else {
+        let text = load::text(&report);
+        print(&if args.demo.is_some() { format!("{DEMO_ENDPOINTS}\n\n{text}") } else { text })?;
     }
     if !report.has_measured() {
         anyhow::bail!("nothing could be measured: no request of any workload was answered");
     }
     Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_ASSERTION) })
+}
+
+/// Writes the files that are asked for: JSON, page, PerfData. They come first, since standard output may be closed.
+fn write_report(report: &load::Report, [output, page, perf_data]: &[Option<PathBuf>; 3]) -> anyhow::Result<()> {
+    let write = |path: &Path, text: String| {
+        std::fs::write(path, text).with_context(|| format!("cannot write the report to {}", path.display()))
+    };
+    if let Some(path) = output {
+        write(path, json(report)?)?;
+    }
+    if let Some(path) = page {
+        write(path, load::page(report))?;
+    }
+    if let Some(path) = perf_data {
+        write(path, load::perf_data(report)?)?;
+    }
+    Ok(())
+}
+
+fn json(report: &load::Report) -> anyhow::Result<String> {
+    Ok(format!("{}\n", serde_json::to_string_pretty(report)?))
 }
 
 fn run_to_end(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
 //! What has to hold of a run: `event.delay.p99<200ms`.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 use super::recorder::{Recorded, Times};
 
@@ -63,7 +63,7 @@ pub(super) struct Outcome {
 #[error(
     "{0:?} was given; allowed: [WORKLOAD:]METRIC, one of < <= > >= ==, and a bound. METRIC: latency, firstByte, sync or \
      event.delay with .p50, .p90, .p99, .p99.9, .mean or .max and a bound like 200ms; requests, requests.perSecond, events, \
-     events.perSecond or errors and a number"
+     events.perSecond or errors and a number. Or a service level objective by its name: APIResponsiveness"
 )]
 pub struct NotAnAssertion(String);
 
@@ -83,6 +83,17 @@ const TIMES: [(&str, TimeMetric); 4] = [
 const UNITS: [(&str, f64); 3] = [("us", 1e-3), ("ms", 1.0), ("s", 1e3)];
 
 impl Assertion {
+    /// `WORKLOAD:latency.p99<=BOUND`, with a bound of whole seconds.
+    pub(super) fn latency_p99(workload: &str, bound: Duration) -> Self {
+        Self {
+            text: format!("{workload}:latency.p99<={}s", bound.as_secs()),
+            workload: Some(workload.to_owned()),
+            metric: Metric::Time(TimeMetric::Latency, Statistic::Percentile(99.0)),
+            operator: Operator::LessOrEqual,
+            bound: bound.as_secs_f64() * 1e3,
+        }
+    }
+
     /// How it turns out for what was measured in that many seconds.
     pub(super) fn hold(&self, recorded: &Recorded, seconds: f64) -> Outcome {
         let value = match self.metric {
@@ -188,7 +199,6 @@ impl fmt::Display for Assertion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn conditions_are_held_against_what_was_measured() {

@@ -15,7 +15,9 @@ mod endpoint;
 mod failure;
 mod frames;
 mod objects;
+mod page;
 mod paths;
+mod perf_data;
 mod processes;
 mod profile;
 mod progress;
@@ -25,7 +27,9 @@ mod report;
 mod run;
 mod schedule;
 mod seed;
+mod slo;
 mod text;
+mod timeline;
 mod turn;
 mod watch;
 
@@ -36,10 +40,16 @@ use crate::config::DURATION;
 pub use assertion::{Assertion, NotAnAssertion};
 pub use cluster::TEST_CLUSTER;
 pub use endpoint::EndpointError;
+pub use page::page;
+pub use perf_data::perf_data;
 pub use processes::{Named, NotNamed};
 pub use profile::{BUILT_IN, Profile, ProfileError};
-pub use report::{AssertionReport, EndpointReport, ErrorReport, ProcessReport, Report, TimesReport, WorkloadReport};
+pub use report::{
+    AssertionReport, Bucket, EndpointReport, ErrorReport, IntervalReport, ProcessReport, Report, TimelineReport,
+    TimesReport, WorkloadReport,
+};
 pub use run::{LoadError, LoadOptions, Server, load};
+pub use slo::Condition;
 pub use text::text;
 
 /// A duration as profiles have it: `30s`, `1h30m`.

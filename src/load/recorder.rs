@@ -9,13 +9,20 @@ use std::{
 };
 
 use hdrhistogram::Histogram;
+use tokio::time::Instant;
 
-use super::failure::{ErrorKind, Failure, Failures};
+use super::{
+    failure::{ErrorKind, Failure, Failures},
+    timeline::Timeline,
+};
 
 /// The longest time that is told from longer ones, in microseconds: an hour.
 const LONGEST: u64 = 3_600_000_000;
 /// Significant digits: a value is at most a thousandth off.
 const DIGITS: u8 = 3;
+/// Upper bound of the first bucket of a histogram, in microseconds; each further bound is [`BUCKET_FACTOR`] times the one before.
+const BUCKET_FIRST: u64 = 100;
+const BUCKET_FACTOR: f64 = std::f64::consts::SQRT_2;
 
 /// Times, in microseconds.
 #[derive(Clone, Debug)]
@@ -37,6 +44,9 @@ pub(super) struct Recorded {
     pub(super) sync: Times,
     /// From when an object's write was sent to when a watch had its event.
     pub(super) delay: Times,
+    /// Latency and event delay over the turns, one turn behind the other.
+    pub(super) latency_timeline: Timeline,
+    pub(super) delay_timeline: Timeline,
     /// Events of objects.
     pub(super) events: u64,
     /// Watches that ended as they should.
@@ -46,10 +56,20 @@ pub(super) struct Recorded {
     pub(super) failures: Failures,
 }
 
+/// How long requests have been sent, in all turns.
+#[derive(Clone, Copy, Debug, Default)]
+struct Clock {
+    /// Length of the turns that are over.
+    before: Duration,
+    /// When the turn that is under way began.
+    began: Option<Instant>,
+}
+
 /// Takes down what clients see.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     recorded: Mutex<Recorded>,
+    clock: Mutex<Clock>,
     /// Since when events count, in nanoseconds since 1970; 0: they do not.
     since: AtomicU64,
 }
@@ -62,11 +82,25 @@ impl Recorder {
     /// Events count from now on if they are of later writes.
     pub(super) fn begin(&self) {
         self.since.store(now(), Relaxed);
+        self.clock().began = Some(Instant::now());
     }
 
     /// Events no longer count.
     pub(super) fn end(&self) {
         self.since.store(0, Relaxed);
+        let mut clock = self.clock();
+        let length = clock.began.take().map(|began| began.elapsed());
+        clock.before += length.unwrap_or_default();
+    }
+
+    /// How long requests have been sent, in all turns. `None` between turns.
+    pub(super) fn at(&self) -> Option<Duration> {
+        let clock = self.clock();
+        Some(clock.before + clock.began?.elapsed())
+    }
+
+    fn clock(&self) -> MutexGuard<'_, Clock> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The time of writes whose events count; None while none count.
@@ -75,26 +109,42 @@ impl Recorder {
     }
 
     pub(super) fn answered(&self, latency: Duration, first_byte: Duration, bytes: u64) {
-        let mut recorded = self.lock();
+        let (at, mut recorded) = (self.at(), self.lock());
         recorded.answered += 1;
         recorded.bytes += bytes;
-        recorded.latency.add(latency);
+        recorded.latency(at, latency);
         recorded.first_byte.add(first_byte);
     }
 
     /// A request that failed `latency` after it was due.
     pub(super) fn failed(&self, failure: Failure, latency: Duration) {
-        let mut recorded = self.lock();
+        let (at, mut recorded) = (self.at(), self.lock());
         // It took at least that long. Leaving it out would make a server that hangs look fast.
         if failure.kind == ErrorKind::Timeout {
-            recorded.latency.add(latency);
+            recorded.latency(at, latency);
         }
         recorded.failures.add(failure);
     }
 }
 
 impl Recorded {
-    /// Adds what was measured of another workload.
+    /// Adds a latency; `at` is [`Recorder::at`].
+    fn latency(&mut self, at: Option<Duration>, latency: Duration) {
+        self.latency.add(latency);
+        if let Some(at) = at {
+            self.latency_timeline.add(at, latency);
+        }
+    }
+
+    /// Adds the delay of an event; `at` is [`Recorder::at`].
+    pub(super) fn delay(&mut self, at: Option<Duration>, delay: Duration) {
+        self.delay.add(delay);
+        if let Some(at) = at {
+            self.delay_timeline.add(at, delay);
+        }
+    }
+
+    /// Adds what was measured of another workload, but for its timelines.
     pub(super) fn add(&mut self, other: &Self) {
         self.answered += other.answered;
         self.bytes += other.bytes;
@@ -137,6 +187,12 @@ impl Times {
 
     pub(super) fn mean(&self) -> f64 {
         self.0.mean() / 1e3
+    }
+
+    /// Upper bound in milliseconds and count of each bucket, up to that of the largest value.
+    pub(super) fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
+        let buckets = self.0.iter_log(BUCKET_FIRST, BUCKET_FACTOR);
+        buckets.map(|bucket| (bucket.value_iterated_to() as f64 / 1e3, bucket.count_since_last_iteration()))
     }
 
     pub(super) fn merge(&mut self, other: &Self) {

@@ -7,6 +7,7 @@ use super::{
     processes::Usage,
     profile::{Profile, Workload},
     recorder::{Recorded, Times},
+    timeline::{Interval, Timeline},
 };
 use crate::config::API_VERSION;
 
@@ -68,6 +69,9 @@ pub struct WorkloadReport {
     pub first_byte: Option<TimesReport>,
     pub sync: Option<TimesReport>,
     pub event_delay: Option<TimesReport>,
+    /// Of the turns, one behind the other; null: there were no times.
+    pub latency_over_time: Option<TimelineReport>,
+    pub event_delay_over_time: Option<TimelineReport>,
     pub events: u64,
     pub events_per_second: f64,
     /// Watches that ended as they should.
@@ -87,7 +91,7 @@ pub struct ErrorReport {
 }
 
 /// Milliseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimesReport {
     pub count: u64,
@@ -98,6 +102,34 @@ pub struct TimesReport {
     #[serde(rename = "p99.9")]
     pub p99_9: f64,
     pub max: f64,
+    /// How many fell between two bounds, up to the largest; the bounds are the same in each histogram.
+    pub histogram: Vec<Bucket>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bucket {
+    /// Milliseconds, to about a thousandth: times up to this, above the bound of the bucket before.
+    pub up_to: f64,
+    pub count: u64,
+}
+
+/// How a time went over the turns.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TimelineReport {
+    /// Length of each interval.
+    pub seconds: f64,
+    pub intervals: Vec<IntervalReport>,
+}
+
+/// Milliseconds; null in intervals without any.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IntervalReport {
+    pub count: u32,
+    pub mean: Option<f64>,
+    pub max: Option<f64>,
 }
 
 /// What a process used while an endpoint had its turns.
@@ -174,6 +206,8 @@ impl WorkloadReport {
             first_byte: TimesReport::of(&recorded.first_byte),
             sync: TimesReport::of(&recorded.sync),
             event_delay: TimesReport::of(&recorded.delay),
+            latency_over_time: TimelineReport::of(&recorded.latency_timeline),
+            event_delay_over_time: TimelineReport::of(&recorded.delay_timeline),
             events: recorded.events,
             events_per_second: a_second(recorded.events),
             watches_ended: recorded.ended,
@@ -192,7 +226,21 @@ impl TimesReport {
             p99: times.percentile(99.0),
             p99_9: times.percentile(99.9),
             max: times.max(),
+            histogram: times.buckets().map(|(up_to, count)| Bucket { up_to: rounded(up_to), count }).collect(),
         })
+    }
+}
+
+impl TimelineReport {
+    fn of(timeline: &Timeline) -> Option<Self> {
+        let milliseconds = |time: std::time::Duration| rounded(time.as_secs_f64() * 1e3);
+        let interval = |interval: &Interval| IntervalReport {
+            count: interval.count,
+            mean: (interval.count > 0).then(|| milliseconds(interval.mean())),
+            max: (interval.count > 0).then(|| milliseconds(interval.max)),
+        };
+        let intervals: Vec<_> = timeline.intervals().iter().map(interval).collect();
+        (!intervals.is_empty()).then(|| Self { seconds: timeline.length().as_secs_f64(), intervals })
     }
 }
 

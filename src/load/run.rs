@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Assertion, EndpointError, Named, Profile, Report,
+    Assertion, Condition, EndpointError, Named, Profile, Report,
     churn::Churn,
     cluster::{self, TEST_CLUSTER},
     endpoint::Endpoint,
@@ -49,7 +49,7 @@ pub struct LoadOptions {
     pub processes: Vec<Named<u32>>,
     /// URLs of metrics.
     pub metrics: Vec<Named<String>>,
-    pub assertions: Vec<Assertion>,
+    pub assertions: Vec<Condition>,
     /// The cluster need not look like one for tests.
     pub any_cluster: bool,
 }
@@ -97,7 +97,7 @@ pub async fn load(options: &LoadOptions, shutdown: impl Future<Output = ()>) -> 
 }
 
 async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Report, LoadError> {
-    check_assertions(options)?;
+    let assertions = assertions(options)?;
     let sides = sides(options).await?;
     if !options.any_cluster {
         for side in &sides {
@@ -137,17 +137,18 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
     }
     let mut report = Report::new(&options.profile, stop.is_cancelled(), reports);
     report.left = left;
-    report.assertions =
-        options.assertions.iter().map(|assertion| hold(assertion, &course, &sides[0], &report)).collect();
+    report.assertions = assertions.iter().map(|assertion| hold(assertion, &course, &sides[0], &report)).collect();
     Ok(report)
 }
 
-fn check_assertions(options: &LoadOptions) -> Result<(), LoadError> {
+fn assertions(options: &LoadOptions) -> Result<Vec<Assertion>, LoadError> {
+    let assertions: Vec<_> =
+        options.assertions.iter().flat_map(|condition| condition.assertions(&options.profile)).collect();
     let names: Vec<_> = options.profile.workloads.iter().map(|workload| &*workload.name).collect();
-    let mut of_one = options.assertions.iter().filter_map(|assertion| assertion.workload.as_deref());
+    let mut of_one = assertions.iter().filter_map(|assertion| assertion.workload.as_deref());
     match of_one.find(|name| !names.contains(name)) {
         Some(name) => Err(LoadError::NoWorkload(name.to_owned(), names.join(", "))),
-        None => Ok(()),
+        None => Ok(assertions),
     }
 }
 

@@ -26,9 +26,9 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
         write!(out, "{name:<40}{requests:>10}{requests_per_second:>10.1}{events_per_second:>10.1}")?;
         writeln!(out, "{megabytes:>10.1}{errors:>10}")
     })?;
-    times(report, "latency, ms, from when a request was due", |workload| workload.latency, out)?;
-    times(report, "time to sync, ms, of watches", |workload| workload.sync, out)?;
-    times(report, "event delay, ms, from write to watch", |workload| workload.event_delay, out)?;
+    times(report, "latency, ms, from when a request was due", |workload| workload.latency.as_ref(), out)?;
+    times(report, "time to sync, ms, of watches", |workload| workload.sync.as_ref(), out)?;
+    times(report, "event delay, ms, from write to watch", |workload| workload.event_delay.as_ref(), out)?;
     processes(report, out)?;
     errors(report, out)?;
     if let Some(left) = &report.left {
@@ -63,7 +63,7 @@ fn each(report: &Report, mut row: impl FnMut(&str, &WorkloadReport) -> std::fmt:
 fn times(
     report: &Report,
     title: &str,
-    of: impl Fn(&WorkloadReport) -> Option<TimesReport>,
+    of: impl Fn(&WorkloadReport) -> Option<&TimesReport>,
     out: &mut String,
 ) -> std::fmt::Result {
     let mut rows = String::new();

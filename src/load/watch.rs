@@ -100,7 +100,7 @@ impl Watches {
         while let Some(frame) = answer.response.body_mut().frame().await {
             let frame = frame.map_err(|error| Failure::stream(&error))?;
             let Some(data) = frame.data_ref() else { continue };
-            let (came, since) = (now(), self.recorder.since());
+            let (came, since, at) = (now(), self.recorder.since(), self.recorder.at());
             let (mut events, mut refused, mut synced) = (0, None, false);
             frames.push(data, |event| match event {
                 Event::Synced => synced = true,
@@ -116,7 +116,7 @@ impl Watches {
             let mut recorded = self.recorder.lock();
             recorded.bytes += data.len() as u64;
             recorded.events += if since.is_some() { events } else { 0 };
-            delays.drain(..).for_each(|delay| recorded.delay.add(Duration::from_nanos(delay)));
+            delays.drain(..).for_each(|delay| recorded.delay(at, Duration::from_nanos(delay)));
             if synced {
                 recorded.sync.add(asked.elapsed());
                 drop(progress.first.take());

@@ -127,12 +127,12 @@ workloads:
     for name in ["lists", "lists2", "gets"] {
         let workload = workload(&report, name);
         assert!(workload.requests > 0 && workload.errors.is_empty(), "{workload:?}");
-        assert!(workload.latency.unwrap().p50 >= least, "{workload:?}");
+        assert!(workload.latency.as_ref().unwrap().p50 >= least, "{workload:?}");
     }
     let watches = workload(&report, "watches");
     assert!(watches.requests == 3 && watches.errors.is_empty(), "{watches:?}");
-    assert_eq!(watches.sync.unwrap().count, 3);
-    let delay = watches.event_delay.unwrap();
+    assert_eq!(watches.sync.as_ref().unwrap().count, 3);
+    let delay = watches.event_delay.as_ref().unwrap();
     assert!(delay.p50 >= least, "{watches:?}");
     // Each watch has an event of each write that came in time; those of deletions have no stamp.
     let changes = workload(&report, "changes");
@@ -154,7 +154,7 @@ async fn a_stall_shows_in_all_requests_that_were_due_meanwhile() {
     let gets = workload(&report, "get");
     assert!(gets.requests >= 45 && gets.errors.is_empty(), "{gets:?}");
     // Thirty of fifty were due in the stall. One alone was sent in it: without correction only the maximum would show it.
-    let latency = gets.latency.unwrap();
+    let latency = gets.latency.as_ref().unwrap();
     assert!(latency.p90 >= 200.0 && latency.max >= 600.0, "{gets:?}");
 }
 
@@ -205,7 +205,7 @@ async fn a_server_that_does_not_answer_is_not_fast() {
     let report = measured(&options(server.url(), text)).await;
     let gets = workload(&report, "get");
     assert_eq!((gets.requests, errors(gets)), (0, vec!["timeout", "unsent"]));
-    assert!(gets.latency.unwrap().p50 >= 300.0, "{gets:?}");
+    assert!(gets.latency.as_ref().unwrap().p50 >= 300.0, "{gets:?}");
     let failed: u64 = gets.errors.iter().map(|error| error.count).sum();
     assert_eq!(failed, 50, "none is forgotten: {gets:?}");
 }
@@ -251,9 +251,9 @@ workloads:
     let [all, changes, writes] = ["all", "changes", "writes"].map(|name| workload(&report, name));
     assert_eq!((all.requests, all.watches_ended, changes.watches_ended), (2, 1, 1), "{all:?} {changes:?}");
     // The objects of the beginning came again, with stamps of this turn.
-    let count = all.event_delay.unwrap().count;
+    let count = all.event_delay.as_ref().unwrap().count;
     assert!(count > 0 && count <= writes.requests, "{all:?} {writes:?}");
-    assert!(changes.event_delay.unwrap().count <= writes.requests, "{changes:?}");
+    assert!(changes.event_delay.as_ref().unwrap().count <= writes.requests, "{changes:?}");
 }
 
 #[tokio::test]
@@ -270,7 +270,7 @@ async fn two_servers_have_their_turns() {
         let [list, watch, churn] = &endpoint.workloads[..] else { panic!("{endpoint:?}") };
         assert!(list.requests > 0 && churn.requests > 0, "{endpoint:?}");
         // Events of the other one's turn are not of this one.
-        let count = watch.event_delay.unwrap().count;
+        let count = watch.event_delay.as_ref().unwrap().count;
         assert!(count > 0 && count <= churn.requests, "{endpoint:?}");
     }
 }
@@ -323,6 +323,27 @@ async fn assertions_set_the_exit_code_and_the_report_has_both_forms() {
     assert!(text.contains("passed  list:errors==0: 0\n") && text.contains("event delay, ms"), "{text}");
     let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     assert_eq!(paths(&report), REPORT);
+
+    let (page, perf) = (folder.path().join("report.html"), folder.path().join("perf.json"));
+    let arguments =
+        ["--html", page.to_str().unwrap(), "--perf-data", perf.to_str().unwrap(), "--assert", "APIResponsiveness"];
+    let objective = command(folder.path(), &server.url(), &arguments).await;
+    let text = String::from_utf8(objective.stdout).unwrap();
+    assert!(
+        text.contains("passed  list:latency.p99<=30s: ") && text.contains("FAILED  none:latency.p99<=1s: "),
+        "{text}"
+    );
+    assert_eq!(objective.status.code(), Some(2), "{text}");
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(page.contains("<h3>Event delay, ms") && page.matches("<svg").count() >= 4, "{page}");
+    // It loads nothing.
+    assert!(["src=", "href=", "url(", "<script"].iter().all(|part| !page.contains(part)), "{page}");
+    let perf: Value = serde_json::from_slice(&std::fs::read(&perf).unwrap()).unwrap();
+    let items = perf["dataItems"].as_array().unwrap();
+    let latency =
+        items.iter().find(|item| item["labels"]["Workload"] == "list" && item["labels"]["Metric"] == "latency");
+    assert!(latency.unwrap()["data"]["Perc99"].as_f64().unwrap() > 0.0, "{perf}");
+    assert_eq!((&perf["version"], &latency.unwrap()["unit"]), (&json!("v1"), &json!("ms")));
 
     let failed = command(folder.path(), &server.url(), &["--assert", "latency.p50<0ms", "--output", "-"]).await;
     assert_eq!(failed.status.code(), Some(2), "{failed:?}");
@@ -389,16 +410,25 @@ endpoints[].workloads[].errors[].first
 endpoints[].workloads[].errors[].kind
 endpoints[].workloads[].eventDelay
 endpoints[].workloads[].eventDelay.count
+endpoints[].workloads[].eventDelay.histogram[].count
+endpoints[].workloads[].eventDelay.histogram[].upTo
 endpoints[].workloads[].eventDelay.max
 endpoints[].workloads[].eventDelay.mean
 endpoints[].workloads[].eventDelay.p50
 endpoints[].workloads[].eventDelay.p90
 endpoints[].workloads[].eventDelay.p99
 endpoints[].workloads[].eventDelay.p99.9
+endpoints[].workloads[].eventDelayOverTime
+endpoints[].workloads[].eventDelayOverTime.intervals[].count
+endpoints[].workloads[].eventDelayOverTime.intervals[].max
+endpoints[].workloads[].eventDelayOverTime.intervals[].mean
+endpoints[].workloads[].eventDelayOverTime.seconds
 endpoints[].workloads[].events
 endpoints[].workloads[].eventsPerSecond
 endpoints[].workloads[].firstByte
 endpoints[].workloads[].firstByte.count
+endpoints[].workloads[].firstByte.histogram[].count
+endpoints[].workloads[].firstByte.histogram[].upTo
 endpoints[].workloads[].firstByte.max
 endpoints[].workloads[].firstByte.mean
 endpoints[].workloads[].firstByte.p50
@@ -410,18 +440,27 @@ endpoints[].workloads[].http
 endpoints[].workloads[].lagMax
 endpoints[].workloads[].latency
 endpoints[].workloads[].latency.count
+endpoints[].workloads[].latency.histogram[].count
+endpoints[].workloads[].latency.histogram[].upTo
 endpoints[].workloads[].latency.max
 endpoints[].workloads[].latency.mean
 endpoints[].workloads[].latency.p50
 endpoints[].workloads[].latency.p90
 endpoints[].workloads[].latency.p99
 endpoints[].workloads[].latency.p99.9
+endpoints[].workloads[].latencyOverTime
+endpoints[].workloads[].latencyOverTime.intervals[].count
+endpoints[].workloads[].latencyOverTime.intervals[].max
+endpoints[].workloads[].latencyOverTime.intervals[].mean
+endpoints[].workloads[].latencyOverTime.seconds
 endpoints[].workloads[].name
 endpoints[].workloads[].rate
 endpoints[].workloads[].requests
 endpoints[].workloads[].requestsPerSecond
 endpoints[].workloads[].sync
 endpoints[].workloads[].sync.count
+endpoints[].workloads[].sync.histogram[].count
+endpoints[].workloads[].sync.histogram[].upTo
 endpoints[].workloads[].sync.max
 endpoints[].workloads[].sync.mean
 endpoints[].workloads[].sync.p50

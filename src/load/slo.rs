@@ -1,0 +1,67 @@
+//! What has to hold of a run: a condition, or one of Kubernetes' service level objectives by the name that clusterloader2 gives it.
+
+use std::{str::FromStr, time::Duration};
+
+use super::{
+    Assertion, NotAnAssertion,
+    profile::{Profile, Work},
+};
+
+/// The name of [`Condition::ApiResponsiveness`].
+const API_RESPONSIVENESS: &str = "APIResponsiveness";
+/// Bounds of the 99th percentile (Kubernetes' SIG Scalability, `slos/api_call_latency.md`): of calls for one object, and of lists.
+const ONE_OBJECT: Duration = Duration::from_secs(1);
+const LISTS: Duration = Duration::from_secs(30);
+
+/// A condition of `--assert`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Condition {
+    Of(Assertion),
+    /// Of each workload that sends requests, the 99th percentile of its latency.
+    ApiResponsiveness,
+}
+
+impl Condition {
+    /// The conditions that it stands for with this profile.
+    pub(super) fn assertions(&self, profile: &Profile) -> Vec<Assertion> {
+        if let Self::Of(assertion) = self {
+            return vec![assertion.clone()];
+        }
+        let of_workload = |workload: &super::profile::Workload| {
+            let bound = match workload.work {
+                Work::Get { .. } | Work::Churn(_) => ONE_OBJECT,
+                Work::List(_) => LISTS,
+                // Long-running requests have no objective.
+                Work::Watch(_) => return None,
+            };
+            Some(Assertion::latency_p99(&workload.name, bound))
+        };
+        profile.workloads.iter().filter_map(of_workload).collect()
+    }
+}
+
+impl FromStr for Condition {
+    type Err = NotAnAssertion;
+
+    fn from_str(text: &str) -> Result<Self, NotAnAssertion> {
+        if text == API_RESPONSIVENESS { Ok(Self::ApiResponsiveness) } else { text.parse().map(Self::Of) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_objective_stands_for_a_condition_of_each_workload() {
+        let text = "apiVersion: kube-fanout.io/v1alpha1\nkind: LoadProfile\nduration: 1s\nworkloads:\n\
+                    - {name: gets, rate: 1, get: {resource: pods}}\n- {name: lists, rate: 1, list: {resource: pods}}\n\
+                    - {name: watches, watch: {resource: pods}}\n- {name: writes, rate: 1, churn: {resource: pods}}\n";
+        let profile = Profile::parse("test", text).unwrap();
+        let objective: Condition = "APIResponsiveness".parse().unwrap();
+        let texts: Vec<_> = objective.assertions(&profile).iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["gets:latency.p99<=1s", "lists:latency.p99<=30s", "writes:latency.p99<=1s"]);
+        let plain: Condition = "gets:latency.p99<=1s".parse().unwrap();
+        assert_eq!(plain.assertions(&profile), objective.assertions(&profile)[..1]);
+    }
+}
