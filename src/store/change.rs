@@ -1,4 +1,4 @@
-//! One change of one object: what happened, what was there before, and its frames.
+//! One change of one object: its kind, the state before and after it, and its frames.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -7,57 +7,60 @@ use bytes::Bytes;
 use super::{bridge::Gap, object::Object, snapshot::Snapshot};
 use crate::apimachinery::{Representation, ResourceVersion};
 
-/// What upstream said of the object.
+/// What upstream reported about the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     Added,
     Modified,
     Deleted,
-    /// It is not there any more, and upstream did not tell of its deletion: that lies in a gap that was bridged.
+    /// The object no longer exists, but upstream did not report its deletion, because it happened within a bridged gap.
     Gone,
-    /// What it is selected by has changed in such a gap: who loses it by that is told so first, for it may have left the selector
-    /// long before the version that it has now. What it is now follows as a change of its own.
+    /// The labels or selectable fields of the object changed within a bridged gap. Watchers whose selector the object
+    /// left by that are notified first, since it may have left the selector long before its current version. The
+    /// current state follows as a separate change.
     Reselected,
 }
 
-/// The different bytes that watchers of one change can receive (read-path 3.3).
+/// The different frames that watchers of one change can receive (read-path 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     Added,
     Modified,
     Deleted,
-    /// It no longer matches the selector, or is gone without a word from upstream: DELETED with the previous content and the
-    /// version of the change.
+    /// The object no longer matches the selector, or disappeared within a gap: DELETED with the previous content and
+    /// the version of the change.
     Left,
 }
 
 /// A change and the state after it. Frames are made once and shared by all watchers.
 #[derive(Debug)]
 pub struct Change {
-    /// Counts the changes of a store from 0, without gaps.
+    /// The position of the change in its store: counted from 0, without gaps.
     pub number: u64,
-    /// The object's own; where it was lost in a gap, the last version at which it is known to have been there.
+    /// The version of `object`. For [`ChangeKind::Gone`] and [`ChangeKind::Reselected`], the last version before the
+    /// gap.
     pub version: ResourceVersion,
     pub kind: ChangeKind,
-    /// The new state; for a deletion the last state, with the version of the deletion.
+    /// The new state of the object. For a deletion: the last state, with the version of the deletion.
     pub object: Arc<Object>,
-    /// What the store held before.
+    /// The object that the store held before, if any.
     pub before: Option<Arc<Object>>,
     pub(super) after: Snapshot,
-    /// What was bridged by this change and others.
+    /// The gap that was bridged by this change and others.
     pub(super) gap: Option<Gap>,
     pub(super) frames: [OnceLock<Bytes>; 4],
-    /// Frames in other forms than the store's own.
+    /// Frames in representations other than the store's own.
     pub(super) frames_in: Mutex<Vec<(Representation, FrameKind, Bytes)>>,
 }
 
 impl Change {
-    /// The frame of that kind, made by `encode` when it is first asked for.
+    /// The frame of that kind, made by `encode` on the first call.
     pub fn frame(&self, kind: FrameKind, encode: impl FnOnce(&Self) -> Bytes) -> Bytes {
         self.frames[kind as usize].get_or_init(|| encode(self)).clone()
     }
 
-    /// The same in another form than the store's own; a failure is not kept.
+    /// The frame in a representation other than the store's own, made by `encode` on the first call. Errors are not
+    /// kept.
     pub fn frame_in<E>(
         &self,
         form: Representation,
@@ -73,18 +76,18 @@ impl Change {
         Ok(frame)
     }
 
-    /// What was bridged by this change and others, if it is not one that upstream told.
+    /// The gap that was bridged by this change and others; `None` for a change that upstream reported.
     pub fn gap(&self) -> Option<Gap> {
         self.gap
     }
 
-    /// The lowest version at which every client knows of the change. One that knows a version within a gap may have been told
-    /// anything of what lies in it.
+    /// The lowest version at which every client knows of the change. A client at a version within a gap may have seen
+    /// any part of what happened in the gap.
     pub fn known_at(&self) -> ResourceVersion {
         self.gap.map_or(self.version, |gap| gap.to)
     }
 
-    /// Which frame a watcher gets, given whether the object matched before and matches now.
+    /// The kind of frame that a watcher gets, given which objects match its selector; `None` if the watcher gets none.
     pub fn frame_kind(&self, matched: impl Fn(&Object) -> bool) -> Option<FrameKind> {
         let before = self.before.as_deref().is_some_and(&matched);
         let now = !matches!(self.kind, ChangeKind::Deleted | ChangeKind::Gone) && matched(&self.object);
@@ -99,11 +102,11 @@ impl Change {
         }
     }
 
-    /// What keeping this change costs beside the newest state: previous bytes, its frame, copied nodes.
+    /// What it costs to keep this change besides the newest state, in bytes: the object's bytes and the copied nodes.
     pub(super) fn bytes(&self) -> usize {
-        /// A leaf's pointers and the nodes above it, copied by the change.
+        /// An estimate for the pointers of the leaf that the change copied, and for the tree nodes above it.
         const COPIED_NODES: usize = 4096;
-        // Those of a bridge share the state behind it.
+        // The changes of one bridge share the state after it.
         let copied = if self.gap.is_some() { 0 } else { COPIED_NODES };
         self.object.tail().len() + copied
     }

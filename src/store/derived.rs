@@ -1,18 +1,19 @@
-//! What is made from objects when it is first asked for, and shared from then on.
+//! Values that are computed from objects on first use and shared from then on.
 
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-/// Things derived, one of each kind `K`, kept until nobody asks any more or their source retires: history would
-/// otherwise hold a copy for every version that was listed.
+/// Derived values, at most one for each kind `K`. A value is kept until it is no longer used or its source retires;
+/// otherwise history would hold one copy for every version that was listed.
 ///
-/// The lock is held for moments only, never while something is made, so that a retiring writer waits for nobody.
+/// The lock is only held briefly, never while a value is computed, so that a writer that retires a leaf does not wait
+/// for that.
 pub(super) struct Derived<K, T>(Mutex<State<K, T>>);
 
 enum State<K, T> {
-    /// What is kept, or in the making: of few kinds, mostly of none.
+    /// Values that are kept or being computed. Only a few kinds exist, and usually none is kept.
     Open(Vec<Place<K, T>>),
     Retired,
 }
@@ -20,12 +21,13 @@ enum State<K, T> {
 struct Place<K, T> {
     kind: K,
     value: Arc<OnceLock<T>>,
-    /// Somebody asked since the last sweep.
+    /// Whether the value was used since the last sweep.
     asked: bool,
 }
 
 impl<K: Copy + Eq, T: Clone> Derived<K, T> {
-    /// Made by one caller, while others who ask wait for it. Of what has retired everyone makes their own.
+    /// One caller computes the value while other callers wait for it. After [`Derived::retire`], every caller computes
+    /// a value of its own.
     pub(super) fn get_or_make(&self, kind: K, make: impl FnOnce() -> T) -> T {
         match self.place(kind) {
             Some(value) => value.get_or_init(make).clone(),
@@ -33,19 +35,19 @@ impl<K: Copy + Eq, T: Clone> Derived<K, T> {
         }
     }
 
-    /// What is kept now. To look is not to ask.
+    /// The value that is kept now. The call does not count as a use.
     pub(super) fn kept(&self, kind: K) -> Option<T> {
         let State::Open(places) = &*self.lock() else { return None };
         places.iter().find(|place| place.kind == kind)?.value.get().cloned()
     }
 
-    /// The sum over all that is kept now.
+    /// The sum of `of` over all values that are kept now.
     pub(super) fn sum(&self, of: impl Fn(&T) -> usize) -> usize {
         let State::Open(places) = &*self.lock() else { return 0 };
         places.iter().filter_map(|place| place.value.get()).map(of).sum()
     }
 
-    /// Gives back what nobody has asked for since the last sweep; it is made again when somebody does.
+    /// Drops the values that were not used since the last sweep; they are computed again on their next use.
     pub(super) fn sweep(&self) {
         if let State::Open(places) = &mut *self.lock() {
             places.retain_mut(|place| std::mem::take(&mut place.asked));
@@ -53,7 +55,7 @@ impl<K: Copy + Eq, T: Clone> Derived<K, T> {
         }
     }
 
-    /// Nothing is kept from now on.
+    /// Drops all values; from now on none is kept.
     pub(super) fn retire(&self) {
         *self.lock() = State::Retired;
     }

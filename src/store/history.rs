@@ -1,4 +1,4 @@
-//! The bounded window of changes that watches start from and exact reads are answered from.
+//! The bounded window of past changes: watches start in it and exact reads are answered from it.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -7,55 +7,57 @@ use tokio::time::Instant;
 use super::{bridge::Gap, change::Change, snapshot::Snapshot};
 use crate::apimachinery::ResourceVersion;
 
-/// How much of the past a store keeps. The count that is never undercut is [`HistoryLimits::COUNT_MIN`].
+/// How much of the past a store keeps. [`HistoryLimits::COUNT_MIN`] changes are always kept.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryLimits {
-    /// Changes older than this go.
+    /// The maximum age of a change.
     pub age: Duration,
-    /// Bytes that changes may hold beside the newest state.
+    /// The maximum number of bytes that changes may hold besides the newest state.
     pub bytes: usize,
 }
 
 impl HistoryLimits {
-    /// As many changes as the API server's own ring holds at least (read-path 1.4, "History window").
+    /// The minimum size of the API server's own ring of changes (read-path 1.4, "History window").
     pub const COUNT_MIN: usize = 100;
-    /// As many as it holds at most.
+    /// The maximum size of that ring.
     pub const COUNT_MAX: usize = 102_400;
 }
 
-/// The version asked for lies before the window, or within a gap in it.
+/// The requested version lies before the window, or within a gap in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expired {
-    /// The oldest version behind it that a watch can start from.
+    /// The oldest version after the requested one that a watch can start from.
     pub oldest: ResourceVersion,
-    /// The window has lost nothing: it begins where the store was filled, or goes on where it was filled again, and upstream
-    /// may remember more.
+    /// Whether the window has lost nothing: it begins where the store was filled, or continues where the store was
+    /// filled again. Upstream may still remember older versions.
     pub is_whole: bool,
 }
 
-/// Changes in order of version, numbered without gaps, and the state before the first.
+/// Changes in order of version, numbered without gaps, and the state before the first one.
 #[derive(Debug)]
 pub(super) struct History {
     changes: VecDeque<(Instant, Arc<Change>)>,
     /// The number of the first change in `changes`.
     first: u64,
-    /// The state before that change: what the oldest exact version is answered from.
+    /// The state before the first change: the oldest version that can be read exactly.
     base: Snapshot,
     bytes: usize,
     limits: HistoryLimits,
-    /// Versions that had been reached at some times, oldest first: what lies below one was no longer the newest by then.
+    /// Samples of when a version was reached, oldest first. Every version below a sample was no longer the newest one
+    /// at that time.
     reached: VecDeque<(Instant, ResourceVersion)>,
-    /// What was bridged within the window, oldest first.
+    /// The gaps within the window, oldest first.
     gaps: VecDeque<Gap>,
 }
 
-/// How many gaps are told apart. Of more than that the oldest count as one: less is answered, and nothing wrong.
+/// The maximum number of separate gaps. Beyond it, the two oldest gaps count as one: fewer versions are served, but
+/// none wrongly.
 const GAPS_MAX: usize = 64;
 
-/// How finely the age of a version is known: as a part of the age at which it is too old.
+/// The precision of the age of a version: this fraction of the maximum age.
 const AGE_PARTS: u32 = 64;
 
-/// Changes that say how often there is one.
+/// The number of changes over which the pace is averaged.
 const PACE_CHANGES: u32 = 8;
 
 impl History {
@@ -69,7 +71,7 @@ impl History {
         self.limits
     }
 
-    /// Nothing is known of the versions between two states but what the changes say that follow.
+    /// Records that the versions within `gap` are unknown, except for what the following changes say.
     pub(super) fn bridge(&mut self, gap: Gap, now: Instant) {
         self.reach(gap.to, now);
         self.gaps.push_back(gap);
@@ -81,7 +83,7 @@ impl History {
         }
     }
 
-    /// The store is complete up to `version` now.
+    /// Records that the store is now complete up to `version`.
     pub(super) fn reach(&mut self, version: ResourceVersion, now: Instant) {
         let known = self.reached.len();
         let is_close =
@@ -90,7 +92,7 @@ impl History {
             self.reached.pop_back();
         }
         self.reached.push_back((now, version));
-        // Of those that are too old the newest says it all.
+        // Of the samples that are too old, only the newest is needed.
         while self.reached.get(1).is_some_and(|(at, _)| self.is_too_old(*at, now)) {
             self.reached.pop_front();
         }
@@ -104,11 +106,11 @@ impl History {
         self.reach(change.known_at(), now);
         self.bytes += change.bytes();
         self.changes.push_back((now, change));
-        // One goes for one that comes, as a rule.
+        // Usually removes one change for each one that was added.
         drop(self.trim(now));
     }
 
-    /// Takes out what is beyond the limits, for the caller to drop outside of locks.
+    /// Removes the changes beyond the limits and returns them, so that the caller can drop them outside of locks.
     pub(super) fn trim(&mut self, now: Instant) -> Vec<Arc<Change>> {
         let mut gone = Vec::new();
         while self.is_over(now) {
@@ -132,7 +134,8 @@ impl History {
                 && (self.bytes > self.limits.bytes || self.is_too_old(*oldest, now))
     }
 
-    /// The time from one change to the next, on average over the last few and up to now.
+    /// The average time between the last few changes, including the time since the last one; `None` if there were fewer
+    /// changes.
     pub(super) fn pace(&self, now: Instant) -> Option<Duration> {
         let (at, _) = self.changes.get(self.changes.len().checked_sub(PACE_CHANGES as usize)?)?;
         Some(now.duration_since(*at) / PACE_CHANGES)
@@ -146,20 +149,20 @@ impl History {
         self.bytes
     }
 
-    /// For how long at least the oldest version that a watch can start behind has not been the newest.
+    /// A lower bound for how long ago the oldest version that a watch can start after ceased to be the newest.
     pub(super) fn span(&self, now: Instant) -> Duration {
         let oldest = self.changes.front().map(|(at, _)| *at);
         let filled = self.reached.front().map(|(at, _)| *at);
         oldest.or(filled).map_or(Duration::ZERO, |at| now.duration_since(at))
     }
 
-    /// For how long the change with that number has been there; `None` if it has not come yet, or is gone.
+    /// The time since the change with that number was added; `None` if it does not exist yet or was removed.
     pub(super) fn age(&self, number: u64, now: Instant) -> Option<Duration> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.changes.get(at).map(|(at, _)| now.duration_since(*at))
     }
 
-    /// The number that the next change will get.
+    /// The number of the next change.
     pub(super) fn next(&self) -> u64 {
         self.first + self.changes.len() as u64
     }
@@ -175,16 +178,16 @@ impl History {
         Ok(self.first + self.index_after(version) as u64)
     }
 
-    /// The changes from that number on, at most `limit`; `None` if some of them are gone.
+    /// The changes from that number on, at most `limit`; `None` if some of them were removed.
     pub(super) fn from(&self, number: u64, limit: usize) -> Option<impl Iterator<Item = &Arc<Change>>> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?.min(self.changes.len());
         let end = self.changes.len().min(at + limit);
         Some(self.changes.range(at..end).map(|(_, change)| change))
     }
 
-    /// The state at `version`, if it lies in the window; `known` is the version up to which nothing is missing. What was
-    /// followed by another version longer ago than changes are kept is not told, even if it is known still: an API
-    /// server's storage compacts by time alone, and clients rely on tokens that expire.
+    /// The state at `version`, if it lies in the window; `known` is the version up to which the store is complete. A
+    /// version that was replaced by a later one longer ago than the maximum age is not served even if it is still
+    /// known: the API server's storage compacts by time alone, and clients rely on expiring tokens.
     pub(super) fn exact(&self, version: ResourceVersion, known: ResourceVersion, now: Instant) -> Option<Snapshot> {
         if version < self.base.version() || version > known || self.gap_of(version).is_some() {
             return None;
@@ -200,12 +203,12 @@ impl History {
         Some(state.clone().at(version))
     }
 
-    /// Whether a gap ends behind `version`.
+    /// Whether a gap ends after `version`.
     pub(super) fn has_gap_behind(&self, version: ResourceVersion) -> bool {
         self.gaps.back().is_some_and(|gap| gap.to > version)
     }
 
-    /// The gap in which that version lies, of which nothing is known.
+    /// The gap that contains `version`, whose state is therefore unknown.
     pub(super) fn gap_of(&self, version: ResourceVersion) -> Option<Gap> {
         self.gaps.iter().copied().find(|gap| gap.contains(version))
     }
@@ -231,7 +234,7 @@ mod tests {
         }
         let is_known = |number| history.exact(version(number), version(2000), at(2000)).is_some();
         assert!(is_known(2000) && is_known(1690));
-        // To a sixty-fourth of the age, and two.
+        // Accurate to a sixty-fourth of the age, plus two seconds.
         assert!(!is_known(1670));
         assert!(history.reached.len() < 70, "{}", history.reached.len());
     }

@@ -1,5 +1,5 @@
-//! Reads from an object's JSON the key, the version, the labels and the selectable fields. Everything else is passed over,
-//! never decoded, and kept as upstream wrote it.
+//! Reads the key, the version, the labels and the selectable fields from an object's JSON. Everything else is skipped
+//! without decoding it, and kept as upstream wrote it.
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     json::{InvalidJson, Members, text},
 };
 
-/// Why bytes from upstream cannot be kept. The store they were for is not filled; its requests are forwarded.
+/// Why bytes from upstream cannot be kept. Their store is then not filled, and requests for its resource are forwarded.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("not the JSON of an object")]
@@ -30,12 +30,12 @@ pub enum ReadError {
 }
 
 impl Object {
-    /// Takes an object as list items have it.
+    /// Parses an object as it stands in a list's `items`.
     pub fn from_item(item: Bytes, schema: &Schema) -> Result<Self, ReadError> {
         Self::read(item, schema.shape.item_opening(), schema)
     }
 
-    /// Takes an object as gets and watch events have it.
+    /// Parses an object as it stands in a get response or a watch event.
     pub fn from_event(object: Bytes, schema: &Schema) -> Result<Self, ReadError> {
         Self::read(object, schema.shape.object_opening(), schema)
     }
@@ -66,13 +66,13 @@ impl Object {
     }
 }
 
-/// The `uid` in the text of an object's metadata; `None` if it is not that of a JSON object, or without it.
+/// The `uid` in the JSON text of an object's metadata; `None` if the text is no JSON object or has no `uid`.
 pub(super) fn uid(metadata: &[u8]) -> Option<String> {
     let uid = Members::of(metadata).ok()?.filter_map(Result::ok).filter(|(name, _)| name == "uid").last();
     text(uid?.1).ok().map(Cow::into_owned)
 }
 
-/// Where `part`, borrowed from `whole`, stands in it when its first `skip` bytes are left out.
+/// The position of `part`, a subslice of `whole`, in `whole` without its first `skip` bytes.
 fn range_within(whole: &[u8], part: &[u8], skip: usize) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?.checked_sub(skip)?;
     Some(start..start + part.len())
@@ -88,14 +88,15 @@ pub(super) fn fields_in_order(schema: &Schema, key: &ObjectKey, values: Vec<Opti
     schema.fields().iter().zip(values).map(value).collect()
 }
 
-/// What is read of one object, borrowed from its text.
+/// What is read from one object, borrowed from its text.
 #[derive(Default)]
 struct Found<'a> {
     metadata: Metadata<'a>,
     values: Vec<Option<Arc<str>>>,
 }
 
-/// Of one that is there twice the last one counts, whole: everything here stands within `text`.
+/// The metadata of an object. If `metadata` occurs twice, the last one replaces the first one completely, so everything
+/// here lies within `text`.
 #[derive(Default)]
 struct Metadata<'a> {
     text: &'a [u8],
@@ -127,7 +128,7 @@ impl<'a> Found<'a> {
                 "name" => metadata.name = Some(text(value)?),
                 "namespace" => metadata.namespace = Some(text(value)?),
                 "resourceVersion" => {
-                    // Digits; with an escape in it, it is none.
+                    // A version that contains escapes is not a number, and is treated as missing.
                     metadata.version = match text(value)? {
                         Cow::Borrowed(digits) => Some(digits),
                         Cow::Owned(_) => None,
@@ -149,7 +150,7 @@ impl<'a> Found<'a> {
         Ok(metadata)
     }
 
-    /// Reads the selectable fields that stand in `value`, or that it is.
+    /// Reads the selectable fields that lie within `value`, or are `value` itself.
     fn read_fields(&mut self, value: &[u8], tree: &PathTree) -> Result<(), InvalidJson> {
         if tree.is_leaf() {
             let Some(value) = selectable(value)? else { return Ok(()) };
@@ -166,7 +167,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// A string, boolean or integer as selectors compare it (read-path 5.1, "Value rules").
+/// A string, boolean or integer in the form that selectors compare (read-path 5.1, "Value rules").
 fn selectable(value: &[u8]) -> Result<Option<Arc<str>>, InvalidJson> {
     if value.starts_with(b"\"") {
         return Ok(Some(text(value)?.into()));

@@ -1,7 +1,8 @@
-//! One resource's state in one encoding: immutable snapshots, bounded history, one writer and many readers.
+//! The state of one resource in one encoding: immutable snapshots and a bounded history, with one writer and many
+//! readers.
 //!
-//! Knows nothing of HTTP, of tasks or of who is watching. Objects are kept as the bytes that
-//! upstream sent; what selectors and keys need is read from them once, on the way in.
+//! The store knows nothing of HTTP, tasks or watchers. It keeps objects as the bytes that upstream sent; keys and the
+//! values that selectors need are read from these bytes once, when the object arrives.
 
 mod bridge;
 mod change;

@@ -1,4 +1,4 @@
-//! One object: the bytes that upstream sent, and the little of them that the gateway has to know.
+//! One object: the bytes that upstream sent, and the few parts of them that the gateway needs.
 
 use std::{ops::Range, sync::Arc};
 
@@ -7,26 +7,28 @@ use bytes::Bytes;
 use super::derived::Derived;
 use crate::apimachinery::{Encoding, Labels, ObjectKey, ResourceVersion};
 
-/// An object at one version. Immutable; shared by snapshots, history and answers.
+/// An object at one version. Immutable; shared by snapshots, history and responses.
 ///
-/// Invariant: once the opening of its [`super::Shape`] is put before it, `tail` is an object in JSON, as valid as upstream
-/// wrote it; in a protobuf store it is the object's own message.
+/// Invariant: the opening of the object's [`super::Shape`] followed by `tail` is the JSON object as upstream wrote it.
+/// In a protobuf store, `tail` is the object's own message.
 #[derive(Debug)]
 pub struct Object {
     pub key: ObjectKey,
-    /// The object's own version, which for a deleted one is the version of the deletion.
+    /// The object's version; for a deleted object the version of the deletion.
     pub version: ResourceVersion,
     pub labels: Labels,
-    /// Values of the schema's fields, in its order; absent in the object is what the field's
-    /// source says (read-path 5.1, "Value rules").
+    /// Values of the schema's fields, in the schema's order. The value of a field that the object lacks is defined by
+    /// the source of the field (read-path 5.1, "Value rules").
     pub(super) fields: Box<[Arc<str>]>,
-    /// Everything behind the shape's opening, closing brace included.
+    /// Everything after the shape's opening, including the closing brace.
     pub(super) tail: Bytes,
-    /// Where in `tail` the digits of `metadata.resourceVersion` stand.
+    /// The position in `tail` of the digits of `metadata.resourceVersion`.
     pub(super) version_at: Range<usize>,
-    /// Where in `tail` the value of `metadata` stands: braces included, or a message without tag and length.
+    /// The position in `tail` of the value of `metadata`: a JSON object with its braces, or a message without its tag
+    /// and length.
     pub(super) metadata_at: Range<usize>,
-    /// The metadata as it is not in `tail`, in JSON and in protobuf; `None` inside where it has no such form.
+    /// The metadata converted to JSON and to protobuf, where `tail` does not contain it in that form; the inner
+    /// `Option` is `None` where that is impossible.
     pub(super) derived: Derived<Encoding, Option<Metadata>>,
 }
 
@@ -34,17 +36,17 @@ pub struct Object {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     pub bytes: Bytes,
-    /// Where in them the digits of the version stand.
+    /// The position in `bytes` of the digits of the version.
     pub version_at: Range<usize>,
 }
 
 impl Object {
-    /// Everything behind the shape's opening, closing brace included.
+    /// Everything after the shape's opening, including the closing brace.
     pub fn tail(&self) -> &Bytes {
         &self.tail
     }
 
-    /// The tail cut around the digits of its version, for putting another version there.
+    /// The parts of the tail before and after the digits of its version, so that another version can be put in between.
     pub fn tail_around_version(&self) -> (&[u8], &[u8]) {
         (&self.tail[..self.version_at.start], &self.tail[self.version_at.end..])
     }
@@ -54,52 +56,54 @@ impl Object {
         self.tail.slice(self.metadata_at.clone())
     }
 
-    /// `metadata.uid`, read when it is asked for; empty where there is none.
+    /// `metadata.uid`, read on each call; empty if the object has none.
     pub(super) fn uid(&self) -> String {
         let metadata = &self.tail[self.metadata_at.clone()];
-        // No message of protobuf begins so.
+        // No `ObjectMeta` message begins with this byte.
         let is_json = metadata.starts_with(b"{");
         let uid = if is_json { super::json::uid(metadata) } else { super::protobuf::uid(metadata) };
         uid.unwrap_or_default()
     }
 
-    /// Where in the tail the value of `metadata` stands.
+    /// The position in the tail of the value of `metadata`.
     pub fn metadata_at(&self) -> Range<usize> {
         self.metadata_at.clone()
     }
 
-    /// Where in the tail the digits of the version stand: within the metadata.
+    /// The position in the tail of the digits of the version, which lies within the metadata.
     pub fn version_at(&self) -> Range<usize> {
         self.version_at.clone()
     }
 
-    /// The metadata in another form than upstream wrote it: made by `make` when it is first asked for in that
-    /// encoding, then kept for as long as it is asked for.
+    /// The metadata in another form than upstream wrote it: made by `make` on the first call for that encoding, then
+    /// kept while it is in use.
     pub fn derived(&self, encoding: Encoding, make: impl FnOnce(&Self) -> Option<Metadata>) -> Option<Metadata> {
         self.derived.get_or_make(encoding, || make(self))
     }
 
-    /// The same for this once: what is kept, if it is, or made and not kept.
+    /// The metadata in another form, for a single use: the kept value if there is one, otherwise the result of `make`,
+    /// which is not kept.
     pub fn derived_once(&self, encoding: Encoding, make: impl FnOnce(&Self) -> Option<Metadata>) -> Option<Metadata> {
         self.derived.kept(encoding).unwrap_or_else(|| make(self))
     }
 
-    /// How many bytes are kept in other forms now.
+    /// Bytes of metadata that are kept now in other forms.
     pub fn derived_bytes(&self) -> usize {
         self.derived.sum(|metadata| metadata.as_ref().map_or(0, |metadata| metadata.bytes.len()))
     }
 
-    /// The object leaves the newest snapshot: history keeps it in upstream's form only.
+    /// Drops the other forms, because the object is no longer part of the newest snapshot; history keeps upstream's
+    /// form only.
     pub(super) fn retire(&self) {
         self.derived.retire();
     }
 
-    /// Gives back other forms that nobody has asked for since the last sweep.
+    /// Drops other forms that were not used since the last sweep.
     pub(super) fn sweep(&self) {
         self.derived.sweep();
     }
 
-    /// Value of the schema's field at `position`.
+    /// The value of the schema's field at `position`.
     pub fn field(&self, position: usize) -> &str {
         &self.fields[position]
     }

@@ -1,9 +1,9 @@
-//! A request's selectors, resolved against a schema once, then asked once an object.
+//! A request's selectors: resolved against a schema once, then evaluated once per object.
 
 use super::{object::Object, schema::Schema};
 use crate::apimachinery::{FieldSelector, LabelSelector};
 
-/// Which objects a list or a watch is about (apiserver's `SelectionPredicate`).
+/// Selects the objects of a list or a watch (apiserver's `SelectionPredicate`).
 #[derive(Debug)]
 pub struct Predicate {
     labels: LabelSelector,
@@ -17,7 +17,8 @@ struct FieldTerm {
     value: Box<str>,
 }
 
-/// The resource has no such selectable field as far as the gateway knows; upstream words the error.
+/// The resource has no such selectable field as far as the gateway knows. The request is forwarded, and upstream words
+/// the error.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a field that can be selected by")]
 pub struct UnsupportedField(pub String);
@@ -33,18 +34,19 @@ impl Predicate {
         Ok(Self { labels, fields })
     }
 
-    /// True for everything: lists then take whole leaves, watches take frames without looking.
+    /// Whether every object matches: lists can then use whole leaves, and watches use frames without evaluating
+    /// selectors.
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether all terms of both selectors hold for the object.
+    /// Whether the object meets all requirements of both selectors.
     pub fn matches(&self, object: &Object) -> bool {
         let holds = |term: &FieldTerm| (object.field(term.position) == &*term.value) == term.equals;
         self.fields.iter().all(holds) && (self.labels.is_empty() || self.labels.matches(&object.labels))
     }
 
-    /// The one value that the field at `position` must have, if there is one.
+    /// The value that the selector requires of the field at `position`, if it requires one.
     pub fn required(&self, position: usize) -> Option<&str> {
         self.fields.iter().find(|term| term.position == position && term.equals).map(|term| &*term.value)
     }

@@ -1,5 +1,5 @@
-//! Reads from an object's protobuf, in one walk over its wire, the key, the version, the labels and the
-//! selectable fields. Everything else is skipped, never decoded.
+//! Reads the key, the version, the labels and the selectable fields from an object's protobuf, in one pass over its
+//! wire format. Everything else is skipped without decoding it.
 
 use std::{ops::Range, sync::Arc};
 
@@ -14,16 +14,16 @@ use super::{
 use crate::apimachinery::{FieldTag, Labels, ObjectKey, ResourceVersion, ScalarKind};
 
 impl Object {
-    /// Takes an object's own message: an item of a list, or what an envelope holds as `raw`.
+    /// Parses an object's own message: an item of a list, or the `raw` field of an envelope.
     ///
-    /// `schema` is one of [`Schema::protobuf`].
+    /// `schema` must come from [`Schema::protobuf`].
     pub fn from_protobuf(message: Bytes, schema: &Schema) -> Result<Self, ReadError> {
         let mut values = vec![None; schema.fields().len()];
         let mut metadata = None;
         for field in Fields::of(&message) {
             let field = field.map_err(ReadError::Wire)?;
             if field.number == METADATA {
-                // Merging two of them is the right of a decoder, and more than a slice can do.
+                // A decoder may merge two `metadata` fields, but one slice cannot represent the result.
                 if metadata.is_some() || !is_shortest(&field) {
                     return Err(ReadError::Shape);
                 }
@@ -54,13 +54,14 @@ const UID: u32 = 5;
 const RESOURCE_VERSION: u32 = 6;
 const LABELS: u32 = 11;
 
-/// The `uid` in an object's `ObjectMeta`; `None` if it is not one, or without it.
+/// The `uid` in an object's `ObjectMeta`; `None` if the message is invalid there or has no `uid`.
 pub(super) fn uid(metadata: &[u8]) -> Option<String> {
     let uid = Fields::of(metadata).filter_map(Result::ok).filter(|field| field.number == UID).last()?;
     uid.value.text().ok().map(str::to_owned)
 }
 
-/// Whether tag and length stand in their shortest forms: then their places follow from those of the value.
+/// Whether tag and length have their shortest encoding: only then their positions follow from the position of the
+/// value.
 fn is_shortest(field: &Field<'_>) -> bool {
     let length = field.at.len() as u64;
     field.at.start - field.whole.start == varint_len(u64::from(field.number) << 3) + varint_len(length)
@@ -96,7 +97,7 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// An entry of a map of strings: key 1, value 2, empty where absent.
+/// An entry of a map of strings: key 1, value 2, each empty if absent.
 fn map_entry(value: Value<'_>) -> Result<(&str, &str), InvalidWire> {
     let (mut key, mut text) = ("", "");
     for field in Fields::of(value.bytes()?) {
@@ -110,11 +111,11 @@ fn map_entry(value: Value<'_>) -> Result<(&str, &str), InvalidWire> {
     Ok((key, text))
 }
 
-/// The field numbers of all selectable fields as one tree, walked once an object.
+/// The field numbers of all selectable fields as one tree, walked once per object.
 #[derive(Debug, Default)]
 pub(super) struct TagTree {
     children: Vec<(u32, Self)>,
-    /// Positions of the fields whose value stands here, and how it is written.
+    /// The positions of the fields whose value is at this node, and the type of the value.
     values: Vec<(usize, ScalarKind)>,
 }
 
@@ -135,7 +136,7 @@ impl TagTree {
         self.children.iter().find(|(child, _)| *child == number).map(|(_, tree)| tree)
     }
 
-    /// Reads what stands at this node. Goes no deeper than the table's longest path.
+    /// Reads the values at and below this node. The depth is bounded by the longest path of the table of fields.
     fn read(&self, value: Value<'_>, found: &mut [Option<Arc<str>>]) -> Result<(), InvalidWire> {
         for (position, kind) in &self.values {
             found[*position] = Some(scalar(value, *kind)?);
@@ -161,13 +162,13 @@ fn scalar(value: Value<'_>, kind: ScalarKind) -> Result<Arc<str>, InvalidWire> {
     })
 }
 
-/// Negative numbers are written as 64 bits; a decoder keeps the lower half of whatever stands there.
+/// Negative numbers are written as 64 bits; a decoder keeps the lower 32 bits of any number.
 #[expect(clippy::cast_possible_truncation, reason = "as the format says")]
 fn int32(varint: u64) -> i32 {
     varint as i32
 }
 
-// The fuzz target has it, too.
+// Shared with the fuzz target.
 #[cfg(test)]
 #[path = "../../tests/fuzz/fuzz_targets/pod.rs"]
 mod pod;
@@ -193,7 +194,7 @@ mod tests {
         Schema::protobuf(Shape::protobuf("Pod", "v1"), &pods, selectable_fields(&pods, true))
     }
 
-    /// Whether the reader refuses, or finds what the other decoder finds.
+    /// Fails if the reader accepts a message and finds something else in it than a full decoder does.
     fn agrees(message: &[u8]) -> Result<(), String> {
         let schema = pods();
         let Ok(object) = Object::from_protobuf(Bytes::copy_from_slice(message), &schema) else { return Ok(()) };
@@ -211,7 +212,7 @@ mod tests {
         if same { Ok(()) } else { Err(format!("{object:?}")) }
     }
 
-    /// A pod with everything that is read, and with fields that are not.
+    /// A pod with all fields that are read, and with some that are not.
     fn pod() -> Vec<u8> {
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let metadata = PodMetadata {

@@ -1,24 +1,24 @@
-//! What is the same for all objects of one resource: shape of their JSON, selectable fields.
+//! What all objects of one resource have in common: the shape of their bytes and the selectable fields.
 
 use bytes::Bytes;
 
 use super::{protobuf::TagTree, wire};
 use crate::apimachinery::{Encoding, FieldSource, GroupResource, SelectableField, field_tags};
 
-/// What every protobuf answer begins with (read-path 4.1).
+/// The first bytes of every protobuf response (read-path 4.1).
 pub const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
 
 /// How upstream writes the objects of a resource (read-path 4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Built-in type: list items lack `kind` and `apiVersion`, everything else begins with them.
+    /// A built-in type in JSON: list items lack `kind` and `apiVersion`, all other objects begin with them.
     Typed {
-        /// `{"kind":"Pod","apiVersion":"v1",`
+        /// For example `{"kind":"Pod","apiVersion":"v1",`.
         opening: Bytes,
     },
-    /// Custom resource: the same bytes in lists and in watches, keys in alphabetical order.
+    /// A custom resource: the same bytes in lists and in watches, with keys in alphabetical order.
     Custom,
-    /// Built-in type in protobuf: list items are bare messages, everything else has them in an envelope.
+    /// A built-in type in protobuf: list items are bare messages, all other objects are in an envelope.
     Protobuf {
         /// The envelope up to the length of the message.
         opening: Bytes,
@@ -46,7 +46,7 @@ impl Shape {
         }
     }
 
-    /// What stands before an object's tail in a list.
+    /// The bytes in front of an object's tail in a list.
     pub fn item_opening(&self) -> &[u8] {
         match self {
             Self::Typed { .. } => b"{",
@@ -54,7 +54,7 @@ impl Shape {
         }
     }
 
-    /// What stands before an object's tail in a get or a watch event; in protobuf before its length.
+    /// The bytes in front of an object's tail in a get response or a watch event; in protobuf, in front of its length.
     pub fn object_opening(&self) -> &[u8] {
         match self {
             Self::Typed { opening } | Self::Protobuf { opening } => opening,
@@ -63,18 +63,18 @@ impl Shape {
     }
 }
 
-/// Shape and selectable fields of one resource, fixed for the life of its store.
+/// Shape and selectable fields of one resource, fixed for the lifetime of its store.
 #[derive(Debug)]
 pub struct Schema {
     pub shape: Shape,
     fields: Vec<SelectableField>,
-    /// Which field watchers are indexed by, beside namespace and name: `spec.nodeName` of pods.
+    /// The position of the field that watchers are indexed by, besides namespace and name: `spec.nodeName` of pods.
     index: Option<usize>,
     pub(super) paths: PathTree,
     pub(super) tags: TagTree,
 }
 
-/// The field that thousands of watchers (one kubelet a node) select on.
+/// The field that thousands of watchers (one kubelet per node) select on.
 const INDEXED_FIELD: &str = "spec.nodeName";
 
 impl Schema {
@@ -89,8 +89,8 @@ impl Schema {
         Self { shape, fields, index, paths, tags: TagTree::default() }
     }
 
-    /// The schema of a built-in resource's protobuf store. Without those of `fields` whose field numbers are not
-    /// known: selectors that have them are unsupported there.
+    /// The schema of a built-in resource's protobuf store. It leaves out the `fields` whose field numbers are not
+    /// known, so selectors on these are unsupported.
     pub fn protobuf(shape: Shape, resource: &GroupResource, mut fields: Vec<SelectableField>) -> Self {
         let known = field_tags(resource);
         let tag_of = |field: &SelectableField| known.iter().find(|tag| *tag.label == *field.label);
@@ -104,27 +104,27 @@ impl Schema {
         Self { tags, ..Self::new(shape, fields) }
     }
 
-    /// The selectable fields; an object's values stand in the same order.
+    /// The selectable fields. The values of an object have the same order.
     pub fn fields(&self) -> &[SelectableField] {
         &self.fields
     }
 
-    /// Where the field's value stands among an object's fields; `None` if the field is not known to be selectable.
+    /// The position of the field among the selectable fields; `None` if it is not known to be selectable.
     pub fn position(&self, label: &str) -> Option<usize> {
         self.fields.iter().position(|field| &*field.label == label)
     }
 
-    /// The field that watchers are indexed by, if this resource has it.
+    /// The position of the field that watchers are indexed by, if this resource has it.
     pub fn indexed_field(&self) -> Option<usize> {
         self.index
     }
 }
 
-/// The paths of all selectable fields as one tree, walked once an object.
+/// The JSON paths of all selectable fields as one tree, walked once per object.
 #[derive(Debug, Default)]
 pub(super) struct PathTree {
     children: Vec<(Box<str>, Self)>,
-    /// Fields whose value stands here.
+    /// The positions of the fields whose value is at this node.
     pub(super) positions: Vec<usize>,
 }
 

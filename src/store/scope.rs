@@ -1,22 +1,23 @@
-//! The part of a collection that one read may look at.
+//! The part of a collection that one request may read.
 
 use std::sync::Arc;
 
 use crate::apimachinery::ObjectKey;
 
-/// Which objects of a collection a read may look at, decided by their keys alone.
+/// The objects of a collection that a request may read, determined by their keys alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// All namespaces, or all of a cluster-scoped resource.
+    /// All namespaces, or all objects of a cluster-scoped resource.
     Everything,
     Namespace(Arc<str>),
-    /// Every object of this name, in all namespaces: a list of all namespaces whose field selector requires `metadata.name`.
+    /// All objects with this name in any namespace: a list of all namespaces whose field selector requires
+    /// `metadata.name`.
     Named(Arc<str>),
     Object(ObjectKey),
 }
 
 impl Scope {
-    /// Whether the object of that key lies in it.
+    /// Whether the scope contains the object with that key.
     pub fn contains(&self, key: &ObjectKey) -> bool {
         match self {
             Self::Everything => true,
@@ -26,7 +27,7 @@ impl Scope {
         }
     }
 
-    /// The beginning that all keys in it share.
+    /// The longest known common prefix of all keys in the scope.
     pub fn prefix(&self) -> String {
         match self {
             Self::Everything | Self::Named(_) => String::new(),

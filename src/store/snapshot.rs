@@ -10,10 +10,10 @@ use imbl::OrdMap;
 use super::{leaf::Leaf, object::Object};
 use crate::apimachinery::{ObjectKey, ResourceVersion};
 
-/// An immutable, ordered collection; a clone costs a reference count, a change one leaf.
+/// An immutable, ordered collection. Cloning it costs one reference count, and changing it copies one leaf.
 ///
-/// Leaves are found by a lower bound: `namespace/` for a namespace's first leaf, the first key
-/// for those split off later. A leaf holds the keys from its bound up to the next bound.
+/// Leaves are indexed by a lower bound: `namespace/` for the first leaf of a namespace, and the first key at the time
+/// of the split for the others. A leaf holds the keys from its bound up to the next bound.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     version: ResourceVersion,
@@ -27,7 +27,7 @@ impl Snapshot {
         Self { version, leaves: OrdMap::new(), len: 0, bytes: 0 }
     }
 
-    /// Takes objects in any order.
+    /// Builds a snapshot from objects in any order.
     pub(super) fn from_objects(version: ResourceVersion, mut objects: Vec<Arc<Object>>) -> Self {
         objects.sort_by(|a, b| a.key.cmp(&b.key));
         let mut snapshot = Self::new(version);
@@ -44,7 +44,7 @@ impl Snapshot {
         snapshot
     }
 
-    /// The version up to which this state is known to be complete: the collection's version in a list.
+    /// The version up to which this state is known to be complete: `metadata.resourceVersion` of a list.
     pub fn version(&self) -> ResourceVersion {
         self.version
     }
@@ -54,7 +54,7 @@ impl Snapshot {
         self
     }
 
-    /// How many objects. Costs nothing.
+    /// The number of objects, in constant time.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -63,12 +63,12 @@ impl Snapshot {
         self.len == 0
     }
 
-    /// Bytes of all objects' JSON.
+    /// The total length of the objects' tails, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The object of a key as [`ObjectKey::as_str`] writes it.
+    /// The object with that key, as written by [`ObjectKey::as_str`].
     pub fn get(&self, key: &str) -> Option<&Arc<Object>> {
         let (_, leaf) = self.leaf_of(key)?;
         leaf.search(key).ok().map(|at| &leaf.objects()[at])
@@ -89,7 +89,7 @@ impl Snapshot {
             .map(|(_, leaf)| leaf)
     }
 
-    /// The objects whose key is `start` or behind it and begins with `prefix`, in key order.
+    /// The objects whose key begins with `prefix` and is not less than `start`, in key order.
     pub fn objects_from<'a, 'k>(&'a self, prefix: &'k str, start: &'k str) -> impl Iterator<Item = &'a Arc<Object>> {
         self.leaves_from(prefix, start)
             .flat_map(|leaf| leaf.objects())
@@ -97,7 +97,7 @@ impl Snapshot {
             .take_while(move |object| object.key.as_str().starts_with(prefix))
     }
 
-    /// How many objects have a key that is `start` or behind it and begins with `prefix`. Costs a step a leaf.
+    /// The number of objects whose key begins with `prefix` and is not less than `start`. Costs one step per leaf.
     pub fn count_from(&self, prefix: &str, start: &str) -> usize {
         let within = |leaf: &Leaf| match (leaf.objects().first(), leaf.objects().last()) {
             (Some(first), Some(last)) => first.key.as_str() >= start && last.key.as_str().starts_with(prefix),
@@ -112,7 +112,8 @@ impl Snapshot {
             .sum()
     }
 
-    /// The leaf that would hold `start`, or the first of `prefix`, and those behind it while they can hold `prefix`.
+    /// The leaf that may contain `start`, or the first one that may contain `prefix`, and the following ones that may
+    /// contain `prefix`.
     fn leaves_from<'a, 'k>(&'a self, prefix: &'k str, start: &'k str) -> impl Iterator<Item = &'a Arc<Leaf>> {
         let start = start.max(prefix);
         let from = self.leaves.get_prev(start).map_or(start, |(bound, _)| bound);
@@ -122,7 +123,7 @@ impl Snapshot {
             .map(|(_, leaf)| leaf)
     }
 
-    /// With `object` in its place; gives back what stood there.
+    /// Inserts `object` and returns the object that it replaces.
     pub(super) fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         let key = object.key.clone();
         let (bound, mut objects) = match self.leaf_of(key.as_str()) {
@@ -152,7 +153,7 @@ impl Snapshot {
         before
     }
 
-    /// Without the object of `key`; gives it back.
+    /// Removes the object with that key and returns it.
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
         let (bound, leaf) = self.leaf_of(key.as_str())?;
         let at = leaf.search(key.as_str()).ok()?;
@@ -173,7 +174,8 @@ impl Snapshot {
         Some(before)
     }
 
-    /// Moves the following leaf's objects of the same namespace behind `objects`, where they fit.
+    /// Appends the objects of the following leaf to `objects`, if both leaves are of the same namespace and the result
+    /// fits into one leaf.
     fn take_next(&mut self, bound: &Arc<str>, objects: &mut Vec<Arc<Object>>) {
         let Some((next, leaf)) = self.leaves.range::<_, str>((Excluded(&**bound), Unbounded)).next() else { return };
         if first_bound(next) != first_bound(bound) || objects.len() + leaf.objects().len() > Leaf::LEN_MAX {
@@ -191,7 +193,7 @@ impl Snapshot {
     }
 }
 
-/// `namespace/` of a key or bound; empty for a cluster-scoped one.
+/// The `namespace/` prefix of a key or bound; empty for a cluster-scoped one.
 fn first_bound(key: &str) -> &str {
     key.find('/').map_or("", |slash| &key[..=slash])
 }

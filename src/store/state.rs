@@ -1,4 +1,4 @@
-//! The store itself: one writer that keeps it equal to upstream, any number of readers.
+//! The store itself: one writer keeps it equal to upstream, and any number of readers use it.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::apimachinery::ResourceVersion;
 
-/// Makes a store that holds `objects`, complete up to `version`.
+/// Creates a store that holds `objects` and is complete up to `version`.
 pub fn store(
     schema: Arc<Schema>,
     objects: Vec<Arc<Object>>,
@@ -32,33 +32,33 @@ pub fn store(
     (Writer(shared.clone()), Reader(shared))
 }
 
-/// The one hand that changes a store.
+/// The only handle that changes the objects of a store.
 pub struct Writer(Arc<Shared>);
 
-/// Notes from elsewhere how far the store is known to be complete (a freshness proof).
+/// Records that the store is complete up to some version, as a freshness proof found out.
 #[derive(Clone)]
 pub struct Advance(Arc<Shared>);
 
-/// Reads a store. Cheap to clone; what it gives is immutable.
+/// Reads a store. Cheap to clone; the values that it returns are immutable.
 #[derive(Clone)]
 pub struct Reader(Arc<Shared>);
 
 struct Shared {
     schema: Arc<Schema>,
     state: RwLock<State>,
-    /// The version up to which the store is known to be complete, for those who wait.
+    /// The version up to which the store is known to be complete, for tasks that wait for it.
     progress: watch::Sender<ResourceVersion>,
 }
 
 struct State {
-    /// Invariant: its version is the progress.
+    /// Invariant: its version is the store's progress.
     newest: Snapshot,
-    /// The last change that is known of; nothing happened between it and the progress.
+    /// The version of the last known change. Nothing happened between it and the progress.
     last_change: ResourceVersion,
     history: History,
 }
 
-/// A version from upstream that is not above the store's: events may not be taken in that order.
+/// A version from upstream that is not higher than the store's: the event cannot be applied.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("version {given} does not follow {progress}")]
 pub struct OutOfOrder {
@@ -66,24 +66,24 @@ pub struct OutOfOrder {
     pub progress: ResourceVersion,
 }
 
-/// What a watcher has not seen yet.
+/// The changes that a watcher has not seen yet.
 #[derive(Debug)]
 pub struct Backlog {
     pub changes: Vec<Arc<Change>>,
-    /// The number to ask from next time.
+    /// The number to pass to the next [`Reader::backlog`].
     pub next: u64,
-    /// The version reached when `changes` are delivered, if they are all there is.
+    /// The store's version once `changes` are delivered; `None` if there are more changes.
     pub caught_up: Option<ResourceVersion>,
 }
 
-/// What a store holds, for metrics.
+/// The size of a store, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreSize {
     pub objects: usize,
-    /// JSON of the newest objects.
+    /// Bytes of the newest objects.
     pub object_bytes: usize,
     pub changes: usize,
-    /// An estimate of what the history costs beside the newest state.
+    /// An estimate of the bytes that the history holds besides the newest state.
     pub change_bytes: usize,
     /// Items joined for lists.
     pub joined_bytes: usize,
@@ -94,8 +94,8 @@ pub struct StoreSize {
 }
 
 impl Writer {
-    /// Takes one event of upstream's watch. `line` is the event as upstream framed it: watchers who
-    /// see the change as upstream does get these very bytes.
+    /// Applies one event of upstream's watch. `line` is the event as upstream framed it; watchers for which the change
+    /// has the same type as it had for the gateway get these very bytes.
     pub fn apply(&mut self, kind: ChangeKind, object: Object, line: Bytes) -> Result<Arc<Change>, OutOfOrder> {
         let version = object.version;
         let object = Arc::new(object);
@@ -130,15 +130,16 @@ impl Writer {
         Ok(change)
     }
 
-    /// Takes a later state, of which upstream has forgotten how it came about: publishes the difference at once, deletions
-    /// first. `objects` are put in the order of their keys. Fails, and changes nothing, where the state does not follow.
+    /// Replaces the state by a later one when upstream has forgotten the changes in between. The difference is
+    /// published at once, deletions first. Sorts `objects` by key. On an error nothing is changed.
     pub fn bridge(
         &mut self,
         objects: &mut [Arc<Object>],
         version: ResourceVersion,
     ) -> Result<Vec<Arc<Change>>, NotBridged> {
         objects.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        // Nothing else changes objects: what grows with them is done while readers go on.
+        // Only the writer changes objects, so the difference, whose cost grows with their number, is computed while
+        // readers continue.
         let (before, limits) = {
             let state = self.0.read();
             (state.newest.clone(), state.history.limits())
@@ -147,7 +148,7 @@ impl Writer {
         difference.within(limits)?;
         let after = difference.apply(&before, version);
         let mut state = self.0.write();
-        // By a proof that has come meanwhile, nothing else had happened up to there.
+        // A freshness proof may have advanced the store in the meantime: nothing else had happened up to that version.
         let gap = Gap { from: state.newest.version(), to: version };
         difference.follows(gap)?;
         difference.replaced().for_each(|object| object.retire());
@@ -157,13 +158,13 @@ impl Writer {
         Ok(changes)
     }
 
-    /// Notes that nothing happened up to `version` beyond what was applied (a bookmark, a proof).
-    /// An older version says nothing new: a bookmark may lag behind a proof.
+    /// Records that nothing happened up to `version` besides the applied changes (a bookmark, a proof). An older
+    /// version is ignored: a bookmark may lag behind a proof.
     pub fn advance(&mut self, version: ResourceVersion) {
         self.0.advance(version);
     }
 
-    /// For whoever proves the store complete.
+    /// A handle for freshness proofs.
     pub fn advance_handle(&self) -> Advance {
         Advance(self.0.clone())
     }
@@ -172,14 +173,14 @@ impl Writer {
         self.0.read().newest.version()
     }
 
-    /// For the objects that are to be applied.
+    /// The schema with which objects are to be parsed before they are applied.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.0.schema
     }
 }
 
 impl Advance {
-    /// The caller has seen that nothing happened up to `version` beyond what the store holds.
+    /// Records that nothing happened up to `version` besides what the store holds. The caller must have verified that.
     pub fn to(&self, version: ResourceVersion) {
         self.0.advance(version);
     }
@@ -199,13 +200,13 @@ impl Reader {
         self.0.read().newest.version()
     }
 
-    /// The last change and the progress: nothing happened between the two.
+    /// The version of the last change and the progress: nothing happened between the two.
     pub fn last_change_and_progress(&self) -> (ResourceVersion, ResourceVersion) {
         let state = self.0.read();
         (state.last_change, state.newest.version())
     }
 
-    /// The newest state and the number of the change that will follow it.
+    /// The newest state and the number of the next change.
     pub fn snapshot_and_next(&self) -> (Snapshot, u64) {
         let state = self.0.read();
         (state.newest.clone(), state.history.next())
@@ -217,17 +218,18 @@ impl Reader {
         state.history.exact(version, state.newest.version(), Instant::now())
     }
 
-    /// The number of the first change after `version`; one that lies ahead starts with what comes next.
+    /// The number of the first change after `version`. For a version in the future this is the next change.
     pub fn after(&self, version: ResourceVersion) -> Result<u64, Expired> {
         self.0.read().history.after(version)
     }
 
-    /// Whether what follows `version` leads over a gap that was bridged.
+    /// Whether a bridged gap ends after `version`.
     pub fn has_gap_behind(&self, version: ResourceVersion) -> bool {
         self.0.read().history.has_gap_behind(version)
     }
 
-    /// Whether `version` lies in a gap that was bridged: who knows that one may know of objects that came and went in there.
+    /// Whether `version` lies in a bridged gap: a client at that version may know objects that were created and deleted
+    /// within the gap.
     pub fn is_in_gap(&self, version: ResourceVersion) -> bool {
         self.0.read().history.gap_of(version).is_some()
     }
@@ -241,14 +243,16 @@ impl Reader {
         Some(Backlog { changes, next, caught_up })
     }
 
-    /// Resolves when the store is complete up to `version`; never, if its writer is gone before: set a limit.
+    /// Resolves when the store is complete up to `version`. Never resolves if the writer is dropped before that, so the
+    /// caller must set a timeout.
     pub async fn reached(&self, version: ResourceVersion) {
         let mut progress = self.0.progress.subscribe();
         // The sender lives as long as this reader does, so waiting cannot fail.
         drop(progress.wait_for(|progress| *progress >= version).await);
     }
 
-    /// The time from one change to the next, on average over the last few and up to now; `None` if there were not as many.
+    /// The average time between the last few changes, including the time since the last one; `None` if there were fewer
+    /// changes.
     pub fn pace(&self) -> Option<Duration> {
         self.0.read().history.pace(Instant::now())
     }
@@ -258,19 +262,19 @@ impl Reader {
         self.0.read().history.span(Instant::now())
     }
 
-    /// How long ago the change with that number came; `None` if it has not come yet, or history has lost it.
+    /// The time since the change with that number was applied; `None` if it does not exist yet or left the history.
     pub fn change_age(&self, number: u64) -> Option<Duration> {
         self.0.read().history.age(number, Instant::now())
     }
 
-    /// Forgets changes that are too old now; a change that comes does the same.
+    /// Removes the changes that are too old by now. Each new change does this, too.
     pub fn trim_history(&self) {
         let gone = self.0.write().history.trim(Instant::now());
-        // Outside of the lock: readers do not wait for the memory to be given back.
+        // Drop outside of the lock, so that readers do not wait for the memory to be freed.
         drop(gone);
     }
 
-    /// Gives back what was made from the newest objects and nobody has asked for since the last sweep.
+    /// Drops the bytes derived from the newest objects that were not used since the last sweep.
     pub fn sweep(&self) {
         for leaf in self.snapshot().leaves() {
             leaf.sweep();
@@ -281,7 +285,7 @@ impl Reader {
         let state = self.0.read();
         let newest = state.newest.clone();
         let (changes, change_bytes) = (state.history.len(), state.history.bytes());
-        // What follows is a step for each object: the writer need not wait for it.
+        // The rest takes a step for each object, which the writer must not wait for.
         drop(state);
         let mut size = StoreSize { changes, change_bytes, ..StoreSize::default() };
         (size.objects, size.object_bytes) = (newest.len(), newest.bytes());
@@ -302,7 +306,8 @@ impl State {
 }
 
 impl State {
-    /// The changes of `difference`, all with the state `after` it: that is the next one that is known.
+    /// The changes of `difference`. All of them have the state `after` the gap, because the states within it are
+    /// unknown.
     fn bridge(&mut self, difference: Difference, after: Snapshot, gap: Gap) -> Vec<Arc<Change>> {
         let now = Instant::now();
         let Difference { gone, come } = difference;
@@ -332,8 +337,8 @@ impl State {
 }
 
 impl Shared {
-    // A panic while the lock is held can only come from a broken invariant of the store itself;
-    // the state may then be half changed, so nobody may read it any more.
+    // A panic while the lock is held can only come from a broken invariant of the store itself. The state may then be
+    // half changed, so it must not be read any more.
     fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().expect("the store's writer never panics")
     }

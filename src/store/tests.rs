@@ -1,4 +1,4 @@
-//! The store against a plain map, and its edges.
+//! Compares the store with a plain map, and tests its edge cases.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ fn versions_that_do_not_rise_are_refused_and_change_nothing() {
     assert_eq!((reader.progress(), reader.snapshot().len()), (version(10), 0));
 }
 
-/// As etcd deletes what hangs on one lease.
+/// As etcd deletes all keys of one lease.
 #[test]
 fn objects_that_expire_together_are_deleted_at_one_version() {
     let schema = pods();
@@ -111,7 +111,7 @@ fn objects_that_expire_together_are_deleted_at_one_version() {
     };
     assert_eq!((delete(&mut writer, "a"), delete(&mut writer, "b")), (Ok(0), Ok(1)));
     assert_eq!((reader.progress(), reader.snapshot().len()), (version(11), 1));
-    // What is not there any more, or another kind of change, is not one of them.
+    // An object that does not exist, or another kind of change, is out of order.
     let out_of_order = || OutOfOrder { given: version(11), progress: version(11) };
     assert_eq!(delete(&mut writer, "a"), Err(out_of_order()));
     let changed = writer.apply(ChangeKind::Modified, pod(&schema, "ns", "c", 11), Bytes::new());
@@ -225,7 +225,7 @@ fn filled(objects: &[(&str, &str)], at: u64, bytes: usize) -> (Writer, Reader) {
     store(schema, objects, version(at), limits)
 }
 
-/// What is done to the store and to the map beside it.
+/// An operation on the store and on the map.
 #[derive(Clone, Debug)]
 enum Deed {
     Put(u8, u16),
@@ -240,7 +240,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     proptest::collection::vec(deed, 1..600)
 }
 
-/// Namespaces whose order by bytes of the key is not that of their names.
+/// Namespaces that sort differently as prefixes of keys than by their names.
 const NAMESPACES: [&str; 4] = ["a", "a-b", "a0", "b"];
 
 proptest! {

@@ -1,18 +1,18 @@
-//! A store as one read sees it: nothing outside of its scope comes out.
+//! A store restricted to the scope of one request.
 
 use std::sync::Arc;
 
 use super::{Backlog, Expired, Leaf, Object, Predicate, Reader, Schema, Scope, Snapshot};
 use crate::apimachinery::ResourceVersion;
 
-/// A reader and the scope that it is limited to. Every object, leaf and change that it gives lies in the scope.
+/// A reader and its scope. Every object, leaf and change that it returns lies in the scope.
 #[derive(Clone, Debug)]
 pub struct View {
     reader: Reader,
     scope: Scope,
 }
 
-/// A state as one read sees it. Immutable; cheap to clone but for its scope.
+/// One state, restricted to the scope of one request. Immutable; cheap to clone, except for its scope.
 #[derive(Clone, Debug)]
 pub struct Extract {
     snapshot: Snapshot,
@@ -23,16 +23,16 @@ pub struct Extract {
 #[derive(Debug)]
 pub struct Page<'a> {
     pub objects: Vec<&'a Arc<Object>>,
-    /// Where the next page begins, if anything follows.
+    /// The start of the next page; `None` if this page is the last one.
     pub next: Option<NextPage>,
 }
 
-/// Where a page begins.
+/// The start of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NextPage {
-    /// The first key of it, behind the scope's prefix.
+    /// The first key of the page, without the scope's prefix.
     pub start: String,
-    /// How many objects it and those behind it hold; only known where the predicate matches everything.
+    /// The number of objects in this page and all later ones; `None` if the predicate does not match everything.
     pub remaining: Option<usize>,
 }
 
@@ -69,23 +69,23 @@ impl View {
         self.reader.after(version)
     }
 
-    /// Whether what follows `version` leads over a gap that was bridged.
+    /// Whether a bridged gap ends after `version`: see [`Reader::has_gap_behind`].
     pub fn has_gap_behind(&self, version: ResourceVersion) -> bool {
         self.reader.has_gap_behind(version)
     }
 
-    /// Whether `version` lies in a gap that was bridged: see [`Reader::is_in_gap`].
+    /// Whether `version` lies in a bridged gap: see [`Reader::is_in_gap`].
     pub fn is_in_gap(&self, version: ResourceVersion) -> bool {
         self.reader.is_in_gap(version)
     }
 
-    /// The version reached, and the number of the change that will follow it.
+    /// The store's progress and the number of the next change.
     pub fn progress_and_next(&self) -> (ResourceVersion, u64) {
         let (snapshot, next) = self.reader.snapshot_and_next();
         (snapshot.version(), next)
     }
 
-    /// At most `limit` changes from that number on, of which those in scope are given: see [`Reader::backlog`].
+    /// At most `limit` changes from that number on, filtered by the scope: see [`Reader::backlog`].
     pub fn backlog(&self, next: u64, limit: usize) -> Option<Backlog> {
         let mut backlog = self.reader.backlog(next, limit)?;
         backlog.changes.retain(|change| self.scope.contains(&change.object.key));
@@ -103,12 +103,12 @@ impl Extract {
         self.snapshot.version()
     }
 
-    /// The beginning that all keys in scope share.
+    /// The common prefix of all keys in the scope.
     pub fn prefix(&self) -> String {
         self.scope.prefix()
     }
 
-    /// The leaves that make up the scope, in key order; `None` if it is not made up of whole ones.
+    /// The leaves that make up the scope, in key order; `None` if the scope does not consist of whole leaves.
     pub fn leaves(&self) -> Option<Vec<Arc<Leaf>>> {
         match &self.scope {
             Scope::Everything => Some(self.snapshot.leaves().cloned().collect()),
@@ -117,7 +117,7 @@ impl Extract {
         }
     }
 
-    /// The objects in scope, in key order.
+    /// The objects in the scope, in key order.
     pub fn objects(&self) -> Box<dyn Iterator<Item = &Arc<Object>> + '_> {
         match &self.scope {
             Scope::Everything => Box::new(self.snapshot.leaves().flat_map(|leaf| leaf.objects())),
@@ -130,7 +130,7 @@ impl Extract {
         }
     }
 
-    /// The only object of a scope that is a single one.
+    /// The object of a [`Scope::Object`], if it exists; `None` for other scopes.
     pub fn object(&self) -> Option<&Arc<Object>> {
         match &self.scope {
             Scope::Object(key) => self.snapshot.get(key.as_str()),
@@ -138,14 +138,14 @@ impl Extract {
         }
     }
 
-    /// The objects in scope whose key is `start` or behind it, in key order.
+    /// The objects in the scope whose key is not less than `start`, in key order.
     pub fn objects_from<'a>(&'a self, prefix: &'a str, start: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
         let objects = self.snapshot.objects_from(prefix, start);
         objects.filter(|object| self.scope.contains(&object.key))
     }
 
-    /// The objects that match, from `start` (behind the scope's prefix) on, at most `limit`. A page is full when enough
-    /// objects match; whatever key follows, matching or not, makes a next page (read-path 1.3).
+    /// At most `limit` matching objects, from `start` (without the scope's prefix) on. If any key follows the last one
+    /// of a full page, matching or not, there is a next page (read-path 1.3).
     pub fn page(&self, start: &str, limit: usize, predicate: &Predicate) -> Page<'_> {
         let prefix = self.scope.prefix();
         let start = format!("{prefix}{start}");

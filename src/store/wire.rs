@@ -1,10 +1,12 @@
-//! Walks protobuf's wire format: the fields of one message by their numbers, nothing decoded further than asked.
+//! Walks protobuf's wire format: yields the fields of one message by number, and decodes nested messages only on
+//! request.
 //!
-//! What Kubernetes does not write (groups, field number 0) is refused, so that no two readers can differ on it.
+//! Encodings that Kubernetes never writes (groups, field number 0) are refused, so that two readers cannot interpret
+//! them differently.
 
 use std::ops::Range;
 
-/// Bytes that are no message, or none that Kubernetes writes.
+/// The bytes are no valid message, or not one that Kubernetes writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidWire {
     #[error("a field goes beyond the end of its message")]
@@ -19,7 +21,7 @@ pub enum InvalidWire {
     Utf8,
 }
 
-/// Gives the fields of a message in the order they stand in. Ends after the first error.
+/// Yields the fields of a message in order. Ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     message: &'a [u8],
@@ -31,16 +33,16 @@ pub struct Fields<'a> {
 pub struct Field<'a> {
     pub number: u32,
     pub value: Value<'a>,
-    /// Where the whole field stands in the message, tag included.
+    /// The position of the whole field in the message, including its tag.
     pub whole: Range<usize>,
-    /// Where its value stands in the message, without tag and length.
+    /// The position of the value in the message, without tag and length.
     pub at: Range<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     Varint(u64),
-    /// 4 or 8 bytes: no field that the gateway reads.
+    /// 4 or 8 bytes. The gateway reads no such field.
     Fixed,
     /// A string, bytes or a message.
     Bytes(&'a [u8]),
@@ -133,13 +135,13 @@ impl<'a> Value<'a> {
     }
 }
 
-/// How many bytes the shortest form of a number takes, which is the one that Kubernetes writes.
+/// The length of a number's shortest encoding, which is the one that Kubernetes writes.
 pub const fn varint_len(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
     bits.div_ceil(7)
 }
 
-/// How many bytes [`put_bytes`] adds for a value of that length.
+/// The number of bytes that [`put_bytes`] adds for a value of that length.
 pub const fn bytes_len(number: u32, length: usize) -> usize {
     varint_len((number as u64) << 3) + varint_len(length as u64) + length
 }
@@ -150,7 +152,7 @@ pub fn put_bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Appends tag and length of such a field; the caller appends the value.
+/// Appends the tag and length of such a field; the caller appends the value.
 pub fn put_length(out: &mut Vec<u8>, number: u32, length: usize) {
     put_varint(out, u64::from(number) << 3 | 2);
     put_varint(out, length as u64);
