@@ -1,36 +1,37 @@
-//! Why a watch ended. The client sees a clean end of the stream in each case (read-path 2.1), but for one.
+//! Why a watch ended. In each case but one, the client sees a clean end of the stream (read-path 2.1).
 
 /// The cause, for metrics and the access log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndCause {
-    /// Its `timeoutSeconds` are over.
+    /// Its `timeoutSeconds` elapsed.
     Deadline,
-    /// It was too slow: history moved past it.
+    /// The client was too slow: history moved past it.
     Lagged,
-    /// The store was filled anew and what happened in between is not known.
+    /// The store was filled anew, and the changes in between are unknown.
     Relisted,
-    /// Upstream's versions went back: it does not have any more what the watch was answered from.
+    /// Upstream's versions went back: it no longer has the state that the watch was answered from.
     Lost,
-    /// What it was answered from was not what upstream had: it ends with an ERROR event, 410, so that the client lists anew.
+    /// The cache was found to differ from upstream. The watch ends with an ERROR event, status 410, so that the client
+    /// lists anew.
     Corrupt,
-    /// Upstream has not been heard for longer than the configuration allows.
+    /// Nothing was received from upstream for longer than the configuration allows.
     Stale,
     /// The resource is gone, or its cache was idle.
     Stopped,
     /// The gateway is draining.
     Drained,
-    /// An object cannot be written in the form that was asked for.
+    /// An object cannot be written in the requested form.
     Unencodable,
-    /// Its user may no longer read this.
+    /// Its user is no longer allowed to read this.
     Revoked,
-    /// It could not be found out for too long whether its user still may.
+    /// For too long it could not be determined whether its user is still allowed to read this.
     Unconfirmed,
     /// The client went away.
     ClientGone,
 }
 
 impl EndCause {
-    /// The word for metric labels.
+    /// The value of the metric label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Deadline => "deadline",

@@ -1,4 +1,4 @@
-//! The watchers of one store, indexed by what they are about.
+//! The watchers of one store, indexed by [`Interest`].
 
 use std::{
     collections::HashMap,
@@ -16,46 +16,46 @@ use tokio::time::Instant;
 use super::{EndCause, Interest};
 use crate::{lifecycle::Spread, store::Change, telemetry::Client};
 
-/// Nothing new for this watcher.
+/// The value of [`Seat::pending`] when there is nothing new for the watcher.
 const NOTHING: u64 = u64::MAX;
 
-/// Wakes, for each change, those whom it may concern, and nobody else.
+/// Wakes, for each change, the watchers that the change may concern, and no others.
 #[derive(Default)]
 pub struct Hub {
     seats: Mutex<HashMap<Interest, Vec<Arc<Seat>>>>,
     watchers: AtomicUsize,
-    /// The number after the last change that has been announced to all whom it concerns.
+    /// The number after the last change that was announced to all watchers that it may concern.
     announced: AtomicU64,
     closed: OnceLock<EndCause>,
-    /// When it is whose turn to end, once the gateway drains.
+    /// Determines when each watch ends once the gateway drains.
     spread: Spread,
-    /// How often the store was bridged over what upstream had forgotten.
+    /// How often the store was bridged over a gap in upstream's history.
     bridges: AtomicU64,
-    /// No watch of upstream is open that would tell of changes.
+    /// No upstream watch is open, so changes may go unnoticed.
     unfollowed: AtomicBool,
 }
 
-/// Where one watcher waits.
+/// The hub's record of one watcher.
 struct Seat {
     /// The number of the first change since the watcher last looked that may concern it.
     pending: AtomicU64,
-    /// It was told to go elsewhere.
+    /// Whether [`Hub::end_stale`] was called since the watcher subscribed.
     is_stale: AtomicBool,
     waker: AtomicWaker,
-    /// Who watches, where that is known.
+    /// The client of the watch, where it is known.
     client: Option<Arc<Client>>,
     since: Instant,
 }
 
-/// A watcher that has not looked at a change that may concern it.
+/// A watcher that has not processed all changes that may concern it.
 #[derive(Clone, Debug)]
 pub struct Behind {
     pub client: Option<Arc<Client>>,
     pub interest: Interest,
     pub since: Instant,
-    /// The number of the first change that it has not looked at.
+    /// The number of the first such change.
     pub pending: u64,
-    /// Changes since then, whomever they concern.
+    /// The number of changes since then, including those that do not concern it.
     pub changes: u64,
 }
 
@@ -64,17 +64,17 @@ pub struct Subscription {
     hub: Arc<Hub>,
     interest: Interest,
     seat: Arc<Seat>,
-    /// The bridges that the watcher knows of.
+    /// The value of [`Hub::bridges`] that the watcher has seen.
     bridges: u64,
 }
 
 impl Hub {
-    /// `next` is the number of the first change that the store has not had yet. `spread` ends watches when the gateway drains.
+    /// `next` is the number of the store's next change. `spread` determines when watches end while the gateway drains.
     pub fn new(next: u64, spread: Spread) -> Arc<Self> {
         Arc::new(Self { announced: AtomicU64::new(next), spread, ..Self::default() })
     }
 
-    /// Takes a seat that will first look at change `from`, for `client` where it is known.
+    /// Subscribes a watcher whose first change is number `from`. `client` is `None` where it is not known.
     pub fn subscribe(self: &Arc<Self>, interest: Interest, from: u64, client: Option<Arc<Client>>) -> Subscription {
         let seat = Arc::new(Seat {
             pending: AtomicU64::new(from),
@@ -89,11 +89,11 @@ impl Hub {
         Subscription { hub: self.clone(), interest, seat, bridges }
     }
 
-    /// Announces a change that the store has taken. `indexed` are the values of the indexed field
-    /// before and after it. Wakes without a lock held.
+    /// Announces a change that the store has applied. `indexed` are the values of the indexed field before and after
+    /// it. Wakes without holding a lock.
     pub fn announce(&self, change: &Change, indexed: [Option<&str>; 2]) {
         for seat in self.concerned(change, indexed) {
-            // The watcher takes the oldest number that it has not seen; a later one changes nothing.
+            // The watcher continues from the lowest number that it has not seen; a higher one changes nothing.
             let _ = seat.pending.fetch_min(change.number, SeqCst);
             seat.waker.wake();
         }
@@ -111,13 +111,13 @@ impl Hub {
         interests.iter().filter_map(|interest| seats.get(interest)).flatten().cloned().collect()
     }
 
-    /// Ends every watch, now and from now on.
+    /// Ends every current and future watch.
     pub fn close(&self, cause: EndCause) {
         let _ = self.closed.set(cause);
         self.wake_all();
     }
 
-    /// Has every watcher look whether something has changed for all.
+    /// Wakes every watcher, so that it looks for changes of the hub's own state.
     pub fn wake_all(&self) {
         let seats: Vec<_> = self.seats().values().flatten().cloned().collect();
         for seat in seats {
@@ -125,14 +125,14 @@ impl Hub {
         }
     }
 
-    /// The store was bridged over what upstream had forgotten, and all that is to be told of that has been announced. Each watcher
-    /// is woken: one that knows a version from within has to go, all others are told how far they have come.
+    /// Records that the store was bridged and that all changes of the bridge were announced, then wakes every watcher:
+    /// a watcher at a version within the gap must end, all others send a bookmark.
     pub fn bridged(&self) {
         self.bridges.fetch_add(1, SeqCst);
         self.wake_all();
     }
 
-    /// Ends the watches that there are now.
+    /// Ends all current watches, but not future ones.
     pub fn end_stale(&self) {
         let seats: Vec<_> = self.seats().values().flatten().cloned().collect();
         for seat in seats {
@@ -141,23 +141,25 @@ impl Hub {
         }
     }
 
-    /// Whether a watch of upstream is open. While there is none, there are no bookmarks, which would say that all is well.
+    /// Sets whether an upstream watch is open. Without one, watchers get no bookmarks, since these would claim that
+    /// nothing was missed.
     pub fn set_followed(&self, is_followed: bool) {
         self.unfollowed.store(!is_followed, SeqCst);
     }
 
-    /// How many seats are taken now.
+    /// The current number of watchers.
     pub fn watchers(&self) -> usize {
         self.watchers.load(SeqCst)
     }
 
-    /// The `most` watchers that have fallen behind furthest, the last one first. A step for each watcher: for people who look.
+    /// The `most` watchers that are furthest behind, the furthest first. Takes one step per watcher: meant for the
+    /// status page, not for requests.
     pub fn furthest_behind(&self, most: usize) -> Vec<Behind> {
         let announced = self.announced.load(SeqCst);
         let seats = self.seats();
         let behind = |(interest, seat): (&Interest, &Arc<Seat>)| {
             let pending = seat.pending.load(SeqCst);
-            // One that has nothing pending is ahead of all, and so is one that begins with what comes next.
+            // A watcher without pending changes is up to date, and so is one that starts with the next change.
             let changes = announced.checked_sub(pending).filter(|changes| *changes > 0)?;
             let (client, interest, since) = (seat.client.clone(), interest.clone(), seat.since);
             Some(Behind { client, interest, since, pending, changes })
@@ -176,12 +178,12 @@ impl Hub {
 }
 
 impl Subscription {
-    /// Who is to be woken. Must come before the look at what is pending, or a wake-up is lost.
+    /// Sets what is woken. Must be called before the pending changes are read, or a wake-up is lost.
     pub fn register(&self, waker: &Waker) {
         self.seat.waker.register(waker);
     }
 
-    /// The number of the first change that may concern the watcher since it last asked.
+    /// Returns and clears the number of the first change that may concern the watcher since the last call.
     pub(super) fn take_pending(&self) -> Option<u64> {
         Some(self.seat.pending.swap(NOTHING, SeqCst)).filter(|number| *number != NOTHING)
     }
@@ -199,12 +201,13 @@ impl Subscription {
         self.hub.closed.get().copied().or_else(|| self.seat.is_stale.load(SeqCst).then_some(EndCause::Stale))
     }
 
-    /// When the watch ends because the gateway drains. A turn is taken by each call: to be asked once.
+    /// When the watch ends because the gateway drains; `None` if it does not. Each call takes a turn, so it must be
+    /// called only once after the drain began.
     pub(super) fn turn(&self) -> Option<Instant> {
         self.hub.spread.turn()
     }
 
-    /// Whether the store was bridged since this was last asked, or since the seat was taken.
+    /// Whether the store was bridged since the last call, or since the watcher subscribed.
     pub(super) fn take_bridged(&mut self) -> bool {
         let bridges = self.hub.bridges.load(SeqCst);
         std::mem::replace(&mut self.bridges, bridges) != bridges

@@ -1,4 +1,4 @@
-//! The synthetic events of a watch's first state, streamed from the snapshot.
+//! The synthetic ADDED events for the initial state of a watch, streamed from the snapshot.
 
 use bytes::Bytes;
 
@@ -8,16 +8,17 @@ use crate::{
     store::{Extract, Predicate},
 };
 
-/// Objects that are looked at, and bytes that are framed at a time: what a slow reader holds beside its socket.
+/// The number of objects that are examined, and of bytes that are framed, at a time. This bounds the memory of a slow
+/// reader besides its socket.
 const BATCH: usize = 256;
 const PIECE: usize = 64 << 10;
 
-/// A place in a state: what lies behind it is still to be sent.
+/// A position in a state: the objects after it are still to be sent.
 #[derive(Debug)]
 pub(super) struct InitialEvents {
     state: Extract,
     prefix: String,
-    /// The first key that has not been looked at.
+    /// The smallest key that has not been examined yet.
     from: String,
 }
 
@@ -27,7 +28,7 @@ impl InitialEvents {
         Self { state, from: prefix.clone(), prefix }
     }
 
-    /// The next events in one piece, and how many they are; `None` when all have been given.
+    /// The next events in one piece, and their number; `None` when all were returned.
     pub(super) fn next(&mut self, predicate: &Predicate, form: &Form) -> Result<Option<(Bytes, u32)>, NotPartial> {
         let (mut events, mut count) = (Vec::new(), 0);
         loop {
@@ -40,13 +41,13 @@ impl InitialEvents {
                     }
                     form.put_added(object, &mut events)?;
                     count += 1;
-                    // The next one would make it longer than a piece, most likely.
+                    // The next object would probably exceed the piece.
                     if events.len() + object.tail().len() > PIECE {
                         break;
                     }
                 }
             }
-            // The smallest key behind the last one seen.
+            // The smallest key after the last examined one.
             let Some(last) = last else { return Ok(None) };
             let next = format!("{}\0", last.as_str());
             self.from = next;

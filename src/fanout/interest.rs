@@ -1,4 +1,4 @@
-//! What a watcher is about: the part of it that decides whether a change wakes it.
+//! The part of a watcher's request that decides which changes wake it.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use crate::{
     store::{Predicate, Schema, Scope},
 };
 
-/// The key of the index under which a watcher waits: the most selective one that its request allows.
+/// The index key of a watcher: the most selective one that its request allows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Interest {
     Everything,
     Namespace(Arc<str>),
     Object(ObjectKey),
-    /// One value of the schema's indexed field: a kubelet's own node.
+    /// One value of the schema's indexed field, such as the node of a kubelet.
     Indexed(Arc<str>),
 }
 
 impl Interest {
-    /// The narrowest key under which every change that the request could see wakes it.
+    /// The most selective key under which every change that the request may see wakes the watcher.
     pub fn of(scope: &Scope, predicate: &Predicate, schema: &Schema) -> Self {
         if let Scope::Object(key) = scope {
             return Self::Object(key.clone());

@@ -1,7 +1,7 @@
-//! Who is watching, where each one stands, and whom a change has to wake.
+//! The watchers of a store: the position of each one, and which of them a change wakes.
 //!
-//! There is no queue per watcher. A watcher is a cursor into the store's shared history plus its
-//! selector; a slow one costs nothing but its own lag, and when the window moves past it, it ends.
+//! There is no queue per watcher. A watcher is a cursor into the store's shared history plus its selector. A slow
+//! watcher costs nothing but its own lag, and ends when the history window moves past it.
 
 mod end;
 mod hub;

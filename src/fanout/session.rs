@@ -1,5 +1,5 @@
-//! One watch: initial events, their end bookmark, live events, bookmarks, the end. Pure: it is told
-//! the time, and says what to send or how long to wait.
+//! One watch: initial events, the bookmark after them, live events, periodic bookmarks, and the end. Pure: the caller
+//! passes the time, and the session returns what to send or how long to wait.
 
 use std::{collections::VecDeque, iter, mem, sync::Arc, time::Duration};
 
@@ -13,25 +13,26 @@ use crate::{
     store::{Backlog, Change, Extract, FrameKind, Predicate, View},
 };
 
-/// Changes taken from history at a time.
+/// The number of changes taken from history at a time.
 const BATCH: usize = 64;
-/// What is sent at once, in bytes: with what frames it, it fits into one record of TLS.
+/// The maximum number of bytes that small events are joined to. With its framing, such a piece fits into one TLS
+/// record.
 const PIECE: usize = 16_000;
-/// Places for frames that a watcher keeps while it waits: what a single change needs, not what a burst did.
+/// The capacity for frames that a waiting watcher keeps: enough for a single change, but not for a burst.
 const READY_KEPT: usize = 4;
-/// How often a watch with bookmarks gets one (read-path 3.4).
+/// The interval between bookmarks (read-path 3.4).
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How long before the deadline the last one comes.
+/// How long before the deadline the last bookmark is sent.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// A bookmark that met a change on its way into history is tried again after this.
+/// The delay before a bookmark is retried when a change was in history but not announced yet.
 const BOOKMARK_RETRY: Duration = Duration::from_millis(10);
 
-/// Where the watch begins.
+/// The start of a watch.
 #[derive(Debug)]
 pub enum Start {
-    /// With the objects of this state.
+    /// Begins with the objects of this state.
     State(Extract),
-    /// Behind this version, which may lie ahead.
+    /// Begins after this version, which may be in the future.
     After(ResourceVersion),
 }
 
@@ -39,48 +40,48 @@ pub enum Start {
 #[derive(Debug)]
 pub struct Bookmarks {
     pub template: Arc<BookmarkTemplate>,
-    /// One is sent at the end of the initial events.
+    /// Whether one is sent at the end of the initial events.
     pub initial_events_end: bool,
 }
 
-/// What to do now.
+/// What the caller does next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     Send(Bytes),
-    /// Nothing until then, unless the subscription wakes it.
+    /// Wait until then, or until the subscription wakes the watcher.
     Wait(Instant),
     End(EndCause),
 }
 
-/// A watcher's state machine.
+/// The state machine of a watch.
 #[derive(Debug)]
 pub struct Session {
     view: View,
     subscription: Subscription,
     predicate: Predicate,
     form: Form,
-    /// In a box, which is gone when they have been sent: most watches spend their time without.
+    /// Boxed, and dropped once all are sent: most watches spend most of their time without initial events.
     initial: Option<Box<InitialEvents>>,
     bookmarks: Option<Bookmarks>,
-    /// Nothing at or below this version is ever delivered.
+    /// Events at or below this version are never delivered.
     floor: ResourceVersion,
-    /// The number of the next change to look at.
+    /// The number of the next change to process.
     next: u64,
-    /// More is known to lie in history than was taken.
+    /// Whether history is known to hold more changes than were taken.
     behind: bool,
     ready: VecDeque<Bytes>,
-    /// The client has been told to begin anew.
+    /// Whether the ERROR event that makes the client list anew was sent.
     is_refused: bool,
-    /// Events in the piece that was sent last.
+    /// The number of events in the piece that was sent last.
     sent: u32,
     bookmark_at: Instant,
-    /// The store was bridged: the client's last version may be one that upstream has forgotten, and is made good as soon as
-    /// all has been told.
+    /// The store was bridged: the client's last version may be one that upstream has forgotten. A bookmark replaces it
+    /// as soon as all changes are sent.
     owes_bookmark: bool,
-    /// The client takes what it is told for all that has happened: it is not led over a bridge.
+    /// The client relies on getting every change, so the watch ends instead of crossing a gap.
     ends_at_bridge: bool,
     deadline: Instant,
-    /// Why it ends then.
+    /// The cause to report at the deadline.
     ends: EndCause,
 }
 
@@ -126,30 +127,33 @@ impl Session {
         }
     }
 
-    /// Ends where it would lead over a bridge: for another gateway, whose clients may know of more than this one does.
+    /// Makes the watch end instead of crossing a gap. For another gateway as the client: its own clients may know more
+    /// versions than this gateway does.
     #[must_use]
     pub fn ending_at_bridge(mut self) -> Self {
         self.ends_at_bridge = true;
         self
     }
 
-    /// Whom to wake when there may be something to do; to be said before [`Session::step`].
+    /// Sets what is woken when there may be something to do. Must be called before [`Session::step`].
     pub fn register(&self, waker: &std::task::Waker) {
         self.subscription.register(waker);
     }
 
-    /// How many events the last [`Step::Send`] holds, bookmarks included.
+    /// The number of events in the last [`Step::Send`], bookmarks included.
     pub fn events_sent(&self) -> u64 {
         self.sent.into()
     }
 
-    /// What to do at `now`. To be asked again after each [`Step::Send`], and when woken; never after [`Step::End`].
+    /// Decides what to do at `now`. To be called again after each [`Step::Send`] and when woken, but not after
+    /// [`Step::End`].
     pub fn step(&mut self, now: Instant) -> Step {
         self.drain();
         if now >= self.deadline {
             return Step::End(self.ends);
         }
-        // What is left of a state that upstream does not have any more is not told; above all not that it is whole.
+        // The rest of a state that upstream no longer has must not be sent, above all not the bookmark that says it is
+        // complete.
         match self.subscription.closed() {
             Some(EndCause::Lost) => return Step::End(EndCause::Lost),
             Some(EndCause::Corrupt) => return self.refuse(),
@@ -179,7 +183,7 @@ impl Session {
             let Some(backlog) = self.view.backlog(self.next, BATCH) else {
                 return Step::End(EndCause::Lagged);
             };
-            // The bridge comes before the word of it.
+            // The store is bridged before `Hub::bridged` notifies the watcher.
             let mut gaps = backlog.changes.iter().filter_map(|change| change.gap());
             if gaps.any(|gap| self.ends_at_bridge || gap.contains(self.floor)) {
                 return Step::End(EndCause::Relisted);
@@ -190,7 +194,7 @@ impl Session {
         }
     }
 
-    /// Where the gateway drains, the watch ends when it is its turn.
+    /// While the gateway drains, the watch ends when its turn comes.
     fn drain(&mut self) {
         if self.ends == EndCause::Deadline
             && let Some(turn) = self.subscription.turn()
@@ -201,7 +205,8 @@ impl Session {
         }
     }
 
-    /// A client that goes on from the version that it knows would never be told what it lacks: it has to begin anew.
+    /// Sends 410 before the end: a client that continued from its last version would never learn what it missed, so it
+    /// has to list anew.
     fn refuse(&mut self) -> Step {
         if mem::replace(&mut self.is_refused, true) {
             return Step::End(EndCause::Corrupt);
@@ -225,7 +230,8 @@ impl Session {
         Ok(bookmarks.map(|bookmarks| bookmarks.template.initial_events_end(version)))
     }
 
-    /// The next of what is ready, and with it those that fit into one piece: a watcher that finds many needs few writes.
+    /// The next frame, joined with the following ones that fit into one piece: a watcher that has many frames ready
+    /// needs few writes.
     fn ready_piece(&mut self) -> Option<Bytes> {
         let first = self.ready.pop_front()?;
         let mut length = first.len();
@@ -261,7 +267,7 @@ impl Session {
         change.frame_kind(|object| self.predicate.matches(object))
     }
 
-    /// Everything that concerns the watcher has been taken: a bookmark may be due, or the end.
+    /// Called when all changes that concern the watcher were taken: a bookmark may be due, or the end.
     fn idle(&mut self, now: Instant) -> Step {
         if let Some(cause) = self.subscription.closed() {
             return Step::End(cause);
@@ -274,22 +280,22 @@ impl Session {
         if !is_due && !self.owes_bookmark {
             return Step::Wait(self.bookmark_at.min(self.deadline));
         }
-        // After one out of turn the others come when they would have.
+        // A bookmark out of turn does not move the periodic ones.
         let next_at = if is_due { next_bookmark(now, self.deadline) } else { self.bookmark_at };
-        // Nothing is known to be well while upstream is not heard.
+        // Without an upstream watch it is unknown whether the client misses changes.
         if !self.subscription.is_followed() {
             (self.bookmark_at, self.owes_bookmark) = (next_at, false);
             return Step::Wait(self.bookmark_at.min(self.deadline));
         }
         let (version, next) = self.view.progress_and_next();
-        // A change may be in history and not yet announced: then this version would overtake it.
+        // A change may be in history but not announced yet; the bookmark's version would then overtake it.
         if !self.subscription.is_announced(next) || self.subscription.is_pending() {
             self.bookmark_at = now + BOOKMARK_RETRY;
             return Step::Wait(self.bookmark_at.min(self.deadline));
         }
         self.next = self.next.max(next);
         (self.bookmark_at, self.owes_bookmark) = (next_at, false);
-        // One that says nothing new is not sent (read-path 3.4).
+        // A bookmark whose version the client already has is not sent (read-path 3.4).
         if version > self.floor {
             self.sent = 1;
             return Step::Send(bookmarks.template.event(version));
@@ -391,7 +397,7 @@ mod tests {
         assert_eq!(sessions[1].step(turns[0]), Step::End(EndCause::Drained));
     }
 
-    /// The pieces that a watcher is given of changes that it finds together, whose objects have so many bytes of data.
+    /// The pieces that a watcher gets when it finds several changes at once, whose objects have `data` bytes each.
     fn pieces(data: &[usize]) -> Vec<String> {
         let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
