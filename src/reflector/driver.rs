@@ -1,4 +1,4 @@
-//! The loop that drives a reflector: does what the machine says, tells it what came of it.
+//! The loop that drives a reflector: performs the machine's actions and reports their results back to it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,56 +17,57 @@ use crate::{
     store::{self, Change, HistoryLimits, Schema, Writer},
 };
 
-/// A watch that ends sooner than this is taken for a failure, or it would be opened in a tight loop.
+/// A watch that ends sooner than this counts as a failure; otherwise it would be reopened in a tight loop.
 const WATCH_MIN: Duration = Duration::from_secs(1);
 
-/// Learns what becomes of the store.
+/// Receives everything that happens to the store.
 pub trait Sink: Send {
-    /// The store is not as well as before, or better, or upstream is able to do more.
+    /// The health of the store changed, or more is known about what upstream supports.
     fn health(&mut self, health: Health);
 
-    /// A store with the whole state; takes the place of the one before.
+    /// A new store holds the whole state and replaces the previous one.
     fn filled(&mut self, filled: Filled, health: Health);
 
-    /// The store was filled again, and goes on: it took changes that lead from its state to the new one.
+    /// The store was filled again and remains in use: it applied the changes from its state to the new one.
     fn bridged(&mut self, bridged: Bridged, health: Health);
 
-    /// The store was filled again, and another takes its place for this reason.
+    /// The store was filled again and will be replaced by a new one, for this reason.
     fn unbridged(&mut self, why: &Unbridged);
 
-    /// The store took a change.
+    /// The store applied a change.
     fn changed(&mut self, change: &Change);
 
-    /// A bookmark came; they all look alike but for the version.
+    /// A bookmark arrived; bookmarks of one resource differ only in their version.
     fn bookmark(&mut self, template: BookmarkTemplate);
 
     /// The store must not be read any more.
     fn lost(&mut self, loss: Loss);
 
-    /// The reflector has to do something again, for this reason (`None`: a clean end of a watch).
+    /// The reflector has to start an operation again, for this reason (`None`: the clean end of a watch).
     fn restarting(&mut self, failure: Option<Failure>);
 }
 
-/// What is reflected.
+/// The collection that is reflected.
 #[derive(Clone, Debug)]
 pub struct Collection {
     pub resource: GroupResource,
     /// Kind of the objects, from discovery.
     pub kind: String,
-    /// What selectors may name, as far as this upstream knows it, too.
+    /// The selectable fields. Those that this upstream does not support are left out during a fill.
     pub fields: Vec<SelectableField>,
     pub encoding: Encoding,
 }
 
-/// What a reflector does with its store.
+/// How a reflector treats its store.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub history: HistoryLimits,
-    /// A store that upstream has forgotten goes on where it can (`cache.bridge`).
+    /// Whether the store is kept, where possible, when upstream has forgotten the changes after its version
+    /// (`cache.bridge`).
     pub bridges: bool,
 }
 
-/// What came of a fill.
+/// The result of a fill.
 #[derive(Debug)]
 enum Outcome {
     Filled(Filled),
@@ -83,20 +84,21 @@ pub struct Reflector<L: ListWatch, S> {
     evidence: Evidence,
     machine: Machine,
     writer: Option<Writer>,
-    /// What answers looked like when the store was filled.
+    /// The head of upstream's list when the store was filled.
     head: Option<Head>,
-    /// When the fill of the store that there is began.
+    /// When the fill of the current store began.
     filled_since: Instant,
-    /// What came of a fill, and the sink has not been told.
+    /// The result of a fill that the sink has not received yet.
     outcome: Option<Outcome>,
-    /// Since when it is not known whether upstream is the same program still: the end of the watch, or a look that failed.
+    /// When it became unknown whether upstream is still the same program: at the end of the watch, or at a failed
+    /// check.
     unsure_since: Instant,
-    /// A watch-list that goes on as a watch.
+    /// The watch-list that filled the store and continues as a watch.
     going_on: Option<EventStream<L::Stream>>,
 }
 
 impl<L: ListWatch, S: Sink> Reflector<L, S> {
-    /// `evidence` is what others find out about the resource.
+    /// `evidence` is what freshness proofs and the verifier find out about the resource.
     pub fn new(upstream: L, sink: S, collection: Collection, settings: Settings, evidence: Evidence) -> Self {
         let now = Instant::now();
         Self {
@@ -115,13 +117,13 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         }
     }
 
-    /// Runs until the resource is gone or another.
+    /// Runs until the resource is gone or was replaced by another one.
     pub async fn run(mut self) {
         let mut input = Input::Start;
         loop {
             let next = self.machine.on(input, Instant::now());
             if let Some(loss) = next.loss {
-                // The resource's other stores are as wrong, if they are not from after it.
+                // The resource's other stores are wrong as well, unless they were filled after the rollback.
                 if loss == Loss::Backwards && !self.evidence.has_rolled_back_since(self.filled_since) {
                     self.evidence.rolled_back();
                 }
@@ -137,7 +139,8 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
                 return;
             }
             let evidence = self.evidence.clone();
-            // Whatever is under way, a wait above all: a store that is known to be wrong is not kept.
+            // Evidence interrupts any action, in particular a delay: a store that is known to be wrong must not be
+            // kept.
             input = match self.writer.is_some().then_some(self.filled_since) {
                 Some(since) => tokio::select! {
                     biased;
@@ -150,7 +153,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         }
     }
 
-    /// Does what the machine says. May be dropped at any point: what it has read by then is applied.
+    /// Performs the machine's action. May be dropped at any point: everything that it has read by then is applied.
     async fn act(&mut self, next: Next) -> Input {
         if !next.delay.is_zero() {
             sleep(next.delay.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
@@ -163,7 +166,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
                 None => self.ended(None, Duration::ZERO),
             },
             Action::Watch { after } => self.watch(after).await,
-            // Stop is not acted upon: the loop ends.
+            // `Stop` never gets here, because the loop ends.
             Action::Verify | Action::Stop => self.verify().await,
         }
     }
@@ -181,7 +184,8 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     async fn filled(&mut self, mode: FillMode, not_older_than: Option<ResourceVersion>) -> Result<Input, Failure> {
         let began = Instant::now();
         let Collection { resource, kind, fields, encoding } = &self.collection;
-        // Asked first: what is filled by a newer one is only filled again, not taken for what it is not.
+        // Asked first: if upstream is upgraded during the fill, the store is merely filled once more, and never
+        // mistaken for one that the new program filled.
         let server = self.upstream.server(began).await;
         let head = Head::read(self.upstream.head().await?, kind)?;
         let fields = fill::known_fields(&self.upstream, fields).await?;
@@ -201,7 +205,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         }
     }
 
-    /// A new store takes the place of the one before.
+    /// Replaces the store by a new one.
     fn start_anew(&mut self, refill: Refill<L::Stream>) -> Input {
         let Refill { head, schema, state, server, began } = refill;
         let (version, watching) = (state.version, state.watch.is_some());
@@ -214,7 +218,8 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         Input::Filled { version, watching, server }
     }
 
-    /// The same store goes on. It was filled when it was first: what is found out about an upstream since then concerns it.
+    /// Keeps the store. `filled_since` remains the time of its first fill: evidence that was found since then concerns
+    /// the store.
     fn go_on_bridged(&mut self, refill: Refill<L::Stream>, bridged: Bridged) -> Input {
         let (version, watching) = (refill.state.version, refill.state.watch.is_some());
         self.going_on = refill.state.watch;
@@ -222,11 +227,11 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         Input::Bridged { version, watching }
     }
 
-    /// Leads the store that there is to the new state, if that may be and is possible.
+    /// Applies the difference between the store and the new state, if that is allowed and possible.
     async fn bridge(&mut self, refill: &mut Refill<L::Stream>) -> Result<Option<Bridged>, Failure> {
         let Some(writer) = &mut self.writer else { return Ok(None) };
         let may_be = refill.may_follow(writer.schema(), self.head.as_ref(), &self.machine, self.settings.bridges);
-        // Behind the fill: the state is of that definition, too.
+        // Checked after the fill, so that the result holds for the fetched state, too.
         if may_be.is_ok() && !self.upstream.is_same_resource().await? {
             self.sink.unbridged(&Unbridged::Definition);
             return Err(Failure::NotFound);
@@ -242,11 +247,11 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         }
     }
 
-    /// Applies a watch until it ends.
+    /// Applies the events of a watch until it ends.
     async fn read(&mut self, mut events: EventStream<L::Stream>) -> Input {
         self.see(Seen::WatchOpened);
         let opened = Instant::now();
-        // A watch that tells something, however late, is not stuck.
+        // A watch that reports anything, however late, is not stuck.
         let mut told = opened;
         let evidence = self.evidence.clone();
         let failure = loop {
@@ -309,7 +314,8 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         }
         match self.look().await {
             Ok((progress, head, same_resource)) => {
-                // One slow server, or one refusal, when the store was filled need not be all that there is to it.
+                // Watch-list is tried again: one slow server or one refusal at the time of the fill need not be
+                // permanent.
                 let is_asked = self.writer.is_some() && !self.machine.health().watch_list;
                 let watch_list = is_asked && self.upstream.knows_watch_list().await == Ok(true);
                 Input::Verified { progress, head, same_resource, server, watch_list }
@@ -321,7 +327,8 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         }
     }
 
-    /// What the store was complete up to, upstream's head version after that, and whether the resource is still the same.
+    /// The version up to which the store was complete, upstream's head version after that, and whether the resource is
+    /// still the same.
     async fn look(&self) -> Result<(Option<ResourceVersion>, ResourceVersion, bool), Failure> {
         let same_resource = self.upstream.is_same_resource().await?;
         let progress = self.writer.as_ref().map(Writer::progress);

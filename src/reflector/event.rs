@@ -15,10 +15,10 @@ use crate::{
     store::{ChangeKind, Object, ReadError, Schema, Shape},
 };
 
-/// What upstream said.
+/// A parsed event.
 #[derive(Debug)]
 pub enum UpstreamEvent {
-    /// `line` is the event as it came: in JSON with its newline, in protobuf with its length.
+    /// `line` is the event as it arrived: in JSON with its newline, in protobuf with its length.
     Change {
         kind: ChangeKind,
         object: Object,
@@ -31,7 +31,7 @@ pub enum UpstreamEvent {
     },
 }
 
-/// A line that ends the watch: one that cannot be used, or that says why upstream ends it.
+/// An event that ends the watch: it cannot be parsed, or it contains the reason why upstream ends the watch.
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
     #[error("not the JSON of a watch event")]
@@ -56,7 +56,7 @@ pub enum EventError {
     BookmarkMessage(#[source] protobuf::InvalidBookmark),
 }
 
-/// The members of a Status that a reflector looks at.
+/// The fields of a Status that a reflector reads.
 #[derive(Debug, serde::Deserialize)]
 pub struct StatusBody {
     pub code: u16,
@@ -77,15 +77,14 @@ struct StatusCause {
 }
 
 impl StatusBody {
-    /// The cause that client-go keys on, too (read-path 2, "RV too high").
+    /// Whether a cause is `ResourceVersionTooLarge`, which client-go looks for, too (read-path 2, "RV too high").
     pub fn is_too_large(&self) -> bool {
         self.details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
     }
 }
 
 impl UpstreamEvent {
-    /// Reads one whole line. The object's bytes are a part of the line's, not a copy.
-    /// Takes an event as upstream framed it.
+    /// Parses one event as upstream framed it. The object's bytes are a slice of `line`, not a copy.
     pub fn parse(line: &Bytes, schema: &Schema) -> Result<Self, EventError> {
         match schema.shape.encoding() {
             Encoding::Json => Self::parse_json(line, schema),

@@ -1,4 +1,4 @@
-//! A watch of upstream, event by event.
+//! A watch of upstream as a stream of events.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use tokio::time::timeout;
 use super::{EventError, Failure, Lines, ListWatch, UpstreamEvent};
 use crate::{apimachinery::Encoding, encode::protobuf::FrameReader, store::Schema};
 
-/// The body of a watch and what of it has been read but not taken.
+/// The body of a watch, with the bytes that were received but do not make up a whole event yet.
 #[derive(Debug)]
 pub struct EventStream<S> {
     stream: S,
     frames: Frames,
 }
 
-/// Cuts the body where its encoding separates events.
+/// Splits the body into events as its encoding requires.
 #[derive(Debug)]
 enum Frames {
     Json(Lines),
@@ -31,7 +31,7 @@ impl<S: Send> EventStream<S> {
         Self { stream, frames }
     }
 
-    /// The next event; `None` at the clean end. Fails when nothing comes for longer than `silence`.
+    /// The next event; `None` at the clean end. Fails when nothing arrives for longer than `silence`.
     pub async fn next<L: ListWatch<Stream = S>>(
         &mut self,
         upstream: &L,
@@ -68,7 +68,7 @@ impl Frames {
     }
 }
 
-/// An event that cannot be used is logged with its cause.
+/// Parses an event; one that cannot be used is logged with the cause.
 fn parse(line: &Bytes, schema: &Schema) -> Result<UpstreamEvent, Failure> {
     match UpstreamEvent::parse(line, schema) {
         Ok(event) => Ok(event),

@@ -1,47 +1,47 @@
-//! What can go wrong on the way to upstream, sorted by what follows from it.
+//! Failures of requests to upstream, grouped by their consequence for a reflector.
 
 use bytes::Bytes;
 
 use super::StatusBody;
 use crate::encode::protobuf;
 
-/// Why a list, a watch or a check did not do what it should.
+/// Why a list, a watch or a check failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// 410: upstream's history does not reach back so far.
     #[error("the version is too old for upstream")]
     Expired,
-    /// 504 with the cause `ResourceVersionTooLarge`: upstream has not seen that version.
+    /// 504 with the cause `ResourceVersionTooLarge`: upstream has not reached that version.
     #[error("the version is newer than upstream's")]
     TooLarge,
-    /// 400, 405, 406, 422: upstream does not take such a request.
+    /// 400, 405, 406, 415, 422: upstream does not accept such a request.
     #[error("upstream refuses the request")]
     Refused,
-    /// 404: there is no such resource any more.
+    /// 404: the resource does not exist any more.
     #[error("upstream does not know the resource")]
     NotFound,
-    /// 401, 403: the gateway's own credentials do not allow it.
+    /// 401, 403: the gateway's own credentials are not sufficient.
     #[error("the gateway may not list and watch the resource")]
     Denied,
-    /// Anything else: unreachable, overloaded, cut off.
+    /// Anything else: upstream is unreachable or overloaded, or the connection broke.
     #[error("upstream cannot be reached or does not answer as it should")]
     Unavailable,
-    /// What upstream sent does not follow from what it sent before, or cannot be read.
+    /// What upstream sent contradicts what it sent before, or cannot be parsed.
     #[error("upstream's answer cannot be used")]
     Malformed,
-    /// Nothing came for longer than the watch should have lasted.
+    /// Nothing arrived for longer than the watch should have lasted.
     #[error("upstream has been silent for too long")]
     Silent,
-    /// The same in the middle of the initial events of a watch-list.
+    /// Nothing arrived for too long within the initial events of a watch-list.
     #[error("upstream has stopped in the middle of the initial events")]
     Stalled,
-    /// Another watch has told long ago what this one still has not.
+    /// Another watch reported changes long ago that this one still has not.
     #[error("upstream's watch does not tell what happens")]
     Stuck,
 }
 
 impl Failure {
-    /// The word for metric labels.
+    /// The value of the metric label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Expired => "expired",
@@ -57,7 +57,7 @@ impl Failure {
         }
     }
 
-    /// What an answer that is no success means to a reflector; its body is a Status in either encoding.
+    /// The failure for a response whose code is not a success. Its body is a Status in either encoding.
     pub fn of_answer(code: u16, body: &Bytes) -> Self {
         let too_large = match protobuf::read_status(body.clone()) {
             Some(status) => status.is_too_large(),
@@ -66,7 +66,7 @@ impl Failure {
         Self::from_code(code, too_large)
     }
 
-    /// What an HTTP status, or the code of a Status in an ERROR event, means to a reflector.
+    /// The failure for an HTTP status, or for the code of the Status in an ERROR event.
     pub const fn from_code(code: u16, too_large: bool) -> Self {
         match code {
             _ if too_large => Self::TooLarge,

@@ -1,5 +1,5 @@
-//! Fetching the whole state: the head of a list says what the resource looks like, then a
-//! watch-list or pages of lists bring the objects.
+//! Fetches the whole state: the head of a list shows the form of the resource, then a watch-list or the pages of a list
+//! provide the objects.
 
 use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
@@ -18,25 +18,25 @@ use crate::{
     store::{ChangeKind, Object, Reader, Schema, Shape},
 };
 
-/// A watch-list that brings neither objects nor its end bookmark for so long is given up.
+/// A watch-list that sends neither objects nor its end bookmark for this long is aborted.
 const FILL_SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// A store that holds the whole state, and what upstream's answers taught on the way.
+/// A store that holds the whole state, and what upstream's responses showed while it was filled.
 #[derive(Debug)]
 pub struct Filled {
     pub reader: Reader,
-    /// When upstream was first asked for what the store holds.
+    /// When upstream was first asked for the state in the store.
     pub began: Instant,
     pub advance: crate::store::Advance,
-    /// `PodList`
+    /// The kind of a list, for example `PodList`.
     pub list_kind: String,
-    /// `Warning` headers that every answer of this resource has.
+    /// `Warning` headers that every response for this resource has.
     pub warnings: Vec<HeaderValue>,
-    /// Known at once where upstream has watch-list, else from its first bookmark on.
+    /// Known immediately if upstream supports watch-list, otherwise once its first bookmark arrived.
     pub bookmark: Option<BookmarkTemplate>,
 }
 
-/// What a list says before its items.
+/// The part of a list before its items.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) list_kind: String,
@@ -44,22 +44,22 @@ pub(super) struct Head {
     pub(super) warnings: Vec<HeaderValue>,
 }
 
-/// The whole state as it was at `version`.
+/// The whole state at `version`.
 pub(super) struct State<S> {
     pub(super) objects: Vec<Arc<Object>>,
     pub(super) version: ResourceVersion,
     pub(super) bookmark: Option<BookmarkTemplate>,
-    /// The watch that goes on where the state ends.
+    /// The watch that continues from the state.
     pub(super) watch: Option<EventStream<S>>,
 }
 
-/// The version of a collection as a list of it says.
+/// The version of a collection, from a list of it.
 pub fn head_version(page: &ListPage) -> Result<ResourceVersion, Failure> {
     Ok(Page::read(&page.body)?.version)
 }
 
 impl Head {
-    /// `kind` is that of the objects, from discovery.
+    /// `kind` is the kind of the objects, from discovery.
     pub(super) fn read(page: ListPage, kind: &str) -> Result<Self, Failure> {
         let Page { list_kind, api_version, form, .. } = Page::read(&page.body)?;
         let shape = match form {
@@ -71,8 +71,8 @@ impl Head {
     }
 }
 
-/// Those of `fields` that upstream knows: the table is that of the newest server, and what an older one refuses
-/// must be forwarded for it to say so.
+/// Returns those `fields` that upstream supports. The table of fields is that of the newest server; a request with a
+/// selector that an older upstream refuses must be forwarded, so that upstream words the refusal.
 pub(super) async fn known_fields(
     upstream: &impl ListWatch,
     fields: &[SelectableField],
@@ -110,7 +110,7 @@ pub(super) async fn watch_list<L: ListWatch>(
         };
         started = true;
         match event {
-            // Changes may come before the end of the initial events, to objects that were sent already.
+            // Before the end of the initial events, changes may arrive for objects that were sent already.
             UpstreamEvent::Change { kind: ChangeKind::Deleted, object, .. } => drop(objects.remove(&object.key)),
             UpstreamEvent::Change { object, .. } => drop(objects.insert(object.key.clone(), Arc::new(object))),
             UpstreamEvent::Bookmark { version, template, initial_events_end: true } => {
@@ -122,7 +122,7 @@ pub(super) async fn watch_list<L: ListWatch>(
     }
 }
 
-/// A page without its items: `readers` have them as soon as they have come.
+/// Reads a page in JSON. The page is returned without its items, which are passed to `readers` as they arrive.
 async fn json_page<L: ListWatch>(
     upstream: &L,
     mut stream: L::Stream,
@@ -135,7 +135,7 @@ async fn json_page<L: ListWatch>(
     Page::read(&items.end())
 }
 
-/// The same in protobuf, where `readers` have them when all of the page has come.
+/// Reads a page in protobuf. Its items are passed to `readers` once the whole page has arrived.
 async fn protobuf_page<L: ListWatch>(
     upstream: &L,
     mut stream: L::Stream,
@@ -150,7 +150,7 @@ async fn protobuf_page<L: ListWatch>(
     Ok(page)
 }
 
-/// Reads the list page by page.
+/// Reads a list page by page.
 pub(super) async fn list<L: ListWatch>(
     upstream: &L,
     schema: &Arc<Schema>,

@@ -1,12 +1,12 @@
-//! How well one store is, in one value.
+//! The health of one store as a single value.
 //!
-//! [`super::Machine`] derives it from what it is told: the main watch, proofs, timers, upstream's version. Everything that has to
-//! know how well a cache is (readiness, metrics, what watches are told, which forms are served) reads it from here, so that
-//! no two of them can disagree.
+//! [`super::Machine`] derives it from its inputs: the main watch, proofs, timers and upstream's version. Readiness,
+//! metrics, the bookmarks of watches and the choice of representations all read it from here, so that they cannot
+//! disagree.
 //!
-//! What proofs find out stands apart, in [`super::Evidence`], and becomes an input of the machine: it belongs to the resource, not
-//! to a store. A rollback that the store of JSON has met is one for the store of protobuf as well, whose own machine draws its
-//! own conclusion: it may have been filled since.
+//! What proofs find out is kept separately, in [`super::Evidence`], and becomes an input of the machine, because it
+//! belongs to the resource and not to one store. A rollback that the JSON store detected concerns the protobuf store as
+//! well, but its own machine decides what follows from it: that store may have been filled since.
 
 use std::time::Duration;
 
@@ -14,47 +14,47 @@ use tokio::time::Instant;
 
 use super::list_watch::WATCH_SECONDS_MAX;
 
-/// Longer than a watch may be silent: it asks for bookmarks, which come once a minute, and for an
-/// end after at most ten minutes.
+/// Longer than a watch may be silent: it requests bookmarks, which are sent once a minute, and a timeout of at most ten
+/// minutes.
 const SILENCE_MAX: Duration = Duration::from_secs(WATCH_SECONDS_MAX + 60);
-/// The same where upstream is known to send bookmarks: four of them are missing.
+/// The maximum silence if upstream is known to send bookmarks: four of them are missing by then.
 const BOOKMARKS_MISSING_MAX: Duration = Duration::from_secs(4 * 60);
 
-/// How well a store is, and what its upstream has been seen to be able to do.
+/// The health of a store, and what its upstream was seen to support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Counts the fills that began a store: 1 for the first, 0 before it. One that was bridged is none of them.
+    /// The number of fills that began a new store: 0 before the first. A fill that was bridged does not count.
     pub epoch: u64,
     pub condition: Condition,
-    /// Upstream takes `sendInitialEvents`, and ends initial events with a bookmark.
+    /// Upstream accepts `sendInitialEvents`, and ends initial events with a bookmark.
     pub watch_list: bool,
-    /// Upstream has sent bookmarks from time to time.
+    /// Upstream has sent periodic bookmarks.
     pub bookmarks: bool,
 }
 
-/// Where a store stands.
+/// The state of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// It holds nothing yet, or nothing any more, and is being filled.
+    /// The store is empty, or lost its objects, and is being filled.
     Filling,
-    /// It holds nothing, and the next fill begins after a pause.
+    /// The store is empty, and the next fill begins after a delay.
     Unfilled,
-    /// It holds the state, and a watch of upstream keeps it so. One that is quiet counts as open until it breaks or is given
-    /// up.
+    /// The store holds the state, and an upstream watch keeps it up to date. A silent watch counts as open until it
+    /// breaks or is given up.
     Followed,
-    /// It holds a state that is known to have been right at that time.
+    /// The store holds a state that is known to have been current at that time.
     Unfollowed { since: Instant },
-    /// The resource is gone, or is another one.
+    /// The resource is gone, or was replaced by another one.
     Gone,
 }
 
 impl Health {
-    /// Of a store that nothing is known of.
+    /// The health of a store before its first fill.
     pub(super) const fn unknown() -> Self {
         Self { epoch: 0, condition: Condition::Filling, watch_list: false, bookmarks: false }
     }
 
-    /// How old the state is at least; zero while it is followed, and where there is none.
+    /// The minimum age of the state; zero while a watch follows it, and for an empty store.
     pub fn age(&self, now: Instant) -> Duration {
         match self.condition {
             Condition::Unfollowed { since } => now.saturating_duration_since(since),
@@ -62,12 +62,12 @@ impl Health {
         }
     }
 
-    /// Whether bookmarks may say that all is well.
+    /// Whether bookmarks may be sent, which claim that no change was missed.
     pub fn is_followed(&self) -> bool {
         self.condition == Condition::Followed
     }
 
-    /// For how long a watch of this upstream may be silent before it is given up.
+    /// How long an upstream watch may be silent before it is given up.
     pub(super) fn silence_max(&self) -> Duration {
         if self.bookmarks { BOOKMARKS_MISSING_MAX } else { SILENCE_MAX }
     }

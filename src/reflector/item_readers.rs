@@ -1,4 +1,4 @@
-//! Items of a list, read on all cores while more of them come.
+//! Parses the items of a list on all cores while further items arrive.
 
 use std::{mem, sync::Arc};
 
@@ -11,16 +11,16 @@ use crate::{
     store::{Object, Schema},
 };
 
-/// Bytes of items that are read at a time, without a pause for others: less than a millisecond's work.
+/// The number of bytes that are parsed without yielding to other tasks: less than a millisecond of work.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// Takes items, gives objects. What waits to be read is no more than the list, which is kept anyway.
+/// Parses items into objects. The items waiting to be parsed take no more memory than the list, which is kept anyway.
 #[derive(Debug)]
 pub(super) struct ItemReaders {
     schema: Arc<Schema>,
     batch: Vec<Bytes>,
     batch_bytes: usize,
-    /// They end with this at the latest.
+    /// The running batches. They are aborted when this is dropped.
     batches: JoinSet<Result<Vec<Arc<Object>>, Failure>>,
 }
 
@@ -43,7 +43,7 @@ impl ItemReaders {
         self.batches.spawn(async move { batch.into_iter().map(|item| read(item, &schema)).collect() });
     }
 
-    /// All objects, in no order.
+    /// All objects, in arbitrary order.
     pub(super) async fn objects(mut self) -> Result<Vec<Arc<Object>>, Failure> {
         self.read_batch();
         let mut objects = Vec::new();

@@ -1,4 +1,4 @@
-//! Cuts a watch stream into lines.
+//! Splits a watch stream into lines.
 
 use bytes::{Bytes, BytesMut};
 
@@ -7,25 +7,25 @@ use bytes::{Bytes, BytesMut};
 #[error("a line is longer than {} bytes", Lines::BYTES_MAX)]
 pub struct LineTooLong;
 
-/// Collects bytes until a line is whole.
+/// Buffers bytes until a line is complete.
 #[derive(Debug, Default)]
 pub struct Lines {
     buffer: BytesMut,
-    /// Bytes of the buffer that hold no newline.
+    /// The number of bytes at the start of the buffer that contain no newline.
     searched: usize,
 }
 
 impl Lines {
-    /// Above any object that etcd takes (1.5 MiB by default, 8 MiB at most in practice) with room for escapes.
+    /// Larger than any object that etcd accepts (1.5 MiB by default, 8 MiB at most in practice), with room for escapes.
     pub const BYTES_MAX: usize = 64 << 20;
 
-    /// Takes what has arrived, wherever it was cut.
+    /// Appends received bytes, which may be cut at any place.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole line, newline included, in an allocation of its own: it may live long, the
-    /// buffer it came in must not live with it.
+    /// The next complete line, including its newline. The line is copied into an allocation of its own, because it may
+    /// live long and must not keep the buffer alive.
     pub fn next_line(&mut self) -> Result<Option<Bytes>, LineTooLong> {
         let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
             self.searched = self.buffer.len();

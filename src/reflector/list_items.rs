@@ -1,21 +1,21 @@
-//! A list in JSON, taken apart while it comes: each item is given out when all of it is there, so that no list is ever in
-//! memory twice. What stands around the items is kept: the list without them.
+//! Splits a JSON list into items while it arrives, so that a list is never in memory twice. Each item is passed on as
+//! soon as it is complete; the text around the items, which is the list without its items, is kept.
 
 use bytes::Bytes;
 
 use super::Failure;
 use crate::json::{Brackets, Nesting};
 
-/// The most that a list may say beside its items.
+/// The maximum size of a list without its items, in bytes.
 const AROUND_MAX: usize = 1 << 20;
 
-/// The state between two pieces of a list.
+/// The parser's state between two pieces of a list.
 #[derive(Debug, Default)]
 pub(super) struct ListItems {
     around: Vec<u8>,
     place: Place,
     nesting: Nesting,
-    /// An item of which not all has come.
+    /// The first part of an item that has not arrived completely.
     begun: Vec<u8>,
 }
 
@@ -23,14 +23,14 @@ pub(super) struct ListItems {
 enum Place {
     #[default]
     Around,
-    /// Where the next item begins, or their end.
+    /// In front of the next item or the end of the items.
     Between,
     Item,
 }
 
 impl ListItems {
-    /// Takes the next piece; each item that ends in it goes to `take`, in an allocation of its own: it may live long, the
-    /// list must not live with it.
+    /// Processes the next piece. Each item that ends in it is passed to `take`, in an allocation of its own, because it
+    /// may live long and must not keep the list alive.
     pub(super) fn push(&mut self, mut piece: &[u8], mut take: impl FnMut(Bytes)) -> Result<(), Failure> {
         while let Some(&next) = piece.first() {
             match self.place {
@@ -64,19 +64,19 @@ impl ListItems {
         Ok(())
     }
 
-    /// The list without its items, when all of it has come. Whether it is one, its reader has to see.
+    /// The list without its items, once all of it has arrived. It is not validated here.
     pub(super) fn end(self) -> Bytes {
         self.around.into()
     }
 
-    /// Up to where the items begin; gives back what lies behind.
+    /// Processes the text up to the items, and returns the rest of the piece.
     fn walk_around<'a>(&mut self, piece: &'a [u8]) -> Result<&'a [u8], Failure> {
         for (at, &byte) in piece.iter().enumerate() {
             let is_items = byte == b'[' && self.nesting.depth == 1 && !self.nesting.in_string && self.names_items();
             self.around.push(byte);
             if is_items {
                 self.place = Place::Between;
-                // Items count their own.
+                // The nesting is counted separately for each item.
                 self.nesting.depth = 0;
                 return Ok(&piece[at + 1..]);
             }
@@ -135,7 +135,7 @@ mod tests {
     fn what_is_no_list_of_objects_is_refused() {
         assert_eq!(taken(r#"{"items":[1]}"#, 100), Err(Failure::Malformed));
         assert_eq!(taken(&format!("{{\"x\":\"{}\"", "x".repeat(AROUND_MAX)), 1 << 21), Err(Failure::Malformed));
-        // Cut off: what is left is no JSON, and its reader says so.
+        // The list is cut off, so the text around the items is not valid JSON.
         assert!(serde_json::from_str::<serde_json::Value>(&taken(r#"{"items":[{"a":"#, 3).unwrap().1).is_err());
     }
 }

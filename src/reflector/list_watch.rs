@@ -1,4 +1,4 @@
-//! The seam to upstream: what a reflector asks for. Implemented by `upstream`, scripted by tests.
+//! The interface between a reflector and upstream. Implemented by the module `upstream`, and by scripts in tests.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -7,40 +7,40 @@ use tokio::time::Instant;
 use super::Failure;
 use crate::apimachinery::ResourceVersion;
 
-/// One page of the whole collection.
+/// Requests one page of the whole collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListRequest {
     /// `None`: any version will do (`resourceVersion=0`).
     pub not_older_than: Option<ResourceVersion>,
-    /// From the page before.
+    /// The token of the previous page; `None` for the first page.
     pub continue_token: Option<String>,
 }
 
-/// A watch on the whole collection, with bookmarks.
+/// Requests a watch of the whole collection, with bookmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchRequest {
     pub from: WatchFrom,
-    /// How long upstream is to keep it (`timeoutSeconds`).
+    /// How long upstream should keep the watch open (`timeoutSeconds`).
     pub seconds: u64,
 }
 
-/// How long upstream is asked to keep a watch, as client-go does.
+/// The range of timeouts that upstream is asked for, in seconds, as in client-go.
 const WATCH_SECONDS_MIN: u64 = 300;
 pub(super) const WATCH_SECONDS_MAX: u64 = 600;
 
 impl WatchRequest {
-    /// One that lasts; different for every watch, so that they do not all end at once.
+    /// A watch with a random timeout, so that watches do not all end at once.
     pub fn new(from: WatchFrom) -> Self {
         Self { from, seconds: fastrand::u64(WATCH_SECONDS_MIN..WATCH_SECONDS_MAX) }
     }
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFrom {
-    /// Everything there is, an end bookmark, then changes (watch-list). `None`: the most recent state.
+    /// All objects, an end bookmark, then changes (watch-list). `None`: the most recent state.
     State { not_older_than: Option<ResourceVersion> },
-    /// Changes behind that version.
+    /// The changes after that version.
     After(ResourceVersion),
 }
 
@@ -48,7 +48,7 @@ pub enum WatchFrom {
 #[derive(Clone, Debug)]
 pub struct ListPage {
     pub body: Bytes,
-    /// `Warning` headers: deprecated APIs have them on every answer (read-path 4.2).
+    /// `Warning` headers: deprecated APIs send them with every response (read-path 4.2).
     pub warnings: Vec<HeaderValue>,
 }
 
@@ -57,29 +57,29 @@ pub trait ListWatch: Send + Sync + 'static {
     /// The body of a list or of a watch. Dropping it ends the request.
     type Stream: Send;
 
-    /// One page of the whole collection; returns when upstream begins to send it.
+    /// Requests one page of the whole collection; returns when upstream begins to send it.
     fn list(&self, request: ListRequest) -> impl Future<Output = Result<Self::Stream, Failure>> + Send;
 
     /// Opens a watch; returns when upstream has accepted it.
     fn watch(&self, request: WatchRequest) -> impl Future<Output = Result<Self::Stream, Failure>> + Send;
 
-    /// The next bytes of a list or of a watch; `None` at its clean end.
+    /// The next bytes of a list or a watch; `None` at its clean end.
     fn next(&self, stream: &mut Self::Stream) -> impl Future<Output = Option<Result<Bytes, Failure>>> + Send;
 
-    /// The head version now: a list of at most one object, most recent, as upstream answered it.
+    /// The current head version: a most recent list of at most one object, as upstream answered it.
     fn head(&self) -> impl Future<Output = Result<ListPage, Failure>> + Send;
 
-    /// Whether upstream takes a field selector that names all of these labels: older servers know fewer.
+    /// Whether upstream accepts a field selector with all of these labels: older servers support fewer.
     fn knows_fields(&self, labels: &[&str]) -> impl Future<Output = Result<bool, Failure>> + Send;
 
-    /// Whether upstream takes watch-lists now.
+    /// Whether upstream accepts watch-lists now.
     fn knows_watch_list(&self) -> impl Future<Output = Result<bool, Failure>> + Send;
 
-    /// What upstream says it is (`/version`), asked not before `since`; `None` where it does not say. Another program may write
-    /// the same objects differently.
+    /// What upstream reports as its version (`/version`), requested no earlier than `since`; `None` if it does not
+    /// report one. Another program may write the same objects differently.
     fn server(&self, since: Instant) -> impl Future<Output = Option<String>> + Send;
 
-    /// False when the resource is no longer what it was (its definition was changed or replaced); [`Failure::NotFound`] when
-    /// there is none.
+    /// False when the resource is no longer what it was, because its definition was changed or replaced;
+    /// [`Failure::NotFound`] when it does not exist.
     fn is_same_resource(&self) -> impl Future<Output = Result<bool, Failure>> + Send;
 }

@@ -1,6 +1,6 @@
 //! Keeps one store equal to upstream: a pure list/watch state machine and the loop that drives it.
 //!
-//! Does not know who reads the store: it tells a [`Sink`] what became of it.
+//! The module does not know the readers of the store; it reports what happens to the store to a [`Sink`].
 
 mod bridge;
 mod driver;

@@ -1,4 +1,4 @@
-//! A page of upstream's list, taken apart.
+//! Parses one page of upstream's list.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -20,14 +20,14 @@ pub(super) enum Form {
 
 #[derive(Debug)]
 pub(super) struct Page {
-    /// `PodList`
+    /// For example `PodList`.
     pub(super) list_kind: String,
     pub(super) api_version: String,
     pub(super) form: Form,
     pub(super) version: ResourceVersion,
     /// Empty on the last page.
     pub(super) continue_token: String,
-    /// Each in an allocation of its own: it may live long, the page must not live with it.
+    /// Each item has an allocation of its own, because it may live long and must not keep the page alive.
     pub(super) items: Vec<Bytes>,
 }
 
@@ -37,7 +37,7 @@ struct ListBody<'a> {
     kind: String,
     api_version: String,
     metadata: ListMetadata,
-    // Go writes null for a list that was never made.
+    // Go writes a nil slice as `null`.
     #[serde(borrow, default)]
     items: Option<Vec<&'a RawValue>>,
 }
@@ -62,7 +62,8 @@ impl Page {
         Ok(Self {
             list_kind: list.kind,
             api_version: list.api_version,
-            // Built-in types are written in the order of the Go struct, custom resources alphabetically.
+            // Built-in types are written in the order of the Go struct's fields, custom resources in alphabetical
+            // order.
             form: if body.starts_with(b"{\"kind\":") { Form::Typed } else { Form::Custom },
             version: version(&list.metadata.resource_version)?,
             continue_token: list.metadata.r#continue,

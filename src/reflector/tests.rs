@@ -1,4 +1,4 @@
-//! The driver against a scripted upstream.
+//! Tests the driver against a scripted upstream.
 
 use std::{
     collections::VecDeque,
@@ -13,20 +13,20 @@ use crate::apimachinery::{Encoding, GroupResource, ResourceVersion, selectable_f
 use crate::encode::BookmarkTemplate;
 use crate::store::{Change, HistoryLimits, Reader};
 
-/// What upstream answers, in this order, and what it was asked.
+/// The responses of upstream, in this order, and the requests that it received.
 #[derive(Clone, Debug, Default)]
 struct Script {
     watches: Arc<Mutex<VecDeque<Result<String, Failure>>>>,
     lists: Arc<Mutex<VecDeque<String>>>,
     heads: Arc<Mutex<VecDeque<u64>>>,
     asked: Arc<Mutex<Vec<String>>>,
-    /// What has been sent is followed by silence, not by the end.
+    /// Whether silence follows the last scripted bytes, instead of the end of the body.
     falls_silent: bool,
-    /// What it says to be, one answer after the other; then it does not say.
+    /// The versions that upstream reports, one after the other; then it reports none.
     servers: Arc<Mutex<VecDeque<&'static str>>>,
-    /// The resource's definition is another one from now on.
+    /// Whether the resource's definition is a different one from now on.
     is_redefined: bool,
-    /// `cache.bridge` is false.
+    /// Whether `cache.bridge` is false.
     never_bridges: bool,
 }
 
@@ -63,7 +63,7 @@ impl ListWatch for Script {
         let next = self.watches.lock().unwrap().pop_front();
         match next {
             Some(watch) => watch.map(|body| Some(body.into())),
-            // At the end of the script the watch is never answered.
+            // After the end of the script, the watch is never answered.
             None => std::future::pending().await,
         }
     }
@@ -100,7 +100,7 @@ impl ListWatch for Script {
     }
 }
 
-/// What became of the store, in words.
+/// What happened to the store, in words.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     events: Arc<Mutex<Vec<String>>>,
@@ -160,7 +160,7 @@ impl Sink for Seen {
     fn restarting(&mut self, _: Option<Failure>) {}
 }
 
-/// Runs until upstream has nothing more to say. Time is paused: it jumps over every wait.
+/// Runs until the end of the script. Time is paused, so it skips every wait.
 async fn run(script: Script) -> (Seen, Vec<String>) {
     run_for(script, Duration::from_secs(120)).await
 }
@@ -211,7 +211,7 @@ fn bookmark(version: u64) -> String {
     format!(r#"{{"type":"BOOKMARK","object":{{"kind":"Pod","apiVersion":"v1",{metadata}}}}}"#) + "\n"
 }
 
-/// What is asked when watches fall silent after that, without what opens them.
+/// The requests that follow when watches become silent after `watch`, without those that open them.
 async fn asked_after_silence(watch: String) -> Vec<String> {
     let falls_silent = Script { falls_silent: true, ..Script::new(&[9], [Ok(watch)]) };
     run_for(falls_silent, Duration::from_secs(5 * 60)).await.1.split_off(1)
@@ -254,7 +254,7 @@ async fn an_old_upstream_is_listed_page_by_page_then_watched() {
     assert_eq!(seen.objects(), [("ns/a".to_owned(), 3), ("ns/b".to_owned(), 3), ("ns/c".to_owned(), 8)]);
 }
 
-/// An upstream that forgets what came behind 9, and has another state at 12.
+/// An upstream that forgets its history after version 9, and has another state at version 12.
 fn forgetful() -> Script {
     let expired = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#.to_owned() + "\n";
     let again = [event("ADDED", "b", 12), end(12), event("MODIFIED", "b", 13)].concat();
@@ -292,7 +292,7 @@ async fn what_may_not_be_bridged_is_filled_anew() {
         assert_eq!(seen.events()[..3], told);
         assert_eq!(seen.objects(), [("ns/b".to_owned(), 13)]);
     }
-    // Another definition is another resource, as it is when a watch is resumed.
+    // A different definition makes it a different resource, as when a watch is resumed.
     let (seen, _) = finished(Script { is_redefined: true, ..forgetful() }).await;
     assert_eq!(seen.events(), ["filled at 9", "unbridged: definition", "lost: Gone"]);
 }

@@ -1,6 +1,8 @@
-//! What a reflector does next, and how well its store is. Pure: inputs in, actions and a [`Health`] out.
+//! Decides what a reflector does next, and derives the health of its store. Pure: inputs in, actions and a [`Health`]
+//! out.
 //!
-//! One state machine for one store owns back-off, staleness, what upstream is able to do, the program that it is, and the epoch.
+//! One state machine per store owns the back-off, the staleness, what upstream supports, which program upstream is, and
+//! the epoch.
 
 #[cfg(test)]
 mod tests;
@@ -12,15 +14,17 @@ use tokio::time::Instant;
 use super::{Condition, Failure, Health};
 use crate::apimachinery::ResourceVersion;
 
-/// First and longest wait after a failure; doubled each time between (client-go's reflector: 0.8 s to 30 s).
+/// The delays after the first failure and after many; doubled each time in between (client-go's reflector: 0.8 s to 30
+/// s).
 const BACKOFF_MIN: Duration = Duration::from_millis(800);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// A watch that lasted so long shows that all is well again (client-go's reflector resets its waits after as long).
+/// A watch that lasted this long is healthy and resets the delays (client-go's reflector resets its back-off after the
+/// same time).
 const WELL_AFTER: Duration = Duration::from_secs(120);
 
-/// Looks that may find no such resource after upstream broke off, within some ten seconds: one that starts does not know at
-/// first what custom resources there are.
+/// How many checks in a row may find no such resource after upstream broke off, which takes about ten seconds: an API
+/// server that is starting does not know its custom resources at first.
 const MISSING_MAX: u32 = 4;
 
 /// How the whole state is fetched.
@@ -30,44 +34,46 @@ pub enum FillMode {
     List,
 }
 
-/// Why what the store held may not be answered from any more.
+/// Why the contents of the store must not be served any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// Upstream's versions went back: its storage was restored.
     Backwards,
-    /// It is not what upstream has at the same version.
+    /// The store differs from upstream's state at the same version.
     Corrupt,
-    /// Upstream sent what cannot follow from what it sent before.
+    /// Upstream sent something that contradicts what it sent before.
     Inconsistent,
-    /// The resource is gone, or is another one under the same name.
+    /// The resource is gone, or another one has taken its name.
     Gone,
 }
 
-/// What happened: the action that was to be done has ended, or cannot go on.
+/// An event that ends the current action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     Start,
-    /// The store holds the whole state. A watch-list goes on as a watch, a list does not. `server` is what upstream said it
-    /// was (`/version`), if it did.
+    /// The store holds the whole state. If `watching`, a watch-list filled it and continues as a watch. `server` is
+    /// what upstream reported as its version (`/version`), if it did.
     Filled {
         version: ResourceVersion,
         watching: bool,
         server: Option<String>,
     },
-    /// The same, and what the store held was led to that state: it goes on. Upstream is the program that it was.
+    /// The store was filled again and bridged to the new state, so it remains in use. Upstream is the same program as
+    /// before.
     Bridged {
         version: ResourceVersion,
         watching: bool,
     },
     FillFailed(Failure),
-    /// The watch ended, cleanly or not, after it had lasted so long; the store is complete up to `progress`.
+    /// The watch ended, cleanly or not, after `lasted`; the store is complete up to `progress`.
     WatchEnded {
         failure: Option<Failure>,
         progress: ResourceVersion,
         lasted: Duration,
     },
-    /// The head version of upstream, whether the resource is still the same, what upstream says it is, and whether it was seen to
-    /// take watch-lists. `progress` is what the store was complete up to before upstream was asked.
+    /// The head version of upstream, whether the resource is still the same, what upstream reports as its version, and
+    /// whether it was seen to accept watch-lists. `progress` is the version up to which the store was complete before
+    /// upstream was asked.
     Verified {
         progress: Option<ResourceVersion>,
         head: ResourceVersion,
@@ -76,24 +82,24 @@ pub enum Input {
         watch_list: bool,
     },
     VerifyFailed(Failure),
-    /// A proof was told a head version below what the store had held by then: upstream's versions went back.
+    /// A proof got a head version below what the store held by then: upstream's versions went back.
     RolledBack,
-    /// The store was found to hold what upstream does not.
+    /// The store was found to differ from upstream.
     Corrupt,
 }
 
-/// What is seen while an action is under way, which goes on.
+/// An event that does not end the current action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// The pause before the action is over.
+    /// The delay before the action is over.
     PauseOver,
-    /// A watch is open that keeps the store equal to upstream.
+    /// A watch that keeps the store equal to upstream was opened.
     WatchOpened,
     Change,
     Bookmark,
 }
 
-/// What to do.
+/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Fill {
@@ -103,15 +109,15 @@ pub enum Action {
     Watch {
         after: ResourceVersion,
     },
-    /// Read on from the watch-list that filled the store.
+    /// Continue reading the watch-list that filled the store.
     GoOn,
     /// Ask for upstream's head version, and whether the resource and upstream itself are still the same.
     Verify,
-    /// Nothing any more.
+    /// End the reflector.
     Stop,
 }
 
-/// The action, what must be given up before it, and how long to wait before it.
+/// The next action, the loss that must be reported before it, and the delay before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
     pub loss: Option<Loss>,
@@ -123,22 +129,22 @@ pub struct Next {
 #[derive(Debug)]
 pub struct Machine {
     mode: FillMode,
-    /// The last watch-list fell silent before the end of the initial events.
+    /// Whether the last watch-list became silent before the end of the initial events.
     stalled: bool,
-    /// Up to where the store is complete; `None` while it holds nothing.
+    /// The version up to which the store is complete; `None` while it is empty.
     progress: Option<ResourceVersion>,
-    /// Failures since the last fill, or since the last watch that was well.
+    /// Failures since the last fill or the last healthy watch.
     failures: u32,
-    /// Fills since the last watch that was well whose state could not be followed: a fill that is followed by what cannot
-    /// be read is no success, and is not repeated at once for ever.
+    /// Fills since the last healthy watch whose state could not be followed. A fill whose watch cannot be read is no
+    /// success, and must not be repeated without a delay.
     wasted: u32,
-    /// Upstream broke off, or could not be reached, since it was last seen to be well: it may have been started again.
+    /// Whether upstream broke off, or could not be reached, since it was last seen healthy: it may have been restarted.
     broke_off: bool,
-    /// Looks in a row since then that have found no such resource.
+    /// Consecutive checks since then that found no such resource.
     missing: u32,
-    /// What upstream said it was when the store was filled, or as soon as it said so after that.
+    /// What upstream reported as its version when the store was filled, or as soon as it did after that.
     server: Option<String>,
-    /// When upstream last told something.
+    /// When upstream last sent something.
     heard: Instant,
     health: Health,
 }
@@ -159,22 +165,24 @@ impl Machine {
         }
     }
 
-    /// How well the store is, as far as is known by now.
+    /// The health of the store, as far as it is known.
     pub fn health(&self) -> Health {
         self.health
     }
 
-    /// What upstream was before, if it says to be another program than that. Another may write the same objects differently.
+    /// The version that upstream reported before, if `server` is a different one. Another program may write the same
+    /// objects differently.
     pub fn other_server(&self, server: Option<&str>) -> Option<&str> {
         self.server.as_deref().filter(|before| server.is_some_and(|now| now != *before))
     }
 
-    /// Whether upstream is certainly what it was when the store was filled, as far as it has ever said what it is.
+    /// Whether upstream certainly is the program that filled the store, as far as upstream has ever reported its
+    /// version.
     pub(super) fn is_known_server(&self, server: Option<&str>) -> bool {
         self.server.as_deref() == server
     }
 
-    /// Takes what has happened since the last action.
+    /// Processes the event that ended the last action, and returns the next action.
     pub fn on(&mut self, input: Input, now: Instant) -> Next {
         let next = self.next(input, now);
         if next.action == Action::Stop {
@@ -185,7 +193,7 @@ impl Machine {
         next
     }
 
-    /// Takes what is seen while the action is under way.
+    /// Processes an event while the action continues.
     pub fn see(&mut self, seen: Seen, now: Instant) {
         match (seen, self.health.condition) {
             (Seen::PauseOver, Condition::Unfilled) => self.health.condition = Condition::Filling,
@@ -205,7 +213,7 @@ impl Machine {
                 self.follow(version, watching, now)
             }
             Input::Bridged { version, watching } => self.follow(version, watching, now),
-            // What it has held is known to have been there.
+            // The store was filled before, so the resource is known to have existed.
             Input::FillFailed(Failure::NotFound) if self.progress.is_some() => self.not_found(),
             Input::FillFailed(failure) => self.fill_failed(failure),
             Input::WatchEnded { failure, progress, lasted } => {
@@ -242,7 +250,8 @@ impl Machine {
         if watching { Next::now(Action::GoOn) } else { Next::now(Action::Watch { after: version }) }
     }
 
-    /// The state was right until the watch ended; of one that was silent that is known only of when it last told something.
+    /// The state was current until the watch ended. After a silent watch, it is only known to have been current when
+    /// upstream last sent something.
     fn unfollowed(&mut self, failure: Option<Failure>, now: Instant) {
         if self.health.is_followed() {
             let was_silent = matches!(failure, Some(Failure::Silent | Failure::Stuck));
@@ -251,7 +260,7 @@ impl Machine {
         }
     }
 
-    /// Tries watch-list each time: what kept it from working may have been one slow server, or an old one.
+    /// Tries watch-list again each time: a single slow or old server may have prevented it before.
     fn fill(&mut self) -> Next {
         self.mode = FillMode::WatchList;
         self.fill_again()
@@ -270,13 +279,14 @@ impl Machine {
         match failure {
             Failure::NotFound => Next::stop(),
             Failure::Refused if self.mode == FillMode::WatchList => self.list(),
-            // Once is unavailability. A storage that tells nothing of its progress never ends the initial events.
+            // A single stall counts as unavailability. A storage that never reports its progress never ends the initial
+            // events.
             Failure::Silent | Failure::Stalled if self.mode == FillMode::WatchList && self.stalled => self.list(),
             Failure::Silent | Failure::Stalled => {
                 self.stalled = self.mode == FillMode::WatchList;
                 self.refill_later()
             }
-            // Either upstream is behind another that was asked before, or its versions went back.
+            // Either upstream is behind another server that was asked before, or its versions went back.
             Failure::TooLarge if self.progress.is_some() => self.later(Action::Verify),
             Failure::Expired
             | Failure::TooLarge
@@ -292,9 +302,9 @@ impl Machine {
         match failure {
             None => Next::now(Action::Verify),
             Some(Failure::NotFound) => self.not_found(),
-            // A version that expires is nothing unusual, one that has expired right after a fill is.
+            // It is normal that a version expires, unless this happens right after a fill.
             Some(Failure::Expired) => self.replace(),
-            // Seconds have passed that show it, and upstream answers: waiting only makes the store older.
+            // It took seconds to find this out, and upstream answers: a delay would only make the store older.
             Some(Failure::Stuck) => Next::now(Action::Verify),
             Some(Failure::Malformed) => self.lose(Loss::Inconsistent),
             Some(
@@ -308,7 +318,8 @@ impl Machine {
         }
     }
 
-    /// Upstream knows no such resource: it is gone, unless upstream has just been started and does not know yet.
+    /// Upstream does not know the resource: the resource is gone, unless upstream has just been started and does not
+    /// know it yet.
     fn not_found(&mut self) -> Next {
         if !self.broke_off || self.missing >= MISSING_MAX {
             return Next::stop();
@@ -321,7 +332,7 @@ impl Machine {
         match self.progress {
             _ if !same_resource => Next::stop(),
             Some(progress) if head < progress => self.lose(Loss::Backwards),
-            // What an older program wrote would stay until the objects are changed.
+            // Otherwise, what the older program wrote would stay until the objects change.
             Some(_) if !same_server => self.replace(),
             Some(progress) => Next::now(Action::Watch { after: progress }),
             None => self.fill(),
@@ -333,15 +344,15 @@ impl Machine {
         Next { loss: Some(loss), ..self.waste() }
     }
 
-    /// Fills anew what is still answered from until then: at once, unless the last fill was not followed by a watch that
-    /// was well.
+    /// Fills again while the current state is still served: without a delay, unless no healthy watch followed the last
+    /// fill.
     fn replace(&mut self) -> Next {
         let is_first = self.wasted == 0;
         let next = self.waste();
         if is_first { Next { delay: Duration::ZERO, ..next } } else { next }
     }
 
-    /// Fills anew what could not be followed.
+    /// Fills again, because the last fill could not be followed.
     fn waste(&mut self) -> Next {
         let delay = backoff(self.wasted);
         self.wasted += 1;

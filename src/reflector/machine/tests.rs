@@ -1,4 +1,4 @@
-//! The machine by scripts of inputs, and what holds whatever the inputs are.
+//! Tests the machine with scripted inputs, and its invariants with arbitrary inputs.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ fn version(value: u64) -> ResourceVersion {
     ResourceVersion::new(value).expect("not zero")
 }
 
-/// With a clock that stands still.
+/// A machine whose clock stands still.
 struct Still(Machine, Instant);
 
 impl Still {
@@ -131,16 +131,16 @@ fn an_upstream_that_has_just_started_may_not_know_the_resource_yet() {
         assert!(next.loss.is_none() && next.action == Action::Verify && !next.delay.is_zero(), "{next:?}");
     }
     assert_eq!(machine.next(verified(50)), Next::now(Action::Watch { after: version(50) }));
-    // It goes on not to know.
+    // Upstream still does not know the resource.
     for _ in 0..MISSING_MAX {
         machine.next(ended(Failure::NotFound, 50, Duration::ZERO));
     }
     assert_eq!(not_found(&mut machine), Next::stop());
-    // One that ended the watch well, and was not away, knows.
+    // An upstream that ended the watch cleanly, and was never unreachable, is believed immediately.
     let mut machine = filled_at(50);
     machine.next(ended(None, 50, WELL_AFTER));
     assert_eq!(not_found(&mut machine), Next::stop());
-    // Nor has one been away that has filled the store since.
+    // So is one that has filled the store since it was unreachable.
     let mut machine = filled_at(50);
     machine.next(ended(Failure::Unavailable, 50, WELL_AFTER));
     machine.next(Input::Bridged { version: version(55), watching: true });
@@ -239,7 +239,7 @@ fn a_store_is_as_old_as_what_upstream_last_told_it() {
         assert_eq!(machine.health().age(ended_at), Duration::ZERO, "a quiet watch is not stale");
         machine.on(ended(failure, 6, seconds(50)), ended_at);
         assert_eq!(machine.health().age(ended_at), seconds(age), "{failure:?}");
-        // What follows makes it no younger, until a watch is open again.
+        // Later failures do not make the state younger, until a watch is open again.
         machine.on(Input::VerifyFailed(Failure::Unavailable), ended_at + seconds(30));
         assert_eq!(machine.health().age(ended_at + seconds(60)), seconds(age + 60), "{failure:?}");
         machine.see(Seen::WatchOpened, ended_at + seconds(60));
@@ -311,7 +311,7 @@ fn any_failure() -> impl Strategy<Value = Failure> {
     ])
 }
 
-/// What may come of an action, while proofs may find a rollback at any time, and what is seen meanwhile.
+/// The possible results of an action, with rollbacks found by proofs at any time, and what is seen meanwhile.
 #[derive(Clone, Debug)]
 struct Step {
     fails: Option<Failure>,
@@ -386,7 +386,7 @@ proptest! {
                     prop_assert_eq!(health.condition, Condition::Gone);
                     break;
                 }
-                // A fill is never older than what is answered from until then.
+                // A fill never goes back behind the state that is still served.
                 Action::Fill { not_older_than, .. } => prop_assert_eq!(not_older_than.map(ResourceVersion::value), held),
                 Action::Watch { after } => prop_assert_eq!(Some(after.value()), held),
                 Action::GoOn | Action::Verify => prop_assert!(held.is_some()),
@@ -407,7 +407,7 @@ proptest! {
             if let Input::Filled { version, .. } = &input {
                 (held, fills, heard) = (Some(version.value()), fills + 1, now);
             }
-            // What goes on over a bridge is the same store.
+            // A store that is bridged stays the same store.
             if let Input::Bridged { version, .. } = &input {
                 (held, heard) = (Some(version.value()), now);
             }
