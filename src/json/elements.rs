@@ -1,17 +1,16 @@
-//! The elements of an array.
+//! The elements of a JSON array.
 
 use super::{InvalidJson, members::value_end};
 
-/// The elements of an array, one after the other: their texts, without blanks around them. After an error there is nothing more
-/// to be had.
+/// Yields the text of each element of an array, without surrounding blanks. Ends after the first error.
 #[derive(Debug)]
 pub struct Elements<'a> {
-    /// What has not been read yet: from an element on, without what closes the array.
+    /// The unread part of the text: from an element on, without the closing bracket.
     rest: &'a [u8],
 }
 
 impl<'a> Elements<'a> {
-    /// Those of the array that `text` is from its first byte to its last, but for blanks.
+    /// The elements of the array `text`, which may be surrounded by blanks.
     pub fn of(text: &'a [u8]) -> Result<Self, InvalidJson> {
         let inside = text.trim_ascii().strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]"));
         Ok(Self { rest: inside.ok_or(InvalidJson::expected("an array"))?.trim_ascii() })

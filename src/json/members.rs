@@ -1,4 +1,4 @@
-//! The members of an object.
+//! The members of a JSON object.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use memchr::memchr2;
 
 use super::{Brackets, Nesting};
 
-/// What a text lacks that should be the JSON of an object.
+/// A text is not the JSON that was expected; names what is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is expected")]
 pub struct InvalidJson(&'static str);
@@ -17,16 +17,16 @@ impl InvalidJson {
     }
 }
 
-/// The members of an object, one after the other: their names, and the text of their values without blanks around it. After an
-/// error there is nothing more to be had.
+/// Yields each member of an object: its name, and the text of its value without surrounding blanks. Ends after the
+/// first error.
 #[derive(Debug)]
 pub struct Members<'a> {
-    /// What has not been read yet: from a member's name on, without what closes the object.
+    /// The unread part of the text: from a member's name on, without the closing brace.
     rest: &'a [u8],
 }
 
 impl<'a> Members<'a> {
-    /// Those of the object that `text` is from its first byte to its last, but for blanks.
+    /// The members of the object `text`, which may be surrounded by blanks.
     pub fn of(text: &'a [u8]) -> Result<Self, InvalidJson> {
         let inside = text.trim_ascii().strip_prefix(b"{").and_then(|text| text.strip_suffix(b"}"));
         Ok(Self { rest: inside.ok_or(InvalidJson("an object"))?.trim_ascii() })
@@ -58,7 +58,7 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// The string that `value` is.
+/// Decodes the JSON string `value`.
 pub fn text(value: &[u8]) -> Result<Cow<'_, str>, InvalidJson> {
     let invalid = InvalidJson("a string");
     let plain = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).ok_or(invalid)?;
@@ -68,7 +68,7 @@ pub fn text(value: &[u8]) -> Result<Cow<'_, str>, InvalidJson> {
     std::str::from_utf8(plain).map(Cow::Borrowed).map_err(|_| invalid)
 }
 
-/// Behind the value that `text` begins with.
+/// The index after the value at the start of `text`.
 pub(super) fn value_end(text: &[u8]) -> Option<usize> {
     match text.first()? {
         b'{' => Nesting::default().end(text, Brackets::CURLY),
@@ -83,7 +83,7 @@ pub(super) fn value_end(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Behind the string that `text` begins with.
+/// The index after the string at the start of `text`.
 fn string_end(text: &[u8]) -> Option<usize> {
     let mut at = text.starts_with(b"\"").then_some(1)?;
     loop {

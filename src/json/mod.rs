@@ -1,7 +1,7 @@
-//! JSON as text: where values stand in it, found without reading them.
+//! Finds values in JSON text without decoding them.
 //!
-//! What is passed over is looked at for brackets and strings only. Whether it is valid is upstream's affair: it goes out as it
-//! came in.
+//! Skipped values are only scanned for brackets and strings. They are not validated: the gateway sends them as it
+//! received them, and their validity is upstream's responsibility.
 
 mod elements;
 mod members;

@@ -1,13 +1,13 @@
-//! Where an object or a list ends.
+//! Finds the end of an object or array.
 
 use std::mem;
 
 use wide::u8x64;
 
-/// Bytes that are looked at together, a bit of a word for each.
+/// The number of bytes that are scanned together, one bit of a word for each.
 const BLOCK: usize = 64;
 
-/// Those that are counted. The others need not be: in JSON each kind is balanced for itself.
+/// The kind of brackets that is counted. Counting one kind is enough, since in JSON each kind is balanced on its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Brackets {
     opening: u8,
@@ -15,23 +15,24 @@ pub struct Brackets {
 }
 
 impl Brackets {
-    /// Around objects.
+    /// The brackets of objects.
     pub const CURLY: Self = Self { opening: b'{', closing: b'}' };
-    /// Around lists.
+    /// The brackets of arrays.
     pub const SQUARE: Self = Self { opening: b'[', closing: b']' };
 }
 
-/// How deep in brackets of one kind, and whether in a string: the state between two pieces of a text.
+/// The depth in brackets of one kind, and whether the position is in a string: the scanner's state between two pieces
+/// of a text.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Nesting {
     pub depth: usize,
     pub in_string: bool,
-    /// The next byte of the string means nothing.
+    /// Whether the next byte of the string is escaped.
     is_escaped: bool,
 }
 
 impl Nesting {
-    /// Takes the next byte.
+    /// Processes the next byte.
     pub fn see(&mut self, byte: u8, brackets: Brackets) {
         if mem::take(&mut self.is_escaped) {
             return;
@@ -45,8 +46,8 @@ impl Nesting {
         }
     }
 
-    /// Takes bytes up to the bracket that closes the first one of all, and says where they end; `None` if it is still to
-    /// come. Begins anew then.
+    /// Processes bytes up to the bracket that closes the first one, and returns the index after it; the state is then
+    /// reset. `None` if the closing bracket is not in `bytes`.
     pub fn end(&mut self, bytes: &[u8], brackets: Brackets) -> Option<usize> {
         let (blocks, rest) = bytes.as_chunks::<BLOCK>();
         for (at, block) in blocks.iter().enumerate() {
@@ -59,7 +60,7 @@ impl Nesting {
         self.end_in(&last, rest.len(), brackets).map(|end| blocks.len() * BLOCK + end)
     }
 
-    /// The same in the first `length` bytes of a block, of which the others are zeros.
+    /// Like [`Nesting::end`], for the first `length` bytes of a block whose remaining bytes are zero.
     fn end_in(&mut self, block: &[u8; BLOCK], length: usize, brackets: Brackets) -> Option<usize> {
         let block = u8x64::from(*block);
         let places = |byte| block.simd_eq(u8x64::splat(byte)).to_bitmask();
@@ -67,7 +68,7 @@ impl Nesting {
         let in_string = between(places(b'"') & !escaped) ^ if self.in_string { u64::MAX } else { 0 };
         self.in_string = in_string >> (BLOCK - 1) == 1;
         let (opening, closing) = (places(brackets.opening) & !in_string, places(brackets.closing) & !in_string);
-        // Most blocks cannot close that many.
+        // Most blocks contain too few closing brackets to end the value.
         if self.depth > closing.count_ones() as usize {
             self.depth = self.depth + opening.count_ones() as usize - closing.count_ones() as usize;
             return None;
@@ -77,7 +78,7 @@ impl Nesting {
             let first = both & both.wrapping_neg();
             self.depth = if opening & first != 0 { self.depth + 1 } else { self.depth.saturating_sub(1) };
             if self.depth == 0 {
-                // What stands behind it in the block is read again.
+                // The caller scans the rest of the block again.
                 *self = Self::default();
                 return Some(first.trailing_zeros() as usize + 1);
             }
@@ -86,7 +87,7 @@ impl Nesting {
         None
     }
 
-    /// Which bytes of a block mean nothing, for they stand behind a backslash that does.
+    /// The bytes of a block that are escaped by a backslash that is not escaped itself.
     fn escaped(&mut self, mut backslashes: u64, length: usize) -> u64 {
         if length == 0 {
             return 0;
@@ -106,7 +107,7 @@ impl Nesting {
     }
 }
 
-/// From each odd one of `bits`, itself included, up to the next one.
+/// Sets the bits from each odd one of `bits` (inclusive) up to the next one (exclusive).
 fn between(mut bits: u64) -> u64 {
     for distance in [1, 2, 4, 8, 16, 32] {
         bits ^= bits << distance;
@@ -120,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// As [`Nesting::end`], byte by byte.
+    /// Like [`Nesting::end`], but byte by byte.
     fn end_byte_by_byte(nesting: &mut Nesting, bytes: &[u8], brackets: Brackets) -> Option<usize> {
         let ends = |byte: &u8| {
             nesting.see(*byte, brackets);
@@ -129,7 +130,7 @@ mod tests {
         bytes.iter().position(ends).map(|at| at + 1)
     }
 
-    /// Brackets, and strings with whatever strings may have.
+    /// Brackets, and strings with arbitrary contents.
     fn part() -> impl Strategy<Value = String> {
         let in_string = prop::sample::select(vec!["x", "{", "}", "[", "]", r"\\", r#"\""#, "yyyyyyyyyyyyyyyyyyyyyyyy"]);
         let string = prop::collection::vec(in_string, 0..30).prop_map(|parts| format!("\"{}\"", parts.concat()));

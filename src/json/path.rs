@@ -1,25 +1,26 @@
-//! `JSONPath` as the printer columns of custom resources have it: client-go's dialect, as far as definitions use it.
+//! `JSONPath` as used in the printer columns of custom resources: client-go's dialect, as far as definitions use it.
 //!
-//! Understood are names (`.spec.color`, `['color']`), places (`[0]`, `[-1]`), all elements (`[*]`) and the elements whose member is,
-//! or is not, a text or a boolean (`[?(@.type=="Ready")]`). Of whatever else client-go takes the result is not known here.
+//! Supported are names (`.spec.color`, `['color']`), indices (`[0]`, `[-1]`), all elements (`[*]`), and the elements
+//! whose member equals, or does not equal, a string or a boolean (`[?(@.type=="Ready")]`). Any other path that
+//! client-go accepts is not supported, because its result is not certain here.
 
 use super::{Elements, InvalidJson, Members, text};
 
-/// A path that is understood whole.
+/// A path that is supported as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonPath(Box<[Step]>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
-    /// The member of each object. Whatever is no object has none.
+    /// The member of each object. A value that is not an object has none.
     Member(Box<str>),
-    /// The element at that place, from the end if it is negative.
+    /// The element at that index; a negative index counts from the end.
     Place(i64),
     All,
     Filter(Filter),
 }
 
-/// The elements whose member compares so.
+/// Selects the elements whose member at `path` equals `operand`, or does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Filter {
     path: Box<[Box<str>]>,
@@ -35,7 +36,7 @@ enum Operand {
 
 /// Why there is no value.
 enum Failure {
-    /// client-go ends with an error, which leaves a cell empty.
+    /// client-go ends with an error, which leaves the cell empty.
     NoResult,
     Json(InvalidJson),
 }
@@ -47,7 +48,7 @@ impl From<InvalidJson> for Failure {
 }
 
 impl JsonPath {
-    /// `None` if the path, or any part of it, is not understood.
+    /// `None` if any part of the path is not supported.
     pub fn parse(path: &str) -> Option<Self> {
         let mut steps = Vec::new();
         let mut rest = path;
@@ -68,8 +69,8 @@ impl JsonPath {
         (!steps.is_empty()).then(|| Self(steps.into()))
     }
 
-    /// The text of the first value at the path; `None` if there is none, or client-go would fail to find it. An element that does
-    /// not lead on is an error there, whatever the first value is.
+    /// The text of the first value at the path; `None` if there is none, or if client-go would fail. client-go fails if
+    /// any element lacks a value where the path requires one, even if the first value was found.
     ///
     /// # Errors
     /// `object` is not the JSON of an object.
@@ -88,29 +89,30 @@ impl JsonPath {
 }
 
 impl Step {
-    /// What stands between brackets.
+    /// Parses the text between brackets.
     fn in_brackets(inside: &str) -> Option<Self> {
         if inside == "*" {
             return Some(Self::All);
         }
         if let Some(name) = inside.strip_prefix('\'').and_then(|name| name.strip_suffix('\'')) {
-            // client-go reads it as what follows a dot: another one in it would begin another name.
+            // client-go parses it like a name after a dot, so another dot would begin another name.
             let (name, behind) = member_name(name)?;
             return behind.is_empty().then_some(Self::Member(name));
         }
         let digits = inside.strip_prefix('-').unwrap_or(inside);
         let is_number = (1..=9).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
-        // Minus zero is read as zero in its beginning, and as one in its end.
+        // client-go reads `-0` as zero for the start of the slice and as one for its end.
         (is_number && inside != "-0").then(|| inside.parse().ok().map(Self::Place))?
     }
 
-    /// What each of the values leads to.
+    /// The values that this step reaches from `values`.
     fn walk<'a>(&self, values: &[&'a [u8]]) -> Result<Vec<&'a [u8]>, Failure> {
         let mut found = Vec::new();
         for value in values.iter().copied() {
             match self {
                 Self::Member(name) => found.extend(member(value, name)?),
-                // Nothing is skipped, what is no array is an error; but not for filters, which take nothing for an error, too.
+                // `null` is skipped, and any other value that is not an array is an error. Filters treat `null` as an
+                // error, too.
                 Self::Place(_) | Self::All if value == b"null" => {}
                 Self::Place(place) => found.push(element(value, *place)?),
                 Self::All => {
@@ -118,7 +120,7 @@ impl Step {
                     for element in elements(value)? {
                         found.push(element?);
                     }
-                    // As client-go does: the values behind an empty array are not looked at.
+                    // As in client-go, the values after an empty array are ignored.
                     if found.len() == before {
                         return Ok(found);
                     }
@@ -155,7 +157,7 @@ impl Filter {
         Some(Self { path: names.into(), is_equal, operand: Operand::parse(operand.trim_matches(' '))? })
     }
 
-    /// Whether the element is among those that are looked for.
+    /// Whether the filter selects the element.
     fn takes(&self, element: &[u8]) -> Result<bool, Failure> {
         let mut value = element;
         for name in &self.path {
@@ -166,7 +168,7 @@ impl Filter {
             (Operand::Text(operand), [b'"', ..]) => text(value)? == **operand,
             (Operand::Boolean(operand), b"true") => *operand,
             (Operand::Boolean(operand), b"false") => !*operand,
-            // Two kinds are not compared.
+            // Values of different types are not comparable.
             _ => return Err(Failure::NoResult),
         };
         Ok(is_same == self.is_equal)
@@ -188,13 +190,13 @@ impl Operand {
     }
 }
 
-/// The name that `text` begins with, and what stands behind it. A backslash makes part of the name whatever follows it.
+/// The name at the start of `text`, and the text after it. A backslash makes the next character part of the name.
 fn member_name(text: &str) -> Option<(Box<str>, &str)> {
     let (mut name, mut is_escaped, mut end) = (String::new(), false, text.len());
     for (at, character) in text.char_indices() {
         match character {
             '\\' if !is_escaped => is_escaped = true,
-            // Of several backslashes client-go keeps none.
+            // client-go drops every backslash of a sequence.
             '\\' => return None,
             '.' | '[' if !is_escaped => {
                 end = at;
@@ -217,7 +219,7 @@ fn member_name(text: &str) -> Option<(Box<str>, &str)> {
     (!is_escaped && !name.is_empty()).then(|| (name.into(), &text[end..]))
 }
 
-/// The member of that name, if `value` is an object that has it.
+/// The member of that name; `None` if `value` is no object or has no such member.
 fn member<'a>(value: &'a [u8], name: &str) -> Result<Option<&'a [u8]>, InvalidJson> {
     if !value.starts_with(b"{") {
         return Ok(None);
@@ -289,14 +291,14 @@ mod tests {
         }
     }
 
-    /// As client-go does.
+    /// As in client-go.
     #[test]
     fn what_does_not_lead_on_is_an_error_whatever_comes_first() {
         for path in [
-            // The second one has no tags, and what is behind an empty array is not looked at.
+            // The second element has no tags, and what follows an empty array is ignored.
             ".spec.list[*].tags[0]",
             ".spec.mixed[*][0]",
-            // A number is not compared with a text, nothing with nothing.
+            // A number is not compared with a string, and a missing value with nothing.
             r#".status.odd[?(@.type=="Ready")].status"#,
             r#".status.void[?(@.type=="Ready")]"#,
             r#".spec.none[?(@.type=="Ready")]"#,
