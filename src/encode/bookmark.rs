@@ -1,4 +1,4 @@
-//! Bookmarks: one of upstream's own, with another version in it.
+//! Bookmarks: a recorded bookmark of upstream, with another version in it.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -39,7 +39,7 @@ impl BookmarkTemplate {
     }
 }
 
-/// The bookmark of one resource in JSON as upstream writes it: a zero value with odd mandatory fields
+/// The bookmark of one resource in JSON as upstream writes it. Its object is a zero value with unusual mandatory fields
 /// (read-path, appendix A), which is why it is recorded and not composed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonBookmark {
@@ -47,14 +47,14 @@ pub struct JsonBookmark {
     initial_events_end: AroundVersion,
 }
 
-/// A whole event, cut where the digits of the version stand.
+/// A whole event, split at the digits of the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct AroundVersion {
     head: Bytes,
     tail: Bytes,
 }
 
-/// What upstream calls a bookmark does not look like one.
+/// What upstream sent as a bookmark does not have the form of one.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidBookmark {
     #[error("not the JSON of a bookmark")]
@@ -73,19 +73,20 @@ struct BookmarkObject<'a> {
     metadata: &'a RawValue,
 }
 
-/// The members of a bookmark's metadata in their order. What is not known here, as a newer server may have it, stays as it is.
+/// The members of a bookmark's metadata in their order. Members that are not known here, which a newer server may
+/// write, are kept unchanged.
 struct BookmarkMetadata<'a> {
     members: Vec<(Cow<'a, str>, &'a str)>,
     version: ResourceVersion,
-    /// All but the one that ends the initial events.
+    /// All annotations except the one that ends the initial events.
     annotations: BTreeMap<Cow<'a, str>, &'a RawValue>,
 }
 
-/// The members that the Go struct has before `annotations` and that a bookmark may have.
+/// The members that stand in front of `annotations` in the Go struct and that a bookmark may have.
 const BEFORE_ANNOTATIONS: [&str; 4] = ["resourceVersion", "generation", "creationTimestamp", "labels"];
 
 impl JsonBookmark {
-    /// Records the object of a bookmark of upstream; gives the version it had, too.
+    /// Records the object of one of upstream's bookmarks. Also returns the bookmark's version.
     pub fn record(object: &[u8]) -> Result<(Self, ResourceVersion), InvalidBookmark> {
         let object = object.trim_ascii();
         let parsed: BookmarkObject<'_> = serde_json::from_slice(object).map_err(InvalidBookmark::Json)?;
@@ -110,12 +111,12 @@ impl JsonBookmark {
 }
 
 impl<'a> BookmarkMetadata<'a> {
-    /// `text` is valid JSON.
+    /// `text` must be valid JSON.
     fn read(text: &'a str) -> Result<Self, InvalidBookmark> {
         let (mut members, mut version, mut annotations) = (Vec::new(), None, BTreeMap::new());
         for member in Members::of(text.as_bytes()).map_err(InvalidBookmark::Metadata)? {
             let (name, value) = member.map_err(InvalidBookmark::Metadata)?;
-            // Values are cut where their JSON begins and ends, which is never within a character.
+            // Values are split at the boundaries of their JSON, which are never within a character.
             let value = std::str::from_utf8(value).map_err(|_| InvalidBookmark::Version)?;
             match &*name {
                 "name" => return Err(InvalidBookmark::Named),
@@ -135,7 +136,7 @@ impl<'a> BookmarkMetadata<'a> {
         Ok(Self { members, version: version.ok_or(InvalidBookmark::Version)?, annotations })
     }
 
-    /// Where annotations belong when there have been none.
+    /// The position of `annotations` among the members if the recorded bookmark had none.
     fn place_of_annotations(&self, alphabetical: bool) -> usize {
         let is_before = |name: &str| {
             if alphabetical { name < "annotations" } else { BEFORE_ANNOTATIONS.contains(&name) }

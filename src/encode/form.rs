@@ -1,4 +1,4 @@
-//! In which form one request's objects are written: whole, or their metadata only.
+//! The form in which the objects of one request are written: whole, or only their metadata.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use crate::{
     store::{Change, Deflated, FrameKind, Leaf, Object, Shape},
 };
 
-/// Bytes of whole objects that are joined at a time, but for the largest ones.
+/// The maximum number of bytes of whole objects that are joined at a time; a single object may exceed it.
 const PIECE: usize = 64 << 10;
 
 /// Writes the objects of a store for one request.
 #[derive(Clone, Debug)]
 pub enum Form {
     Whole(Shape),
-    /// Shared: every watch has its form for as long as it lasts, few have this one.
+    /// Shared to keep `Form` small: every watch holds a form as long as it lasts, and few of them use this variant.
     Partial(Representation, Arc<Partial>),
 }
 
 impl Form {
-    /// `None` where another store has to answer.
+    /// `None` if the request has to be answered from another store.
     pub fn new(representation: Representation, shape: &Shape, resource: &GroupResource) -> Option<Self> {
         match representation.view {
             View::Whole if representation.encoding == shape.encoding() => Some(Self::Whole(shape.clone())),
-            // A Table is made of rows, each of which has a form.
+            // A Table consists of rows, and only the object in a row has a form.
             View::Whole | View::Table(_) => None,
             View::Partial(version) => {
                 let partial = Partial::new(representation.encoding, version, shape, resource)?;
@@ -39,7 +39,7 @@ impl Form {
         }
     }
 
-    /// One object as a get answers it.
+    /// One object, as in the response to a get.
     pub fn object(&self, one: &Object) -> Result<Bytes, NotPartial> {
         match self {
             Self::Whole(shape) => Ok(object(one, shape)),
@@ -47,7 +47,7 @@ impl Form {
         }
     }
 
-    /// Objects as they follow each other in a list.
+    /// The objects joined as items of a list, without the separator in front of the first.
     pub fn items<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>> + Clone) -> Result<Bytes, NotPartial> {
         let items = match self {
             Self::Whole(shape) => list::items(objects, shape),
@@ -56,7 +56,7 @@ impl Form {
         Ok(if items.is_empty() { items } else { items.slice(self.separator_len()..) })
     }
 
-    /// Bytes that separate an item from the one before.
+    /// The number of bytes that separate two items.
     pub fn separator_len(&self) -> usize {
         match self.representation().encoding {
             Encoding::Json => 1,
@@ -64,13 +64,13 @@ impl Form {
         }
     }
 
-    /// A leaf's items from number `at` on, as many as are sent at a time, and the number of the next one. In JSON each is
-    /// behind a comma, the first too: they then follow each other as they are, and the first of a list is cut by
-    /// [`Self::separator_len`].
+    /// A piece of a leaf's items that begins with item number `at`, and the number of the item after it. In JSON every
+    /// item follows a comma, even the first one, so that pieces can be concatenated; the separator of a list's first
+    /// item is removed with [`Self::separator_len`].
     ///
-    /// Those of metadata are made once, and shared by all lists. Whole objects are joined for each list anew: that costs
-    /// little beside their encryption, since what was just joined is still near, and to keep it would cost the memory of
-    /// all objects again.
+    /// The items of metadata are joined once and shared by all lists. Whole objects are joined again for each list:
+    /// this costs little compared with encrypting them, since the joined bytes are still in the CPU's cache, and
+    /// keeping them would take the memory of all objects once more.
     pub fn leaf_piece(&self, leaf: &Leaf, at: usize) -> Result<(Bytes, usize), NotPartial> {
         match self {
             Self::Whole(shape) => {
@@ -81,17 +81,18 @@ impl Form {
         }
     }
 
-    /// All of a leaf's items, kept for the lists to come.
+    /// All items of a leaf, kept for later lists.
     pub fn leaf_items(&self, leaf: &Leaf) -> Result<Bytes, NotPartial> {
         leaf.joined(self.representation(), |objects| self.join(objects)).ok_or(NotPartial)
     }
 
-    /// All of a leaf's items, if somebody has them, or made for this once.
+    /// All items of a leaf: the kept ones if there are any, otherwise joined and not kept.
     pub fn leaf_items_once(&self, leaf: &Leaf) -> Result<Bytes, NotPartial> {
         leaf.joined_now(self.representation()).or_else(|| self.join(leaf.objects())).ok_or(NotPartial)
     }
 
-    /// How long they are, if that is known before they are made; then they can be made.
+    /// The length of a leaf's items in bytes, if it is known before they are joined. If it is known, joining them
+    /// succeeds.
     pub fn leaf_items_len(&self, leaf: &Leaf) -> Option<usize> {
         let computed = match self {
             Self::Whole(shape) => Some(list::items_len(leaf, shape)),
@@ -103,8 +104,8 @@ impl Form {
         computed.or_else(joined).or_else(deflated)
     }
 
-    /// A leaf's items compressed, the first of them without its comma. Shared by all lists; `made` is told if they
-    /// had to be made.
+    /// The compressed items of a leaf, the first of them without its comma. Shared by all lists; `made` is called if
+    /// they had to be compressed.
     pub fn deflated_leaf(&self, leaf: &Leaf, made: impl FnOnce()) -> Result<Deflated, NotPartial> {
         let deflate = |leaf: &Leaf| {
             made();
@@ -121,7 +122,7 @@ impl Form {
         }
     }
 
-    /// What is written.
+    /// The representation that is written.
     pub fn representation(&self) -> Representation {
         match self {
             Self::Whole(shape) => Representation { encoding: shape.encoding(), view: View::Whole },
@@ -129,7 +130,7 @@ impl Form {
         }
     }
 
-    /// The synthetic event of an object that is there when a watch starts, put behind others.
+    /// Appends the synthetic ADDED event of an object that exists when a watch starts.
     pub fn put_added(&self, object: &Object, events: &mut Vec<u8>) -> Result<(), NotPartial> {
         match self {
             Self::Whole(shape) => put_added(events, object, shape),
@@ -138,7 +139,7 @@ impl Form {
         Ok(())
     }
 
-    /// The frame of `change` for watchers who see it as `kind`: made once, shared by all who see it so.
+    /// The frame of `change` for watchers that see it as `kind`: made once, and shared by all of them.
     pub fn frame(&self, change: &Change, kind: FrameKind) -> Result<Bytes, NotPartial> {
         match self {
             Self::Whole(shape) => Ok(change.frame(kind, |change| frame(change, kind, shape))),
@@ -146,7 +147,7 @@ impl Form {
         }
     }
 
-    /// What bookmarks look like, from the resource's own.
+    /// The bookmark template for this form, derived from the resource's own.
     pub fn bookmark(&self, template: &BookmarkTemplate) -> Result<BookmarkTemplate, NotPartial> {
         let Self::Partial(_, partial) = self else { return Ok(template.clone()) };
         match (&**partial, template) {
@@ -157,7 +158,7 @@ impl Form {
             (Partial::Protobuf(partial), BookmarkTemplate::Protobuf(template)) => {
                 Ok(BookmarkTemplate::Protobuf(partial.bookmark(Some(template))))
             }
-            // A custom resource's: its metadata in protobuf is a zero value, too.
+            // A custom resource, whose bookmark in protobuf has the metadata of a zero value, too.
             (Partial::Protobuf(partial), BookmarkTemplate::Json(_)) => {
                 Ok(BookmarkTemplate::Protobuf(partial.bookmark(None)))
             }

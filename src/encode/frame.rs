@@ -8,7 +8,7 @@ use crate::{
     store::{Change, FrameKind, Object, Shape},
 };
 
-/// The frame of `change` for watchers who see it as `kind`.
+/// The frame of `change` for watchers that see it as `kind`.
 pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
     if shape.encoding() == Encoding::Protobuf {
         return protobuf::frame(change, kind, shape);
@@ -21,7 +21,7 @@ pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
     }
 }
 
-/// The synthetic event of an object that is there when a watch starts, put behind others.
+/// Appends the synthetic ADDED event of an object that exists when a watch starts.
 pub fn put_added(events: &mut Vec<u8>, object: &Object, shape: &Shape) {
     match shape.encoding() {
         Encoding::Json => put_event(events, b"ADDED", shape, &[object.tail()]),
@@ -29,7 +29,7 @@ pub fn put_added(events: &mut Vec<u8>, object: &Object, shape: &Shape) {
     }
 }
 
-/// An error inside a watch, then the stream ends (read-path 2.1).
+/// An ERROR event, after which the stream ends (read-path 2.1).
 ///
 /// `status` is the JSON of a Status, whatever the encoding.
 pub fn error_event(status: &[u8], encoding: Encoding) -> Bytes {
@@ -39,7 +39,7 @@ pub fn error_event(status: &[u8], encoding: Encoding) -> Bytes {
     }
 }
 
-/// The object left the selector: its last matching content under the new version (read-path 3.3).
+/// The event for an object that left the selector: its last matching content with the new version (read-path 3.3).
 fn left(before: &Object, version: ResourceVersion, shape: &Shape) -> Bytes {
     let (head, tail) = before.tail_around_version();
     event(b"DELETED", shape, &[head, version.to_string().as_bytes(), tail])

@@ -1,7 +1,7 @@
-//! gzip (RFC 1952): one member put together from parts that were compressed once, or compressed as it is sent.
+//! gzip (RFC 1952): one member assembled from parts that were compressed once, or compressed while it is sent.
 //!
-//! A part refers to nothing before it and ends with a whole byte, so parts may stand in any order and in any number
-//! of members.
+//! A part refers to nothing before it and ends on a byte boundary, so parts may be in any order and in any number of
+//! members.
 
 use std::{fmt, io::Write, mem};
 
@@ -11,11 +11,11 @@ use flate2::{Compress, Compression, FlushCompress, write::GzEncoder};
 
 use crate::store::Deflated;
 
-/// The least work that makes lists about as small as the API server's, whose level 1 (read-path 4.3) is another
-/// program's: this one's looks for the nearest match only, and leaves the Huffman codes as they are.
+/// The fastest level whose lists are about as small as the API server's. The API server uses level 1 (read-path 4.3) of
+/// another implementation; level 1 of this one only looks for the nearest match, and does not compute Huffman codes.
 ///
-/// Of 2,000 seeded pods (15.1 MB of JSON, 11.4 MB of protobuf; one core of a busy machine), of which kube-apiserver
-/// makes 595 KB and 494 KB, in parts of 48 objects:
+/// Measured with 2,000 seeded pods (15.1 MB of JSON, 11.4 MB of protobuf; one core of a busy machine) in parts of 48
+/// objects. kube-apiserver compresses them to 595 KB and 494 KB.
 ///
 /// | level | JSON | protobuf | JSON a second |
 /// |---|---|---|---|
@@ -26,28 +26,29 @@ use crate::store::Deflated;
 /// | 5 | 609 KB | 561 KB | 116 MB |
 /// | 6 | 578 KB | 525 KB | 102 MB |
 ///
-/// It is not the parts: level 1 makes 1,135 KB of all 2,000 pods in one, level 4 595 KB; smaller ones cost more (parts
-/// of 8 objects: 1,540 KB and 996 KB). libdeflate's level 1 is as good as level 2 here, and as fast.
+/// The parts are not the reason for the difference: with all 2,000 pods in one part, level 1 takes 1,135 KB and level 4
+/// 595 KB. Smaller parts take more (parts of 8 objects: 1,540 KB and 996 KB). libdeflate's level 1 compresses as well
+/// and as fast as level 2 here.
 const LEVEL: Compression = Compression::new(4);
 
-/// Header of a member: deflate, no name, no time, fastest level, unknown system.
+/// The header of a member: deflate, no name, no time, fastest level, unknown system.
 const MEMBER_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
 /// A final block without content.
 const FINAL_BLOCK: [u8; 2] = [0x03, 0x00];
-/// A block that stands for `,`, uncompressed.
+/// A block that contains `,`, uncompressed.
 const COMMA_BLOCK: [u8; 6] = [0x00, 1, 0, 0xfe, 0xff, b','];
-/// The most that one uncompressed block can hold.
+/// The maximum number of bytes in one uncompressed block.
 const STORED_MAX: usize = 0xffff;
-/// Room for output that is asked for at a time.
+/// The number of bytes by which the output buffer grows.
 const OUTPUT_STEP: usize = 16 << 10;
 
-/// A part with an uncompressed comma before it, which its checksum and length leave out. The first of a list is sent
-/// without: [`GzipMember::first_item`].
+/// A part with an uncompressed comma in front of it, which its checksum and length leave out.
+/// [`GzipMember::first_item`] sends the first part of a list without the comma.
 pub fn deflated_items(items: &[u8]) -> Deflated {
     deflated_behind(&COMMA_BLOCK, items)
 }
 
-/// Bytes as a part, uncompressed: for a few of them.
+/// An uncompressed part, meant for a small number of bytes.
 pub fn stored(bytes: &[u8]) -> Deflated {
     let mut blocks = Vec::with_capacity(bytes.len() + 5 * bytes.len().div_ceil(STORED_MAX));
     for chunk in bytes.chunks(STORED_MAX) {
@@ -77,45 +78,45 @@ fn push(compress: &mut Compress, mut input: &[u8], blocks: &mut Vec<u8>, flush: 
         compress.compress_vec(input, blocks, flush).expect("no dictionary is missing, and it is not finished");
         let taken = usize::try_from(compress.total_in() - before).expect("at most the input");
         input = &input[taken..];
-        // Room that is left says that all of the flush is out.
+        // Unused capacity means that the flush is complete.
         if input.is_empty() && blocks.len() < blocks.capacity() {
             return;
         }
     }
 }
 
-/// A member in the making: notes what its parts are, and gives the bytes to send.
+/// A member under construction: tracks the checksum and length of its parts, and returns the bytes to send.
 #[derive(Clone, Default)]
 pub struct GzipMember {
-    /// Of everything so far, and its length.
+    /// The checksum and length of everything so far.
     checksum: Hasher,
 }
 
 impl GzipMember {
-    /// What every member begins with.
+    /// The first bytes of every member.
     pub fn header() -> Bytes {
         Bytes::from_static(&MEMBER_HEADER)
     }
 
-    /// The next part.
+    /// Adds the next part.
     pub fn append(&mut self, part: &Deflated) -> Bytes {
         self.count(part);
         part.blocks.clone()
     }
 
-    /// The first of [`deflated_items`].
+    /// Adds the first of [`deflated_items`], without its comma.
     pub fn first_item(&mut self, items: &Deflated) -> Bytes {
         self.count(items);
         items.blocks.slice(COMMA_BLOCK.len()..)
     }
 
-    /// The [`deflated_items`] behind others.
+    /// Adds further [`deflated_items`], with their comma.
     pub fn next_item(&mut self, items: &Deflated) -> Bytes {
         self.checksum.update(b",");
         self.append(items)
     }
 
-    /// What every member ends with.
+    /// The last bytes of the member.
     pub fn end(self) -> Bytes {
         let length = u32::try_from(self.checksum.total_len() & u64::from(u32::MAX)).expect("masked");
         [&FINAL_BLOCK[..], &self.checksum.finalize().to_le_bytes(), &length.to_le_bytes()].concat().into()
@@ -132,7 +133,7 @@ impl fmt::Debug for GzipMember {
     }
 }
 
-/// A member that is compressed as it is sent.
+/// A member that is compressed while it is sent.
 #[derive(Debug)]
 pub struct GzipStream(GzEncoder<Vec<u8>>);
 
@@ -141,13 +142,13 @@ impl GzipStream {
         Self(GzEncoder::new(Vec::new(), LEVEL))
     }
 
-    /// Takes what comes next, and gives what can be sent by now: often nothing.
+    /// Compresses the next bytes, and returns what can be sent by now: often nothing.
     pub fn push(&mut self, bytes: &[u8]) -> Bytes {
         self.0.write_all(bytes).expect("a vector takes everything");
         mem::take(self.0.get_mut()).into()
     }
 
-    /// The rest.
+    /// The rest of the member.
     pub fn end(self) -> Bytes {
         self.0.finish().expect("a vector takes everything").into()
     }
@@ -181,7 +182,7 @@ mod tests {
         bytes
     }
 
-    /// What a decoder of one member makes of it, which has to be all that is there.
+    /// Decompresses the only member of `gzip`.
     fn inflated(gzip: &[u8]) -> Vec<u8> {
         let (mut plain, mut decoder) = (Vec::new(), GzDecoder::new(gzip));
         decoder.read_to_end(&mut plain).expect("gzip");
@@ -193,7 +194,7 @@ mod tests {
         deflated_behind(&[], piece)
     }
 
-    /// Text that compresses well, but for every seventh piece.
+    /// Text that compresses well, except for every seventh piece.
     fn pieces(count: usize) -> Vec<Vec<u8>> {
         let mut rng = fastrand::Rng::with_seed(7);
         let mut piece = |at: usize| match at % 7 {
@@ -204,7 +205,7 @@ mod tests {
         (0..count).map(&mut piece).collect()
     }
 
-    /// The output of another program, or nothing if it is not installed.
+    /// The output of another program; `None` if it is not installed.
     fn piped(command: &mut Command, input: &[u8]) -> Option<Vec<u8>> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
         let mut stdin = child.stdin.take().unwrap();
@@ -223,7 +224,7 @@ mod tests {
         for count in [0, 1, 2, 8, 1_000] {
             let (plain, gzip) = (lots[..count].concat(), member(&parts[..count]));
             assert!(inflated(&gzip) == plain, "{count} parts");
-            // Programs that are no part of the tools this is built with may be missing.
+            // These programs are not needed for the build and may be missing.
             let script = "import gzip,sys,zlib; data = sys.stdin.buffer.read(); one = zlib.decompressobj(31); \
                 plain = one.decompress(data); assert one.eof and not one.unused_data; \
                 assert gzip.decompress(data) == plain; sys.stdout.buffer.write(plain)";
@@ -246,7 +247,7 @@ mod tests {
     fn output_of_every_length_is_flushed_to_the_end() {
         let mut rng = fastrand::Rng::with_seed(7);
         let noise: Vec<u8> = (0..2 * OUTPUT_STEP).map(|_| rng.u8(..)).collect();
-        // The output grows past the room for it byte by byte.
+        // Each length makes the output exceed the buffer by one more byte.
         for length in OUTPUT_STEP - 100..OUTPUT_STEP + 20 {
             let part = one(&noise[..length]);
             assert!(part.blocks.ends_with(&[0, 0, 0xff, 0xff]), "{length}");

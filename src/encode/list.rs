@@ -10,17 +10,17 @@ use crate::{
     store::{Leaf, Object, Shape},
 };
 
-/// What stands around the items of one resource's lists.
+/// The bytes around the items of one resource's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListEnvelope {
     Json(JsonList),
     Protobuf(protobuf::ListEnvelope),
-    /// Of a list of `PartialObjectMetadata`.
+    /// The envelope of a `PartialObjectMetadataList`.
     Partial(Arc<Partial>),
 }
 
 impl ListEnvelope {
-    /// `kind` is that of the list: `PodList`.
+    /// `kind` is the kind of the list, for example `PodList`.
     pub fn new(kind: impl Into<String>, resource: &GroupVersionResource, shape: &Shape) -> Self {
         let (kind, api_version) = (kind.into(), resource.api_version());
         match shape {
@@ -30,8 +30,8 @@ impl ListEnvelope {
         }
     }
 
-    /// Everything before the first item. `items_len` are the bytes of all items together, which protobuf says first;
-    /// in JSON a comma more or less is no matter.
+    /// Everything before the first item. `items_len` is the total length of the items in bytes, which a protobuf list
+    /// states at its start; a JSON list only needs to know whether it is zero.
     pub fn head(&self, position: &ListPosition, items_len: usize) -> Bytes {
         match self {
             Self::Json(list) => list.head(position),
@@ -40,7 +40,7 @@ impl ListEnvelope {
         }
     }
 
-    /// Everything behind the last item of such a list.
+    /// Everything after the last item of that list.
     pub fn tail(&self, position: &ListPosition, items_len: usize) -> Bytes {
         match self {
             Self::Json(list) => list.tail(position),
@@ -50,27 +50,27 @@ impl ListEnvelope {
     }
 }
 
-/// A list in JSON.
+/// The envelope of a list in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonList {
-    /// `PodList`
+    /// For example `PodList`.
     kind: String,
-    /// `v1`, `apps/v1`
+    /// For example `v1` or `apps/v1`.
     api_version: String,
     custom: bool,
 }
 
-/// What the metadata of a list says.
+/// The metadata of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListPosition {
     pub version: ResourceVersion,
-    /// The token that the next page is asked for with.
+    /// The token of the next page; `None` on the last page.
     pub continue_token: Option<String>,
     pub remaining_item_count: Option<u64>,
 }
 
 impl ListPosition {
-    /// That of a whole collection.
+    /// The position of a whole collection.
     pub fn of(version: ResourceVersion) -> Self {
         Self { version, continue_token: None, remaining_item_count: None }
     }
@@ -95,7 +95,7 @@ impl JsonList {
         format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[").into()
     }
 
-    /// Everything behind the last item.
+    /// Everything after the last item.
     fn tail(&self, position: &ListPosition) -> Bytes {
         if !self.custom {
             return Bytes::from_static(b"]}\n");
@@ -109,7 +109,7 @@ impl JsonList {
     }
 }
 
-/// Objects as they follow each other in a list; in JSON each behind a comma, the first too.
+/// The objects joined as items of a list. In JSON every item follows a comma, even the first one.
 pub(super) fn items<'a>(objects: impl Iterator<Item = &'a Arc<Object>> + Clone, shape: &Shape) -> Bytes {
     let mut items = Vec::with_capacity(objects.clone().map(|object| item_len(object, shape)).sum());
     for object in objects {
@@ -118,7 +118,8 @@ pub(super) fn items<'a>(objects: impl Iterator<Item = &'a Arc<Object>> + Clone, 
     items.into()
 }
 
-/// How many of the first objects have items of so many bytes at most: one, if there is one, however large.
+/// The number of objects from the start whose items have at most `bytes` bytes in total. At least one, however large,
+/// unless there are none.
 pub(super) fn items_within(objects: &[Arc<Object>], shape: &Shape, bytes: usize) -> usize {
     let mut length = 0;
     let fits = |object: &&Arc<Object>| {
@@ -128,7 +129,7 @@ pub(super) fn items_within(objects: &[Arc<Object>], shape: &Shape, bytes: usize)
     objects.iter().take_while(fits).count().max(1).min(objects.len())
 }
 
-/// How long [`items`] of a leaf are. In JSON without a look at the objects.
+/// The length of the [`items`] of a leaf in bytes. In JSON computed without visiting the objects.
 pub(super) fn items_len(leaf: &Leaf, shape: &Shape) -> usize {
     match shape.encoding() {
         Encoding::Json => leaf.bytes() + leaf.objects().len() * (1 + shape.item_opening().len()),
@@ -154,7 +155,7 @@ fn item_len(object: &Object, shape: &Shape) -> usize {
     }
 }
 
-/// One object as a get answers it, in JSON with its newline.
+/// One object, as in the response to a get; in JSON with its newline.
 pub fn object(object: &Object, shape: &Shape) -> Bytes {
     match shape.encoding() {
         Encoding::Json => [shape.object_opening(), object.tail(), b"\n"].concat().into(),
@@ -162,7 +163,7 @@ pub fn object(object: &Object, shape: &Shape) -> Bytes {
     }
 }
 
-/// A Status as a get answers it. `status` is its JSON, whatever the encoding.
+/// A Status, as in the response to a get. `status` is its JSON, whatever the encoding.
 pub fn status(status: Bytes, encoding: Encoding) -> Bytes {
     match encoding {
         Encoding::Json => status,

@@ -1,5 +1,5 @@
-//! Bytes of one list, one object, one event, one bookmark: spliced, never encoded again.
-//! Knows nothing of who reads them.
+//! The bytes of one list, object, event or bookmark: spliced from upstream's bytes, never decoded and encoded again.
+//! Knows nothing of clients.
 
 mod bookmark;
 mod form;

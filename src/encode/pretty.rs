@@ -1,17 +1,17 @@
-//! `?pretty=true`: compact JSON indented by two spaces as Go's encoder does it (read-path 4.1).
+//! `?pretty=true`: compact JSON indented by two spaces, as Go's encoder does it (read-path 4.1).
 
-/// Re-indents JSON that arrives in pieces. Looks at brackets and strings only; values stay as they are.
+/// Re-indents JSON that arrives in pieces. Reads brackets and strings only; values stay unchanged.
 #[derive(Debug, Default)]
 pub struct Pretty {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// A bracket was opened and nothing has followed yet: `{}` and `[]` stay together.
+    /// Whether a bracket was opened and nothing has followed yet: `{}` and `[]` stay together.
     opened: bool,
 }
 
 impl Pretty {
-    /// The indented form of the next piece. White space between values is dropped: a final newline, too.
+    /// The indented form of the next piece. White space between values is dropped, including a final newline.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(piece.len() * 3 / 2);
         for &byte in piece {

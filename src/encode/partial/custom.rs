@@ -1,5 +1,5 @@
-//! A custom resource's metadata in the order of the Go struct: its JSON is alphabetical, `PartialObjectMetadata`
-//! is not. Values stay as they are.
+//! The metadata of a custom resource in the order of the Go struct: the JSON of custom resources is in alphabetical
+//! order, `PartialObjectMetadata` is not. Values are copied unchanged.
 
 use serde_json::value::RawValue;
 
@@ -8,7 +8,7 @@ use crate::store::{Metadata, Object};
 
 type Raw<'a> = Option<&'a RawValue>;
 
-/// The members in the order they are written. What is not here, the API server does not know either.
+/// The members in the order in which they are written. The API server drops members that are not listed here, too.
 #[derive(Default, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct ObjectMeta<'a> {
@@ -67,7 +67,7 @@ pub(super) fn metadata(object: &Object) -> Option<Metadata> {
     out.present("uid", metadata.uid);
     let version = metadata.resource_version?;
     out.value("resourceVersion", version);
-    // Without the quotes.
+    // The quotes are not part of the version.
     let version_at = out.0.len() - version.get().len() + 1..out.0.len() - 1;
     out.present("generation", metadata.generation);
     out.time("creationTimestamp", metadata.creation_timestamp)?;
@@ -110,7 +110,7 @@ impl ManagedFieldsEntry<'_> {
     }
 }
 
-/// An object that is being written.
+/// A JSON object under construction.
 struct Members(Vec<u8>);
 
 impl Members {
@@ -124,7 +124,7 @@ impl Members {
         self.0
     }
 
-    /// The caller appends the value.
+    /// Writes a member's name; the caller appends the value.
     fn name(&mut self, name: &str) -> &mut Vec<u8> {
         if !self.0.ends_with(b"{") {
             self.0.push(b',');
@@ -139,21 +139,21 @@ impl Members {
         self.name(name).extend_from_slice(value.get().as_bytes());
     }
 
-    /// A member that is omitted when it is empty.
+    /// Writes a member that Go omits when it is empty.
     fn present(&mut self, name: &str, value: Raw<'_>) {
         if let Some(value) = value.filter(|value| !matches!(value.get(), "\"\"" | "0" | "{}" | "[]")) {
             self.value(name, value);
         }
     }
 
-    /// A member that is omitted when it is not there.
+    /// Writes a member that Go omits only when it is absent.
     fn pointer(&mut self, name: &str, value: Raw<'_>) {
         if let Some(value) = value {
             self.value(name, value);
         }
     }
 
-    /// `None` for what Go would not write as it stands.
+    /// `None` if Go would write the time differently.
     fn time(&mut self, name: &str, value: Raw<'_>) -> Option<()> {
         if let Some(value) = value {
             Timestamp::parse(value.get().trim_matches('"'))?;

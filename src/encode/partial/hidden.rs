@@ -1,7 +1,7 @@
-//! Annotations that an object has in its own form only.
+//! Annotations that an object has in its own form, but not in `PartialObjectMetadata`.
 //!
-//! The API server makes `PartialObjectMetadata` before it converts an object to the version that was asked for.
-//! What that conversion writes into the annotations is not part of the metadata.
+//! The API server makes `PartialObjectMetadata` before it converts an object to the requested version, so annotations
+//! that are written by that conversion are missing from it.
 
 use std::{borrow::Cow, collections::BTreeMap, ops::Range};
 
@@ -13,7 +13,7 @@ use crate::{
     store::{Metadata, Object, wire::Fields},
 };
 
-/// Which annotations of a resource are hidden.
+/// The hidden annotations of a resource.
 pub(super) fn annotations(resource: &GroupResource) -> &'static [&'static str] {
     match &*resource.resource {
         "daemonsets" => &["deprecated.daemonset.template.generation"],
@@ -27,19 +27,19 @@ pub(super) fn annotations(resource: &GroupResource) -> &'static [&'static str] {
     }
 }
 
-/// The JSON of the metadata without the annotations in `hidden`.
+/// The metadata in JSON without the annotations in `hidden`.
 pub(super) fn without_in_json(object: &Object, hidden: &[&str]) -> Option<Metadata> {
     let Metadata { bytes: metadata, version_at } = slice(object);
     let Some((range, annotations)) = left_in_json(&metadata, hidden)? else {
         return Some(Metadata { bytes: metadata, version_at });
     };
     let bytes = [&metadata[..range.start], annotations.as_bytes(), &metadata[range.end..]].concat();
-    // Annotations stand behind the version in the Go struct.
+    // `annotations` follow the version in the Go struct.
     (version_at.end <= range.start).then(|| Metadata { bytes: bytes.into(), version_at })
 }
 
-/// Where in the metadata the member `annotations` stands, comma before it included, and what is left of it;
-/// nothing if nothing is hidden.
+/// The position of the member `annotations` in the metadata, including the comma in front of it, and the member without
+/// the hidden annotations; the inner `Option` is `None` if nothing is hidden.
 pub(super) fn left_in_json(metadata: &[u8], hidden: &[&str]) -> Option<Option<(Range<usize>, String)>> {
     #[derive(serde::Deserialize)]
     struct Metadata<'a> {
@@ -57,17 +57,17 @@ pub(super) fn left_in_json(metadata: &[u8], hidden: &[&str]) -> Option<Option<(R
     const NAME: &str = ",\"annotations\":";
     let value_at = value.get().as_ptr() as usize - metadata.as_ptr() as usize;
     let start = value_at.checked_sub(NAME.len()).filter(|start| metadata[*start..].starts_with(NAME.as_bytes()))?;
-    // Names of annotations have nothing to escape, and are sorted as bytes in what Go writes.
+    // Names of annotations contain nothing to escape, and Go sorts them as bytes.
     let left: Vec<_> = annotations.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     let left = if left.is_empty() { String::new() } else { format!("{NAME}{{{}}}", left.join(",")) };
     Some(Some((start..value_at + value.get().len(), left)))
 }
 
-/// Field of `ObjectMeta`, and that of the key in one of its entries.
+/// The field of `ObjectMeta`, and the field of the key in one of its entries.
 const ANNOTATIONS: u32 = 12;
 const KEY: u32 = 1;
 
-/// The `ObjectMeta` without the annotations in `hidden`.
+/// The `ObjectMeta` message without the annotations in `hidden`.
 pub(super) fn without_in_protobuf(object: &Object, hidden: &[&str]) -> Option<Metadata> {
     let Metadata { bytes: metadata, version_at } = slice(object);
     let mut bytes = Vec::with_capacity(metadata.len());

@@ -10,12 +10,12 @@ use crate::{
     store::Metadata,
 };
 
-/// One resource's objects in JSON, without spec and status.
+/// Writes the objects of one resource in JSON, without spec and status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartialJson {
     version: MetaVersion,
     source: Source,
-    /// Everything before the value of the metadata. Items have it, too.
+    /// Everything before the value of `metadata`. List items begin with it, too.
     opening: Bytes,
 }
 
@@ -34,7 +34,7 @@ impl PartialJson {
         [&self.opening, &*metadata.bytes, b"}\n"].concat().into()
     }
 
-    /// Behind a comma.
+    /// Appends an item, with a comma in front of it.
     pub(super) fn put_item(&self, items: &mut Vec<u8>, metadata: &Metadata) {
         items.push(b',');
         items.extend_from_slice(&self.opening);
@@ -48,7 +48,7 @@ impl PartialJson {
 
     pub(super) fn head(&self, position: &ListPosition, items_len: usize) -> Bytes {
         let (api_version, metadata) = (self.version.api_version(), position.list_meta());
-        // Go writes null for a list that was never made.
+        // Go writes a nil slice as `null`.
         let items = if items_len == 0 { "null" } else { "[" };
         format!(
             "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":{items}"
@@ -60,7 +60,7 @@ impl PartialJson {
         Bytes::from_static(if items_len == 0 { b"}\n" } else { b"]}\n" })
     }
 
-    /// The bookmarks of those who see the metadata only, from the resource's own.
+    /// The bookmarks of watches on metadata only, derived from the resource's own.
     pub fn bookmark(&self, template: &JsonBookmark) -> Result<JsonBookmark, NotPartial> {
         #[derive(serde::Deserialize)]
         struct Event<'a> {
@@ -84,7 +84,7 @@ impl PartialJson {
         JsonBookmark::record(&object).map(|(template, _)| template).map_err(|_| NotPartial)
     }
 
-    /// `version` is put in the place of the object's own.
+    /// `version` replaces the object's own version if it is given.
     pub(super) fn event(&self, kind: &str, metadata: &Metadata, version: Option<ResourceVersion>) -> Bytes {
         let Metadata { bytes, version_at } = metadata;
         let version = version.map(|version| version.to_string());

@@ -1,8 +1,9 @@
 //! `PartialObjectMetadata`: objects without spec and status (read-path 3.8, 4.1).
 //!
-//! What upstream wrote is sliced where it can be. It cannot where a custom resource's alphabetical JSON becomes
-//! the order of the Go struct, or a message, and where a type writes annotations that its metadata does not have:
-//! then the metadata is made once per object, and kept with it for as long as it is asked for.
+//! The metadata is a slice of upstream's bytes where possible. This is impossible where the alphabetical JSON of a
+//! custom resource has to be written in the order of the Go struct or as a message, and for types with annotations that
+//! their metadata lacks. In these cases the metadata is made once per object, and kept with the object while it is in
+//! use.
 
 mod custom;
 mod hidden;
@@ -25,12 +26,12 @@ use crate::{
     store::{Change, FrameKind, Metadata, Object, Shape},
 };
 
-/// The object's metadata is not what Kubernetes writes: upstream has to answer.
+/// The object's metadata is not what Kubernetes writes, so the request has to be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the metadata of an object is not that of Kubernetes")]
 pub struct NotPartial;
 
-/// One resource's objects as those see them who ask for their metadata only.
+/// Writes the objects of one resource as `PartialObjectMetadata`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Partial {
     Json(PartialJson),
@@ -38,8 +39,8 @@ pub enum Partial {
 }
 
 impl Partial {
-    /// From a store of that shape. `None` where another store has to answer: the JSON of a built-in type is no
-    /// source of its protobuf, nor the other way round.
+    /// For a store of that shape. `None` if the request has to be answered from another store: the JSON of a built-in
+    /// type cannot be converted to its protobuf, nor the other way round.
     pub fn new(encoding: Encoding, version: MetaVersion, shape: &Shape, resource: &GroupResource) -> Option<Self> {
         let source = Source::new(shape, resource);
         match (encoding, shape) {
@@ -53,7 +54,7 @@ impl Partial {
         }
     }
 
-    /// One object as a get answers it.
+    /// One object, as in the response to a get.
     pub fn object(&self, object: &Object) -> Result<Bytes, NotPartial> {
         let metadata = self.metadata(object)?;
         Ok(match self {
@@ -62,17 +63,18 @@ impl Partial {
         })
     }
 
-    /// Objects as they follow each other in a list; in JSON each behind a comma, the first too.
+    /// The objects joined as items of a list. In JSON every item follows a comma, even the first one.
     pub fn items<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>>) -> Result<Bytes, NotPartial> {
         self.joined(objects.map(|object| self.metadata(object)))
     }
 
-    /// The same of all objects of a leaf, which is kept instead of what it is made from.
+    /// The joined items of all objects of a leaf. The items are kept, and the metadata that they are made from is not.
     pub fn leaf_items(&self, objects: &[Arc<Object>]) -> Result<Bytes, NotPartial> {
         self.joined(objects.iter().map(|object| self.metadata_once(object)))
     }
 
-    /// How long [`Self::leaf_items`] are, if that is known before they are made; then they can be made.
+    /// The length of [`Self::leaf_items`] in bytes, if it is known before they are made. If it is known, making them
+    /// succeeds.
     pub fn leaf_items_len(&self, objects: &[Arc<Object>]) -> Option<usize> {
         let is_slice = self.source() == Source::Slice;
         is_slice.then(|| objects.iter().map(|object| self.item_len(object.metadata_at().len())).sum())
@@ -97,7 +99,7 @@ impl Partial {
         }
     }
 
-    /// Everything before the first item of a list whose items have `items_len` bytes together.
+    /// Everything before the first item of a list whose items have `items_len` bytes in total.
     pub fn head(&self, position: &ListPosition, items_len: usize) -> Bytes {
         match self {
             Self::Json(json) => json.head(position, items_len),
@@ -105,7 +107,7 @@ impl Partial {
         }
     }
 
-    /// Everything behind the last item of such a list.
+    /// Everything after the last item of that list.
     pub fn tail(&self, position: &ListPosition, items_len: usize) -> Bytes {
         match self {
             Self::Json(json) => json.tail(items_len),
@@ -113,7 +115,7 @@ impl Partial {
         }
     }
 
-    /// The frame of `change` for watchers who see it as `kind`.
+    /// The frame of `change` for watchers that see it as `kind`.
     pub fn frame(&self, change: &Change, kind: FrameKind) -> Result<Bytes, NotPartial> {
         let (name, object, version) = match kind {
             FrameKind::Added => ("ADDED", &change.object, None),
@@ -121,16 +123,16 @@ impl Partial {
             FrameKind::Deleted => ("DELETED", &change.object, None),
             FrameKind::Left => ("DELETED", change.before.as_ref().unwrap_or(&change.object), Some(change.version)),
         };
-        // What was before is in nobody's list any more, and this frame is kept.
+        // The previous object is not part of later lists, and this frame is kept, so its metadata need not be.
         Ok(self.event(name, &self.metadata_once(object)?, version))
     }
 
-    /// The synthetic event of an object that is there when a watch starts.
+    /// The synthetic ADDED event of an object that exists when a watch starts.
     pub fn added(&self, object: &Object) -> Result<Bytes, NotPartial> {
         Ok(self.event("ADDED", &self.metadata(object)?, None))
     }
 
-    /// `version` is put in the place of the object's own.
+    /// `version` replaces the object's own version if it is given.
     fn event(&self, kind: &str, metadata: &Metadata, version: Option<ResourceVersion>) -> Bytes {
         match self {
             Self::Json(json) => json.event(kind, metadata, version),
@@ -138,7 +140,7 @@ impl Partial {
         }
     }
 
-    /// The object's metadata; what had to be made is kept.
+    /// The object's metadata. If it is made, it is kept.
     fn metadata(&self, object: &Object) -> Result<Metadata, NotPartial> {
         let (source, encoding) = (self.source(), self.encoding());
         if source == Source::Slice {
@@ -147,7 +149,7 @@ impl Partial {
         object.derived(encoding, |object| source.make(object, encoding)).ok_or(NotPartial)
     }
 
-    /// The same; what has to be made is not kept.
+    /// The object's metadata. If it is made, it is not kept.
     fn metadata_once(&self, object: &Object) -> Result<Metadata, NotPartial> {
         let (source, encoding) = (self.source(), self.encoding());
         object.derived_once(encoding, |object| source.make(object, encoding)).ok_or(NotPartial)
@@ -168,14 +170,14 @@ impl Partial {
     }
 }
 
-/// Where an object's metadata comes from.
+/// How an object's metadata is obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// It is as upstream wrote it.
+    /// A slice of upstream's bytes.
     Slice,
-    /// It is that, without these annotations.
+    /// Upstream's bytes without these annotations.
     Hide(&'static [&'static str]),
-    /// It is made from a custom resource's JSON.
+    /// Made from a custom resource's JSON.
     Custom,
 }
 
@@ -198,7 +200,7 @@ impl Source {
         }
     }
 
-    /// The annotations that the metadata does not have.
+    /// The annotations that the metadata lacks.
     fn hidden(self) -> &'static [&'static str] {
         match self {
             Self::Hide(hidden) => hidden,

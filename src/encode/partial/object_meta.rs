@@ -1,5 +1,5 @@
-//! The `ObjectMeta` message of a custom resource, made from its JSON. `required` means what it does in Kubernetes'
-//! generated code: written even when empty.
+//! The `ObjectMeta` message of a custom resource, made from its JSON. `required` has the meaning of Kubernetes'
+//! generated code: the field is written even if it is empty.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ struct Entry {
     value: String,
 }
 
-/// Whole seconds; nothing at all for a time that was never set.
+/// A time in whole seconds; without fields for a time that was never set.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct Timestamp {
     #[prost(int64, optional, tag = "1")]
@@ -116,14 +116,14 @@ pub(super) fn metadata(object: &Object) -> Option<Metadata> {
     Some(Metadata { bytes: bytes.into(), version_at })
 }
 
-/// In the order of the keys.
+/// The entries in the order of their keys.
 fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Entry>, D::Error> {
     let map = Option::<BTreeMap<String, String>>::deserialize(deserializer)?.unwrap_or_default();
     Ok(map.into_iter().map(|(key, value)| Entry { key, value }).collect())
 }
 
 impl Timestamp {
-    /// Takes what Go writes: whole seconds, UTC.
+    /// Parses a time as Go writes it: whole seconds, UTC.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let time: jiff::Timestamp = text.parse().ok()?;
         (time.to_string() == text && time.subsec_nanosecond() == 0)

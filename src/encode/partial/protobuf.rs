@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// One resource's objects in protobuf, without spec and status.
+/// Writes the objects of one resource in protobuf, without spec and status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartialProtobuf {
     version: MetaVersion,
@@ -23,7 +23,7 @@ pub struct PartialProtobuf {
     list: ListEnvelope,
 }
 
-/// Field of every object, and one of its `ObjectMeta`.
+/// The field of every object, and the field of its `ObjectMeta`.
 const METADATA: u32 = 1;
 const RESOURCE_VERSION: u32 = 6;
 
@@ -54,8 +54,8 @@ impl PartialProtobuf {
         bytes_len(self.list.item_field(), bytes_len(METADATA, metadata_len))
     }
 
-    /// The bookmarks of those who see the metadata only, from the resource's own; a resource that upstream has in
-    /// JSON alone has none in protobuf.
+    /// The bookmarks of watches on metadata only, derived from the resource's own. `template` is `None` for a resource
+    /// that upstream only has in JSON.
     pub fn bookmark(&self, template: Option<&BookmarkTemplate>) -> BookmarkTemplate {
         template.map_or_else(
             || BookmarkTemplate::partial_zero(self.version),
@@ -63,7 +63,7 @@ impl PartialProtobuf {
         )
     }
 
-    /// `version` is put in the place of the object's own.
+    /// `version` replaces the object's own version if it is given.
     pub(super) fn event(&self, kind: &str, metadata: &Metadata, version: Option<ResourceVersion>) -> Bytes {
         let metadata = version.map_or(Cow::Borrowed(&*metadata.bytes), |version| with_version(metadata, version));
         protobuf::event(kind, self.shape.object_opening(), &message(&metadata))

@@ -1,4 +1,4 @@
-//! Metadata as real servers answer it, from the same servers' objects.
+//! Compares metadata made from the objects of real servers with what the same servers answered.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ impl Stored {
 
     fn list(&self, encoding: Encoding, meta: MetaVersion, version: &str) -> Bytes {
         let partial = self.partial(encoding, meta);
-        // A leaf's and a selected list's items are the same.
+        // Items are the same, whether made from a leaf or for a selected list.
         let items = partial.leaf_items(&self.objects).unwrap();
         assert_eq!(partial.items(self.objects.iter()), Ok(items.clone()));
         assert!(partial.leaf_items_len(&self.objects).is_none_or(|len| len == items.len()));
@@ -193,7 +193,7 @@ fn bookmarks_of_built_in_types_lose_what_is_not_metadata() {
     let Some(Partial::Protobuf(partial)) = Partial::new(Protobuf, V1, &shape, &resource("", "pods")) else {
         panic!("a protobuf store has protobuf");
     };
-    // A bookmark's metadata is that of a zero value, whatever the type.
+    // The metadata of a bookmark is that of a zero value for every type.
     assert_eq!(
         partial.bookmark(Some(&recorded.template)).initial_events_end(version("9")),
         partial.bookmark(None).initial_events_end(version("9"))
@@ -293,10 +293,10 @@ fn items_of_a_leaf_are_made_once_and_given_back() {
         sum += items.len();
         assert_eq!((reader.size().joined_bytes, reader.size().derived_bytes), (sum, 0));
     }
-    // What gets and watches keep with the objects.
+    // Gets and watches keep metadata with the objects.
     form(Json, V1).object(&leaf.objects()[0]).unwrap();
     assert!(reader.size().derived_bytes > 0);
-    // Once compressed, the length is known from that.
+    // Once the items are compressed, their length is known.
     form(Protobuf, V1).deflated_leaf(leaf, || {}).unwrap();
     let known = form(Protobuf, V1).leaf_items_len(leaf);
     reader.sweep();
@@ -304,7 +304,7 @@ fn items_of_a_leaf_are_made_once_and_given_back() {
     reader.sweep();
     assert_eq!((reader.size().joined_bytes, reader.size().derived_bytes), (0, 0));
     assert_eq!(form(Protobuf, V1).leaf_items_len(leaf), known);
-    // History keeps nothing of an object's other forms.
+    // History keeps no other forms of an object.
     form(Json, V1).object(&leaf.objects()[0]).unwrap();
     let deleted = String::from_utf8(leaf.objects()[0].tail().to_vec()).unwrap();
     let deleted = deleted.replace("\"resourceVersion\":\"37\"", "\"resourceVersion\":\"1000\"");

@@ -1,4 +1,4 @@
-//! Bookmarks in protobuf: one of upstream's own, with another version in it.
+//! Bookmarks in protobuf: a recorded bookmark of upstream, with another version in it.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -13,17 +13,18 @@ use crate::{
     },
 };
 
-/// The bookmark of one resource as upstream writes it: a zero value in which every field that is no pointer
-/// stands, which is why it is recorded and not composed.
+/// The bookmark of one resource as upstream writes it. Its object is a zero value that contains every field that is not
+/// a pointer, which is why it is recorded and not composed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BookmarkTemplate {
-    /// Of the envelope.
+    /// The opening of the envelope.
     opening: Bytes,
-    /// Fields of the metadata before the version, behind it up to the annotations, and behind those.
+    /// The fields of the metadata before the version, those between the version and the annotations, and those after
+    /// the annotations.
     metadata: [Vec<u8>; 3],
     /// In the order of their keys, without the one that ends the initial events.
     annotations: Vec<Annotation>,
-    /// Fields of the object behind the metadata.
+    /// The fields of the object after the metadata.
     rest: Vec<u8>,
 }
 
@@ -36,7 +37,7 @@ struct Annotation {
     value: String,
 }
 
-/// What upstream calls a bookmark does not look like one.
+/// What upstream sent as a bookmark does not have the form of one.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidBookmark {
     #[error("not the message of a bookmark")]
@@ -47,12 +48,12 @@ pub enum InvalidBookmark {
     Version,
 }
 
-/// What a bookmark of upstream taught.
+/// A recorded bookmark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedBookmark {
     pub template: BookmarkTemplate,
     pub version: ResourceVersion,
-    /// It ended the initial events.
+    /// Whether it ended the initial events.
     pub initial_events_end: bool,
 }
 
@@ -61,7 +62,7 @@ const RESOURCE_VERSION: u32 = 6;
 const ANNOTATIONS: u32 = 12;
 
 impl BookmarkTemplate {
-    /// Records a bookmark event of upstream.
+    /// Records one of upstream's bookmark events.
     pub fn record(event: &WatchEvent) -> Result<RecordedBookmark, InvalidBookmark> {
         let opening = Bytes::copy_from_slice(Shape::protobuf(&event.kind, &event.api_version).object_opening());
         let mut template = Self { opening, metadata: Default::default(), annotations: Vec::new(), rest: Vec::new() };
@@ -105,18 +106,18 @@ impl BookmarkTemplate {
         Ok(version)
     }
 
-    /// A bookmark of a resource whose objects upstream does not write in protobuf: their `PartialObjectMetadata`.
+    /// A bookmark with the `PartialObjectMetadata` of a resource that upstream does not write in protobuf.
     pub fn partial_zero(version: MetaVersion) -> Self {
         Self {
             opening: partial_opening(version),
-            // Names, links and uid are empty, the generation is 0, the time of creation is none.
+            // Names, links and uid are empty, the generation is 0, and the time of creation is not set.
             metadata: [b"\x0a\0\x12\0\x1a\0\x22\0\x2a\0".to_vec(), b"\x38\0\x42\0".to_vec(), Vec::new()],
             annotations: Vec::new(),
             rest: Vec::new(),
         }
     }
 
-    /// The same bookmark for those who see the objects' metadata only, without the annotations that are hidden there.
+    /// The bookmark for watches on metadata only, without the annotations that are hidden there.
     pub fn partial(&self, version: MetaVersion, hidden: &[&str]) -> Self {
         let annotations = self.annotations.iter().filter(|annotation| !hidden.contains(&&*annotation.key));
         Self {

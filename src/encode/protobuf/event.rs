@@ -1,4 +1,4 @@
-//! One watch event: four bytes of length, then a `WatchEvent` that holds an envelope (read-path 3.1).
+//! One watch event: four bytes of length, then a `WatchEvent` that contains an envelope (read-path 3.1).
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use crate::store::{
     wire::{bytes_len, put_bytes, put_length},
 };
 
-/// The frame of `change` for watchers who see it as `kind`.
+/// The frame of `change` for watchers that see it as `kind`.
 pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
     let opening = shape.object_opening();
     match kind {
@@ -25,28 +25,28 @@ pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
     }
 }
 
-/// The synthetic event of an object that is there when a watch starts.
+/// The synthetic ADDED event of an object that exists when a watch starts.
 pub fn added(object: &Object, shape: &Shape) -> Bytes {
     event("ADDED", shape.object_opening(), object.tail())
 }
 
-/// An error inside a watch, then the stream ends (read-path 2.1). `status` is the JSON of a Status.
+/// An ERROR event, after which the stream ends (read-path 2.1). `status` is the JSON of a Status.
 pub fn error_event(status: &[u8]) -> Bytes {
     event("ERROR", STATUS_OPENING, &status_message(status))
 }
 
-/// Fields of `WatchEvent`, and the only one of the `RawExtension` in it.
+/// Fields of `WatchEvent`, and the only field of the `RawExtension` in it.
 const TYPE: u32 = 1;
 const OBJECT: u32 = 2;
 const RAW: u32 = 1;
 
-/// An event about one message, which stands in an envelope with that opening.
+/// An event with one message, in an envelope with that opening.
 pub fn event(kind: &str, opening: &[u8], message: &[u8]) -> Bytes {
     let envelope = envelope_len(opening, message.len());
     let extension = bytes_len(RAW, envelope);
     let length = bytes_len(TYPE, kind.len()) + bytes_len(OBJECT, extension);
     let mut out = Vec::with_capacity(length + 4);
-    // Objects are far smaller than what four bytes can say: the reader of upstream's frames takes none above 64 MiB.
+    // The length always fits into four bytes: frames from upstream above 64 MiB are refused.
     out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
     put_bytes(&mut out, TYPE, kind.as_bytes());
     put_length(&mut out, OBJECT, extension);

@@ -16,23 +16,23 @@ use crate::{
     },
 };
 
-/// What stands around the items of one resource's lists.
+/// The bytes around the items of one resource's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListEnvelope {
     opening: Bytes,
-    /// Fields of the list. They are written in the order of their numbers.
+    /// Field numbers of the list. The fields are written in the order of their numbers.
     metadata: u32,
     items: u32,
 }
 
 impl ListEnvelope {
-    /// `PodList`, `v1`
+    /// For example `PodList` and `v1`.
     pub fn new(kind: &str, api_version: &str) -> Self {
         let opening = Bytes::copy_from_slice(Shape::protobuf(kind, api_version).object_opening());
         Self { opening, metadata: 1, items: 2 }
     }
 
-    /// A list of `PartialObjectMetadata`. In `v1beta1` the items come before the metadata.
+    /// The envelope of a `PartialObjectMetadataList`. In `v1beta1` the items come before the metadata.
     pub fn partial(version: MetaVersion) -> Self {
         let list = Self::new("PartialObjectMetadataList", version.api_version());
         match version {
@@ -41,12 +41,13 @@ impl ListEnvelope {
         }
     }
 
-    /// The field number of the items, for [`put_item`] and its like.
+    /// The field number of the items, to be passed to [`put_item`] and [`item_len`].
     pub fn item_field(&self) -> u32 {
         self.items
     }
 
-    /// Everything before the first item. `items_len` are the bytes of all items, tags and lengths included.
+    /// Everything before the first item. `items_len` is the total length of the items in bytes, including their tags
+    /// and lengths.
     pub fn head(&self, position: &ListPosition, items_len: usize) -> Bytes {
         let metadata = self.metadata(position);
         let mut head = Vec::with_capacity(self.opening.len() + metadata.len() + 12);
@@ -57,7 +58,7 @@ impl ListEnvelope {
         head.into()
     }
 
-    /// Everything behind the last item.
+    /// Everything after the last item.
     pub fn tail(&self, position: &ListPosition) -> Bytes {
         if self.metadata < self.items {
             return Bytes::from_static(CLOSING);
@@ -83,7 +84,7 @@ pub fn put_item(items: &mut Vec<u8>, object: &Object, field: u32) {
     put_bytes(items, field, object.tail());
 }
 
-/// How many bytes [`put_item`] appends: lengths of lists are known before they are built.
+/// The number of bytes that [`put_item`] appends: the length of a list must be known before it is built.
 pub fn item_len(object: &Object, field: u32) -> usize {
     bytes_len(field, object.tail().len())
 }

@@ -1,7 +1,7 @@
-//! Messages of `meta.k8s.io` that the gateway writes or reads in whole. `required` means what it does in
-//! Kubernetes' generated code: written even when empty.
+//! Messages of `meta.k8s.io` that the gateway reads or writes completely. `required` has the meaning of Kubernetes'
+//! generated code: the field is written even if it is empty.
 
-/// What an envelope says of the object in it.
+/// The type of the object in an envelope.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct TypeMeta {
     #[prost(string, required, tag = "1")]

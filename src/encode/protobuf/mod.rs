@@ -1,7 +1,7 @@
-//! Protobuf: the same bytes as upstream's (read-path 3.1, 4.1), spliced from the objects' own messages, and
-//! what a reflector has to take apart.
+//! Protobuf: responses with the same bytes as upstream's (read-path 3.1, 4.1), spliced from the objects' own messages,
+//! and the parsing that a reflector needs.
 //!
-//! Everything but list items stands in an envelope: `k8s\0` and an `Unknown` message that names kind and version.
+//! Everything except list items is in an envelope: `k8s\0` and an `Unknown` message that contains kind and version.
 
 mod bookmark;
 mod envelope;

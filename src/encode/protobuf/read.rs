@@ -1,4 +1,4 @@
-//! Upstream's own lists and watches, taken apart as far as a reflector needs it.
+//! Parses upstream's lists and watches as far as a reflector needs it.
 
 use bytes::{Buf, Bytes, BytesMut};
 use prost::Message as _;
@@ -12,7 +12,7 @@ use crate::store::{
     wire::{Fields, InvalidWire},
 };
 
-/// Bytes of upstream that are not what was asked for.
+/// Bytes from upstream that are not the requested message.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidMessage {
     #[error("there is no envelope")]
@@ -25,7 +25,7 @@ pub enum InvalidMessage {
     List(#[source] InvalidWire),
 }
 
-/// What all objects travel in.
+/// The envelope around every object.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Unknown {
     #[prost(message, required, tag = "1")]
@@ -61,7 +61,7 @@ impl Unknown {
     }
 }
 
-/// The failure that the body of an answer tells, if it is one in protobuf.
+/// The Status in the body of a response; `None` if the body is not a Status in protobuf.
 pub fn read_status(body: Bytes) -> Option<StatusMessage> {
     StatusMessage::decode(Unknown::open(body).ok()?.raw).ok()
 }
@@ -69,16 +69,16 @@ pub fn read_status(body: Bytes) -> Option<StatusMessage> {
 /// One event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchEvent {
-    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`
+    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`.
     pub r#type: String,
     pub api_version: String,
     pub kind: String,
-    /// The object's own message: a slice of the frame. What [`crate::store::Object::from_protobuf`] takes.
+    /// The object's own message, as [`crate::store::Object::from_protobuf`] takes it: a slice of the frame.
     pub message: Bytes,
 }
 
 impl WatchEvent {
-    /// Takes a frame as [`FrameReader`] gives it.
+    /// Parses a frame as [`FrameReader`] returns it.
     pub fn parse(frame: &Bytes) -> Result<Self, InvalidMessage> {
         let message = frame.slice(frame.len().min(LENGTH_LEN)..);
         let event = WatchEventMessage::decode(message).map_err(InvalidMessage::Message)?;
@@ -86,16 +86,16 @@ impl WatchEvent {
         Ok(Self { r#type: event.r#type, api_version, kind, message: raw })
     }
 
-    /// The failure that an `ERROR` event tells.
+    /// The Status of an `ERROR` event.
     pub fn status(&self) -> Result<StatusMessage, InvalidMessage> {
         StatusMessage::decode(self.message.clone()).map_err(InvalidMessage::Message)
     }
 }
 
-/// A list or a page of one.
+/// A list or one of its pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListBody {
-    /// `PodList`
+    /// For example `PodList`.
     pub kind: String,
     pub api_version: String,
     pub resource_version: String,
@@ -104,7 +104,7 @@ pub struct ListBody {
     list: Bytes,
 }
 
-/// Fields of all lists of built-in types.
+/// Fields of the lists of all built-in types.
 const LIST_METADATA: u32 = 1;
 pub const LIST_ITEMS: u32 = 2;
 
@@ -127,7 +127,7 @@ impl ListBody {
         Ok(Self { kind, api_version, resource_version, r#continue, list })
     }
 
-    /// The objects' own messages, in the body's order: slices of the body.
+    /// The objects' own messages in the order of the list: slices of the body.
     pub fn items(&self) -> impl Iterator<Item = Bytes> {
         Fields::of(&self.list)
             .flatten()
@@ -136,7 +136,7 @@ impl ListBody {
     }
 }
 
-/// Before every frame stands its length, big-endian.
+/// The number of bytes of the big-endian length in front of each frame.
 const LENGTH_LEN: usize = 4;
 
 /// A frame longer than [`FrameReader::BYTES_MAX`].
@@ -144,22 +144,22 @@ const LENGTH_LEN: usize = 4;
 #[error("a frame is longer than {} bytes", FrameReader::BYTES_MAX)]
 pub struct FrameTooLong;
 
-/// Cuts a watch stream into frames.
+/// Splits a watch stream into frames.
 #[derive(Debug, Default)]
 pub struct FrameReader {
     buffer: BytesMut,
 }
 
 impl FrameReader {
-    /// Above any object that etcd takes (1.5 MiB by default, 8 MiB at most in practice).
+    /// Larger than any object that etcd accepts (1.5 MiB by default, 8 MiB at most in practice).
     pub const BYTES_MAX: usize = 64 << 20;
 
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, length included, in an allocation of its own: it may live long, the buffer it came
-    /// in must not live with it.
+    /// The next complete frame, including its length. The frame is copied into an allocation of its own, because it may
+    /// live long and must not keep the buffer alive.
     pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameTooLong> {
         let Some(length) = self.buffer.first_chunk::<LENGTH_LEN>() else { return Ok(None) };
         let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);

@@ -5,10 +5,10 @@ use prost::Message as _;
 
 use super::{envelope::envelope, meta::ListMeta};
 
-/// What an envelope of a Status begins with: `v1`, `Status`.
+/// The first bytes of an envelope with a Status: `v1`, `Status`.
 pub(super) const STATUS_OPENING: &[u8] = b"k8s\0\x0a\x0c\x0a\x02v1\x12\x06Status";
 
-/// A failure in the words of Kubernetes.
+/// Kubernetes' `Status` message.
 #[derive(Clone, PartialEq, prost::Message, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StatusMessage {
@@ -55,14 +55,14 @@ struct StatusCause {
 }
 
 impl StatusMessage {
-    /// The cause that client-go keys on, too (read-path 2, "RV too high").
+    /// Whether a cause is `ResourceVersionTooLarge`, which client-go looks for, too (read-path 2, "RV too high").
     pub fn is_too_large(&self) -> bool {
         let mut causes = self.details.iter().flat_map(|details| &details.causes);
         causes.any(|cause| cause.reason == "ResourceVersionTooLarge")
     }
 }
 
-/// The body of an answer. `json` is the same Status in JSON.
+/// The body of a response. `json` is the same Status in JSON.
 pub fn status(json: &[u8]) -> Bytes {
     envelope(STATUS_OPENING, &status_message(json))
 }

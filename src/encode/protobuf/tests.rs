@@ -1,4 +1,4 @@
-//! The bytes of real servers, taken apart and put together again.
+//! Takes apart the bytes of real servers, and puts them together again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -232,7 +232,7 @@ fn frames_longer_than_the_limit_are_refused() {
     assert_eq!(reader.next_frame(), Err(FrameTooLong));
 }
 
-/// What upstream's watch with that selector gave, from its JSON: type, name and version.
+/// The events of upstream's watch with that selector, from its JSON: type, name and version.
 fn expected_events(file: &str) -> Vec<(String, String, String)> {
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     let lines = golden(file);
