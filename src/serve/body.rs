@@ -1,4 +1,4 @@
-//! The bytes of an answer from memory.
+//! The body of a response from memory.
 
 use std::{
     convert::Infallible,
@@ -22,44 +22,45 @@ use crate::{
     store::Leaf,
 };
 
-/// What is sent. One concrete type, so that nothing is boxed per piece.
+/// The body of a response. One concrete type, so that no piece is boxed.
 #[derive(Debug)]
 pub enum Body {
-    /// In as few pieces as it has to be sent in, with its length.
+    /// A body that is complete in memory, whatever its encoding. Sent with its length, in as few pieces as possible.
     Json(Bytes),
     List(Box<ListBody>),
     Table(Box<TableBody>),
-    /// One of those above, compressed.
+    /// One of the above, compressed.
     Gzip(GzipBody),
     Watch(Box<WatchBody>),
 }
 
-/// A list in pieces: head, leaves, tail. Holds no bytes of its own but those two.
+/// A list in pieces: head, leaves, tail. Only head and tail are owned; the leaves are shared.
 #[derive(Debug)]
 pub struct ListBody {
     head: Bytes,
     leaves: vec::IntoIter<Arc<Leaf>>,
-    /// A leaf of which not all has been sent, and the number of its next item.
+    /// A leaf that was sent partly, and the number of its next item.
     begun: Option<(Arc<Leaf>, usize)>,
     form: Form,
     is_first: bool,
     tail: Bytes,
-    /// Of the whole list, as long as nothing indents it.
+    /// The length of the whole list in bytes, before indentation.
     length: usize,
     pretty: Option<Pretty>,
 }
 
-/// What is handed to a connection at a time: a connection that is not read keeps one such piece.
+/// The number of bytes handed to a connection at a time: a connection whose client does not read holds one such piece.
 pub(super) const PIECE: usize = 64 << 10;
-/// The end of a body of several pieces is a small one: it is handed over when the client has read what comes before, so that an
-/// answer ends only when nearly all of it has been read.
+/// The last piece of a body of several pieces is small. It is handed over when the client has read the preceding ones,
+/// so a response only ends when the client has read nearly all of it.
 const LAST_PIECE: usize = 1 << 10;
-/// An answer of no more bytes than this is one piece.
+/// A response of at most this many bytes is a single piece.
 const ONE_PIECE: usize = 16 << 10;
-/// What an answer holds beside its bytes while it is compressed for it alone (a deflate window and its tables).
+/// An estimate of the memory for compressing a single response, in bytes (a deflate window and its tables).
 const COMPRESSOR: usize = 300 << 10;
 
-/// A list asks for a leaf's items, and a Table for its rows, only after its own length has been found.
+/// The message of a panic that cannot happen: a leaf's items, or a Table's rows, are only made after their length was
+/// computed, which fails if they cannot be made.
 pub(super) const CAN_BE_MADE: &str = "items whose length is known can be made";
 
 impl Body {
@@ -67,7 +68,7 @@ impl Body {
         Self::Json(if pretty { Pretty::default().push(&json).into() } else { json })
     }
 
-    /// Head and tail stand around leaves whose items have together `items_len` bytes, as the form says.
+    /// A list with that head and tail. The items of `leaves` have `items_len` bytes in total in that form.
     pub(super) fn list(
         (head, tail): (Bytes, Bytes),
         leaves: Vec<Arc<Leaf>>,
@@ -75,25 +76,25 @@ impl Body {
         form: Form,
         pretty: bool,
     ) -> Self {
-        // The first item's separator is not sent.
+        // The separator in front of the first item is not sent.
         let length = head.len() + items_len.saturating_sub(form.separator_len()) + tail.len();
         let (leaves, pretty) = (leaves.into_iter(), pretty.then(Pretty::default));
         Self::List(Box::new(ListBody { head, leaves, begun: None, form, is_first: true, tail, length, pretty }))
     }
 
-    /// Bytes that the answer holds for itself while it is sent, those that are made on the way included.
+    /// Bytes that the response holds for itself while it is sent, including those that are made on the way.
     pub fn own_bytes(&self) -> usize {
         match self {
             Self::Json(json) => json.len(),
             Self::List(list) => list.own_bytes(),
             Self::Table(table) => table.own_bytes(),
             Self::Gzip(gzip) => gzip.own_bytes() + COMPRESSOR,
-            // Frames are shared, and the first state is framed a piece at a time.
+            // Frames are shared, and the initial state is framed a piece at a time.
             Self::Watch(_) => 0,
         }
     }
 
-    /// Whether it is large enough to be compressed for who accepts that.
+    /// Whether the body is large enough to be compressed for clients that accept it.
     pub(super) fn is_worth_gzip(&self) -> bool {
         match self {
             Self::Json(json) => json.len() > gzip::THRESHOLD,
@@ -103,7 +104,7 @@ impl Body {
         }
     }
 
-    /// The same in gzip.
+    /// The body compressed with gzip.
     pub(super) fn into_gzip(self) -> Self {
         match self {
             Self::Json(json) => Self::Gzip(GzipBody::json(json)),
@@ -133,18 +134,19 @@ impl ListBody {
         &self.tail
     }
 
-    /// What stands before the leaves, once.
+    /// The part before the leaves, on the first call.
     pub(super) fn take_head(&mut self) -> Option<Bytes> {
         Some(mem::take(&mut self.head)).filter(|head| !head.is_empty())
     }
 
-    /// The next leaf, and whether it is the first.
+    /// The next leaf, and whether it is the first one.
     pub(super) fn next_leaf(&mut self) -> Option<(Arc<Leaf>, bool)> {
         let leaf = self.leaves.next()?;
         Some((leaf, mem::take(&mut self.is_first)))
     }
 
-    /// Asked before anything is sent. Indenting makes it longer still.
+    /// Whether the body has more than `limit` bytes. Must be called before anything is sent. Indentation only makes the
+    /// body longer.
     fn is_longer_than(&self, limit: usize) -> bool {
         self.length > limit || self.is_pretty() && self.indented_len() > limit
     }
@@ -161,7 +163,7 @@ impl ListBody {
             .sum()
     }
 
-    /// Without what would separate it from the leaf before.
+    /// The first leaf's items without the separator in front of them.
     fn first(&self, items: &Bytes) -> Bytes {
         items.slice(self.form.separator_len()..)
     }

@@ -1,4 +1,4 @@
-//! The state that a get or a list is answered from (read-path 1.1, 1.2).
+//! The state from which a get or a list is answered (read-path 1.1, 1.2).
 
 use super::{
     ForwardReason, Read,
@@ -11,8 +11,9 @@ use crate::{
     store::{Extract, View},
 };
 
-/// A state that is as fresh as asked for; waits for a version that has not been reached, and has it proven. The state of a
-/// watch: only gets and lists can be of the most recent state here.
+/// The state for a read or the start of a watch. Waits until a version that the cache has not reached is reached, and
+/// has it proven. The most recent state is forwarded here: for gets and lists see [`read_state`], watches prove it
+/// themselves.
 pub(super) async fn state(
     instance: &Instance,
     view: &View,
@@ -34,7 +35,8 @@ pub(super) async fn state(
     }
 }
 
-/// The same for a get or a list; `bytes` is how many the answer would have if it were given from that state.
+/// The state for a get or a list, including the most recent state. `bytes` returns the size of the response if it were
+/// made from that state.
 pub(super) async fn read_state(
     read: &Read<'_>,
     view: &View,

@@ -10,14 +10,14 @@ use crate::{
     store::Scope,
 };
 
-/// Answers a get: the object, or that there is none.
+/// Answers a get: with the object, or with 404 if it does not exist.
 pub async fn get(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, ForwardReason> {
     let options = GetOptions::parse(read.query).map_err(|_| ForwardReason::InvalidOptions)?;
     let view = read.instance.view(&permit, Verb::Get)?;
     let Scope::Object(key) = view.scope() else { return Err(ForwardReason::UnknownResource) };
     let is_pretty = read.is_pretty(options.pretty)?;
     let writer = Writer::of(read)?;
-    // One object costs upstream no more than its head version.
+    // Upstream answers with one object as fast as with its head version, so the size counts as zero.
     let state = read_state(read, &view, options.freshness, |_| 0).await?;
     let (status, body) = match (state.object(), writer) {
         (Some(object), Writer::Objects(form)) => {
@@ -28,9 +28,9 @@ pub async fn get(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Forw
             let position = ListPosition::of(object.version);
             (StatusCode::OK, table.body(read, vec![object.clone()], &position, is_pretty).await?)
         }
-        // A Status for those who take metadata only has a form of its own (read-path 2).
+        // For clients that only accept metadata, the Status has a form of its own (read-path 2).
         (None, _) if read.form.view != View::Whole => return Err(ForwardReason::Representation),
-        // A custom resource has no protobuf, a Status has: who would rather have that gets it.
+        // A custom resource has no protobuf, but a Status has: a client that prefers protobuf gets the Status in it.
         (None, _) if !is_first_choice(read) => return Err(ForwardReason::Representation),
         (None, _) => {
             let status = Status::not_found(&read.instance.resource.group_resource(), key.name());
@@ -41,7 +41,7 @@ pub async fn get(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Forw
     Ok(read.respond(status, body))
 }
 
-/// Whether the answer is in the form that was asked for before all others.
+/// Whether the response has the form that the client prefers.
 fn is_first_choice(read: &Read<'_>) -> bool {
     let forms = negotiate(read.headers.get_all(header::ACCEPT), Answer::Object);
     forms.is_ok_and(|forms| forms.first() == Some(&read.form))

@@ -1,4 +1,4 @@
-//! Answers in gzip (read-path 4.3): which, and how they are sent.
+//! Responses in gzip (read-path 4.3): which ones are compressed, and how they are sent.
 
 use std::{
     mem,
@@ -14,50 +14,50 @@ use super::{
 };
 use crate::encode::{self, GzipMember, GzipStream};
 
-/// Bodies of more bytes are compressed, for whoever accepts it.
+/// Larger bodies, in bytes, are compressed for clients that accept it.
 pub(super) const THRESHOLD: usize = 128 << 10;
 
-/// How much of an answer is compressed before other tasks get their turn: about a millisecond's work.
+/// The number of bytes that are compressed before other tasks get their turn: about a millisecond of work.
 const STEP: usize = 128 << 10;
 
-/// Whether the client takes gzip. The API server looks at the first line of the header only, and at no `q`: what it
-/// would send plain is plain here, too.
+/// Whether the client accepts gzip. The API server reads only the first line of the header and ignores `q`; a response
+/// that it would not compress is not compressed here, either.
 pub(super) fn is_accepted(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::ACCEPT_ENCODING) else { return false };
     let mut tokens = value.as_bytes().split(|byte| *byte == b',').filter_map(|token| str::from_utf8(token).ok());
     tokens.any(|token| token.trim() == "gzip")
 }
 
-/// One member, sent while it is made.
+/// One gzip member that is made while it is sent.
 #[derive(Debug)]
 pub enum GzipBody {
-    /// Of the leaves' own blocks, shared by all lists.
+    /// Made of the leaves' compressed blocks, which all lists share.
     Leaves(Box<GzipLeaves>),
-    /// Compressed for this answer alone.
+    /// Compressed for this response alone.
     Flow(Box<GzipFlow>),
 }
 
-/// Leaves' blocks between uncompressed head and tail.
+/// Compressed blocks of leaves between an uncompressed head and tail.
 #[derive(Debug)]
 pub struct GzipLeaves {
     list: Box<ListBody>,
     /// `None` at the end.
     member: Option<GzipMember>,
-    /// The last leaf had to be compressed first.
+    /// Whether the last leaf had to be compressed.
     has_worked: bool,
 }
 
-/// A plain answer, and the stream that it goes through.
+/// An uncompressed body and the stream that compresses it.
 #[derive(Debug)]
 pub struct GzipFlow {
     source: Source,
-    /// What of the source is next.
+    /// The part of the source that is compressed next.
     piece: Bytes,
     /// `None` at the end.
     stream: Option<GzipStream>,
 }
 
-/// A plain answer, a piece at a time.
+/// An uncompressed body, a piece at a time.
 #[derive(Debug)]
 enum Source {
     Json(Bytes),
@@ -85,7 +85,7 @@ impl GzipBody {
         Self::Flow(Box::new(GzipFlow { source, piece: Bytes::new(), stream: Some(GzipStream::new()) }))
     }
 
-    /// What the plain answer holds for itself.
+    /// Bytes that the uncompressed body holds for itself.
     pub(super) fn own_bytes(&self) -> usize {
         match self {
             Self::Leaves(leaves) => leaves.list.own_bytes(),
@@ -93,7 +93,7 @@ impl GzipBody {
         }
     }
 
-    /// The next bytes; `None` at the end. After work, other tasks get their turn.
+    /// The next bytes; `None` at the end. After compressing, it is pending once, so that other tasks get their turn.
     pub(super) fn poll_next(&mut self, context: &Context<'_>) -> Poll<Option<Bytes>> {
         let next = match self {
             Self::Leaves(leaves) => leaves.step(),
@@ -107,7 +107,7 @@ impl GzipBody {
 }
 
 impl GzipLeaves {
-    /// Pending: there was work, and now it is the others' turn.
+    /// Pending after compressing a leaf, so that other tasks get their turn.
     fn step(&mut self) -> Poll<Option<Bytes>> {
         if mem::take(&mut self.has_worked) { Poll::Pending } else { Poll::Ready(self.next()) }
     }
@@ -129,7 +129,7 @@ impl GzipLeaves {
 }
 
 impl GzipFlow {
-    /// Pending: nothing to send yet.
+    /// Pending if there is nothing to send yet.
     fn step(&mut self) -> Poll<Option<Bytes>> {
         let Some(stream) = &mut self.stream else { return Poll::Ready(None) };
         if self.piece.is_empty() {
@@ -196,7 +196,7 @@ mod tests {
         assert!(accepts(&[b"\xff,gzip", b"br"]) && !accepts(&[b"br", b"gzip"]) && !accepts(&[]));
     }
 
-    /// Objects of two namespaces, some of which no compressor makes smaller.
+    /// Objects of two namespaces, some of which cannot be compressed.
     fn reader(shape: Shape, count: usize) -> Reader {
         let schema = Arc::new(Schema::new(shape, Vec::new()));
         let mut rng = fastrand::Rng::with_seed(7);
@@ -240,7 +240,7 @@ mod tests {
                 for pretty in [false, true] {
                     let plain = collected(list(&reader, pretty)).await;
                     assert_eq!(list(&reader, pretty).is_worth_gzip(), plain.len() > THRESHOLD);
-                    // The second takes what the first has made.
+                    // The second list reuses what the first one compressed.
                     for _ in 0..2 {
                         let gzip = collected(list(&reader, pretty).into_gzip()).await;
                         assert!(inflated(&gzip) == plain, "{count} objects, pretty: {pretty}");

@@ -1,4 +1,4 @@
-//! Status and headers of an answer from memory (read-path 4.2).
+//! Status and headers of a response from memory (read-path 4.2).
 
 use http::{HeaderName, HeaderValue, Response, StatusCode, header, response};
 use uuid::Uuid;
@@ -7,14 +7,14 @@ use super::{Body, ForwardReason, Read, gzip};
 use crate::apimachinery::{Answer, Encoding};
 use crate::encode::Form;
 
-/// Names an answer, in audit logs and to its client.
+/// Identifies a response in audit logs and to its client.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// A user agent that gets indented JSON without asking for it (read-path 4.1).
+/// Prefixes of user agents that get indented JSON without asking for it (read-path 4.1).
 const PRETTY_AGENTS: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
 
 impl Read<'_> {
-    /// The head of an answer in the form that was asked for.
+    /// The head of a response in the negotiated representation.
     pub(super) fn answer(&self, status: StatusCode, answer: Answer) -> response::Builder {
         let mut builder = Response::builder()
             .status(status)
@@ -27,7 +27,7 @@ impl Read<'_> {
         builder
     }
 
-    /// A whole answer, in gzip if that is asked for and worth it (read-path 4.3).
+    /// A complete response, in gzip if the client accepts it and the body is large enough (read-path 4.3).
     pub(super) fn respond(&self, status: StatusCode, body: Body) -> Response<Body> {
         let mut answer = self.answer(status, Answer::Object);
         let mut body = body;
@@ -39,10 +39,11 @@ impl Read<'_> {
         answer.body(body).expect("headers are valid")
     }
 
-    /// What writes the instance's objects in the form that was asked for.
+    /// The form that writes the instance's objects in the negotiated representation.
     pub(super) fn writer(&self) -> Result<Form, ForwardReason> {
         let shape = &self.instance.schema().shape;
-        // Servers before watch-list had other fields in ObjectMeta: what is made here is what today's servers write.
+        // API servers without watch-list had other fields in `ObjectMeta`, and the gateway converts metadata as current
+        // servers do.
         if self.form.encoding != shape.encoding() && !self.instance.has_watch_list() {
             return Err(ForwardReason::Representation);
         }
@@ -50,11 +51,11 @@ impl Read<'_> {
         form.ok_or(ForwardReason::Representation)
     }
 
-    /// Whether the answer is to be indented.
+    /// Whether the response is to be indented.
     ///
     /// # Errors
-    /// It is, and upstream may be one that indents in its own way: before 1.23 `managedFields` were left on one line
-    /// and empty objects spread over three. No such server has watch-list.
+    /// The response is to be indented, but upstream may indent differently: before 1.23, `managedFields` were left on
+    /// one line and empty objects spread over three. No such server has watch-list.
     pub(super) fn is_pretty(&self, asked: Option<bool>) -> Result<bool, ForwardReason> {
         let agent = || self.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
         if self.form.encoding == Encoding::Protobuf {
@@ -65,12 +66,12 @@ impl Read<'_> {
     }
 }
 
-/// The audit ID that an answer has.
+/// The audit ID of a response.
 pub fn audit_id<B>(answer: &Response<B>) -> &str {
     answer.headers().get(AUDIT_ID).and_then(|id| id.to_str().ok()).unwrap_or_default()
 }
 
-/// The audit ID of a new answer: the client's own, or a new one.
+/// The audit ID for a new response: the one that the client sent, or a random one.
 pub fn new_audit_id(asked: Option<HeaderValue>) -> HeaderValue {
     let new = || HeaderValue::try_from(Uuid::new_v4().to_string()).expect("a uuid is a header value");
     asked.unwrap_or_else(new)

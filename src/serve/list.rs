@@ -13,11 +13,11 @@ use crate::{
     store::{Extract, Leaf, NextPage, Object, Page, Predicate, Scope},
 };
 
-/// What all objects of one namespace are selected by, whatever the path says.
+/// The fields whose values follow from an object's key.
 const NAME_FIELD: &str = "metadata.name";
 const NAMESPACE_FIELD: &str = "metadata.namespace";
 
-/// Bytes of objects up to which a selected list is one piece.
+/// Selected lists whose objects have at most this many bytes are sent in one piece.
 const JOINED_AT_ONCE: usize = 64 << 10;
 
 /// Answers a list.
@@ -61,7 +61,8 @@ pub async fn list(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, For
     Ok(read.respond(StatusCode::OK, body))
 }
 
-/// The API server has rules of its own for lists of one name or one namespace that a selector requires (read-path 1.2).
+/// Refuses the lists for which the API server has its own rules, because a selector requires one name or one namespace
+/// (read-path 1.2).
 fn special_rules(
     fields: &FieldSelector,
     scope: &Scope,
@@ -69,11 +70,11 @@ fn special_rules(
     freshness: Freshness,
 ) -> Result<(), ForwardReason> {
     let is_named = matches!(scope, Scope::Object(_) | Scope::Named(_));
-    // A name that no path could have: the API server looks for one key, the permit is for all.
+    // A name that no path could have: the API server looks up a single key, but the permit is for the whole collection.
     if fields.exact(NAME_FIELD).is_some() && !is_named {
         return Err(ForwardReason::UnsupportedField);
     }
-    // Pages of a collection that a field pins to a namespace count from that namespace.
+    // The API server's pages of a collection that a field restricts to a namespace are relative to that namespace.
     let of_all_namespaces = matches!(scope, Scope::Everything | Scope::Named(_));
     if is_page && of_all_namespaces && fields.exact(NAMESPACE_FIELD).is_some() {
         return Err(ForwardReason::OutsideHistory);
@@ -84,12 +85,12 @@ fn special_rules(
     Ok(())
 }
 
-/// Objects on a page, at most.
+/// The maximum number of objects on a page.
 fn page_limit(options: &ListOptions) -> usize {
     options.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX))
 }
 
-/// Bytes of the objects that a list of that state gives, as memory has them.
+/// The bytes of the objects in the response to a list of that state, as they are in memory.
 fn answer_bytes(state: &Extract, predicate: &Predicate, limit: usize) -> usize {
     match state.leaves() {
         Some(leaves) if predicate.is_everything() && limit == usize::MAX => {
@@ -102,7 +103,7 @@ fn answer_bytes(state: &Extract, predicate: &Predicate, limit: usize) -> usize {
     }
 }
 
-/// The objects of leaves: joined bytes that all lists share, or made a piece at a time.
+/// A list of whole leaves: of joined bytes that all lists share, or joined a piece at a time.
 async fn in_pieces(
     read: &Read<'_>,
     form: Form,
@@ -116,7 +117,7 @@ async fn in_pieces(
             Some(length) => length,
             None => {
                 let length = form.leaf_items(leaf).map_err(|_| ForwardReason::Representation)?.len();
-                // That was work: others get their turn.
+                // Making the items took time, so other tasks get their turn.
                 yield_now().await;
                 length
             }
@@ -127,8 +128,8 @@ async fn in_pieces(
     Ok(Body::list(around, leaves, items_len, form, pretty))
 }
 
-/// Objects that are no whole leaves of the store. Few are joined in one piece; many in pieces, as they are sent: a list that is
-/// not read holds no copy of its objects.
+/// A list of objects that do not make up whole leaves of the store. A small list is joined in one piece. A large one is
+/// joined in pieces while it is sent, so that a list that the client does not read holds no copy of its objects.
 async fn selected(
     read: &Read<'_>,
     form: Form,
@@ -148,7 +149,7 @@ async fn selected(
 }
 
 impl Read<'_> {
-    /// What stands around the items of a list.
+    /// The envelope of a list in that form.
     fn envelope(&self, form: &Form) -> Cow<'_, ListEnvelope> {
         match form {
             Form::Whole(_) => Cow::Borrowed(&self.instance.envelope),
@@ -157,7 +158,7 @@ impl Read<'_> {
     }
 }
 
-/// The objects that match, all of them or those of a page.
+/// The matching objects: all of them, or those of a page.
 fn selection<'a>(
     state: &'a Extract,
     predicate: &Predicate,

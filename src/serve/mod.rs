@@ -1,6 +1,7 @@
-//! Answers from memory, for whoever holds a [`crate::authz::Permit`].
+//! Answers requests from memory, given a [`crate::authz::Permit`].
 //!
-//! What an answer from memory could not certainly give is an error here: a [`ForwardReason`].
+//! If memory certainly cannot give the API server's answer, or may not be able to, the result is an error: a
+//! [`ForwardReason`].
 
 mod body;
 mod freshness;
@@ -33,18 +34,19 @@ use crate::{
     telemetry::Client,
 };
 
-/// A read as it came, and the cache that may answer it.
+/// A read request, and the cache that may answer it.
 #[derive(Clone, Debug)]
 pub struct Read<'a> {
     pub request: &'a ResourceRequest,
     pub query: Option<&'a str>,
     pub headers: &'a HeaderMap,
     pub instance: Arc<Instance>,
-    /// In which form; the instance holds it, or what it is made from.
+    /// The representation of the response. The instance has it, or can derive it.
     pub form: Representation,
-    /// Who asks, as the operator is shown it.
+    /// The client, as the status page shows it.
     pub client: Arc<Client>,
-    /// Another gateway asks, which takes a watch for all that happens: it is not led over a bridge.
+    /// Whether the client is another gateway. It relies on getting every change, so its watches end instead of crossing
+    /// a gap.
     pub for_gateway: bool,
     pub config: Config,
 }
@@ -52,12 +54,12 @@ pub struct Read<'a> {
 /// How reads are answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How long a read waits for a version that the cache has not reached, before it is proven.
+    /// How long a read waits for a version that the cache has not reached, before the version is proven.
     pub freshness_wait: Duration,
-    /// How long a read that memory will be able to answer waits for its cache to be filled, before it is forwarded.
+    /// How long a read waits for its cache to be filled before it is forwarded, if memory can answer it then.
     pub fill_wait: Duration,
     /// Whether most-recent watches are answered from memory after a proof, or forwarded.
     pub prove_most_recent: bool,
-    /// The same of gets and lists.
+    /// Whether most-recent gets and lists are answered from memory after a proof, or forwarded.
     pub most_recent: MostRecent,
 }

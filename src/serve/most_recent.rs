@@ -1,75 +1,79 @@
-//! Whether a get or a list of the most recent state is answered from memory after a proof, or forwarded: a pure function of
-//! what each would cost ([`crate::manual::consistency`]).
+//! Decides whether a get or a list of the most recent state is answered from memory after a proof, or forwarded: a pure
+//! function of the cost of both ([`crate::manual::consistency`]).
 
 use std::time::Duration;
 
 use super::ForwardReason;
 
-/// What becomes of gets and lists of the most recent state (`reads.mostRecent`).
+/// How gets and lists of the most recent state are answered (`reads.mostRecent`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MostRecent {
-    /// Always upstream's.
+    /// Always forwarded.
     Forward,
-    /// Whichever is neither slower nor dearer.
+    /// From memory if that is neither slower nor more expensive than forwarding.
     Auto,
     /// From memory if the proof succeeds.
     Prove,
 }
 
-/// Answers of no more bytes are always forwarded: the API server writes them in the time in which it tells its head version.
+/// Responses of at most this many bytes are always forwarded: the API server writes them as fast as it reports its head
+/// version.
 pub const SMALL_ANSWER: usize = 256 << 10;
-/// What a byte of a list takes the API server at least: kube-apiserver 1.36 writes JSON in 9 ns a byte, protobuf in 6 (shared
-/// machine, TLS on); an older one, which reads lists from etcd, takes several times as long.
+/// A lower bound for the time that the API server spends per byte of a list: kube-apiserver 1.36 takes 9 ns per byte of
+/// JSON and 6 ns per byte of protobuf (shared machine, TLS on). Older servers, which read lists from etcd, take several
+/// times as long.
 const NANOSECONDS_A_BYTE: u64 = 6;
-/// The longest that a list waits for a proof.
+/// The maximum time that a list waits for a proof.
 const WITHIN_MAX: Duration = Duration::from_secs(5);
-/// The same for ten seconds after a proof that took longer: as long as reads wait for a version by default.
+/// The maximum wait for ten seconds after a proof that took longer than [`WITHIN_MAX`]: the default of the time that
+/// reads wait for a version.
 const WITHIN_AFTER_FAILURE: Duration = Duration::from_millis(100);
-/// The same where memory is only the better answer: as long as an API server waits for its own cache.
+/// The maximum wait with [`MostRecent::Auto`], where forwarding is always possible: the time that an API server waits
+/// for its own cache.
 const WITHIN_MAX_AUTO: Duration = Duration::from_secs(3);
-/// What an attempt may take of the time that upstream would: it is tried whether memory can be proven soon.
+/// A trial may take this fraction of upstream's time for the response, to find out whether memory can be proven soon.
 const TRIAL_PART: u32 = 8;
-/// The least that an attempt has: some round trips.
+/// The minimum time for a trial: enough for a few round trips.
 const TRIAL_MIN: Duration = Duration::from_millis(5);
 
-/// What is known when a read is to be answered.
+/// The inputs of the decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Situation {
-    /// Of the answer's objects, as memory has them.
+    /// The size of the response's objects in memory, in bytes.
     pub(super) bytes: usize,
-    /// Lists of the resource that came within the last second and are about as large, this one included.
+    /// The number of lists of the resource within the last second that are about as large, including this one.
     pub(super) asking: usize,
-    /// How long proofs took lately.
+    /// How long recent proofs took.
     pub(super) recent: Option<Duration>,
-    /// How often the resource changes, lately.
+    /// The average time between recent changes of the resource.
     pub(super) pace: Option<Duration>,
 }
 
-/// What is done, and why.
+/// The decision and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     Forward(ForwardReason),
-    /// For at most that long.
+    /// Prove, and wait at most that long.
     Prove(Worth, Duration),
 }
 
-/// Why a proof is worth its while.
+/// Why a proof is worthwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Worth {
-    /// The configuration wants it.
+    /// The configuration requires it.
     Configured,
-    /// Proofs took less lately than upstream would for the answer.
+    /// Recent proofs took less time than upstream takes for the response.
     Quick,
-    /// The resource changes so often that its own watch will pass the head version soon.
+    /// The resource changes so often that its own watch will soon pass the head version.
     Busy,
-    /// It takes longer than the one answer, and less than all the answers that are asked for.
+    /// A proof takes longer than this response, but less time than all the responses that are being requested.
     Shared,
-    /// It is not known how long one takes; one is tried, for a small part of the time that upstream would take.
+    /// The duration of a proof is unknown; one is tried for a small fraction of the time that upstream would take.
     Trial,
 }
 
 impl Worth {
-    /// What a proof that failed, or was not there in time, is taken to take.
+    /// The duration that is assumed for a proof that failed or took longer than `within`.
     pub(super) fn takes_if_failed(self, within: Duration) -> Duration {
         match self {
             Self::Trial => within.saturating_mul(TRIAL_PART),
@@ -78,12 +82,12 @@ impl Worth {
     }
 }
 
-/// The choice for one read.
+/// Decides one read.
 pub(super) fn choose(most_recent: MostRecent, situation: Situation) -> Choice {
     let Situation { bytes, asking, recent, pace } = situation;
     match most_recent {
         MostRecent::Forward => return Choice::Forward(ForwardReason::MostRecent),
-        // After one that failed, the next ones are not waited for as long in vain.
+        // After a proof that failed, the next reads must not wait as long in vain.
         MostRecent::Prove if recent.is_some_and(|takes| takes > WITHIN_MAX) => {
             return Choice::Prove(Worth::Configured, WITHIN_AFTER_FAILURE);
         }
@@ -93,7 +97,7 @@ pub(super) fn choose(most_recent: MostRecent, situation: Situation) -> Choice {
     }
     let one = Duration::from_nanos(bytes as u64 * NANOSECONDS_A_BYTE).min(WITHIN_MAX_AUTO);
     let all = one.saturating_mul(u32::try_from(asking).unwrap_or(u32::MAX)).min(WITHIN_MAX_AUTO);
-    // Half of it: what a proof takes varies, and one that fails has been waited for in vain.
+    // Half of it, because the duration of proofs varies, and the wait for one that fails is wasted.
     let is_worth = |takes: Duration, than: Duration| takes <= than / 2;
     match (recent, pace) {
         (Some(recent), _) if is_worth(recent, one) => Choice::Prove(Worth::Quick, one),
@@ -143,7 +147,7 @@ mod tests {
         assert_eq!(of(2, 1), Choice::Prove(Worth::Quick, milliseconds(456)));
         assert_eq!(of(228, 1), Choice::Prove(Worth::Quick, milliseconds(456)));
         assert_eq!(of(229, 1), Choice::Forward(ForwardReason::MostRecentQuiet));
-        // A small watch takes a second: worth it for those who would wait for each other at the API server.
+        // A small watch takes a second: worthwhile for clients that would queue at the API server.
         assert_eq!(of(1200, 5), Choice::Forward(ForwardReason::MostRecentQuiet));
         assert_eq!(of(1200, 6), Choice::Prove(Worth::Shared, milliseconds(2736)));
         assert_eq!(of(1200, 10_000), Choice::Prove(Worth::Shared, WITHIN_MAX_AUTO));
@@ -156,7 +160,7 @@ mod tests {
         assert_eq!(of(Some(100)), Choice::Prove(Worth::Busy, milliseconds(456)));
         assert_eq!(of(Some(5000)), Choice::Prove(Worth::Trial, milliseconds(57)));
         assert_eq!(of(None), Choice::Prove(Worth::Trial, milliseconds(57)));
-        // What has been seen says more than what is to be expected.
+        // A measured duration counts more than an expected one.
         let seen = Situation { recent: Some(milliseconds(60_000)), pace: Some(milliseconds(100)), ..LARGE };
         assert_eq!(auto(seen), Choice::Forward(ForwardReason::MostRecentQuiet));
     }

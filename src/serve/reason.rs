@@ -5,75 +5,75 @@ use crate::{
     cacher::NotCached,
 };
 
-/// Each is a field of the log, a label of a metric and what tests assert.
+/// Appears in a field of the log and a label of a metric, and is what tests assert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardReason {
-    /// Not a get, list or watch.
+    /// The request is not a get, list or watch.
     NotARead,
     NonResourcePath,
-    /// The path could mean different things to different parsers.
+    /// Different parsers could read the path in different ways.
     AmbiguousPath,
     Subresource,
     /// A change of protocol: exec, attach, port-forward, WebSocket watches.
     Upgrade,
-    /// The client wants to act as somebody else: upstream decides whether it may.
+    /// The client wants to impersonate another user: upstream decides whether that is allowed.
     Impersonated,
-    /// Nothing good shows who asks: upstream words it, or knows somebody anonymous.
+    /// The request has no valid credentials: upstream words the error, or treats the client as anonymous.
     Unauthenticated,
-    /// Upstream has said that the user may not, and words it.
+    /// Upstream has denied the user's request, and words the error.
     Denied,
-    /// Upstream has not said who asks, or whether they may.
+    /// Upstream has not reported the user's identity, or whether the request is allowed.
     NoVerdict,
     /// The audit log cannot be written.
     Unaudited,
-    /// Parameters that upstream would refuse, and it words the refusal.
+    /// Upstream would refuse these parameters, and words the error.
     InvalidOptions,
-    /// A form of answer that memory does not hold.
+    /// Memory cannot give the response in the requested representation.
     Representation,
-    /// A Table that the gateway cannot print with certainty: its columns are not understood or may have changed, or it has a value
-    /// that may be printed in two ways.
+    /// A Table that the gateway cannot print with certainty: its columns are not supported or may have changed, or one
+    /// of its values may be printed in two ways.
     Unprintable,
     Excluded,
     /// The cache is being filled, and the read does not wait for that, or has waited too long.
     CacheFilling,
-    /// The last attempt to fill the cache failed, or what it held was given up.
+    /// The last attempt to fill the cache failed, or its contents were discarded.
     FillFailed,
-    /// The gateway is told to stop while the cache is being filled.
+    /// The gateway was asked to stop while the cache was being filled.
     Draining,
     UnknownResource,
     NotWatchable,
     Aggregated,
     Undiscovered,
     TooManyResources,
-    /// The most recent state is wanted, and upstream's to tell.
+    /// The client asks for the most recent state, which is left to upstream.
     MostRecent,
-    /// The same, of what upstream tells as fast as memory could be proven to hold it.
+    /// A most-recent read whose response upstream sends as fast as memory could be proven to be recent.
     MostRecentSmall,
-    /// The same, of what memory could not be proven to hold in less time than upstream takes for it.
+    /// A most-recent read for which a proof would take longer than upstream takes for the response.
     MostRecentQuiet,
-    /// The version asked for has not been reached.
+    /// The requested version has not been reached.
     NotReached,
-    /// History does not cover the version asked for.
+    /// History does not cover the requested version.
     OutsideHistory,
-    /// The version that a watch goes on from is older than the fill of the cache, or lies in a gap that was bridged, and upstream
-    /// may know what came between.
+    /// The version that a watch continues from is older than the fill of the cache, or lies in a gap that was bridged.
+    /// Upstream may know the changes after it.
     BeforeFill,
     /// A field that the gateway does not know to be selectable.
     UnsupportedField,
-    /// The API server has a rule of its own for exact lists of one name (read-path 1.2).
+    /// The API server has a special rule for exact lists of one name (read-path 1.2).
     ExactSingleName,
-    /// Upstream does not know `sendInitialEvents`, and says so in its own words.
+    /// Upstream does not support `sendInitialEvents`, and words the error.
     NoWatchList,
-    /// Upstream has not sent a bookmark yet, and one has to be sent.
+    /// A bookmark is required, but upstream has not sent one yet that could serve as its template.
     NoBookmark,
     /// The cache has been without upstream for longer than `cache.maxStaleness`.
     Stale,
-    /// The cache could not be shown to be recent.
+    /// The cache could not be proven to be recent.
     Unproven,
 }
 
 impl ForwardReason {
-    /// The word for logs and metric labels.
+    /// The value in logs and metric labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotARead => "not_a_read",

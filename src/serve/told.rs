@@ -1,4 +1,4 @@
-//! What a client has been told by a watch that upstream sends it: read along while the bytes pass.
+//! Follows a watch that is relayed from upstream, to know how far its client has come.
 
 use bytes::{Bytes, BytesMut};
 use memchr::{memchr, memmem};
@@ -11,41 +11,42 @@ use crate::{
     telemetry::limit_reached,
 };
 
-/// The largest event that is read along, above any object that etcd takes in practice. A watch with a larger one stays upstream's.
+/// The largest event that is parsed, in bytes; larger than any object that etcd accepts in practice. A watch with a
+/// larger event remains upstream's.
 const EVENT_BYTES_MAX: usize = 16 << 20;
 /// The annotation of the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
-/// Before every event in protobuf stands its length, big-endian.
+/// The number of bytes of the big-endian length in front of each protobuf event.
 const LENGTH_LEN: usize = 4;
 /// Fields of an object's message and of its `ObjectMeta`.
 const METADATA: u32 = 1;
 const RESOURCE_VERSION: u32 = 6;
 
-/// How far a client has come by the bytes that it was sent.
+/// How far a client has come with the bytes that were sent to it.
 ///
-/// Invariant: a client that goes on behind [`Self::version`] misses nothing and gets nothing twice.
+/// Invariant: a client that continues after [`Self::version`] misses no change and gets none twice.
 #[derive(Debug)]
 pub struct Told {
     encoding: Encoding,
-    /// What ends the initial events, which are not in the order of their versions; `None` behind them.
+    /// What ends the initial events, which are not in the order of their versions; `None` once they are over.
     initial: Option<InitialEnd>,
     version: Option<ResourceVersion>,
-    /// The beginning of an event whose end has not come yet.
+    /// The first part of an event that has not been sent completely.
     begun: BytesMut,
-    /// Something has come that cannot be read, or all has been said.
+    /// Whether parsing has ended, because something could not be parsed or [`Self::give_up`] was called.
     is_over: bool,
 }
 
-/// What shows that the initial events are over.
+/// How the end of the initial events is recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InitialEnd {
-    /// The bookmark for that, which the client waits for. Changes may come before it.
+    /// By the bookmark for it, which the client waits for. Changes may come before it.
     ItsBookmark,
-    /// Anything but ADDED.
+    /// By any event other than ADDED.
     AnythingElse,
 }
 
-/// What matters of an event.
+/// The type of an event, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Added,
@@ -54,7 +55,7 @@ enum Kind {
 }
 
 impl Told {
-    /// Before anything has come of a watch that was begun so.
+    /// The state before any event of a watch with these options.
     pub fn new(encoding: Encoding, options: &WatchOptions) -> Self {
         let (initial, version) = match options.start {
             WatchStart::After(version) => (None, Some(version)),
@@ -65,19 +66,19 @@ impl Told {
         Self { encoding, initial, version, begun: BytesMut::new(), is_over: false }
     }
 
-    /// The version up to which the client knows everything. `None` if it does not know that of any version, or has been sent
-    /// the first part of an event only.
+    /// The version up to which the client knows all changes. `None` if there is no such version, or if an event was
+    /// sent only partly.
     pub fn version(&self) -> Option<ResourceVersion> {
         self.version.filter(|_| self.begun.is_empty() && !self.is_over)
     }
 
-    /// Reads no more.
+    /// Stops parsing.
     pub fn give_up(&mut self) {
         self.is_over = true;
         self.begun = BytesMut::new();
     }
 
-    /// Takes what the client is sent, wherever it was cut.
+    /// Processes bytes that were sent to the client, which may be cut at any place.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.is_over {
             return;
@@ -86,7 +87,7 @@ impl Told {
             self.take(bytes).map(|rest| self.begun.extend_from_slice(rest))
         } else {
             self.begun.extend_from_slice(bytes);
-            // What had come before holds no whole event: it need not be looked at again for each piece of a large one.
+            // The earlier bytes contain no complete event, so a large event is not scanned again for each piece.
             let is_whole = match self.encoding {
                 Encoding::Json => memchr(b'\n', bytes).is_some(),
                 Encoding::Protobuf => self.event_len(&self.begun).is_some(),
@@ -109,7 +110,7 @@ impl Told {
         Some(())
     }
 
-    /// Takes all whole events; gives what is left. `None` if one of them cannot be read.
+    /// Processes all complete events, and returns the rest. `None` if one of them cannot be parsed.
     fn take<'a>(&mut self, mut bytes: &'a [u8]) -> Option<&'a [u8]> {
         while let Some(length) = self.event_len(bytes) {
             let (event, rest) = bytes.split_at(length);
@@ -123,7 +124,7 @@ impl Told {
         Some(bytes)
     }
 
-    /// The length of the event that the bytes begin with, if all of it is there.
+    /// The length of the event at the start of the bytes, if it is complete.
     fn event_len(&self, bytes: &[u8]) -> Option<usize> {
         match self.encoding {
             Encoding::Json => memchr(b'\n', bytes).map(|at| at + 1),
@@ -151,14 +152,14 @@ impl Told {
     }
 }
 
-/// The kind and the version of an event, the latter only where it counts.
+/// The type and the version of an event. The version is `None` where it does not matter.
 fn json_event(line: &[u8], initial: Option<InitialEnd>) -> Option<(Kind, Option<ResourceVersion>)> {
     let (mut kind, mut version) = (None, None);
     for member in Members::of(line).ok()? {
         match member.ok()? {
             (name, value) if name == "type" => {
                 kind = Some(text(value).ok()?);
-                // Initial events are many: their objects are not looked at.
+                // There may be many initial events, so their objects are not parsed.
                 if initial.is_some() && kind.as_deref() == Some("ADDED") {
                     return Some((Kind::Added, None));
                 }
@@ -177,7 +178,7 @@ fn json_event(line: &[u8], initial: Option<InitialEnd>) -> Option<(Kind, Option<
     Some((kind_of(&kind?, metadata)?, Some(version)))
 }
 
-/// The last member of that name, as the store reads it.
+/// The last member of that name, which is the one that the store uses.
 fn member_of<'a>(object: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     let mut found = None;
     for member in Members::of(object).ok()? {
@@ -208,7 +209,7 @@ fn field_of(message: &[u8], wanted: u32) -> Option<&[u8]> {
     found
 }
 
-/// `None` of an error, which ends the watch, and of what upstream does not send today.
+/// `None` for ERROR, which ends the watch, and for types that upstream does not send today.
 fn kind_of(word: &str, metadata: &[u8]) -> Option<Kind> {
     match word {
         "ADDED" => Some(Kind::Added),
@@ -236,7 +237,7 @@ mod tests {
         event("BOOKMARK", version).replace("\"}}}", &format!("\"{annotations}}}}}}}"))
     }
 
-    /// What is known to be told after each of these pieces.
+    /// The known version before the first piece and after each piece.
     fn told(encoding: Encoding, query: &str, pieces: &[&[u8]]) -> Vec<Option<u64>> {
         let mut told = Told::new(encoding, &WatchOptions::parse(Some(query), false).unwrap());
         let version = |told: &Told| told.version().map(ResourceVersion::value);
@@ -308,7 +309,7 @@ mod tests {
         assert!(told.is_over && told.begun.is_empty());
     }
 
-    /// A real server's streams, in both encodings and cut anywhere.
+    /// The streams of a real server in both encodings, cut at any place.
     #[test]
     fn recorded_streams_are_read_however_they_are_cut() {
         let json = include_bytes!("../../tests/data/golden/live/pods.jsonl");
