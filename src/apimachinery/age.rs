@@ -1,4 +1,4 @@
-//! How long ago something was, as Kubernetes shows it to people (read-path 6).
+//! The time since something happened, in the form that Kubernetes shows to people (read-path 6).
 
 use jiff::Timestamp;
 
@@ -7,12 +7,12 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// Go counts no more than 292 years.
+/// In seconds. Go's durations end at 292 years.
 const MOST: i64 = 290 * YEAR;
 
-/// Two or three figures of it; `None` where Go's clock would not count that far.
+/// The age in two or three digits; `None` where Go's duration would overflow.
 pub fn age(since: Timestamp, now: Timestamp) -> Option<String> {
-    // Towards zero, as Go does: what is less than two seconds ahead is now.
+    // Rounded towards zero as in Go: a time less than two seconds in the future counts as now.
     let seconds = now.duration_since(since).as_secs();
     let pair = |count: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
         0 => format!("{count}{unit}"),

@@ -1,4 +1,5 @@
-//! Continue tokens in the API server's own format (read-path 1.3), so that a chain of pages can change servers.
+//! Continue tokens in the API server's own format (read-path 1.3), so that consecutive pages can come from different
+//! servers.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,19 +8,19 @@ use serde::Deserialize;
 use crate::apimachinery::ResourceVersion;
 use crate::apimachinery::go_json::write_string;
 
-/// Where the next page of a list begins.
+/// The start of the next page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueToken {
     pub version: ContinueAt,
-    /// The first key that may be on the page, relative to the scope of the request, without a leading slash. After a
-    /// page it is that page's last key and a NUL, which no key holds; without the NUL it is inclusive.
+    /// The first key that may be on the page, relative to the scope of the request, without a leading slash. It is the
+    /// last key of the previous page followed by a NUL, which no key contains. A token without the NUL is inclusive.
     pub start: String,
 }
 
 /// The state of the collection that the next page shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContinueAt {
-    /// Whatever is current: an inconsistent continuation.
+    /// The current state, whatever it is: an inconsistent continuation.
     Latest,
     At(ResourceVersion),
 }
@@ -53,7 +54,8 @@ impl ContinueToken {
         Self { version: ContinueAt::At(version), start: format!("{last}\0") }
     }
 
-    /// Stricter than the API server in what it has never made itself: padding, unknown members, stray bits.
+    /// Parses a token. Refuses what the API server accepts but never writes itself: padding, unknown members, stray
+    /// bits.
     pub fn parse(text: &str) -> Result<Self, InvalidContinueToken> {
         let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidContinueToken::Base64)?;
         let wire: Wire = serde_json::from_slice(&json).map_err(|_| InvalidContinueToken::Json)?;
@@ -64,7 +66,7 @@ impl ContinueToken {
             Err(_) => ContinueAt::Latest,
             Ok(number) => ContinueAt::At(ResourceVersion::new(number).ok_or(InvalidContinueToken::Version)?),
         };
-        // Tokens that etcd's reader made have no slash (read-path 1.3).
+        // Tokens of lists that the API server read from etcd have no slash (read-path 1.3).
         let start = wire.start.strip_prefix('/').unwrap_or(&wire.start);
         if start.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
             return Err(InvalidContinueToken::Start);
@@ -72,7 +74,8 @@ impl ContinueToken {
         Ok(Self { version, start: start.to_owned() })
     }
 
-    /// The text of the API server's own cache path: base64url without padding, the start with a leading slash (read-path 1.3).
+    /// The text that the API server's watch cache writes: base64url without padding, `start` with a leading slash
+    /// (read-path 1.3).
     pub fn encode(&self) -> String {
         let number = match self.version {
             ContinueAt::Latest => "-1".to_owned(),

@@ -1,12 +1,12 @@
-//! Which field labels a resource supports, and where their values stand in the object (read-path 5.1).
+//! The field labels that a resource supports, and where their values are in the object (read-path 5.1).
 //!
-//! A label that is missing here is not known to be supported: a selector that has it must be forwarded. So are
-//! those whose value is no single scalar (`source` of events), and `metadata.namespace` of cluster-scoped
+//! A label that is missing here is not known to be supported, so a selector that uses it must be forwarded. This
+//! includes labels whose value is not a single scalar (`source` of events), and `metadata.namespace` of cluster-scoped
 //! resources, which only some of them support.
 
 use crate::apimachinery::GroupResource;
 
-/// One label that a field selector of a resource may have.
+/// A label that a field selector of a resource may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectableField {
     pub label: Box<str>,
@@ -20,10 +20,10 @@ pub enum FieldSource {
     Name,
     /// `metadata.namespace`, empty for a cluster-scoped object.
     Namespace,
-    /// The scalar at this path: a string as it is, `true` or `false`, an integer in decimal.
+    /// The scalar at this path: a string unchanged, `true` or `false`, an integer in decimal.
     Path {
         path: Box<[Box<str>]>,
-        /// What an object without the field compares as: Go's zero value in text, or nothing.
+        /// The value that an object without the field compares as: Go's zero value as text, or an empty string.
         absent: &'static str,
     },
     /// Supported, but empty in every object.
@@ -31,9 +31,9 @@ pub enum FieldSource {
 }
 
 impl SelectableField {
-    /// One of the `selectableFields` of a custom resource's version, given as `.spec.color`.
+    /// One of the `selectableFields` of a custom resource's version, given as a path such as `.spec.color`.
     ///
-    /// `None` for anything but names between dots.
+    /// `None` for anything but names separated by dots.
     pub fn custom(json_path: &str) -> Option<Self> {
         let label = json_path.strip_prefix('.')?;
         let is_name =
@@ -64,10 +64,10 @@ pub fn selectable_fields(resource: &GroupResource, namespaced: bool) -> Vec<Sele
     fields
 }
 
-/// Label, path, and what an absent field compares as.
+/// Label, path, and the value that an absent field compares as.
 pub(super) type Field = (&'static str, &'static str, &'static str);
 
-/// Group, resource, and the labels beside name and namespace.
+/// Group, resource, and the labels besides name and namespace.
 pub(super) const FIELDS: &[(&str, &str, &[Field])] = &[
     (
         "",

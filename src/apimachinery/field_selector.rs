@@ -1,14 +1,14 @@
 //! Field selectors: the grammar of read-path 5.3.
 //!
-//! Labels are not checked here: which ones exist depends on the resource ([`super::selectable_fields`]).
+//! Labels are not validated here: which ones exist depends on the resource ([`super::selectable_fields`]).
 
 use crate::apimachinery::InvalidSelector;
 
-/// Requirements that all have to hold. The default selects everything.
+/// Requirements that must all hold. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FieldSelector(Box<[FieldRequirement]>);
 
-/// One term: the value of a field must, or must not, be this text.
+/// One term: the value of a field must, or must not, equal this text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldRequirement {
     pub field: String,
@@ -18,11 +18,11 @@ pub struct FieldRequirement {
 }
 
 impl FieldSelector {
-    /// Empty terms are ignored. A term may have an empty label, which no resource has: the request is authorized by the others
-    /// before that is found (read-path 5.3).
+    /// Empty terms are ignored. A term may have an empty label, which no resource supports: the API server authorizes
+    /// the request by the other terms before it finds that out (read-path 5.3).
     pub fn parse(text: &str) -> Result<Self, InvalidSelector> {
         let mut terms = split_terms(text);
-        // The API server sorts: with two required names the smaller one is its key (read-path 5.2).
+        // The API server sorts the terms: of two required names, the smaller one becomes its key (read-path 5.2).
         terms.sort_unstable();
         let terms = terms.into_iter().filter(|term| !term.is_empty());
         terms.map(parse_term).collect::<Result<_, _>>().map(Self)
@@ -33,20 +33,20 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
-    /// The terms, all of which have to hold, in the order of the text.
+    /// The terms, which must all hold, in sorted order of their text.
     pub fn requirements(&self) -> &[FieldRequirement] {
         &self.0
     }
 
-    /// The value that the field has in every object that matches, if the selector demands one. Of contradicting
-    /// demands the first.
+    /// The value that the selector requires of the field, if it requires one. If there are several, the first.
     pub fn exact(&self, field: &str) -> Option<&str> {
         let demand = self.0.iter().find(|requirement| requirement.equals && requirement.field == field)?;
         Some(&demand.value)
     }
 
-    /// `value` gives an object's value by field label. The caller has made sure that the resource supports the
-    /// labels, so `None` can only mean that the object has no such field: it compares as empty (read-path 5.1).
+    /// Whether the selector matches an object; `value` returns the object's value by field label. The caller has
+    /// verified that the resource supports the labels, so `None` only means that the object lacks the field, which
+    /// compares as empty (read-path 5.1).
     pub fn matches<'a>(&self, value: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|requirement| {
             (value(&requirement.field).unwrap_or_default() == requirement.value) == requirement.equals
@@ -54,7 +54,7 @@ impl FieldSelector {
     }
 }
 
-/// At commas that no backslash precedes.
+/// Splits at each comma that is not escaped by a backslash.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     let at_comma = |c: char| {
@@ -65,7 +65,7 @@ fn split_terms(text: &str) -> Vec<&str> {
     text.split(at_comma).collect()
 }
 
-/// At the first operator; `!=` and `==` are seen before `=`.
+/// Splits at the first operator; `!=` and `==` take precedence over `=`.
 fn parse_term(term: &str) -> Result<FieldRequirement, InvalidSelector> {
     let at = term.find('=').ok_or(InvalidSelector::Syntax)?;
     let (field, equals) = match term[..at].strip_suffix('!') {
@@ -77,7 +77,7 @@ fn parse_term(term: &str) -> Result<FieldRequirement, InvalidSelector> {
     Ok(FieldRequirement { field: field.to_owned(), equals, value: unescape(value)? })
 }
 
-/// `\\`, `\,` and `\=` stand for the second character; all else that is special is refused.
+/// `\\`, `\,` and `\=` stand for their second character; any other special character is refused.
 fn unescape(value: &str) -> Result<String, InvalidSelector> {
     let mut text = String::with_capacity(value.len());
     let mut characters = value.chars();
@@ -125,7 +125,7 @@ mod tests {
             ("a b = c ", "a b = c "),
             ("a!!=b", "a!!=b"),
             ("metadata.name=a b", "metadata.name=a b"),
-            // That there is no such label is found when labels are looked at.
+            // The unknown label is only found when the labels are validated.
             ("=", "="),
             ("metadata.name=a,!=b", "!=b|metadata.name=a"),
         ];

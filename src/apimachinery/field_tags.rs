@@ -1,11 +1,11 @@
-//! Where the values of field labels stand in an object's protobuf: the same table as that of the JSON paths.
+//! Where the values of field labels are in an object's protobuf: the counterpart of the table of JSON paths.
 //!
-//! Field numbers are those of Kubernetes' published `generated.proto` files. They never change: a number that
-//! was given up is not used again.
+//! Field numbers are those of Kubernetes' published `generated.proto` files. They never change: the number of a removed
+//! field is not used again.
 
 use crate::apimachinery::GroupResource;
 
-/// One selectable field of a built-in resource, by field numbers from the object's message down.
+/// One selectable field of a built-in resource, as the path of field numbers from the object's message to the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldTag {
     pub label: &'static str,
@@ -13,7 +13,7 @@ pub struct FieldTag {
     pub kind: ScalarKind,
 }
 
-/// How the value is written.
+/// The type of the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScalarKind {
     Text,
@@ -23,14 +23,14 @@ pub enum ScalarKind {
 
 use ScalarKind::{Bool, Int32, Text};
 
-/// The labels beside name and namespace that are known. A resource or a label that is missing here cannot be
-/// selected on in a protobuf store: such a selector must be forwarded.
+/// The known labels besides name and namespace. A resource or label that is missing here cannot be selected on in a
+/// protobuf store, so a selector that uses it must be forwarded.
 pub fn field_tags(resource: &GroupResource) -> &'static [FieldTag] {
     let row = TAGS.iter().find(|row| row.0 == &*resource.group && row.1 == &*resource.resource);
     row.map_or(&[], |row| row.2)
 }
 
-/// Group, resource, and the labels beside name and namespace.
+/// Group, resource, and the labels besides name and namespace.
 const TAGS: &[(&str, &str, &[FieldTag])] = &[
     ("", "pods", PODS),
     ("", "nodes", &[tag("spec.unschedulable", &[2, 4], Bool)]),

@@ -1,4 +1,4 @@
-//! Strings as Go's `encoding/json` writes them, HTML-sensitive characters escaped.
+//! Strings as Go's `encoding/json` writes them, with HTML-sensitive characters escaped.
 
 use std::io::Write;
 

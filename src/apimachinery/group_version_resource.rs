@@ -1,13 +1,13 @@
-//! Which collection of which API group, in which version.
+//! Identifies a collection by API group, version and resource.
 
 use std::{fmt, sync::Arc};
 
-/// A resource of an API group, whatever the version: `pods`, `deployments.apps`.
+/// A resource of an API group in any version, for example `pods` or `deployments.apps`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
     /// Empty for the core group.
     pub group: Arc<str>,
-    /// Plural, lower case: the word of the path, never the kind.
+    /// Plural, lower case: the word of the path, not the kind.
     pub resource: Arc<str>,
 }
 
@@ -17,11 +17,11 @@ pub struct GroupVersionResource {
     /// Empty for the core group.
     pub group: Arc<str>,
     pub version: Arc<str>,
-    /// Plural, lower case: the word of the path, never the kind.
+    /// Plural, lower case: the word of the path, not the kind.
     pub resource: Arc<str>,
 }
 
-/// Groups with a dot in their names that API servers have built in. A custom resource's group has one, too.
+/// Groups of API servers' built-in resources whose names contain a dot. Groups of custom resources contain a dot, too.
 const BUILT_IN_GROUPS: [&str; 18] = [
     "admissionregistration.k8s.io",
     "apiextensions.k8s.io",
@@ -52,22 +52,23 @@ impl GroupVersionResource {
         GroupResource { group: self.group.clone(), resource: self.resource.clone() }
     }
 
-    /// Whether its group is known to be one of an API server's own: it comes from no definition. That it is not known says nothing.
+    /// Whether the group is known to be built into API servers, so that it does not come from a definition. `false`
+    /// says nothing about the group.
     pub fn is_built_in(&self) -> bool {
         !self.group.contains('.') || BUILT_IN_GROUPS.contains(&&*self.group)
     }
 
-    /// `v1` or `apps/v1`, as `apiVersion` has it.
+    /// `v1` or `apps/v1`, as in `apiVersion`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// The path of the whole collection: `/api/v1/pods`, `/apis/apps/v1/deployments`.
+    /// The path of the whole collection, for example `/api/v1/pods` or `/apis/apps/v1/deployments`.
     pub fn collection_path(&self) -> String {
         format!("{}/{}", self.group_version_path(), self.resource)
     }
 
-    /// The path of the version: `/api/v1`, `/apis/apps/v1`.
+    /// The path of the version, for example `/api/v1` or `/apis/apps/v1`.
     pub fn group_version_path(&self) -> String {
         if self.group.is_empty() {
             format!("/api/{}", self.version)
@@ -85,7 +86,7 @@ impl fmt::Display for GroupResource {
 }
 
 impl fmt::Display for GroupVersionResource {
-    /// `pods.v1`, `deployments.v1.apps`: resource, version, group, as kubectl takes it.
+    /// Resource, version and group as kubectl accepts them, for example `pods.v1` or `deployments.v1.apps`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}.{}", self.resource, self.version)?;
         if self.group.is_empty() { Ok(()) } else { write!(formatter, ".{}", self.group) }

@@ -4,7 +4,7 @@ use crate::apimachinery::InvalidSelector;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
-    /// A key, a value, or the words `in` and `notin`: their place tells which.
+    /// A key, a value, or one of the words `in` and `notin`, depending on its position.
     Word(&'a str),
     /// `!`
     Not,
@@ -25,9 +25,10 @@ pub(super) enum Token<'a> {
     End,
 }
 
-/// Splits greedily: of two signs that could start here the longer one is taken, so `a===b` is `a == = b`.
+/// Splits a selector greedily: of two operators that start at the same place, the longer one is taken, so `a===b` is `a
+/// == = b`.
 ///
-/// A NUL would end the text for the API server; it is refused.
+/// A NUL, which would end the text for the API server, is refused.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, InvalidSelector> {
     let mut found = Vec::new();
     let mut rest = text.trim_start_matches(BLANKS);
@@ -43,7 +44,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, InvalidSelector> {
     Ok(found)
 }
 
-/// Of a text that is neither empty nor starts with a blank.
+/// The first token of `text` and its length. `text` must not be empty or start with a blank.
 fn first_token(text: &str) -> (Token<'_>, usize) {
     const SIGNS: [(&str, Token<'static>); 9] = [
         ("==", Token::Equals),

@@ -1,17 +1,17 @@
 //! Label selectors: the grammar of read-path 5.4.
 //!
-//! Accepts exactly what the API server accepts, names and values included: a selector that it would refuse must
-//! not be answered. Errors carry no text for clients, since the server words them.
+//! Accepts exactly what the API server accepts, including names and values: a selector that it would refuse must not be
+//! answered. Errors contain no text for clients, since the API server words them.
 
 use crate::apimachinery::Labels;
 use crate::apimachinery::label_lexer::{Token, tokens};
 use crate::apimachinery::qualified_name::{is_label_value, is_qualified_name};
 
-/// Requirements that all have to hold. The default selects everything.
+/// Requirements that must all hold. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector(Box<[LabelRequirement]>);
 
-/// Why a selector is not one that the API server takes.
+/// Why the API server would not accept a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSelector {
     #[error("the selector breaks the grammar")]
@@ -24,21 +24,21 @@ pub enum InvalidSelector {
     Escape,
 }
 
-/// One term: what must hold for the label of this key.
+/// One term: the condition for the label with this key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LabelRequirement {
     pub key: Box<str>,
     pub condition: LabelCondition,
 }
 
-/// What must hold for a label.
+/// The condition for a label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LabelCondition {
     Exists,
     DoesNotExist,
-    /// Sorted, each once.
+    /// Sorted, without duplicates.
     In(Box<[Box<str>]>),
-    /// Sorted, each once. Holds for objects without the label too.
+    /// Sorted, without duplicates. Also holds for objects without the label.
     NotIn(Box<[Box<str>]>),
     GreaterThan(i64),
     LessThan(i64),
@@ -51,14 +51,14 @@ impl LabelSelector {
         let mut more = *parser.peek() != Token::End;
         while more {
             requirements.push(parser.requirement()?);
-            // A comma promises another requirement; where none follows, the next turn refuses it.
+            // A comma requires another requirement; if there is none, the next iteration refuses the selector.
             more = parser.continues()?;
         }
         Ok(Self(requirements.into()))
     }
 
-    /// As authorizers are told of it (read-path 8.3): in the order of the keys, terms of one key in the order of the text, and without
-    /// comparisons of numbers.
+    /// The selector as it is sent to authorizers (read-path 8.3): ordered by key, terms with the same key in the order
+    /// of the text, and without comparisons of numbers.
     #[must_use]
     pub fn as_authorized(self) -> Self {
         let mut told = self.0.into_vec();
@@ -72,7 +72,7 @@ impl LabelSelector {
         self.0.is_empty()
     }
 
-    /// The terms, all of which have to hold, in the order of the text.
+    /// The terms, which must all hold, in the order of the text.
     pub fn requirements(&self) -> &[LabelRequirement] {
         &self.0
     }
@@ -98,9 +98,9 @@ impl LabelCondition {
     }
 }
 
-/// Follows the API server's recursive descent, one token of look-ahead.
+/// Follows the API server's recursive-descent parser, with one token of look-ahead.
 struct Parser<'a> {
-    /// Ends with `Token::End`.
+    /// The last one is `Token::End`.
     tokens: Vec<Token<'a>>,
     position: usize,
 }
@@ -117,7 +117,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    /// After a requirement: whether another one follows.
+    /// Called after a requirement: whether another one follows.
     fn continues(&mut self) -> Result<bool, InvalidSelector> {
         match self.next() {
             Token::End => Ok(false),
@@ -136,7 +136,7 @@ impl<'a> Parser<'a> {
             return Err(InvalidSelector::Key);
         }
         let condition = match self.peek() {
-            // What follows a negated key is not looked at here; the caller wants a comma or the end.
+            // The token after a negated key is checked by the caller, which requires a comma or the end.
             _ if negated => LabelCondition::DoesNotExist,
             Token::End | Token::Comma => LabelCondition::Exists,
             _ => self.condition()?,
@@ -156,7 +156,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Nothing before a comma or the end is the empty value.
+    /// A missing value before a comma or the end is the empty value.
     fn single_value(&mut self) -> Result<&'a str, InvalidSelector> {
         match *self.peek() {
             Token::End | Token::Comma => Ok(""),
@@ -172,8 +172,8 @@ impl<'a> Parser<'a> {
         self.single_value()?.parse().map_err(|_| InvalidSelector::Value)
     }
 
-    /// `(a,b)`. Empty places are the empty value, within the limits of the API server's own parser: it takes `(,)`
-    /// and `(a,,b)` but not `(a,,)`.
+    /// Parses `(a,b)`. A missing value is the empty value, within the limits of the API server's own parser: it accepts
+    /// `(,)` and `(a,,b)` but not `(a,,)`.
     fn values(&mut self) -> Result<Box<[Box<str>]>, InvalidSelector> {
         if self.next() != Token::Open {
             return Err(InvalidSelector::Syntax);
@@ -200,7 +200,7 @@ impl<'a> Parser<'a> {
         Ok(values.into())
     }
 
-    /// After a comma inside of parentheses.
+    /// Called after a comma within parentheses.
     fn empty_places(&mut self, values: &mut Vec<Box<str>>) -> Result<(), InvalidSelector> {
         if values.is_empty() {
             values.push("".into());

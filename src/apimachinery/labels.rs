@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-/// Sorted by key, each key once. Keys and values are shared between the objects that have them.
+/// Sorted by key, without duplicate keys. Keys and values are shared between the objects that have them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Labels(Box<[(Arc<str>, Arc<str>)]>);
 
 impl Labels {
-    /// The value of a label. Costs a binary search.
+    /// The value of a label, by binary search.
     pub fn get(&self, key: &str) -> Option<&str> {
         let index = self.0.binary_search_by(|(label, _)| (**label).cmp(key)).ok()?;
         Some(&self.0[index].1)
@@ -17,14 +17,14 @@ impl Labels {
         self.0.is_empty()
     }
 
-    /// In the order of keys.
+    /// The labels in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
 }
 
 impl FromIterator<(Arc<str>, Arc<str>)> for Labels {
-    /// Of a key given twice the last value holds, as in Go's maps.
+    /// If a key occurs twice, the last value counts, as in Go's maps.
     fn from_iter<I: IntoIterator<Item = (Arc<str>, Arc<str>)>>(pairs: I) -> Self {
         let mut pairs: Vec<_> = pairs.into_iter().collect();
         pairs.sort_by(|a, b| a.0.cmp(&b.0));

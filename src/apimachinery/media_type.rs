@@ -1,4 +1,4 @@
-//! Which representation of an answer the `Accept` header asks for (read-path 4.4).
+//! Negotiates the representation of a response by the `Accept` header (read-path 4.4).
 
 use http::HeaderValue;
 
@@ -15,7 +15,7 @@ pub enum View {
     Whole,
     /// `PartialObjectMetadata`, or a list of them.
     Partial(MetaVersion),
-    /// A row for each object, which says how much of it is there.
+    /// A Table with a row for each object; the query says how much of the object a row contains.
     Table(MetaVersion),
 }
 
@@ -26,14 +26,14 @@ pub enum MetaVersion {
     V1beta1,
 }
 
-/// A form of objects that can be answered from memory.
+/// A representation of objects that can be served from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Representation {
     pub encoding: Encoding,
     pub view: View,
 }
 
-/// What is asked for, as far as it decides which forms there are.
+/// The kind of response, as far as it decides which representations exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Object,
@@ -51,7 +51,7 @@ impl Encoding {
 }
 
 impl MetaVersion {
-    /// `meta.k8s.io/v1`
+    /// `meta.k8s.io/v1` or `meta.k8s.io/v1beta1`.
     pub const fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "meta.k8s.io/v1",
@@ -63,7 +63,7 @@ impl MetaVersion {
 impl Representation {
     pub const JSON: Self = Self { encoding: Encoding::Json, view: View::Whole };
 
-    /// The `Content-Type` of an answer: without a charset, and with `stream=watch` in protobuf alone (read-path 3.1).
+    /// The `Content-Type` of a response: without a charset, and with `stream=watch` only in protobuf (read-path 3.1).
     pub const fn content_type(self, answer: Answer) -> &'static str {
         match (self.encoding, answer) {
             (Encoding::Json, _) => "application/json",
@@ -73,16 +73,17 @@ impl Representation {
     }
 }
 
-/// The server would choose, or might choose, what memory cannot give.
+/// The API server would choose, or might choose, a representation that memory cannot give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the representation that is asked for is not served from memory")]
 pub struct NotFromMemory;
 
-/// Follows the API server: clauses by falling quality, the first that names a type it knows wins.
+/// Negotiates like the API server: clauses are ordered by falling quality, and the first one with a type that the
+/// server supports wins.
 ///
-/// Gives the forms that may win, best first. A later one wins where the resource has none of the forms
-/// before it (custom resources have no protobuf); when none of them is there, upstream decides.
-/// `accept` are all header lines of that name. The server reads only the first; more than one is left to it.
+/// Returns the representations that may win, the best first. A later one wins if the resource lacks the ones before it
+/// (custom resources have no protobuf); if it lacks all of them, upstream decides. `accept` are all header lines of
+/// that name. The API server reads only the first line, so requests with several lines are forwarded.
 pub fn negotiate<'a>(
     accept: impl IntoIterator<Item = &'a HeaderValue>,
     answer: Answer,
@@ -104,7 +105,7 @@ pub fn negotiate<'a>(
     clauses.retain(|clause| !clause.is_unknown_to_server());
     let is_json = |clause: &Clause<'_>| clause.representation(answer) == Some(Representation::JSON);
     let certain = |at: usize| {
-        // The server's sort is not strict: a named type may come before a wildcard of higher quality.
+        // The API server's sort order is not strict: a concrete type may come before a wildcard of higher quality.
         clauses[at].media_type != "*" || clauses[at..].iter().all(is_json)
     };
     let forms = (0..clauses.len()).map_while(|at| clauses[at].representation(answer).filter(|_| certain(at)));
@@ -116,7 +117,7 @@ pub fn negotiate<'a>(
 struct Clause<'a> {
     media_type: &'a str,
     subtype: &'a str,
-    /// Thousandths.
+    /// In thousandths.
     quality: u16,
     /// Without the quality.
     parameters: Vec<(&'a str, &'a str)>,
@@ -136,19 +137,19 @@ impl<'a> Clause<'a> {
         Ok(clause)
     }
 
-    /// Higher quality first; of the same quality what is more specific; else the order of the header.
+    /// Higher quality first; with equal quality, the more specific type first; otherwise the order of the header.
     fn rank(&self) -> (std::cmp::Reverse<u16>, bool, bool) {
         (std::cmp::Reverse(self.quality), self.media_type == "*", self.subtype == "*")
     }
 
-    /// Whether it is certain that no API server has such a type, so that it goes on to the next clause.
+    /// Whether certainly no API server supports the type, so that it tries the next clause.
     fn is_unknown_to_server(&self) -> bool {
         !matches!(self.media_type, "application" | "*")
     }
 
-    /// The form that the clause names, if memory can give it.
+    /// The representation of the clause, if memory can give it.
     ///
-    /// `application/*` is refused for built-in resources (read-path 4.1), and a quality of zero is odd.
+    /// `application/*` is refused for built-in resources (read-path 4.1). A quality of zero is left to the API server.
     fn representation(&self, answer: Answer) -> Option<Representation> {
         let encoding = match (self.media_type, self.subtype) {
             ("application", "json") | ("*", "*") => Encoding::Json,
@@ -172,7 +173,7 @@ impl<'a> Clause<'a> {
         (self.quality > 0 && self.parameters.iter().all(harmless)).then_some(Representation { encoding, view })
     }
 
-    /// A list of metadata is asked for by another name than one object's, or a watch's (read-path 2).
+    /// The name in the clause must be the one for lists, or the one for objects and watches (read-path 2).
     fn partial(&self, answer: Answer) -> Option<View> {
         let name = match answer {
             Answer::List => "PartialObjectMetadataList",
@@ -181,7 +182,7 @@ impl<'a> Clause<'a> {
         (self.parameter("as")? == name).then(|| self.meta_version().map(View::Partial))?
     }
 
-    /// Tables are JSON. Those of watches are not made here.
+    /// Tables exist in JSON only. Tables of watches are not made here.
     fn table(&self, encoding: Encoding, answer: Answer) -> Option<View> {
         (encoding == Encoding::Json && answer != Answer::Watch).then(|| self.meta_version().map(View::Table))?
     }
@@ -194,14 +195,14 @@ impl<'a> Clause<'a> {
         }
     }
 
-    /// The value of a parameter that is named once.
+    /// The value of a parameter; `None` if it is missing or occurs twice.
     fn parameter(&self, name: &str) -> Option<&'a str> {
         let mut values = self.parameters.iter().filter(|(given, _)| *given == name).map(|(_, value)| *value);
         values.next().filter(|_| values.next().is_none())
     }
 }
 
-/// In thousandths: `1`, `0.5`, `0.875`, `1.000`.
+/// Parses a quality into thousandths: `1`, `0.5`, `0.875`, `1.000`.
 fn parse_quality(text: &str) -> Option<u16> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -212,7 +213,7 @@ fn parse_quality(text: &str) -> Option<u16> {
     (quality <= 1000).then_some(quality)
 }
 
-/// Up to here the server's sort is known to keep the order of equals.
+/// Up to this number of clauses, the API server's sort is known to be stable.
 const CLAUSES_MAX: usize = 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The nouns of Kubernetes, parsed once at the edge. Pure: no IO, no tokio, no hyper.
+//! Kubernetes' terms as types, parsed once at the edge. Pure: no IO, no tokio, no hyper.
 
 mod age;
 mod continue_token;

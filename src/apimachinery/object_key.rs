@@ -1,16 +1,16 @@
-//! Where an object stands in its collection.
+//! Identifies an object within its collection.
 
 use std::{borrow::Borrow, fmt, sync::Arc};
 
-/// Namespace and name as the storage key has them: `namespace/name`, or the name alone.
+/// Namespace and name as in the storage key: `namespace/name`, or only the name.
 ///
-/// Ordered bytewise on that text, as the API server orders lists and initial events
-/// (read-path 3.3): `a-b/x` stands before `a/x`. Cheap to clone.
+/// Ordered by the bytes of that text, as the API server orders lists and initial events (read-path 3.3): `a-b/x` comes
+/// before `a/x`. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey(Arc<str>);
 
 impl ObjectKey {
-    /// `None` as namespace for a cluster-scoped object.
+    /// `namespace` is `None` for a cluster-scoped object.
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
         match namespace {
             Some(namespace) => Self(format!("{namespace}/{name}").into()),
@@ -18,12 +18,12 @@ impl ObjectKey {
         }
     }
 
-    /// `namespace/name`, or the name alone: the order of keys is that of these bytes.
+    /// `namespace/name`, or only the name. Keys are ordered by these bytes.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Names and namespaces hold no slash, so the first one separates them.
+    /// Names and namespaces contain no slash, so the first slash separates them.
     pub fn namespace(&self) -> Option<&str> {
         self.0.split_once('/').map(|(namespace, _)| namespace)
     }

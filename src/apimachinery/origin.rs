@@ -1,32 +1,32 @@
-//! Where a web page comes from, as browsers say it in `Origin` (RFC 6454, section 7).
+//! The origin of a web page, as browsers send it in `Origin` (RFC 6454, section 7).
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use http::uri::Authority;
 
-/// Scheme, host and port: what two pages need to have in common to be of one origin.
+/// Scheme, host and port: two pages have the same origin if all three are equal.
 ///
-/// Equal origins compare equal however they are written: without case, addresses in their usual form, the scheme's own
-/// port left out.
+/// Equal origins compare equal however they are written: the case is ignored, addresses are in canonical form, and the
+/// default port of the scheme is left out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
     scheme: Box<str>,
     /// A name, or an address without brackets.
     host: Box<str>,
-    /// None for the scheme's own.
+    /// `None` for the default port of the scheme.
     port: Option<u16>,
 }
 
-/// The text is no origin: `null`, several, or nothing like one.
+/// The text is not a single origin: for example `null`, or several origins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no origin")]
 pub struct InvalidOrigin;
 
 impl Origin {
-    /// What [`Self::from_str`] takes, in words.
+    /// The format that [`Self::from_str`] accepts, for messages.
     pub const ALLOWED: &str = "SCHEME://HOST or SCHEME://HOST:PORT, without a path";
 
-    /// The origin of what a server answers under this name.
+    /// The origin of pages from a server with this name.
     pub fn of_server(tls: bool, authority: &Authority) -> Option<Self> {
         Self::new(if tls { "https" } else { "http" }, authority)
     }
@@ -34,7 +34,7 @@ impl Origin {
     fn new(scheme: &str, authority: &Authority) -> Option<Self> {
         let (host, port) = (authority.host(), authority.port_u16());
         let written = port.map_or_else(|| host.len(), |_| authority.as_str().len());
-        // Neither `user@host` nor `host:`.
+        // Refuses `user@host` and `host:`.
         if authority.as_str().contains('@') || authority.as_str().len() != written || host.is_empty() {
             return None;
         }
@@ -67,13 +67,13 @@ impl FromStr for Origin {
     }
 }
 
-/// A host without case and brackets, an address in its usual form.
+/// A host in lower case without brackets; an address in canonical form.
 pub fn normal_host(host: &str) -> String {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     bare.parse::<IpAddr>().map_or_else(|_| host.to_ascii_lowercase(), |address| address.to_string())
 }
 
-/// A name of DNS, or an address: no pattern, no encoded letter.
+/// Whether the host is a DNS name or an address, and not a pattern or percent-encoded.
 fn is_host(host: &str) -> bool {
     let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     match bracketed {

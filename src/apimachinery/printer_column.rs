@@ -1,8 +1,8 @@
-//! Columns that a definition wants Tables of its custom resources to have.
+//! The columns that a definition requests for Tables of its custom resources.
 
 use serde::Deserialize;
 
-/// One of the `additionalPrinterColumns` of a version, as its definition has it.
+/// One of the `additionalPrinterColumns` of a version, as in its definition.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PrinterColumn {

@@ -1,4 +1,4 @@
-//! What Kubernetes takes for a label key and a label value.
+//! The syntax of label keys and label values.
 
 /// An optional DNS subdomain and a slash, then a name of up to 63 characters.
 pub(super) fn is_qualified_name(text: &str) -> bool {
@@ -19,14 +19,14 @@ fn is_name(text: &str) -> bool {
     text.len() <= NAME_BYTES_MAX && has_edges(text, |byte| byte.is_ascii_alphanumeric()) && text.bytes().all(inner)
 }
 
-/// DNS-1123: lower-case labels between dots, at most 253 bytes.
+/// DNS-1123: labels in lower case, separated by dots, at most 253 bytes.
 fn is_subdomain(text: &str) -> bool {
     let edge = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_label = |label: &str| has_edges(label, edge) && label.bytes().all(|byte| edge(byte) || byte == b'-');
     text.len() <= SUBDOMAIN_BYTES_MAX && text.split('.').all(is_label)
 }
 
-/// Whether the first and the last byte exist and fit.
+/// Whether the text is not empty and its first and last bytes fit.
 fn has_edges(text: &str, fits: impl Fn(u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(|byte| fits(*byte)) && bytes.last().is_some_and(|byte| fits(*byte))

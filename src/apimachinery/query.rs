@@ -1,6 +1,6 @@
 //! The query of a request, decoded as Go's `url.ParseQuery` does.
 //!
-//! What Go would drop or take for an error is an error here, so that such a request is forwarded.
+//! Anything that Go would drop or reject is an error here, so that such a request is forwarded.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use std::borrow::Cow;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
-/// Why a query, or one value of it, cannot be read with certainty.
+/// Why a query, or one value in it, cannot be parsed with certainty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidQuery {
     #[error("the query holds an invalid percent escape")]
@@ -36,14 +36,14 @@ impl<'a> Query<'a> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| &**value)
     }
 
-    /// A parameter whose empty value means the same as its absence.
+    /// The value of a parameter for which an empty value means the same as none.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.first(name).filter(|value| !value.is_empty())
     }
 
-    /// `0` and any spelling of `false` are false, everything else is true, the empty value too (read-path 4.4).
+    /// `0` and any spelling of `false` are false; everything else is true, even an empty value (read-path 4.4).
     ///
-    /// Go folds case by Unicode, so a value that is not ASCII is refused instead of compared.
+    /// Go folds case by Unicode, so a value that is not ASCII is refused.
     pub fn flag(&self, name: &'static str) -> Result<Option<bool>, InvalidQuery> {
         match self.first(name) {
             None => Ok(None),

@@ -1,6 +1,6 @@
-//! What a request is about, read from its method and path alone.
+//! Verb and target of a request, from its method, path and query alone.
 //!
-//! A path is only interpreted if the API server must read it in the same way. Whatever two readers could see
+//! A path is only interpreted if the API server must read it in the same way. A path that two parsers could read
 //! differently (an encoded slash, dots, empty segments, the old proxy prefix) is [`Target::Ambiguous`].
 
 use std::borrow::Cow;
@@ -10,7 +10,7 @@ use http::Method;
 use crate::apimachinery::GroupVersionResource;
 use crate::apimachinery::query::{Query, percent_decode};
 
-/// What the API server says is done with a resource. Never the HTTP method.
+/// Kubernetes' verb of a request on a resource, which is not the HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     Get,
@@ -21,14 +21,14 @@ pub enum Verb {
     Patch,
     Delete,
     DeleteCollection,
-    /// Any other method. HEAD too: built-in and custom resources answer it differently (read-path 4.1), so it is
-    /// never taken for a get.
+    /// Any other method. This includes HEAD, which built-in and custom resources answer differently (read-path 4.1), so
+    /// it is never treated as a get.
     Other,
 }
 
 impl Verb {
-    /// The word of Kubernetes for a resource, for authorization, logs and metrics. (Of a path that is no resource,
-    /// authorization wants the method in lower case instead.)
+    /// The word that authorization, logs and metrics use for a resource. (For a path that is not a resource,
+    /// authorization uses the method in lower case instead.)
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -51,23 +51,23 @@ pub struct ResourceRequest {
     /// `None` for all namespaces, for a cluster-scoped resource, and for the namespace `x` of `namespaces/x` itself.
     pub namespace: Option<String>,
     pub name: Option<String>,
-    /// Its first word; what may follow (paths of `proxy`) is not kept.
+    /// The first segment of the subresource; any further segments (paths of `proxy`) are not kept.
     pub subresource: Option<String>,
     /// Whether the path has the deprecated `/watch/` prefix.
     pub watch_path: bool,
 }
 
-/// What the path names.
+/// The target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Resource(ResourceRequest),
-    /// Discovery, health, metrics, anything outside of the groups.
+    /// Discovery, health, metrics, and all other paths outside of the groups.
     NonResource,
     /// Must be forwarded, never interpreted.
     Ambiguous,
 }
 
-/// The first thing that is known of a request.
+/// Verb and target of a request: parsed before anything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
     pub verb: Verb,
@@ -86,7 +86,7 @@ impl RequestInfo {
         }
     }
 
-    /// Whether the answer may last as long as the client likes (read-path 9). What is ambiguous may be the path of a
+    /// Whether the response may last as long as the client wants (read-path 9). An ambiguous path may be that of a
     /// proxied server.
     pub fn is_long_running(&self) -> bool {
         match &self.target {
@@ -113,7 +113,7 @@ fn verb_of_method(method: &Method) -> Verb {
     }
 }
 
-/// `None` where method, path and query do not fit together.
+/// `None` if method, path and query are inconsistent.
 fn verb_of_resource(plain: Verb, request: &ResourceRequest, query: Option<&str>) -> Option<Verb> {
     match (plain, request.watch_path) {
         (Verb::Get, true) => Some(Verb::Watch),
@@ -127,13 +127,13 @@ fn verb_of_resource(plain: Verb, request: &ResourceRequest, query: Option<&str>)
     }
 }
 
-/// `None` for what must not be interpreted.
+/// `None` for a path that must not be interpreted.
 fn parse_path(path: &str) -> Option<Target> {
     let inner = path.strip_prefix('/')?;
     if inner.is_empty() {
         return Some(Target::NonResource);
     }
-    // One trailing slash is taken as none (read-path 4.4).
+    // One trailing slash is ignored (read-path 4.4).
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     let segments: Vec<Cow<'_, str>> = inner.split('/').map(decode_segment).collect::<Option<_>>()?;
     let words: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
@@ -142,7 +142,7 @@ fn parse_path(path: &str) -> Option<Target> {
         ["apis", group, version, ref rest @ ..] if !rest.is_empty() => (group, version, rest),
         _ => return Some(Target::NonResource),
     };
-    // Nobody encodes these words; who does may want two readers to disagree.
+    // No client needs to encode these segments; an encoded one may be meant to make two parsers disagree.
     if segments.iter().take(words.len() - rest.len()).any(|segment| matches!(segment, Cow::Owned(_))) {
         return None;
     }
@@ -151,13 +151,13 @@ fn parse_path(path: &str) -> Option<Target> {
 
 fn parse_resource(group: &str, version: &str, rest: &[&str]) -> Option<ResourceRequest> {
     let (watch_path, rest) = match rest {
-        // The old proxy prefix, and a watch of nothing.
+        // The old proxy prefix, and a watch without a resource.
         ["proxy", ..] | ["watch"] => return None,
         ["watch", rest @ ..] => (true, rest),
         rest => (false, rest),
     };
     let (namespace, rest) = match rest {
-        // `status` and `finalize` belong to the namespace itself.
+        // `status` and `finalize` are subresources of the namespace itself.
         ["namespaces", _, "status" | "finalize", ..] => (None, rest),
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
         rest => (None, rest),
@@ -172,8 +172,8 @@ fn parse_resource(group: &str, version: &str, rest: &[&str]) -> Option<ResourceR
     })
 }
 
-/// Owned only if something was encoded. `None` for a segment that is empty, climbs, or holds more than the plain characters
-/// of names.
+/// Owned only if something was encoded. `None` for a segment that is empty, `.` or `..`, or contains characters that
+/// names do not need.
 fn decode_segment(segment: &str) -> Option<Cow<'_, str>> {
     let decoded = if segment.contains('%') {
         Cow::Owned(String::from_utf8(percent_decode(segment)?).ok()?)
@@ -195,7 +195,7 @@ mod tests {
         RequestInfo::parse(&method, path, query)
     }
 
-    /// `verb resource [ns] [name] [sub] [watch path]`, or what else the target is.
+    /// `verb resource [ns] [name] [sub] [watch path]`, or another kind of target.
     fn words(info: &RequestInfo) -> String {
         let verb = info.verb.as_str();
         match &info.target {

@@ -1,21 +1,21 @@
-//! Versions of a collection: numbers that upstream gives and the gateway never invents.
+//! Versions of a collection: numbers that upstream assigns and the gateway never invents.
 
 use std::fmt;
 
-/// A revision of the upstream's storage, greater than zero.
+/// A revision of upstream's storage, greater than zero.
 ///
-/// Comparable only within one resource (read-path 7). The words "unset"
-/// and `"0"` of a request are not versions: they are parsed into [`super::Freshness`].
+/// Comparable only within one resource (read-path 7). An unset version and `"0"` in a request are not versions: they
+/// are parsed into [`super::Freshness`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceVersion(u64);
 
-/// What was given is not a version: neither a decimal `u64` nor above zero.
+/// The text is not a decimal `u64`, or it is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a resource version is a whole number from 1 to 18446744073709551615")]
 pub struct InvalidResourceVersion;
 
 impl ResourceVersion {
-    /// `None` for 0, which is a word of requests and no version.
+    /// `None` for 0, which is a keyword of requests and not a version.
     pub const fn new(value: u64) -> Option<Self> {
         if value == 0 { None } else { Some(Self(value)) }
     }
@@ -25,7 +25,7 @@ impl ResourceVersion {
         self.0
     }
 
-    /// Decimal digits only, as Go's `ParseUint` takes them: no sign, no blanks.
+    /// Parses decimal digits only, as Go's `ParseUint` does: no sign, no blanks.
     pub fn parse(text: &str) -> Result<Self, InvalidResourceVersion> {
         if !text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(InvalidResourceVersion);

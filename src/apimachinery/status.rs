@@ -1,6 +1,6 @@
-//! The error body of the API, for the few answers that the gateway has to word itself.
+//! The error body of the API, for the few responses that the gateway words itself.
 //!
-//! Bytes are those of read-path 2: the order of members, what is omitted, and escaping.
+//! The bytes follow read-path 2: the order of members, omitted members, and escaping.
 
 use std::io::Write;
 
@@ -10,17 +10,17 @@ use http::StatusCode;
 use crate::apimachinery::go_json::write_string;
 use crate::apimachinery::{GroupResource, ResourceVersion};
 
-/// A failure in the words of Kubernetes.
+/// Kubernetes' Status of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     code: StatusCode,
-    /// `None` for codes to which Kubernetes gives no word.
+    /// `None` for codes without a reason in Kubernetes.
     reason: Option<StatusReason>,
     message: String,
     details: Option<Details>,
 }
 
-/// What clients switch on.
+/// The machine-readable reason that clients evaluate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StatusReason {
     BadRequest,
@@ -37,10 +37,10 @@ pub enum StatusReason {
 struct Details {
     name: String,
     group: String,
-    /// The plural word of the path, although the member is called kind.
+    /// The plural word of the path, although the member is called `kind`.
     kind: String,
     causes: Vec<Cause>,
-    /// 0 for no advice.
+    /// 0 if the client is given no advice.
     retry_after_seconds: u32,
 }
 
@@ -51,7 +51,7 @@ struct Cause {
 }
 
 impl StatusReason {
-    /// The word in the body's `reason`.
+    /// The value of `reason` in the body.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "BadRequest",
@@ -67,7 +67,7 @@ impl StatusReason {
 }
 
 impl Status {
-    /// 404: the object is missing.
+    /// 404: the object does not exist.
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
         let details = Details {
             name: name.to_owned(),
@@ -83,14 +83,14 @@ impl Status {
         }
     }
 
-    /// 410, as the ERROR event of a watch: history begins after `requested`. `oldest` is the oldest version that a
-    /// watch can still start after.
+    /// 410, as the ERROR event of a watch: history begins after `requested`. `oldest` is the oldest version after which
+    /// a watch can still start.
     pub fn expired_watch(requested: ResourceVersion, oldest: ResourceVersion) -> Self {
         let message = format!("too old resource version: {requested} ({oldest})");
         Self::plain(StatusCode::GONE, Some(StatusReason::Expired), message)
     }
 
-    /// 504: the version is ahead of what is known, `current`. Clients look for its cause.
+    /// 504: the version is higher than `current`, the newest known one. Clients evaluate the cause in it.
     pub fn too_large_resource_version(requested: ResourceVersion, current: ResourceVersion) -> Self {
         let cause = Cause { reason: "ResourceVersionTooLarge", message: "Too large resource version".to_owned() };
         let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
@@ -99,12 +99,12 @@ impl Status {
         status
     }
 
-    /// 400: the request cannot be read.
+    /// 400: the request cannot be parsed.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::plain(StatusCode::BAD_REQUEST, Some(StatusReason::BadRequest), message.into())
     }
 
-    /// 403: the request is not answered, whatever it asks for.
+    /// 403: the request is refused, whatever it asks for.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::plain(StatusCode::FORBIDDEN, Some(StatusReason::Forbidden), message.into())
     }
@@ -115,12 +115,12 @@ impl Status {
         Self::plain(code, Some(StatusReason::TooManyRequests), message.into()).retry_after_seconds(retry_after_seconds)
     }
 
-    /// 431: the header is larger than the gateway takes. Kubernetes has no word for it.
+    /// 431: the header is larger than the gateway accepts. Kubernetes has no reason for it.
     pub fn header_too_large(message: impl Into<String>) -> Self {
         Self::plain(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, None, message.into())
     }
 
-    /// 508: the request has come back to a server that it had passed. Kubernetes has no word for it.
+    /// 508: the request came back to a server that it had already passed. Kubernetes has no reason for it.
     pub fn loop_detected(message: impl Into<String>) -> Self {
         Self::plain(StatusCode::LOOP_DETECTED, None, message.into())
     }
@@ -135,19 +135,19 @@ impl Status {
         status
     }
 
-    /// 502: upstream broke off before it had answered. Kubernetes has no word for it.
+    /// 502: upstream broke the connection before it responded. Kubernetes has no reason for it.
     pub fn bad_gateway(message: impl Into<String>) -> Self {
         Self::plain(StatusCode::BAD_GATEWAY, None, message.into())
     }
 
-    /// 503: upstream cannot be reached, or the gateway is about to end.
+    /// 503: upstream is unreachable, or the gateway is shutting down.
     pub fn service_unavailable(message: impl Into<String>, retry_after_seconds: u32) -> Self {
         let code = StatusCode::SERVICE_UNAVAILABLE;
         Self::plain(code, Some(StatusReason::ServiceUnavailable), message.into())
             .retry_after_seconds(retry_after_seconds)
     }
 
-    /// 504: upstream did not answer in time.
+    /// 504: upstream did not respond in time.
     pub fn timeout(message: impl Into<String>) -> Self {
         Self::plain(StatusCode::GATEWAY_TIMEOUT, Some(StatusReason::Timeout), message.into())
     }
@@ -173,12 +173,12 @@ impl Status {
         &self.message
     }
 
-    /// The value of the `Retry-After` header, in seconds: there is one only where the details have one.
+    /// The value of the `Retry-After` header in seconds; `None` if the details have none.
     pub fn retry_after(&self) -> Option<u32> {
         self.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0)
     }
 
-    /// The body of an answer: one line.
+    /// The body of a response: one line.
     pub fn to_json(&self) -> Bytes {
         let mut out = Vec::with_capacity(256);
         self.write_json(&mut out);
@@ -186,7 +186,7 @@ impl Status {
         out.into()
     }
 
-    /// Appends the object alone, for the ERROR event of a watch.
+    /// Appends the object without a newline, for the ERROR event of a watch.
     pub fn write_json(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure""#);
         let mut members = Members { out, empty: false };
@@ -230,7 +230,7 @@ impl Cause {
     }
 }
 
-/// Members of an object that is open; empty values are omitted.
+/// Writes the members of an object, omitting empty values.
 struct Members<'a> {
     out: &'a mut Vec<u8>,
     empty: bool,

@@ -4,20 +4,20 @@ use crate::apimachinery::Freshness;
 use crate::apimachinery::options::{InvalidOptions, Version, check_timeout, pretty};
 use crate::apimachinery::query::Query;
 
-/// Read-path 1.1: all but these parameters are ignored.
+/// The parameters of a get (read-path 1.1); all others are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetOptions {
     /// Never `Exact`.
     pub freshness: Freshness,
-    /// `None` leaves the choice to the user agent.
+    /// `None` if the user agent decides.
     pub pretty: Option<bool>,
 }
 
 impl GetOptions {
-    /// Reads the query.
+    /// Parses the query.
     ///
     /// # Errors
-    /// The API server refuses it, or might: it is to be forwarded.
+    /// The API server refuses the query, or might: the request must be forwarded.
     pub fn parse(query: Option<&str>) -> Result<Self, InvalidOptions> {
         let query = Query::parse(query)?;
         if query.first("export").is_some() {

@@ -6,26 +6,26 @@ use crate::apimachinery::options::{InvalidOptions, Match, Version, check_timeout
 use crate::apimachinery::query::Query;
 use crate::apimachinery::{ContinueAt, ContinueToken, FieldSelector, Freshness, LabelSelector};
 
-/// Read-path 1.2.
+/// The parameters of a list (read-path 1.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListOptions {
-    /// With a token: what the token asks for. A version beside a limit is exact, by the legacy rule; that this does
-    /// not hold for the list of a single name is left to the reader of the fields.
+    /// With a continue token: the state that the token selects. A version together with a limit is exact, by the legacy
+    /// rule. That rule does not apply to a list of a single name, which the user of `fields` must check.
     pub freshness: Freshness,
     /// `None` where the API server ignores it: with `resourceVersion=0`, on any page.
     pub limit: Option<NonZeroU64>,
     pub continue_token: Option<ContinueToken>,
     pub labels: LabelSelector,
     pub fields: FieldSelector,
-    /// `None` leaves the choice to the user agent.
+    /// `None` if the user agent decides.
     pub pretty: Option<bool>,
 }
 
 impl ListOptions {
-    /// Reads the query.
+    /// Parses the query.
     ///
     /// # Errors
-    /// The API server refuses it, or might: it is to be forwarded.
+    /// The API server refuses the query, or might: the request must be forwarded.
     pub fn parse(query: Option<&str>) -> Result<Self, InvalidOptions> {
         let query = Query::parse(query)?;
         for name in ["sendInitialEvents", "export"] {
@@ -34,7 +34,7 @@ impl ListOptions {
             }
         }
         check_timeout(&query)?;
-        // Without effect, but refused if it is no number (read-path 1.2).
+        // Has no effect, but is refused if it is not a number (read-path 1.2).
         query.integer("timeoutSeconds")?;
         let limit = query.integer("limit")?.and_then(|limit| u64::try_from(limit).ok()).and_then(NonZeroU64::new);
         let version = Version::parse(&query)?;

@@ -1,7 +1,7 @@
-//! The parameters of get, list and watch, put into the words of the decision tables (read-path 1.1, 1.2, 1.4).
+//! The parameters of get, list and watch, in the terms of the decision tables (read-path 1.1, 1.2, 1.4).
 //!
-//! Every combination that the API server would refuse, and every one that is merely odd, is an error here: the
-//! request is then forwarded, and the server words the answer.
+//! Every combination that the API server would refuse, and every unusual one, is an error here: the request is then
+//! forwarded, and the API server words the response.
 
 mod get;
 mod list;
@@ -18,12 +18,12 @@ use std::time::Duration;
 use crate::apimachinery::query::{InvalidQuery, Query};
 use crate::apimachinery::{FieldSelector, InvalidContinueToken, InvalidSelector, LabelSelector, ResourceVersion};
 
-/// Which state of a collection a reader asks for.
+/// The state of a collection that a read requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Freshness {
-    /// At least all that was acknowledged before the request: the version is unset.
+    /// At least everything that was acknowledged before the request: no version is given.
     MostRecent,
-    /// Whatever is at hand: the version is "0".
+    /// Any state: the version is "0".
     Any,
     NotOlderThan(ResourceVersion),
     Exact(ResourceVersion),
@@ -42,12 +42,12 @@ pub enum InvalidOptions {
     Labels(#[source] InvalidSelector),
     #[error("the field selector is invalid")]
     Fields(#[source] InvalidSelector),
-    /// The parameter is refused or unheard of beside the others, or has a value that is refused.
+    /// The parameter is refused or unspecified in combination with the others, or its value is refused.
     #[error("{0} is not understood in this place")]
     Unsupported(&'static str),
 }
 
-/// `resourceVersion` of a request: three words that must not be mixed up.
+/// `resourceVersion` of a request; the three cases have different meanings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     Unset,
@@ -71,7 +71,7 @@ impl Version {
         }
     }
 
-    /// What the version means where no other parameter changes it.
+    /// The meaning of the version where no other parameter changes it.
     fn freshness(self) -> Freshness {
         match self {
             Self::Unset => Freshness::MostRecent,
@@ -93,7 +93,7 @@ impl Match {
 }
 
 fn selectors(query: &Query<'_>) -> Result<(LabelSelector, FieldSelector), InvalidOptions> {
-    // Alpha and off by default; where it is on it changes the answer.
+    // Alpha and off by default; where it is enabled, it changes the response.
     if query.first("shardSelector").is_some() {
         return Err(InvalidOptions::Unsupported("shardSelector"));
     }
@@ -105,13 +105,13 @@ fn selectors(query: &Query<'_>) -> Result<(LabelSelector, FieldSelector), Invali
     ))
 }
 
-/// What Go's `ParseBool` makes of it; an empty value leaves the choice to the user agent (read-path 4.1).
+/// The result of Go's `ParseBool`; with an empty value, the user agent decides (read-path 4.1).
 fn pretty(query: &Query<'_>) -> Option<bool> {
     query.text("pretty").map(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
-/// `timeout` bounds a request that is not long-running. Answers from memory take no time worth bounding, so it only
-/// has to be one that the API server accepts and that is not about to end the request.
+/// `timeout` bounds a request that is not long-running. Responses from memory take no time worth bounding, so the value
+/// must only be valid for the API server and not about to end the request.
 fn check_timeout(query: &Query<'_>) -> Result<(), InvalidOptions> {
     let Some(text) = query.first("timeout") else { return Ok(()) };
     let enough = parse_duration(text).is_some_and(|timeout| timeout >= TIMEOUT_MIN);
@@ -140,7 +140,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
     Some(total)
 }
 
-/// A shorter timeout is forwarded: it could end while the gateway waits for a version.
+/// Requests with a shorter timeout are forwarded: it could elapse while the gateway waits for a version.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use crate::apimachinery::{RequestInfo, SelectableField, Target, Verb, selectable_fields};
 
-    /// Whether memory may answer the request, as far as its parameters tell.
+    /// Whether memory may answer the request, as far as its parameters are concerned.
     fn is_understood(path: &str, query: Option<&str>) -> bool {
         let info = RequestInfo::parse(&http::Method::GET, path, query);
         let Target::Resource(request) = info.target else { return false };
@@ -176,7 +176,7 @@ mod tests {
         for line in recorded.lines().filter(|line| !line.starts_with('#')) {
             let (status, url) = line.split_once('\t').unwrap();
             let (path, query) = url.split_once('?').map_or((url, None), |(path, query)| (path, Some(query)));
-            // Missing objects and versions too high are found out later.
+            // Missing objects and versions in the future are only detected later.
             let accepted = matches!(status, "200" | "404" | "504");
             assert_eq!(is_understood(path, query), accepted, "{line}");
             rows += 1;

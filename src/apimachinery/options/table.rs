@@ -3,7 +3,7 @@
 use crate::apimachinery::options::InvalidOptions;
 use crate::apimachinery::query::Query;
 
-/// What stands beside a row's cells.
+/// The part of the object that a row contains besides its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncludeObject {
     None,
@@ -12,10 +12,10 @@ pub enum IncludeObject {
 }
 
 impl IncludeObject {
-    /// Reads the query.
+    /// Parses the query.
     ///
     /// # Errors
-    /// The API server refuses it: it is to be forwarded.
+    /// The API server refuses the query: the request must be forwarded.
     pub fn parse(query: Option<&str>) -> Result<Self, InvalidOptions> {
         match Query::parse(query)?.first("includeObject") {
             Some("None") => Ok(Self::None),

@@ -6,42 +6,42 @@ use crate::apimachinery::options::{InvalidOptions, Match, Version, selectors};
 use crate::apimachinery::query::Query;
 use crate::apimachinery::{FieldSelector, Freshness, LabelSelector, ResourceVersion};
 
-/// Read-path 1.4.
+/// The parameters of a watch (read-path 1.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchOptions {
     pub start: WatchStart,
-    /// Whether a bookmark has to mark the end of the initial events.
+    /// Whether a bookmark must mark the end of the initial events.
     pub initial_events_end: bool,
-    /// Whether the client itself said `sendInitialEvents=true`, and not only the server's default.
+    /// Whether the client sent `sendInitialEvents=true` itself, as opposed to the server's default.
     pub asked_send_initial_events: bool,
-    /// Whether the client takes bookmarks (`allowWatchBookmarks`).
+    /// Whether the client accepts bookmarks (`allowWatchBookmarks`).
     pub bookmarks: bool,
-    /// `None` leaves the choice to the server.
+    /// `None` if the server decides.
     pub timeout: Option<Duration>,
     pub labels: LabelSelector,
     pub fields: FieldSelector,
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchStart {
-    /// ADDED of the current state first, then what follows it. Never `Exact`.
+    /// ADDED events for the objects of the current state, then all later changes. Never `Exact`.
     State(Freshness),
-    /// What follows the current state, and nothing of it. `MostRecent` or `Any`.
+    /// Only the changes after the current state. `MostRecent` or `Any`.
     Now(Freshness),
     /// Every change after this version.
     After(ResourceVersion),
 }
 
 impl WatchOptions {
-    /// `watch_path` tells a path with the deprecated `/watch/` prefix.
+    /// `watch_path` is true for a path with the deprecated `/watch/` prefix.
     pub fn parse(query: Option<&str>, watch_path: bool) -> Result<Self, InvalidOptions> {
         let query = Query::parse(query)?;
-        // Ignored beside a version, refused else (read-path 1.4).
+        // Ignored together with a version, refused otherwise (read-path 1.4).
         if query.text("continue").is_some() {
             return Err(InvalidOptions::Unsupported("continue"));
         }
-        // Ignored, but refused if it is no number.
+        // Ignored, but refused if it is not a number.
         query.integer("limit")?;
         let timeout = timeout(&query)?;
         let version = Version::parse(&query)?;
@@ -73,7 +73,7 @@ fn start(
     initial_events: Option<bool>,
 ) -> Result<WatchStart, InvalidOptions> {
     match (version, version_match, initial_events) {
-        // Without a version the server fills in both words.
+        // Without a version, the server sets both parameters.
         (Version::Unset | Version::Zero, None, None) => Ok(WatchStart::State(version.freshness())),
         (Version::At(version), None, None) => Ok(WatchStart::After(version)),
         (_, Some(Match::NotOlderThan), Some(true)) => Ok(WatchStart::State(version.freshness())),
@@ -84,7 +84,8 @@ fn start(
     }
 }
 
-/// Such a path without `watch=1` is validated as a list, and its initial events are not checked for freshness.
+/// The start for a path with the `/watch/` prefix but without `watch=1`: it is validated as a list, and its initial
+/// events are not checked for freshness.
 fn start_of_bare_path(
     version: Version,
     version_match: Option<Match>,
@@ -98,8 +99,8 @@ fn start_of_bare_path(
     }
 }
 
-/// Zero leaves the choice to the server. What is negative or overflows ends at once in ways that depend on the rest
-/// (read-path 2.1, 3.5), so it is refused.
+/// Zero lets the server decide. A negative or overflowing value ends the watch at once in ways that depend on other
+/// parameters (read-path 2.1, 3.5), so it is refused.
 fn timeout(query: &Query<'_>) -> Result<Option<Duration>, InvalidOptions> {
     let Some(seconds) = query.integer("timeoutSeconds")? else { return Ok(None) };
     match u64::try_from(seconds) {
@@ -109,7 +110,7 @@ fn timeout(query: &Query<'_>) -> Result<Option<Duration>, InvalidOptions> {
     }
 }
 
-/// Go counts a duration in nanoseconds of 63 bits.
+/// Go counts a duration in nanoseconds, in a signed 64-bit integer.
 const TIMEOUT_SECONDS_MAX: u64 = i64::MAX as u64 / 1_000_000_000;
 
 #[cfg(test)]
