@@ -1,4 +1,4 @@
-//! Who clients are, what they may, and as whom they go upstream: wired as the mode says.
+//! Authentication, authorization and upstream identity of clients, set up as the configured mode requires.
 
 use super::RunError;
 use crate::{
@@ -16,7 +16,8 @@ use crate::{
     upstream::{AsClient, AsFrontProxy, Upstream},
 };
 
-/// `access` is how upstream is reached, which `upstream` does with the gateway's own credentials; `shares` are of what is forwarded.
+/// `access` is the configuration of the connection that `upstream` uses with the gateway's own credentials. `shares`
+/// limits forwarded requests per client.
 pub(super) async fn clients(
     config: &Config,
     access: &kube_client::Config,
@@ -37,7 +38,8 @@ pub(super) async fn clients(
     }
 }
 
-/// Who may read the metrics. `clients` are known as everywhere; where they are not told apart, by tokens.
+/// The check that decides whether a client may read the metrics; `None` if everyone may. Clients are authenticated as
+/// by `clients`; in the trusted mode, which does not distinguish clients, by tokens.
 pub(super) async fn metrics_access(
     config: &Config,
     access: &kube_client::Config,
@@ -105,7 +107,7 @@ async fn authorizer(
     Ok(Authorizer::delegated(config, reviewer, tasks.clone()))
 }
 
-/// Where reviews are asked for. Always with connections of their own: a flood of tokens delays nothing else.
+/// The upstream that answers reviews. It always has its own connections, so that a flood of tokens delays nothing else.
 async fn reviewer(
     config: Option<&UpstreamConfig>,
     access: &kube_client::Config,
@@ -142,7 +144,7 @@ async fn forward(
     Ok(Forward::delegated(client, assertion.map_err(RunError::Upstream)?, shares, tasks.clone()))
 }
 
-/// What clients may call the gateway, and which web pages may be among them.
+/// The host names that clients may use for the gateway, and the web pages that may send requests.
 pub(super) fn admission(config: &Config) -> Admission {
     let address = |listener: &ListenerConfig| match listener.address {
         Address::Tcp(address) => Some(address.ip()),

@@ -30,12 +30,12 @@ use crate::{
     upstream::{BuildError, Discovery, NotBelieved, Upstream},
 };
 
-/// What the gateway listens on.
+/// The sockets of the gateway.
 #[derive(Debug)]
 pub struct Sockets {
     /// For clients.
     pub listeners: Vec<Bound>,
-    /// For the operator, and what there is to show.
+    /// The operator's port, and the metrics to show there.
     pub admin: Option<(Bound, Exposition)>,
 }
 
@@ -63,7 +63,8 @@ pub enum RunError {
 /// Serves as the configuration says until `shutdown` resolves.
 ///
 /// # Errors
-/// The configuration cannot be put into effect here: no upstream, an address taken, a certificate unreadable.
+/// The configuration cannot be put into effect on this machine: for example no upstream, an address in use, an
+/// unreadable certificate.
 pub async fn run_config(
     config: &Config,
     reloads: Option<Reloads>,
@@ -85,8 +86,8 @@ pub async fn run_config(
     run_following(config, &upstream, sockets, reloads, shutdown).await
 }
 
-/// Serves until `shutdown` resolves, then drains: open watches end cleanly, requests under way finish,
-/// up to the configured limit.
+/// Serves until `shutdown` resolves, then drains: open watches end cleanly, and active requests finish, up to the
+/// configured limit.
 ///
 /// # Errors
 /// The upstream configuration cannot be used.
@@ -106,7 +107,7 @@ async fn run_following(
     reloads: Option<Reloads>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drained, RunError> {
-    // Clients are drained first, while caches are still followed; the operator's port last.
+    // Clients are drained first, while caches are still followed; the operator's port is drained last.
     let (client_tasks, tasks, admin_tasks) = (Tasks::new(), Tasks::new(), Tasks::new());
     let access = upstream;
     let upstream = Upstream::new(access).map_err(RunError::Upstream)?;
@@ -162,7 +163,7 @@ async fn run_following(
     listener::serve(sockets.listeners, &places, &gateway, &client_tasks);
 
     shutdown.await;
-    // The audit log is written until nothing is left that tells it anything.
+    // The audit log is written until nothing is left that sends events to it.
     drop(gateway);
     let limit = current.borrow().drain.timeout;
     let drained = drain(limit, &cachers, [&client_tasks, &tasks]).await;
@@ -170,13 +171,13 @@ async fn run_following(
     Ok(drained)
 }
 
-/// Ends watches over half of the time that there is, waits for requests under way, then ends what serves them.
+/// Ends watches over half of the available time, waits for active requests, then ends the tasks that serve them.
 async fn drain(limit: Duration, cachers: &Cachers, [client_tasks, tasks]: [&Tasks; 2]) -> Drained {
     tracing::info!(?limit, "draining");
     let began = Instant::now();
     cachers.drain(limit / 2);
     let of_clients = client_tasks.drain(limit).await;
-    // Upgraded connections, which have what is left of the time, and what serves all.
+    // These are upgraded connections, which get the rest of the time, and the tasks of the gateway itself.
     let drained = tasks.drain(limit.saturating_sub(began.elapsed()).max(TASKS_DRAIN)).await;
     let drained = of_clients.and(drained);
     if let Drained::Aborted(tasks) = &drained {
@@ -185,13 +186,13 @@ async fn drain(limit: Duration, cachers: &Cachers, [client_tasks, tasks]: [&Task
     drained
 }
 
-/// For the tasks of the gateway itself, when clients have taken all of the time.
+/// The minimum time for the gateway's own tasks, even if clients took all of the time.
 const TASKS_DRAIN: Duration = Duration::from_secs(1);
 
 /// Scrapes are short.
 const ADMIN_DRAIN: Duration = Duration::from_secs(1);
 
-/// What the status is made of over time, until the operator's port closes.
+/// Collects the samples of the status until the operator's port closes.
 fn status_samples(exposition: &Exposition, tasks: &Tasks) -> status::Samples {
     let (samples, ended) = (status::Samples::default(), tasks.token().clone());
     let follow = samples.clone().follow(exposition.clone());
@@ -267,7 +268,7 @@ fn access_lines(config: &Config) -> AccessLines {
     }
 }
 
-/// What readiness depends on.
+/// The conditions of readiness.
 fn checks(cachers: &Cachers, audit: Option<AuditHealth>) -> impl Fn() -> Vec<Check> + Send + Sync + use<> {
     let cachers = cachers.clone();
     let check = |(name, ready, required)| Check { name: format!("cache/{name}"), ready, required };

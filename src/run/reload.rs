@@ -20,20 +20,20 @@ use crate::{
     telemetry::{Chain, LogLevel, config_reloaded},
 };
 
-/// How often the file is looked at: a ConfigMap's new content takes a minute to a pod anyway.
+/// How often the file is checked: it takes a minute anyway until a changed ConfigMap reaches a pod.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// A configuration file that is followed while its gateway runs.
+/// A configuration file that is followed while the gateway runs.
 #[derive(Debug)]
 pub struct Reloads {
     pub file: ConfigFile,
-    /// Signals that ask for it to be read again at once.
+    /// Signals that request an immediate reload.
     pub hangups: Hangups,
-    /// The log's level.
+    /// The level of the log.
     pub level: LogLevel,
 }
 
-/// What a changed configuration changes in a running gateway.
+/// The parts of a running gateway that a changed configuration affects.
 #[derive(Debug)]
 pub(super) struct Reloaded {
     pub settings: Settings,
@@ -46,7 +46,7 @@ pub(super) struct Reloaded {
 }
 
 impl Reloads {
-    /// Until the drain begins. `current` is the configuration in effect.
+    /// Runs until the drain begins. `current` is the configuration in effect.
     pub(super) async fn follow(
         mut self,
         current: watch::Sender<Config>,
