@@ -1,4 +1,4 @@
-//! All cachers, started on first use and stopped when nobody has used them for a while.
+//! All cachers: started on first use, and stopped when they have not been used for a while.
 
 use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
@@ -18,12 +18,13 @@ use crate::{
     upstream::{Discovery, Upstream},
 };
 
-/// Stores that there can be at once. Requests for other resources are forwarded.
+/// The maximum number of stores. Requests for other resources are forwarded.
 const STORES_MAX: usize = 1000;
-/// Resources of which it is remembered that they cannot be cached. Whoever makes up names fills this, and not the places of stores;
-/// what is forgotten is looked up again, in what discovery remembers.
+/// Bounds the remembered resources that cannot be cached. A client that invents names fills this memory, and not the
+/// places of stores. A resource that was evicted is looked up again, in the results that discovery keeps.
 const NOT_CACHED: Bound = Bound { most: 1000, limit: "uncached_resources" };
-/// Reads that wait for fills at once: as many as a gateway has connections by default. Further ones are forwarded.
+/// The maximum number of reads that wait for fills: as many as a gateway has connections by default. Further reads are
+/// forwarded.
 const WAITERS_MAX: usize = 10_000;
 
 /// Why a resource cannot be answered from memory now.
@@ -33,36 +34,36 @@ pub enum NotCached {
     Excluded,
     /// It is being filled, or filled again.
     Filling,
-    /// The last attempt to fill it failed, or what it held was given up; the next attempt begins after a pause.
+    /// The last attempt to fill it failed, or its contents were discarded; the next attempt begins after a delay.
     Unfilled,
     /// It was being filled when the drain began.
     Draining,
     UnknownResource,
     /// It cannot be listed and watched.
     NotWatchable,
-    /// Another server behind upstream answers for it, by rules of its own.
+    /// Another server behind upstream answers for it, by its own rules.
     Aggregated,
-    /// Upstream could not say what it is.
+    /// Upstream could not be asked what it is.
     Undiscovered,
     /// Custom resources have no protobuf.
     NotInProtobuf,
-    /// As many others are cached as one gateway takes on.
+    /// The maximum number of stores is reached.
     TooManyResources,
 }
 
-/// What cachers are made with.
+/// The configuration of all cachers.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Never cached.
     pub exclude: HashSet<GroupResource>,
-    /// Started at once and never idle.
+    /// Started immediately and never stopped as idle.
     pub prewarm: Vec<GroupResource>,
-    /// A cache that nobody used for so long is stopped.
+    /// A cache that was not used for this long is stopped.
     pub idle_timeout: Duration,
-    /// Bytes joined or compressed for lists that nobody asked for within this time are given back.
+    /// Bytes that were joined or compressed for lists are dropped if they were not used within this time.
     pub list_bytes_timeout: Duration,
     pub history: HistoryLimits,
-    /// A cache that upstream has forgotten is led to the new state, and its watches go on.
+    /// Whether a cache is kept, with its watches, when upstream has forgotten the changes after its version.
     pub bridge: bool,
     pub staleness: StalenessLimit,
 }
@@ -73,7 +74,7 @@ pub struct Cachers {
     pub(super) shared: Arc<Shared>,
 }
 
-/// One store: a resource in one encoding, with an upstream watch of its own.
+/// Identifies a store: a resource in one encoding, with its own upstream watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StoreKey {
     pub(super) resource: GroupVersionResource,
@@ -83,17 +84,18 @@ pub(super) struct StoreKey {
 pub(super) struct Shared {
     pub(super) entries: DashMap<StoreKey, Arc<Entry>>,
     pub(super) not_cached: Kept<StoreKey, NotCached>,
-    /// What proves the stores of one resource to be recent, in all versions of the API: they are of the same objects.
+    /// Proves the stores of one resource to be recent. Shared by all versions of the API, since these have the same
+    /// objects.
     pub(super) freshness: DashMap<GroupResource, Arc<Freshness>>,
     pub(super) upstream: Upstream,
     pub(super) discovery: Discovery,
     pub(super) config: watch::Sender<Config>,
-    /// What the configuration wanted warm when the gateway was started: until then it is not ready.
+    /// The resources to prewarm at the start of the gateway, which is not ready before they are filled.
     required: Vec<GroupResource>,
     pub(super) tasks: Tasks,
-    /// Places for reads that wait for a fill.
+    /// Bounds the reads that wait for a fill.
     pub(super) waiters: Semaphore,
-    /// When watches end, once the gateway drains.
+    /// Determines when watches end once the gateway drains.
     pub(super) spread: Spread,
 }
 
@@ -123,7 +125,7 @@ impl Cachers {
         Self { shared }
     }
 
-    /// What there is to read of a resource in that encoding. The first who asks starts it.
+    /// The instance of a resource in that encoding. The first call starts its cache.
     pub fn find(&self, resource: &GroupVersionResource, encoding: Encoding) -> Result<Arc<Instance>, NotCached> {
         if self.shared.is_excluded(resource) {
             return Err(NotCached::Excluded);
@@ -137,8 +139,8 @@ impl Cachers {
         Err(self.shared.not_cached.get(&key, Instant::now()).unwrap_or_else(|| self.start(key)))
     }
 
-    /// The same. Where the cache is being filled, waits until that has ended, at most until `limit`: one fill serves all who
-    /// wait for it.
+    /// Like [`Self::find`], but waits while the cache is being filled, at most until `limit`. One fill serves all reads
+    /// that wait for it.
     pub async fn filled(
         &self,
         resource: &GroupVersionResource,
@@ -159,7 +161,7 @@ impl Cachers {
         timeout_at(limit, entry.filled()).await.unwrap_or(Err(NotCached::Filling))
     }
 
-    /// Bytes of the objects in memory, of a resource whose cache is filled. Starts nothing.
+    /// The size in memory of a resource's objects, in bytes; `None` unless its cache is filled. Starts nothing.
     pub fn bytes(&self, resource: &GroupVersionResource, encoding: Encoding) -> Option<usize> {
         let entry = self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?;
         Some(entry.instance().ok()?.bytes())
@@ -182,17 +184,17 @@ impl Cachers {
         NotCached::Filling
     }
 
-    /// The stores that have been started, and the resources to prewarm that have not: whether each is ready to answer,
-    /// and whether it has to be.
+    /// The started stores, and the resources to prewarm that are not started yet: name, whether it is ready, and
+    /// whether the gateway's readiness depends on it.
     pub fn readiness(&self) -> Vec<(String, bool, bool)> {
         let config = self.shared.config.borrow();
-        // What a changed configuration adds takes no gateway out of service that serves.
+        // A resource that a changed configuration adds must not make a serving gateway unready.
         let is_required =
             |resource: &GroupResource| self.shared.required.contains(resource) && config.prewarm.contains(resource);
         let row = |key: &StoreKey, entry: &Entry| {
             let required = key.encoding == Encoding::Json && is_required(&key.resource.group_resource());
             match entry.instance() {
-                // Upstream cannot be heard: another gateway may be better.
+                // Upstream is not reachable from here; another gateway may be better off.
                 Ok(instance) if instance.is_stale() => Some((key.to_string(), false, true)),
                 Ok(_) => Some((key.to_string(), true, required)),
                 Err(NotCached::Filling | NotCached::Unfilled) => Some((key.to_string(), false, required)),
@@ -208,12 +210,13 @@ impl Cachers {
         rows
     }
 
-    /// Takes effect on caches that there are within seconds; `history`, `bridge` and `staleness` on those that are started from now on.
+    /// Existing caches adopt the change within seconds, except for `history`, `bridge` and `staleness`, which only
+    /// apply to caches that are started later.
     pub fn set(&self, config: Config) {
         self.shared.config.send_replace(config);
     }
 
-    /// Ends every watch within `time`, those that come from now on too, and reads that wait: the gateway is draining. Caches are
+    /// Starts the drain: ends every watch within `time`, including new ones, and reads that wait for a fill. Caches are
     /// followed until their tasks drain.
     pub fn drain(&self, time: Duration) {
         self.shared.spread.begin(time);
@@ -225,7 +228,7 @@ impl Cachers {
         }
     }
 
-    /// When watches end in a drain, forwarded ones too.
+    /// Determines when watches end in a drain, including forwarded ones.
     pub fn spread(&self) -> &Spread {
         &self.shared.spread
     }
@@ -242,7 +245,7 @@ impl Shared {
 }
 
 impl fmt::Display for StoreKey {
-    /// `pods.v1`, `pods.v1/protobuf`.
+    /// For example `pods.v1` or `pods.v1/protobuf`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.encoding {
             Encoding::Json => self.resource.fmt(formatter),

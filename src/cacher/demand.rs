@@ -1,4 +1,4 @@
-//! What most-recent reads of a store have asked for lately, and how long it took to prove that it is recent.
+//! The recent most-recent reads of a store, and the duration of its recent proofs.
 
 use std::{
     collections::VecDeque,
@@ -8,30 +8,30 @@ use std::{
 
 use tokio::time::Instant;
 
-/// For how long a proof's time says something about the next one.
+/// How long the duration of a proof predicts the duration of the next one.
 const RECENT: Duration = Duration::from_secs(10);
-/// Reads that came within this time could share a proof: a small watch takes as long.
+/// Reads within this time could share a proof: a small watch takes as long.
 const TOGETHER: Duration = Duration::from_secs(1);
-/// Reads of that time that are remembered: a hundred are as good a reason to prove as a thousand.
+/// The maximum number of reads that are remembered: a hundred justify a proof as well as a thousand.
 const ASKED_MAX: usize = 100;
-/// How much of the time that is expected the last proof makes up, as for round trips of TCP (RFC 6298).
+/// The reciprocal of the last proof's weight in the expected duration, as for TCP's round-trip times (RFC 6298).
 const WEIGHT: u32 = 8;
 
-/// Of one store, from one fill to the next.
+/// The demand for one store, from one fill to the next.
 #[derive(Debug, Default)]
 pub(super) struct Demand(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// When the last proof ended, and how long proofs take.
+    /// When the last proof ended, and the expected duration of a proof.
     proof: Option<(Instant, Duration)>,
-    /// When reads came, and how many bytes they are about; oldest first.
+    /// The time and the size in bytes of each read; oldest first.
     asked: VecDeque<(Instant, usize)>,
 }
 
 impl Demand {
-    /// Counts a read that is about so many bytes. Gives how many of those that came lately are at least half as large,
-    /// this one included.
+    /// Counts a read of about `bytes` bytes. Returns how many of the recent reads are at least half as large, including
+    /// this one.
     pub(super) fn asked(&self, bytes: usize) -> usize {
         let (mut state, now) = (self.state(), Instant::now());
         state.asked.retain(|(at, _)| now.duration_since(*at) < TOGETHER);
@@ -42,17 +42,17 @@ impl Demand {
         state.asked.iter().filter(|(_, others)| *others >= bytes / 2).count()
     }
 
-    /// How long a proof takes, as far as recent ones tell.
+    /// The expected duration of a proof; `None` without recent proofs.
     pub(super) fn proof(&self) -> Option<Duration> {
         self.state().proof.and_then(|(at, takes)| (at.elapsed() < RECENT).then_some(takes))
     }
 
-    /// One has failed that would have taken so long, or longer: it says more than those that came before it.
+    /// Records a proof that failed and would have taken at least `took`. It replaces the earlier durations.
     pub(super) fn failed_in(&self, took: Duration) {
         self.state().proof = Some((Instant::now(), took));
     }
 
-    /// A proof has taken so long.
+    /// Records a successful proof that took `took`.
     pub(super) fn proven_in(&self, took: Duration) {
         let before = self.proof();
         let takes = before.map_or(took, |before| before - before / WEIGHT + took / WEIGHT);

@@ -1,4 +1,4 @@
-//! One resource's place among the cachers: what there is to read now, if anything.
+//! The entry of one store among the cachers: its current instance, if there is one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use tokio::{sync::watch, time::Instant};
 use super::{NotCached, instance::Instance, standing::Restart};
 use crate::fanout::EndCause;
 
-/// Where a resource stands. Readers look or wait, the resource's own task changes it.
+/// The state of a store. Readers check it or wait for it, and the store's own task changes it.
 #[derive(Debug)]
 pub(super) struct Entry {
     state: watch::Sender<State>,
@@ -25,12 +25,12 @@ impl Entry {
         Arc::new(Self { state: watch::Sender::new(State::Not(NotCached::Filling)), restart: Mutex::default() })
     }
 
-    /// Upstream had to be asked anew, for this cause.
+    /// Records that upstream had to be asked again, for this cause.
     pub(super) fn restarted(&self, cause: &'static str) {
         *self.restart.lock().unwrap_or_else(PoisonError::into_inner) = Some(Restart { cause, at: Instant::now() });
     }
 
-    /// When that was last, and why.
+    /// The last call of [`Self::restarted`].
     pub(super) fn last_restart(&self) -> Option<Restart> {
         *self.restart.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -39,7 +39,8 @@ impl Entry {
         self.state.borrow().instance()
     }
 
-    /// The same once the fill that is under way has ended, one way or the other. A fill may take long: set a limit.
+    /// The instance once the current fill has ended, whether it succeeded or failed. A fill may take long, so the
+    /// caller must set a timeout.
     pub(super) async fn filled(&self) -> Result<Arc<Instance>, NotCached> {
         let mut state = self.state.subscribe();
         let filled = state.wait_for(|state| !matches!(state, State::Not(NotCached::Filling))).await;
@@ -47,14 +48,14 @@ impl Entry {
         filled.map_or(Err(NotCached::Filling), |state| state.instance())
     }
 
-    /// Puts an instance in the place of the one before, whose watches end.
+    /// Replaces the instance, and ends the watches of the previous one.
     pub(super) fn ready(&self, instance: Arc<Instance>) {
         if let Some(before) = self.set(State::Ready(instance)) {
             before.hub.close(EndCause::Relisted);
         }
     }
 
-    /// Says why there is nothing to read, if there is nothing. An instance stays.
+    /// Sets the reason why there is no instance. Does nothing if there is one.
     pub(super) fn not_ready(&self, why: NotCached) {
         self.state.send_if_modified(|state| match state {
             State::Not(before) if *before != why => {
@@ -65,7 +66,7 @@ impl Entry {
         });
     }
 
-    /// Takes the instance away and ends its watches.
+    /// Removes the instance and ends its watches.
     pub(super) fn stop(&self, why: NotCached, cause: EndCause) {
         if let Some(before) = self.set(State::Not(why)) {
             before.hub.close(cause);

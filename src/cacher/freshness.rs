@@ -1,4 +1,5 @@
-//! Proving that a store is as recent as upstream itself, and as the other stores of its resource ([`crate::manual::consistency`]).
+//! Proves that a store is as recent as upstream itself, and as the other stores of its resource
+//! ([`crate::manual::consistency`]).
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -22,19 +23,20 @@ use crate::{
     telemetry::limit_reached,
 };
 
-/// How long upstream may take to tell its head version: more than it needs, less than a client waits.
+/// The maximum time for upstream to report its head version: more than it needs, less than a client waits.
 const HEAD_MAX: Duration = Duration::from_secs(5);
-/// How long the store may take to apply what the small watch showed.
+/// The maximum time for the store to apply the changes that the small watch showed.
 const CATCH_UP_MAX: Duration = Duration::from_secs(3);
-/// A watch under way may have been opened too early to reach the version; the second is ours.
+/// A shared small watch may have been opened too early to reach the version; a second one is opened after the call.
 const SMALL_WATCHES_MAX: usize = 2;
-/// Gets and lists of one resource that wait for a proof at once: as many as a gateway has connections by default.
+/// The maximum number of gets and lists of one resource that wait for a proof: as many as a gateway has connections by
+/// default.
 const WAITERS_MAX: usize = 10_000;
-/// How long the store's own watch has time to tell of the head version before a small one is opened: on a busy resource it
-/// tells within milliseconds, and a small watch takes a second in any case.
+/// How long the store's own watch may take to reach the head version before a small watch is opened. On a busy resource
+/// it takes milliseconds, while a small watch always takes a second.
 const OWN_WATCH_FIRST: Duration = Duration::from_millis(50);
 
-/// Why the store could not be shown to be recent. The request is forwarded.
+/// Why the store could not be proven to be recent. The request is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unproven {
     #[error("upstream did not say what its head version is")]
@@ -54,16 +56,17 @@ pub enum Unproven {
 pub(super) struct Candidate<'a> {
     pub(super) reader: &'a Reader,
     pub(super) advance: &'a Advance,
-    /// When upstream was first asked for what the store holds.
+    /// When upstream was first asked for the state in the store.
     pub(super) filled_since: Instant,
-    /// An upstream without it is too old to tell its watches of progress when it is asked to, so that small watches
-    /// would cost seconds and show nothing (seen on 1.20).
+    /// Whether upstream supports watch-list. Older servers do not report progress to watches on request, so small
+    /// watches would take seconds and show nothing (seen on 1.20).
     pub(super) has_watch_list: bool,
-    /// How long the store's own watch is waited for where that is all there is.
+    /// How long to wait for the store's own watch if small watches are of no use.
     pub(super) own_watch: Duration,
 }
 
-/// A store that has what the stretch is behind is complete up to its end.
+/// What a small watch showed: a store that has the last change before the stretch is complete up to the end of the
+/// stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Proof {
     shown: Stretch,
@@ -73,13 +76,13 @@ struct Proof {
 /// Proofs for one resource, shared by its stores in all encodings and versions of the API.
 #[derive(Debug)]
 pub(super) struct Freshness {
-    /// One request for the head version serves all who were waiting when it was sent.
+    /// One request for the head version serves all callers that were waiting when it was sent.
     head: SingleFlight<Result<ResourceVersion, Failure>>,
-    /// One small watch at a time; its bookmark serves everybody.
+    /// Only one small watch is open at a time; its bookmark serves all callers.
     bookmark: SingleFlight<Option<Proof>>,
-    /// What is found out on the side.
+    /// Findings for the reflectors of the resource.
     evidence: Evidence,
-    /// Places for gets and lists that wait for a proof.
+    /// Bounds the gets and lists that wait for a proof.
     waiters: Semaphore,
     /// The resource's stores that are filled.
     stores: Mutex<Vec<Weak<Instance>>>,
@@ -99,26 +102,27 @@ impl Default for Freshness {
 }
 
 impl Freshness {
-    /// For the reflectors of the resource's stores.
+    /// The findings, for the reflectors of the resource's stores.
     pub(super) fn evidence(&self) -> &Evidence {
         &self.evidence
     }
 
-    /// A store was filled, and is there until [`Self::remove`].
+    /// Adds a store that was filled; [`Self::remove`] removes it.
     pub(super) fn add(&self, store: &Arc<Instance>) {
         self.stores.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(store));
     }
 
-    /// A store was given up: what it holds is no measure any more, however long a watch holds on to it.
+    /// Removes a store that was given up: other stores must no longer be compared with it, even if a watch still holds
+    /// it.
     pub(super) fn remove(&self, store: &Arc<Instance>) {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         stores.retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(store)));
     }
 
-    /// The store of the resource that has come furthest, if further than `version`.
+    /// The resource's store with the highest progress; `None` if that is not higher than `version`.
     pub(super) fn ahead_of(&self, version: ResourceVersion) -> Option<Arc<Instance>> {
         let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        // One store is the rule, and there is nothing to compare it with.
+        // Usually there is only one store, and nothing to compare it with.
         if stores.len() < 2 {
             return None;
         }
@@ -126,7 +130,7 @@ impl Freshness {
         known.filter(|store| store.progress() > version).max_by_key(|store| store.progress())
     }
 
-    /// The same for a get or a list, which waits for no longer than `limit`.
+    /// Like [`Self::prove`], but waits no longer than `limit`. For gets and lists, whose number is bounded.
     pub(super) async fn prove_within(
         &self,
         limit: Duration,
@@ -140,15 +144,16 @@ impl Freshness {
         timeout(limit, self.prove(upstream, store)).await.unwrap_or(Err(Unproven::Late))
     }
 
-    /// Returns when the store holds everything that upstream had acknowledged when this was called.
+    /// Returns when the store holds everything that upstream had acknowledged before the call.
     pub(super) async fn prove(&self, upstream: &impl ListWatch, store: &Candidate<'_>) -> Result<(), Unproven> {
         let head = self.head(upstream, store).await?;
         self.prove_up_to(head, upstream, store).await
     }
 
-    /// Returns when the store holds everything up to `version`, of which a client has heard.
+    /// Returns when the store holds everything up to `version`, which a client knows from elsewhere.
     ///
-    /// Nothing but that upstream has it is known: where it does not, waiting is left to upstream, which words the refusal.
+    /// The version is only used if upstream has reached it. Otherwise the request is left to upstream, which waits and
+    /// words the refusal.
     pub(super) async fn prove_reached(
         &self,
         version: ResourceVersion,
@@ -164,7 +169,7 @@ impl Freshness {
         self.prove_up_to(version, upstream, store).await
     }
 
-    /// Whatever tells first: the store's own watch, or a small one.
+    /// Waits for the store's own watch or a small one, whichever reaches `head` first.
     async fn prove_up_to(
         &self,
         head: ResourceVersion,
@@ -176,14 +181,14 @@ impl Freshness {
             () = store.reader.reached(head) => {}
             () = self.small_watches(head, upstream, store) => {}
         }
-        // Whatever was shown in the meantime, a store that was filled before a rollback proves nothing.
+        // A store that was filled before a rollback is not proven by anything that was seen in the meantime.
         if self.evidence.has_rolled_back_since(store.filled_since) {
             return Err(Unproven::Backwards);
         }
         if store.reader.progress() >= head { Ok(()) } else { Err(Unproven::NoBookmark) }
     }
 
-    /// Returns when small watches have told what they can.
+    /// Returns when further small watches would not help.
     async fn small_watches(&self, head: ResourceVersion, upstream: &impl ListWatch, store: &Candidate<'_>) {
         if !store.has_watch_list {
             return sleep(store.own_watch).await;
@@ -197,8 +202,8 @@ impl Freshness {
         }
     }
 
-    /// Upstream's head version, which cannot be behind what the store had before it was asked for: the store has only what
-    /// upstream had acknowledged, and the head is read where it acknowledges.
+    /// Upstream's head version. It cannot be lower than the store's progress before the request: the store only has
+    /// what upstream had acknowledged, and the head version is read from upstream's storage.
     async fn head(&self, upstream: &impl ListWatch, store: &Candidate<'_>) -> Result<ResourceVersion, Unproven> {
         if self.evidence.has_rolled_back_since(store.filled_since) {
             return Err(Unproven::Backwards);
@@ -210,7 +215,8 @@ impl Freshness {
         });
         let head = asked.await.map_err(|_| Unproven::NoHead)?;
         if head < held {
-            // Once is enough: a store that was filled in the meantime is not wrong because one answer came late.
+            // The rollback is recorded once: a store that was filled in the meantime is not wrong because one response
+            // came late.
             if !self.evidence.has_rolled_back_since(store.filled_since) {
                 self.evidence.rolled_back();
             }
@@ -219,10 +225,10 @@ impl Freshness {
         Ok(head)
     }
 
-    /// Notes what a small watch shows about the store.
+    /// Applies the result of a small watch to the store.
     async fn catch_up(&self, upstream: &impl ListWatch, store: &Candidate<'_>) {
         let Some(proof) = self.bookmark.ask(|| proof(upstream, store.reader)).await else { return };
-        // A watch from before a rollback tells nothing about a store from after it.
+        // A watch from before a rollback says nothing about a store that was filled after it.
         if self.evidence.has_rolled_back_since(proof.asked_at) {
             return;
         }
@@ -233,7 +239,7 @@ impl Freshness {
     }
 }
 
-/// What a small watch from the store's version shows.
+/// The result of a small watch from the store's version.
 async fn proof(upstream: &impl ListWatch, reader: &Reader) -> Option<Proof> {
     let asked_at = Instant::now();
     let (last_change, start) = reader.last_change_and_progress();
@@ -253,7 +259,7 @@ mod tests {
         store::{HistoryLimits, Schema, Shape, Writer, store},
     };
 
-    /// Tells its head version, and answers no watch.
+    /// Reports its head version, but does not answer watches.
     struct Mute {
         head: u64,
     }

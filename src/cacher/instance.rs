@@ -1,4 +1,4 @@
-//! A filled store and everything that answering from it takes.
+//! A filled store, and everything that is needed to answer requests from it.
 
 use std::{
     fmt,
@@ -34,29 +34,29 @@ use crate::{
 
 /// How long a read waits for a version, as in an API server (read-path 1.1).
 const REACH_MAX: Duration = Duration::from_secs(3);
-/// How long a watch or a version from elsewhere waits for the store's own watch where upstream does not tell small ones: as
-/// long as reads wait for a version by default.
+/// How long a watch, or a read of a version from elsewhere, waits for the store's own watch if small watches are of no
+/// use: the default of the time that reads wait for a version.
 const OWN_WATCH_WAIT: Duration = Duration::from_millis(100);
-/// What a small watch takes of a current API server in the middle (0.6 to 1.9 s on 1.36).
+/// The typical duration of a small watch on a current API server (0.6 to 1.9 s on 1.36).
 const SMALL_WATCH_TAKES: Duration = Duration::from_millis(1200);
 
-/// What is expected of a quiet resource's own watch, where it is all there is: a bookmark a minute.
+/// The expected wait for a quiet resource's own watch, if small watches are of no use: it gets one bookmark per minute.
 const OWN_WATCH_TAKES: Duration = Duration::from_secs(60);
 
 /// One resource in memory, from one fill to the next that is not bridged.
 pub struct Instance {
     pub resource: GroupVersionResource,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
     pub(super) reader: Reader,
     pub hub: Arc<Hub>,
     pub envelope: ListEnvelope,
-    /// `Warning` headers that upstream puts on every answer.
+    /// `Warning` headers that upstream adds to every response.
     pub warnings: Vec<HeaderValue>,
     pub metrics: Arc<CacheMetrics>,
     bookmark: RwLock<Option<Arc<BookmarkTemplate>>>,
     advance: Advance,
-    /// When upstream was first asked for what the store holds.
+    /// When upstream was first asked for the state in the store.
     filled_since: Instant,
     health: RwLock<Health>,
     staleness_limit: StalenessLimit,
@@ -68,7 +68,7 @@ pub struct Instance {
     used: Mutex<Instant>,
 }
 
-/// What stays the same from one instance of a resource to the next.
+/// The parts that all instances of a resource share.
 #[derive(Clone, Debug)]
 pub(super) struct Resource {
     pub(super) resource: GroupVersionResource,
@@ -108,20 +108,22 @@ impl Instance {
         }
     }
 
-    /// The objects, as far as the permit for that verb reaches. There is no other way to them from outside of this module.
+    /// The objects that the permit covers for that verb. Code outside of this module has no other access to the
+    /// objects.
     pub fn view(&self, permit: &Permit, verb: Verb) -> Result<View, NotCovered> {
         Ok(View::new(self.reader.clone(), permit.scope(verb, &self.resource, self.namespaced)?))
     }
 
-    /// Whether history goes back to `version`: a watch can go on behind it.
+    /// Whether history reaches back to `version`, so that a watch can continue after it.
     pub fn reaches_back_to(&self, version: ResourceVersion) -> bool {
         self.reader.after(version).is_ok()
     }
 
-    /// The version up to which nothing has happened since `version`, which may be older than history: who knows everything up
-    /// to the one knows everything up to the other. `None` if something has happened, or upstream does not say.
+    /// The version up to which nothing has happened since `version`, which may be older than history: a client that
+    /// knows everything up to the one knows everything up to the other. `None` if something has happened, or upstream
+    /// does not answer the question.
     pub async fn quiet_since(&self, version: ResourceVersion) -> Option<ResourceVersion> {
-        // An upstream without watch-list tells its watches nothing when they are about to end.
+        // An upstream without watch-list sends its watches no bookmark before they end.
         if !self.has_watch_list() {
             return None;
         }
@@ -142,13 +144,13 @@ impl Instance {
         self.reader.schema()
     }
 
-    /// Returns when the store holds everything that upstream had acknowledged when this was called.
+    /// Returns when the store holds everything that upstream had acknowledged before the call.
     pub async fn prove_most_recent(&self) -> Result<(), Unproven> {
         self.count(self.freshness.prove(&self.upstream, &self.candidate()).await)
     }
 
-    /// The same for a read that waits for no longer than `limit`. One that fails counts as having taken `failed`, at least, when
-    /// [`Self::recent_proof`] is asked for.
+    /// Like [`Self::prove_most_recent`], but waits no longer than `limit`. A failure counts as a duration of at least
+    /// `failed` in [`Self::recent_proof`].
     pub async fn prove_within(&self, limit: Duration, failed: Duration) -> Result<(), Unproven> {
         let (store, began) = (Candidate { own_watch: limit, ..self.candidate() }, Instant::now());
         let proven = self.count(self.freshness.prove_within(limit, &self.upstream, &store).await);
@@ -160,30 +162,31 @@ impl Instance {
         proven
     }
 
-    /// How long proofs have taken lately, if there were any.
+    /// The expected duration of a proof, from recent proofs; `None` if there were none.
     pub fn recent_proof(&self) -> Option<Duration> {
         self.demand.proof()
     }
 
-    /// Counts a most-recent read that is about so many bytes. Gives how many of those that came within the last second are at
-    /// least half as large, this one included.
+    /// Counts a most-recent read of about `bytes` bytes. Returns how many of the reads within the last second are at
+    /// least half as large, including this one.
     pub fn asked(&self, bytes: usize) -> usize {
         self.demand.asked(bytes)
     }
 
-    /// How often the store changes: see [`Reader::pace`].
+    /// The average time between recent changes: see [`Reader::pace`].
     pub fn pace(&self) -> Option<Duration> {
         self.reader.pace()
     }
 
-    /// Bytes of all objects.
+    /// The size of all objects in bytes.
     pub fn bytes(&self) -> usize {
         self.reader.snapshot().bytes()
     }
 
-    /// Returns when the store holds everything up to `version`, which is proven if its own watch does not say so soon.
+    /// Returns when the store holds everything up to `version`. If its own watch does not reach the version soon, it is
+    /// proven.
     ///
-    /// Waits for three seconds at most, `watch_wait` of them for the store's own watch.
+    /// Waits at most three seconds in total, and at most `watch_wait` of them for the store's own watch.
     pub async fn reach(&self, version: ResourceVersion, watch_wait: Duration) -> Result<(), Unproven> {
         if self.reader.progress() >= version || timeout(watch_wait, self.reader.reached(version)).await.is_ok() {
             return Ok(());
@@ -194,24 +197,25 @@ impl Instance {
         self.count(proven.unwrap_or(Err(Unproven::NoBookmark)))
     }
 
-    /// The store holds what upstream does not: it is filled anew, and so are the resource's others, which heard the same.
+    /// Records that the store differs from upstream. It is filled again, and so are the resource's other stores, which
+    /// are notified as well.
     pub(super) fn give_up(&self) {
         self.freshness.evidence().corrupt();
     }
 
-    /// Returns when the store holds everything that the others of its resource hold: time does not run backwards between
-    /// encodings, or between versions of the API.
+    /// Returns when the store holds everything that the other stores of its resource hold, so that time does not run
+    /// backwards between encodings, or between versions of the API.
     ///
-    /// Where none of them is followed, none comes further, and each stays what there is.
+    /// If none of these stores is followed, none of them advances, and each is served as it is.
     pub async fn agree(&self, watch_wait: Duration) -> Result<(), Unproven> {
         let Some(ahead) = self.freshness.ahead_of(self.reader.progress()) else { return Ok(()) };
-        // Where the other one is followed, this one only waits for its next try.
+        // If the other store is followed, this one is about to be followed again, too.
         if !self.health().is_followed() && !ahead.health().is_followed() {
             return Ok(());
         }
         let (last_change, progress) = ahead.reader.last_change_and_progress();
         if ahead.health().is_followed() && timeout(watch_wait, self.reader.reached(last_change)).await.is_ok() {
-            // Nothing happened behind that change, as the other one knows.
+            // The other store knows that nothing happened after that change.
             if !self.freshness.evidence().has_rolled_back_since(ahead.filled_since.min(self.filled_since)) {
                 self.advance.to(progress);
             }
@@ -251,38 +255,38 @@ impl Instance {
         *self.health.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The store has been without upstream for longer than the configuration allows.
+    /// Whether the store has been without upstream for longer than the configuration allows.
     pub(super) fn is_stale(&self) -> bool {
         self.staleness_limit.is_passed_by(self.health().age(Instant::now()))
     }
 
-    /// The same, and the configuration wants watches to end then.
+    /// Whether the store is stale and the configuration requires that watches end in that case.
     pub fn refuses_watches(&self) -> bool {
         self.staleness_limit.ends_watches && self.is_stale()
     }
 
-    /// Upstream takes `sendInitialEvents`, and ends initial events with a bookmark.
+    /// Whether upstream accepts `sendInitialEvents`, and ends initial events with a bookmark.
     pub fn has_watch_list(&self) -> bool {
         self.health().watch_list
     }
 
-    /// Whether a Table of the resource is worth trying: its columns are understood, upstream is one of those that print them as it is
-    /// done here, and none could not be printed lately.
+    /// Whether a Table of the resource is worth trying: its columns are supported, upstream is recent enough to print
+    /// them in the same way, and there was no recent failure to print an object.
     pub fn prints_tables(&self) -> bool {
         self.columns.are_printable() && self.has_watch_list()
     }
 
-    /// Some object could not be printed.
+    /// Records that an object could not be printed.
     pub fn gave_up_table(&self) {
         self.columns.gave_up();
     }
 
-    /// The columns, if upstream says after this was called that the definition is the one that the store was filled under.
+    /// The columns, if upstream confirms after the call that the definition is the one that the store was filled under.
     pub async fn columns(&self) -> Result<Arc<Columns>, Unprintable> {
         self.columns.current(&self.upstream, &self.resource.version).await
     }
 
-    /// What bookmarks look like, once upstream has sent one.
+    /// The template of bookmarks; `None` until upstream has sent a bookmark.
     pub fn bookmark(&self) -> Option<Arc<BookmarkTemplate>> {
         self.bookmark.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -297,8 +301,8 @@ impl Instance {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Since when it has not been watched or asked, as far as looks like this one tell: a watch counts as use for as long
-    /// as it lasts, up to the last look that saw it.
+    /// When it was last used; `None` while it is watched. A watch counts as use until the last call of this function
+    /// that saw it.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         if self.hub.watchers() > 0 {
             self.touch();
@@ -307,7 +311,7 @@ impl Instance {
         Some(*self.used.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Brings the gauges up to date.
+    /// Updates the gauges.
     pub(super) fn observe(&self) {
         let size = self.reader.size();
         self.metrics.set_objects(size.objects, size.object_bytes as u64);

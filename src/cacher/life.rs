@@ -1,4 +1,4 @@
-//! One store's life: found by discovery, filled and followed, stopped when idle or gone.
+//! The life of one store: discovered, filled and followed, and stopped when it is idle or gone.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,15 +19,16 @@ use crate::{
     upstream::{ApiResource, Crd, ResourceListWatch, ServedBy},
 };
 
-/// How long a resource that cannot be cached is not looked at again.
+/// How long a resource that cannot be cached is not looked up again.
 const NOT_CACHED_FOR: Duration = Duration::from_secs(10);
-/// The same for a custom resource in protobuf: a name seldom changes from a definition's to another server's.
+/// How long a custom resource is not looked up again in protobuf: it is rare that another server takes over the name of
+/// a definition.
 const NOT_IN_PROTOBUF_FOR: Duration = Duration::from_secs(600);
-/// How often gauges are brought up to date and idleness is looked at.
+/// How often gauges are updated and idle caches are detected.
 const OBSERVE_EVERY: Duration = Duration::from_secs(5);
 
 impl Shared {
-    /// A resource's life, from its first request until it is gone, idle or cannot be cached.
+    /// Runs a store from its first request until its resource is gone, idle, or found not to be cacheable.
     pub(super) async fn run(self: Arc<Self>, entry: Arc<Entry>, key: StoreKey) {
         let resource = &key.resource;
         let life = async {
@@ -45,20 +46,20 @@ impl Shared {
                 Err(why) => {
                     tracing::debug!(store = %key, ?why, "not cached");
                     let known_for = if why == NotCached::NotInProtobuf { NOT_IN_PROTOBUF_FOR } else { NOT_CACHED_FOR };
-                    // Before it goes: whoever asks now finds it in one place or the other.
+                    // Kept before the entry is removed, so that every lookup finds one or the other.
                     self.not_cached.keep(key.clone(), why, known_for);
                     self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
                     entry.stop(why, EndCause::Stopped);
                     return;
                 }
             }
-            // What has gone is remembered for a while, then looked at anew.
+            // That the resource is gone is remembered for a while; then the resource is looked up again.
             sleep(NOT_CACHED_FOR).await;
             self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
         };
         tokio::select! {
             () = life => {}
-            // Nothing is filled any more: whoever waits for it need not.
+            // The cache will not be filled any more, so reads must not wait for it.
             () = self.tasks.token().cancelled() => entry.not_ready(NotCached::Draining),
         }
         self.freshness.remove_if(&key.resource.group_resource(), |_, freshness| Arc::strong_count(freshness) == 1);
@@ -80,7 +81,7 @@ impl Shared {
             tracing::warn!(%resource, error = %Chain(&error), "cannot read the resource's definition");
             NotCached::Undiscovered
         })?;
-        // A definition shows that the API server itself answers, where it may not be asked.
+        // If upstream refuses to say which server answers, a definition shows that it is the API server itself.
         if api.served_by == ServedBy::Unknown && definition.is_none() {
             return Err(NotCached::Undiscovered);
         }
@@ -122,7 +123,7 @@ impl Shared {
         Reflector::new(upstream, sink, collection, settings, evidence)
     }
 
-    /// Until the cache is excluded, or nobody has used it for a while.
+    /// Returns when the cache is excluded, or was not used for a while.
     async fn until_idle(&self, resource: &GroupVersionResource, entry: &Entry) -> NotCached {
         let mut ticks = interval(OBSERVE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -154,7 +155,8 @@ impl Shared {
                     instance.observe();
                     instance.idle_since()
                 }
-                // Filling for as long as this: whoever asks next starts it again.
+                // The cache has been filling since it was started. If that takes as long as the idle timeout, it stops,
+                // and the next request starts it again.
                 Err(_) => Some(started),
             };
             let is_idle = idle_since.is_some_and(|since| since.elapsed() >= idle_timeout);

@@ -1,12 +1,12 @@
-//! One resource's store, reflector and watchers together; all of them, started on first use.
+//! One resource's store, reflector and watchers as a unit, and the collection of all of them, started on first use.
 //!
 //! ```text
 //! Cachers ── resource ──► Entry ─┬─ reflector task (fills, applies)
 //!                                └─ Arc<Instance>: reader, hub, envelope, freshness
 //! ```
 //!
-//! An instance lives from one fill to the next, and over those that are bridged. Whoever holds an old one may go on reading it;
-//! its watches have been ended.
+//! An instance lives from one fill to the next, and beyond those that are bridged. An old instance can still be read by
+//! its holders; its watches have been ended.
 
 mod cachers;
 mod columns;

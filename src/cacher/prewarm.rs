@@ -1,4 +1,4 @@
-//! Caches that are there before anybody asks.
+//! Caches that are filled before their first request.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,13 +11,13 @@ use crate::{
     telemetry::Chain,
 };
 
-/// How often a resource to prewarm is looked after: one that comes late, or was gone for a while, is started then.
+/// How often resources to prewarm are checked, in order to start those that appear late or were gone for a while.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// The pause after the first look: by then discovery has answered.
+/// The delay after the first check: discovery has answered by then.
 const FIRST: Duration = Duration::from_secs(2);
 
-/// Why a resource will not be cached, whatever one waits for; a misspelt name is the usual cause.
+/// Why a resource will not be cached, however long one waits; usually its name is misspelt.
 fn missing(why: NotCached) -> Option<&'static str> {
     match why {
         NotCached::UnknownResource => {
@@ -36,7 +36,7 @@ fn missing(why: NotCached) -> Option<&'static str> {
 }
 
 impl Cachers {
-    /// Starts what the configuration wants warm, each in its group's preferred version, and keeps it so.
+    /// Starts the configured resources, each in the preferred version of its group, and keeps them running.
     pub fn prewarm(&self) {
         let cachers = self.clone();
         self.shared.tasks.spawn("prewarm", async move {
@@ -69,7 +69,7 @@ impl Cachers {
         }
     }
 
-    /// Starts it, unless it has been. Gives why it will not be cached, where that is known.
+    /// Starts the resource unless it is running. Returns why it will not be cached, if that is known.
     async fn look(&self, wanted: &GroupResource) -> Option<&'static str> {
         match self.shared.upstream.preferred_version(&wanted.group).await {
             Ok(Some(version)) => {

@@ -1,19 +1,19 @@
-//! One question to upstream for all who ask at the same time.
+//! Merges concurrent questions to upstream into one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OnceCell;
 
-/// Whether one who comes while the question is under way may have its answer.
+/// Whether a caller that arrives while the question is being answered may share its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Join {
-    /// The answer must have been given after everybody asked.
+    /// No: the question must be sent after every caller has arrived.
     BeforeItIsSent,
-    /// Any answer that comes will do.
+    /// Yes: any answer that arrives later will do.
     AnyTime,
 }
 
-/// Merges askers into groups; one group's question is under way at a time.
+/// Merges callers into groups; the question of only one group is sent at a time.
 #[derive(Debug)]
 pub(super) struct SingleFlight<T> {
     join: Join,
@@ -26,7 +26,7 @@ impl<T: Clone> SingleFlight<T> {
         Self { join, group: Mutex::new(None), turn: tokio::sync::Mutex::new(()) }
     }
 
-    /// The answer of the group's question. When the one who asks for the group goes away, another asks again.
+    /// The answer to the group's question. If the caller that asks for the group is dropped, another one asks again.
     pub(super) async fn ask<F: Future<Output = T>>(&self, question: impl FnOnce() -> F) -> T {
         let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().clone();
         let answer = group.get_or_init(|| async {
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// How many questions reach upstream when two ask, then a third while the question is under way.
+    /// How many questions reach upstream when two callers ask, and a third one while the question is being answered.
     async fn questions(join: Join) -> usize {
         let (flight, asked, sent, go_on) = (SingleFlight::new(join), AtomicUsize::new(0), Notify::new(), Notify::new());
         let ask = || {

@@ -1,4 +1,4 @@
-//! What a reflector says becomes instances, wake-ups and metrics here.
+//! Turns the reports of a reflector into instances, wake-ups and metrics.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct CacherSink {
     entry: Arc<Entry>,
     resource: Resource,
     instance: Option<Arc<Instance>>,
-    /// Why upstream is not followed, as it was logged last. `None` while it is.
+    /// Why upstream is not followed, as last logged; `None` while it is followed.
     failing: Option<Failure>,
 }
 
@@ -36,7 +36,7 @@ impl CacherSink {
 }
 
 impl CacherSink {
-    /// The store is not the resource's any more.
+    /// Gives up the instance, which is no longer the resource's store.
     fn let_go(&mut self) {
         if let Some(instance) = self.instance.take() {
             self.resource.freshness.remove(&instance);
@@ -59,7 +59,7 @@ impl Sink for CacherSink {
             (Some(instance), _) => instance.set_health(health),
             (None, Condition::Filling) => self.entry.not_ready(NotCached::Filling),
             (None, Condition::Unfilled) => self.entry.not_ready(NotCached::Unfilled),
-            // Why there is nothing was said when it was lost.
+            // The reason was set when the instance was lost.
             (None, Condition::Followed | Condition::Unfollowed { .. } | Condition::Gone) => {}
         }
     }
@@ -81,7 +81,7 @@ impl Sink for CacherSink {
     fn bridged(&mut self, bridged: Bridged, health: Health) {
         let Some(instance) = self.instance.clone() else { return };
         let Bridged { from, to, changes, bookmark } = bridged;
-        // Watchers are told how far they have come only where all is well.
+        // The health must be set before watchers are woken, since bookmarks are only sent while the cache is followed.
         instance.set_health(health);
         changes.iter().for_each(|change| self.changed(change));
         if let Some(template) = bookmark {
@@ -122,7 +122,7 @@ impl Sink for CacherSink {
         let (why, cause) = match loss {
             Loss::Backwards => (NotCached::Filling, EndCause::Lost),
             Loss::Corrupt => (NotCached::Filling, EndCause::Corrupt),
-            // What came before was right.
+            // What was sent before was correct.
             Loss::Inconsistent => (NotCached::Filling, EndCause::Relisted),
             Loss::Gone => (NotCached::UnknownResource, EndCause::Stopped),
         };
@@ -134,12 +134,12 @@ impl Sink for CacherSink {
     fn restarting(&mut self, failure: Option<Failure>) {
         let cause = failure.map_or("ended", Failure::as_str);
         self.resource.metrics.reflector_restarted(cause);
-        // A cache that is filled for the first time, by a list where upstream has no watch-list, has not been restarted.
+        // The first fill of a cache by list, because upstream has no watch-list, is not a restart.
         if self.instance.is_some() || failure != Some(Failure::Refused) {
             self.entry.restarted(cause);
         }
         tracing::debug!(resource = %self.resource.resource, cause, "reflector restarts");
-        // These are ordinary: the cache is filled anew, or in another way, or the resource is gone.
+        // These are normal: the cache is filled again, or in another way, or the resource is gone.
         let is_ordinary =
             |failure: &Failure| matches!(failure, Failure::Expired | Failure::Refused | Failure::NotFound);
         if let Some(error) = failure.filter(|failure| !is_ordinary(failure) && self.failing != Some(*failure)) {

@@ -1,4 +1,5 @@
-//! A watch of upstream that lasts until its first bookmark: what has happened behind a version, and up to where that is all.
+//! An upstream watch that lasts until its first bookmark: it shows the changes after a version, and up to which version
+//! these are complete.
 
 use std::time::Duration;
 
@@ -10,21 +11,21 @@ use crate::{
     store::Schema,
 };
 
-/// `timeoutSeconds`: with 3 a current API server sends its last bookmark after about a second, with 1 or 2 none at all (measured
-/// on 1.36).
+/// The `timeoutSeconds` of the watch: with 3, a current API server sends its last bookmark after about a second; with 1
+/// or 2 it sends none (measured on 1.36).
 const SECONDS: u64 = 3;
-/// Longer than it can take.
+/// Longer than the watch can take.
 const MAX: Duration = Duration::from_secs(5);
 
-/// Nothing happened behind the one version up to the other.
+/// Nothing happened after `behind`, up to `up_to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
     pub(super) behind: ResourceVersion,
     pub(super) up_to: ResourceVersion,
 }
 
-/// Watches from `start`; `last_change` is the last one that is known at it. Ends early when what follows a change `is_of_use` to
-/// nothing. `None` if no bookmark came.
+/// Watches from `start`; `last_change` is the last known change at that version. Ends early after a change for which
+/// `is_of_use` returns false. `None` if no bookmark arrived.
 pub(super) async fn small_watch(
     upstream: &impl ListWatch,
     schema: &Schema,

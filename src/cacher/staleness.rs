@@ -1,13 +1,13 @@
-//! For how long a store may be without upstream, and what follows from it.
+//! How long a store may be without upstream, and what happens then.
 
 use std::time::Duration;
 
-/// How old a store's state may be ([`crate::reflector::Health::age`]).
+/// The maximum age of a store's state ([`crate::reflector::Health::age`]).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StalenessLimit {
-    /// Beyond it the gateway is not ready. None: there is no limit.
+    /// Beyond this age the gateway is not ready. `None` for no limit.
     pub max: Option<Duration>,
-    /// Beyond it watches end, too, and new ones are forwarded.
+    /// Whether beyond it watches end as well, and new ones are forwarded.
     pub ends_watches: bool,
 }
 

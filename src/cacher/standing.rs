@@ -1,4 +1,4 @@
-//! What an operator is shown of each store and a scrape does not tell.
+//! What the status shows of each store, beyond the metrics.
 
 use std::time::Duration;
 
@@ -10,36 +10,35 @@ use crate::{
     fanout::Behind,
 };
 
-/// One store, as it stands now.
+/// The current state of one store.
 #[derive(Clone, Debug)]
 pub struct Standing {
     pub resource: GroupVersionResource,
     pub encoding: Encoding,
-    /// Why it does not answer, if it does not.
+    /// Why it does not answer; `None` if it does.
     pub not_cached: Option<NotCached>,
-    /// It has been without upstream for longer than the configuration allows.
+    /// Whether it has been without upstream for longer than the configuration allows.
     pub is_stale: bool,
     /// How far back a watch can start.
     pub history: Option<Duration>,
     pub restart: Option<Restart>,
-    /// The watchers that are furthest behind, and for how long they have not looked at a change.
+    /// The watchers that are furthest behind, and how long each of them has had a change waiting.
     pub behind: Vec<(Behind, Duration)>,
 }
 
-/// Upstream had to be asked anew.
+/// A time at which upstream had to be asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restart {
-    /// The word of an enum.
+    /// The value of the metric label.
     pub cause: &'static str,
     pub at: Instant,
 }
 
-/// Watchers that have a change waiting for less than this are not behind: they are about to look.
+/// A watcher that has had a change waiting for less time than this is not behind: it is about to process it.
 const BEHIND_MIN: Duration = Duration::from_secs(1);
 
 impl Cachers {
-    /// The stores that have been started, in the order of their names; of each the `behind_max` watchers that are furthest
-    /// behind.
+    /// The started stores in the order of their names, each with the `behind_max` watchers that are furthest behind.
     pub fn standings(&self, behind_max: usize) -> Vec<Standing> {
         let standing = |key: &StoreKey, entry: &Entry| {
             let instance = entry.instance();

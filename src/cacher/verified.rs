@@ -1,4 +1,4 @@
-//! What a store holds, held against a list of metadata that upstream gives of the same version. Pure.
+//! Compares a store with upstream's list of metadata at the same version. Pure.
 
 use std::{collections::BTreeMap, iter::Peekable, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
 #[derive(Debug, serde::Deserialize)]
 pub(super) struct MetadataPage {
     metadata: ListMetadata,
-    // Go writes null for a list that was never made.
+    // Go writes a nil slice as `null`.
     items: Option<Vec<Item>>,
 }
 
@@ -29,7 +29,7 @@ struct Item {
     metadata: Metadata,
 }
 
-/// What a store knows of an object's metadata, too.
+/// The metadata that a store knows, too.
 #[derive(Debug, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
@@ -41,7 +41,7 @@ struct Metadata {
     labels: BTreeMap<String, String>,
 }
 
-/// An object that is not the same here and there.
+/// An object that differs between store and upstream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Difference {
     #[error("upstream does not have it")]
@@ -63,23 +63,23 @@ impl Difference {
 }
 
 impl MetadataPage {
-    /// Reads a page of the list at `version`.
+    /// Parses a page of the list at `version`.
     pub(super) fn read(json: &[u8], version: ResourceVersion) -> Result<Self, Failure> {
         let page: Self = serde_json::from_slice(json).map_err(|_| Failure::Malformed)?;
-        // An upstream that does not know exact versions lists what it likes.
+        // An upstream that does not support exact versions lists another one.
         if page.metadata.resource_version != version.to_string() {
             return Err(Failure::Refused);
         }
         Ok(page)
     }
 
-    /// Leads to the next page, if there is one.
+    /// The token of the next page; `None` on the last page.
     pub(super) fn continue_token(&self) -> Option<&str> {
         Some(&*self.metadata.r#continue).filter(|token| !token.is_empty())
     }
 
-    /// The first object of this page that differs from what `held` gives next. Both are in the order of their keys; behind the last
-    /// page nothing may be left of `held`.
+    /// The first object of this page that differs from the next objects of `held`. Both are in the order of their keys;
+    /// after the last page `held` must be empty.
     pub(super) fn difference<'a>(
         &self,
         held: &mut Peekable<impl Iterator<Item = &'a Arc<Object>>>,

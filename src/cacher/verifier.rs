@@ -1,4 +1,4 @@
-//! Holding what stores have against upstream, now and then, as an API server does with its own cache.
+//! Compares stores with upstream from time to time, as an API server does with its own cache.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -12,19 +12,20 @@ use super::{
 };
 use crate::{reflector::Failure, store::Object};
 
-/// A store of fewer objects is not looked at: who doubts it lists it.
+/// Stores with fewer objects are not verified: they can be checked with an ordinary list.
 const OBJECTS_MIN: usize = 100;
-/// How many times a store is tried whose version upstream has compacted, or not reached: it has another soon. The same for one
-/// that differs, which has to do so twice.
+/// The maximum number of attempts if upstream has compacted the store's version or not reached it, since the store will
+/// soon have another version. A store must also differ twice before it counts as different.
 const ATTEMPTS: u32 = 3;
-/// Between two attempts.
+/// The delay between two attempts.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// A store that differs again within this time is told of, and not filled anew: if that does not help, clients would list for ever.
+/// A store that differs again within this time is logged, but not filled again: if filling does not help, clients would
+/// have to list for ever.
 const FILLED_ANEW_ONCE_IN: Duration = Duration::from_secs(3600);
-/// The longest that one look may take.
+/// The maximum duration of one comparison.
 const LOOK_MAX: Duration = Duration::from_secs(300);
 
-/// What came of looking at a store.
+/// The result of comparing a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     Same,
@@ -35,7 +36,7 @@ enum Outcome {
 }
 
 impl Outcome {
-    /// The word for metric labels.
+    /// The value of the metric label.
     const fn as_str(&self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -47,7 +48,7 @@ impl Outcome {
 }
 
 impl Cachers {
-    /// Looks at each store about once in `interval`, one at a time, until the gateway stops.
+    /// Verifies each store about once per `interval`, one at a time, until the gateway stops.
     pub fn verify_every(&self, interval: Duration) {
         let cachers = self.clone();
         self.shared.tasks.spawn("verifier", async move {
@@ -62,7 +63,7 @@ impl Cachers {
         let mut filled_anew = HashMap::new();
         loop {
             let stores: Vec<StoreKey> = self.shared.entries.iter().map(|entry| entry.key().clone()).collect();
-            // Those of a round are looked at one after another, as far apart as the interval has room for.
+            // The stores are verified one after another, spread over the interval.
             let pause = interval / u32::try_from(stores.len().max(1)).unwrap_or(u32::MAX);
             if stores.is_empty() {
                 sleep(pause).await;
@@ -112,7 +113,7 @@ impl Cachers {
     }
 }
 
-/// Lists the metadata of what upstream had at the store's version, page by page.
+/// Lists the metadata of upstream's objects at the store's version, page by page.
 async fn look(instance: &Arc<Instance>) -> Outcome {
     let snapshot = instance.reader.snapshot();
     let objects: Vec<Arc<Object>> = snapshot.leaves().flat_map(|leaf| leaf.objects()).cloned().collect();

@@ -1,4 +1,4 @@
-//! Showing that nothing has happened since a version from before the fill.
+//! Shows that nothing has happened since a version from before the fill.
 
 #[cfg(test)]
 mod tests;
@@ -15,29 +15,29 @@ use crate::{
     store::Schema,
 };
 
-/// Asks upstream, for all who wait on one store: one small watch at a time, from the oldest of their versions.
+/// Asks upstream on behalf of all callers of one store: one small watch at a time, from the oldest of their versions.
 #[derive(Debug)]
 pub(super) struct Quiet {
     watch: SingleFlight<Shown>,
     waiting: Mutex<Waiting>,
 }
 
-/// Whose versions a small watch may begin at.
+/// The versions at which the next small watch may begin.
 #[derive(Debug, Default)]
 struct Waiting {
     versions: Vec<ResourceVersion>,
-    /// Upstream's history does not go back to this one, nor to any before it.
+    /// The highest version known to be too old: upstream's history does not reach back to it or any lower version.
     expired: Option<ResourceVersion>,
 }
 
-/// What a small watch from that version has shown.
+/// The result of a small watch from that version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shown {
     from: ResourceVersion,
     quiet: Option<Stretch>,
 }
 
-/// One version's place among those that wait; given up when dropped.
+/// The place of one version among those that wait; given up when dropped.
 struct Place<'a> {
     waiting: &'a Mutex<Waiting>,
     version: ResourceVersion,
@@ -50,7 +50,8 @@ impl Default for Quiet {
 }
 
 impl Quiet {
-    /// The version up to which nothing has happened since `version`. `None` if something has, or upstream does not say.
+    /// The version up to which nothing has happened since `version`. `None` if something has, or upstream does not
+    /// answer the question.
     pub(super) async fn since(
         &self,
         version: ResourceVersion,
@@ -65,8 +66,8 @@ impl Quiet {
             let shown = self.watch.ask(|| self.small_watch(version, upstream, schema)).await;
             match shown.quiet {
                 Some(Stretch { behind, up_to }) if behind <= version => return Some(up_to),
-                // Of a version that had expired nothing is known about those behind it. And one that was under way may have
-                // begun behind this version: the next one does not.
+                // An expired version says nothing about later ones. And a watch that was already open may have begun
+                // after this version; the next one does not.
                 None if shown.from < version && self.waiting().has_expired(shown.from) => {}
                 _ if shown.from > version => {}
                 Some(_) | None => return None,
@@ -74,10 +75,10 @@ impl Quiet {
         }
     }
 
-    /// Watches from the oldest version that somebody waits with; `own` is one of them.
+    /// Watches from the oldest waiting version; `own` is one of them.
     async fn small_watch(&self, own: ResourceVersion, upstream: &impl ListWatch, schema: &Schema) -> Shown {
         let from = self.waiting().oldest().unwrap_or(own);
-        // What follows a change serves only who has been told of all that came.
+        // A watch is only of use while a caller waits with a version that is not lower than the last change.
         let is_of_use = |behind| self.waiting().is_any_from(behind);
         let shown = small_watch(upstream, schema, from, from, is_of_use).await;
         if let Err(Failure::Expired) = shown {

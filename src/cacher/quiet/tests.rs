@@ -1,4 +1,4 @@
-//! Small watches of an upstream whose changes are given.
+//! Small watches of an upstream with given changes.
 
 use bytes::Bytes;
 use tokio::{join, time::Instant};
@@ -10,13 +10,13 @@ use crate::{
     store::Shape,
 };
 
-/// A resource whose last changes have these versions, of an upstream that is at version 90.
+/// An upstream at version 90, and the versions of the resource's last changes.
 #[derive(Debug, Default)]
 struct Upstream {
     changes: Vec<u64>,
-    /// Watches from before this one have expired.
+    /// Watches that begin before this version have expired.
     oldest: u64,
-    /// Where the watches that were asked for began.
+    /// The versions at which the requested watches began.
     asked: Mutex<Vec<u64>>,
 }
 
@@ -28,7 +28,7 @@ impl ListWatch for Upstream {
     async fn watch(&self, request: WatchRequest) -> Result<Option<Bytes>, Failure> {
         let WatchFrom::After(from) = request.from else { return Err(Failure::Refused) };
         self.asked.lock().unwrap().push(from.value());
-        // Others come to wait meanwhile.
+        // Lets other callers wait meanwhile.
         tokio::task::yield_now().await;
         if from.value() < self.oldest {
             return Err(Failure::Expired);
@@ -72,7 +72,7 @@ impl ListWatch for Upstream {
     }
 }
 
-/// What three are told that ask at the same time, and what upstream was asked.
+/// The results of three concurrent calls, and the versions at which upstream was watched.
 async fn asked(versions: [u64; 3], upstream: Upstream) -> ([Option<u64>; 3], Vec<u64>) {
     let (quiet, schema) = (Quiet::default(), Schema::new(Shape::typed("Pod", "v1"), Vec::new()));
     let since = async |version| {
