@@ -1,17 +1,17 @@
-//! The access log: one line a finished request or watch.
+//! The access log: one line per finished request or watch.
 
 use std::{net::IpAddr, time::Duration};
 
 use crate::apimachinery::GroupResource;
 
-/// Who answered.
+/// The origin of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// From memory.
     Served,
-    /// By upstream.
+    /// From upstream.
     Forwarded,
-    /// By the gateway itself, with an error.
+    /// From the gateway itself, with an error.
     Rejected,
 }
 
@@ -25,17 +25,18 @@ impl Outcome {
     }
 }
 
-/// What is counted of a finished request or watch.
+/// The part of a finished request or watch that is counted in the metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct Finished<'a> {
-    /// Kubernetes' word: `get`, `list`, `watch`.
+    /// Kubernetes' verb, for example `get`, `list` or `watch`.
     pub verb: &'static str,
-    /// None for a path that is no resource's.
+    /// `None` for a path that is not a resource.
     pub resource: Option<&'a GroupResource>,
-    /// Discovery or a cache knows the resource, so that it may become a label: a client can make up any other.
+    /// Whether discovery or a cache knows the resource, so that it may become a label: clients can invent any other
+    /// name.
     pub resource_known: bool,
     pub outcome: Outcome,
-    /// Why it was forwarded or rejected: the word of an enum.
+    /// Why it was forwarded or rejected: a value of an enum.
     pub reason: Option<&'static str>,
     /// HTTP status of the response; [`CLIENT_CLOSED`] if there was none.
     pub status: u16,
@@ -45,47 +46,47 @@ pub struct Finished<'a> {
     pub bytes: u64,
 }
 
-/// What its line says besides.
+/// A line of the access log.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessRecord<'a> {
     pub finished: Finished<'a>,
     /// Without the query.
     pub path: &'a str,
     pub namespace: Option<&'a str>,
-    /// The user's name, where the gateway knows it.
+    /// The user's name, if the gateway knows it.
     pub user: Option<&'a str>,
-    /// None for a Unix socket.
+    /// `None` for a Unix socket.
     pub address: Option<IpAddr>,
-    /// As in the answer's head, and so in audit logs.
+    /// As in the response's head, and therefore in audit logs.
     pub audit_id: Option<&'a str>,
     pub user_agent: &'a str,
 }
 
-/// Which finished requests and watches have a line.
+/// Which finished requests and watches are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessLines {
     All,
-    /// Errors, refusals, and what was slow.
+    /// Errors, refusals, and slow requests.
     #[default]
     Notable,
     None,
 }
 
-/// From here on a request is slow. It is what Kubernetes promises for 99 of 100 requests for single objects.
+/// The duration from which a request is slow: the limit of Kubernetes' SLO for 99 % of requests for single objects.
 pub const SLOW: Duration = Duration::from_secs(1);
 
-/// The status of a request whose client closed the connection before there was an answer, as nginx has it.
+/// The status of a request whose client closed the connection before it got a response, as in nginx.
 pub const CLIENT_CLOSED: u16 = 499;
 
 impl AccessLines {
-    /// The same as far as the log has such lines at all: none at levels above info.
+    /// The lines that the log's level lets through: none at levels above info.
     #[must_use]
     pub fn logged(self) -> Self {
         if tracing::enabled!(target: "access", tracing::Level::INFO) { self } else { Self::None }
     }
 
-    /// Whether there is a line for what was answered like this. `duration` is the time to the end of the answer, or to its head
-    /// where the client decides on the end.
+    /// Whether a response with these properties is logged. `duration` is the time to the end of the response, or to its
+    /// head if the client decides when it ends.
     pub fn include(self, outcome: Outcome, status: u16, duration: Duration) -> bool {
         match self {
             Self::All => true,
@@ -98,7 +99,7 @@ impl AccessLines {
     }
 }
 
-/// Writes the record's line.
+/// Writes the line.
 pub fn access_log(record: &AccessRecord<'_>) {
     let Finished { verb, resource, outcome, reason, status, duration, bytes, .. } = record.finished;
     tracing::info!(

@@ -4,12 +4,12 @@ use metrics::counter;
 
 use crate::telemetry::metrics::{AUDIT_EVENTS_LOST, AUDIT_WRITES};
 
-/// Counts a piece of the audit log: whether it could be written.
+/// Counts a write to the audit log, and whether it succeeded.
 pub fn audit_written(written: bool) {
     counter!(AUDIT_WRITES, "outcome" => if written { "written" } else { "failed" }).increment(1);
 }
 
-/// Counts events that the audit log lacks.
+/// Counts events that are missing from the audit log.
 pub fn audit_lost(events: usize) {
     counter!(AUDIT_EVENTS_LOST).increment(events as u64);
 }

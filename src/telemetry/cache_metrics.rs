@@ -1,4 +1,4 @@
-//! Metrics of one cache: handles made once, so that a change or an event costs no label.
+//! Metrics of one cache. The handles are created once, so that changes and events need no label lookup.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -16,7 +16,7 @@ use crate::telemetry::metrics::{
     UPSTREAM_WATCHES, WATCH_EVENTS, WATCHERS, WATCHES_ENDED, WATCHES_TAKEN_OVER,
 };
 
-/// The metrics of one cache. Its gauges fall to zero when it is dropped.
+/// The metrics of one cache. Its gauges are set to zero when it is dropped.
 #[derive(Debug)]
 pub struct CacheMetrics {
     labels: Vec<Label>,
@@ -66,101 +66,102 @@ impl CacheMetrics {
         }
     }
 
-    /// What the cache holds now; `bytes` are the encoded objects.
+    /// Sets the number of objects in the cache and the size of the encoded objects in bytes.
     pub fn set_objects(&self, objects: usize, bytes: u64) {
         self.objects.set(objects as f64);
         self.object_bytes.set(bytes as f64);
     }
 
-    /// Bytes that were joined for lists and are shared by them.
+    /// Sets the bytes that were joined for lists, and are shared by them.
     pub fn set_joined(&self, bytes: u64) {
         self.joined_bytes.set(bytes as f64);
     }
 
-    /// Bytes that were compressed for gzip lists and are shared by them.
+    /// Sets the bytes that were compressed for gzip lists, and are shared by them.
     pub fn set_deflated(&self, bytes: u64) {
         self.deflated_bytes.set(bytes as f64);
     }
 
-    /// Metadata in other forms than upstream's, kept with the objects.
+    /// Sets the bytes of metadata in other forms than upstream's, kept with the objects.
     pub fn set_derived(&self, bytes: u64) {
         self.derived_bytes.set(bytes as f64);
     }
 
-    /// The version that the cache has reached, when its gauges were last brought up to date.
+    /// Sets the version of the cache. Called when the gauges are updated.
     pub fn set_resource_version(&self, version: ResourceVersion) {
         self.resource_version.set(version.value() as f64);
     }
 
-    /// Upstream has shown the cache to be complete up to this version, now: the lag starts again at zero.
+    /// Sets the version up to which upstream has just shown the cache to be complete. The lag restarts at zero.
     pub fn set_progress(&self, version: ResourceVersion) {
         self.progress_version.set(version.value() as f64);
         *self.progress.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// What the history holds; `bytes` is what it costs beside the newest state.
+    /// Sets the size of the history; `bytes` is what it holds besides the newest state.
     pub fn set_history(&self, changes: usize, bytes: u64) {
         self.history_changes.set(changes as f64);
         self.history_bytes.set(bytes as f64);
     }
 
-    /// How often the cache had to start over.
+    /// Sets the number of fills that began a new store.
     pub fn set_epoch(&self, epoch: u64) {
         self.epoch.set(epoch as f64);
     }
 
-    /// For how long the cache has been without a watch of upstream, when its gauges were last brought up to date.
+    /// Sets how long the cache has been without an upstream watch. Called when the gauges are updated.
     pub fn set_staleness(&self, staleness: Duration) {
         self.staleness.set(staleness.as_secs_f64());
     }
 
-    /// Whether a watch of upstream is open for the cache.
+    /// Sets whether an upstream watch is open for the cache.
     pub fn set_followed(&self, is_followed: bool) {
         self.upstream_watches.set(if is_followed { 1.0 } else { 0.0 });
     }
 
-    /// To be followed by one [`Self::watch_ended`].
+    /// Counts a watch as open, until [`Self::watch_ended`] is called once.
     pub fn watch_started(&self) {
         self.watchers.increment(1.0);
     }
 
-    /// A watch ended. `cause` is the word of an enum.
+    /// Counts the end of a watch. `cause` is a value of an enum.
     pub fn watch_ended(&self, cause: &'static str) {
         self.watchers.decrement(1.0);
         self.count(WATCHES_ENDED, "cause", cause);
     }
 
-    /// A watch that was forwarded goes on from the cache.
+    /// Counts a forwarded watch that continues from the cache.
     pub fn watch_taken_over(&self) {
         counter!(WATCHES_TAKEN_OVER, self.labels.iter()).increment(1);
     }
 
-    /// Events given to one watch's connection, bookmarks included.
+    /// Counts events that were passed to a watch's connection, bookmarks included.
     pub fn events_sent(&self, events: u64) {
         self.watch_events.increment(events);
     }
 
-    /// The reflector has to list or watch again. `cause` is the word of an enum.
+    /// Counts that the reflector has to list or watch again. `cause` is a value of an enum.
     pub fn reflector_restarted(&self, cause: &'static str) {
         self.count(REFLECTOR_RESTARTS, "cause", cause);
     }
 
-    /// A freshness proof ended. `outcome` is the word of an enum.
+    /// Counts a finished freshness proof. `outcome` is a value of an enum.
     pub fn freshness_proof(&self, outcome: &'static str) {
         self.count(FRESHNESS_PROOFS, "outcome", outcome);
     }
 
-    /// The cache was compared with upstream. `outcome` is the word of an enum.
+    /// Counts a comparison of the cache with upstream. `outcome` is a value of an enum.
     pub fn verified(&self, outcome: &'static str) {
         self.count(CACHE_VERIFICATIONS, "outcome", outcome);
     }
 
-    /// The cache was filled again. `outcome` says whether its watches went on, or is the word of an enum that says why not.
+    /// Counts that the cache was filled again. `outcome` says whether its watches continued, or is a value of an enum
+    /// that says why not.
     pub fn bridged(&self, outcome: &'static str) {
         self.count(CACHE_BRIDGES, "outcome", outcome);
     }
 
-    /// For what is rare: makes the labels anew.
+    /// Creates the labels on each call; only for rare events.
     fn count(&self, name: &'static str, label: &'static str, value: &'static str) {
         let mut labels = self.labels.clone();
         labels.push(Label::from_static_parts(label, value));
@@ -190,7 +191,7 @@ impl Drop for CacheMetrics {
     }
 }
 
-/// When a cache last made progress. Apart from the cache, since only a scrape turns it into a lag.
+/// When a cache last made progress. Kept separately from the cache, because only a scrape computes the lag.
 #[derive(Debug)]
 struct Progress {
     at: Mutex<Option<Instant>>,
@@ -203,13 +204,13 @@ impl Progress {
     }
 }
 
-/// The caches that live, as far as a scrape has to know.
+/// The existing caches, as far as a scrape needs them.
 fn live() -> MutexGuard<'static, Vec<Weak<Progress>>> {
     static LIVE: Mutex<Vec<Weak<Progress>>> = Mutex::new(Vec::new());
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Brings the lag of every live cache up to date, and forgets those that are gone.
+/// Updates the lag of every existing cache, and removes those that are gone.
 pub(super) fn refresh_lags() {
     live().retain(|progress| {
         let Some(progress) = progress.upgrade() else { return false };

@@ -1,4 +1,4 @@
-//! An error with its causes, on one line: for log lines of either form.
+//! An error with its causes on one line, for log lines in text and JSON.
 
 use std::{error::Error, fmt, iter::successors};
 

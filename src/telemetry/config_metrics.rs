@@ -4,7 +4,7 @@ use metrics::{counter, gauge};
 
 use crate::telemetry::metrics::{CONFIG_RELOAD_SUCCESSFUL, CONFIG_RELOADS};
 
-/// Counts that a changed configuration was put into effect, or could not be.
+/// Counts a reload of a changed configuration, and whether it took effect.
 pub fn config_reloaded(is_success: bool) {
     let outcome = if is_success { "success" } else { "failure" };
     counter!(CONFIG_RELOADS, "outcome" => outcome).increment(1);

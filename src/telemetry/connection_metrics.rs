@@ -7,15 +7,15 @@ use crate::telemetry::metrics::{CERTIFICATE_RELOADS, CONNECTION_ERRORS, CONNECTI
 /// Why a connection could not be accepted, or broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionError {
-    /// The socket could not be taken from the listener.
+    /// The listener failed to accept the connection.
     Accept,
     /// The TLS handshake failed.
     Handshake,
     /// The TLS handshake took too long.
     HandshakeTimeout,
-    /// A request's headers took too long.
+    /// The headers of a request took too long to arrive.
     HeaderTimeout,
-    /// The client broke HTTP.
+    /// The client violated HTTP.
     Protocol,
 }
 
@@ -45,12 +45,12 @@ pub fn connection_accepted() -> ConnectionGuard {
     ConnectionGuard { open }
 }
 
-/// Counts a connection that failed.
+/// Counts a failed connection.
 pub fn connection_failed(cause: ConnectionError) {
     counter!(CONNECTION_ERRORS, "cause" => cause.as_str()).increment(1);
 }
 
-/// Counts a change of a file of certificates or authorities: whether what it holds now is in use.
+/// Counts a change of a file with certificates or authorities, and whether the new contents are in use.
 pub fn certificate_reloaded(replaced: bool) {
     counter!(CERTIFICATE_RELOADS, "outcome" => if replaced { "replaced" } else { "failed" }).increment(1);
 }

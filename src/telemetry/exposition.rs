@@ -1,7 +1,7 @@
-//! The recorder of metrics, and its text form.
+//! The metrics recorder and its text format.
 //!
-//! Invariant: [`install`] comes before the first handle is made. Handles made earlier, or without it (in tests), count
-//! nowhere.
+//! Invariant: [`install`] is called before the first handle is created. Handles created earlier, or without it (in
+//! tests), count nothing.
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -13,17 +13,17 @@ use crate::telemetry::{
     process_metrics,
 };
 
-/// From the quick get out of memory to the list that takes upstream a minute.
+/// In seconds: from a quick get from memory to a list that takes upstream a minute.
 const DURATION_BUCKETS: &[f64] =
     &[0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
-/// How often observations are folded into buckets: bounds what is kept of them if nobody scrapes.
+/// How often observations are folded into buckets: bounds the memory for observations if there are no scrapes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Installs the recorder of this process and describes every metric. Later calls give the same recorder.
+/// Installs the recorder of this process and describes every metric. Later calls return the same recorder.
 ///
 /// # Errors
-/// Another recorder was installed by something else.
+/// Another recorder is already installed.
 pub fn install() -> Result<Exposition, InstallError> {
     static INSTALLED: OnceLock<Result<Exposition, InstallError>> = OnceLock::new();
     INSTALLED
@@ -38,12 +38,12 @@ pub fn install() -> Result<Exposition, InstallError> {
         .clone()
 }
 
-/// The process has a metrics recorder already, and it is not ours.
+/// The process already has another metrics recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("another metrics recorder is installed in this process")]
 pub struct InstallError;
 
-/// What a scrape gets. Cheap to clone.
+/// Renders the metrics for scrapes. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Exposition {
     handle: PrometheusHandle,
@@ -62,7 +62,7 @@ impl Exposition {
         text
     }
 
-    /// The same as values.
+    /// All metrics as values.
     pub fn read(&self) -> Readings {
         Readings::parse(&self.render())
     }

@@ -1,4 +1,4 @@
-//! How much of each limit is used, looked at when the metrics are read.
+//! Shows how much of each limit is used, measured when the metrics are read.
 
 use std::{
     collections::BTreeMap,
@@ -9,15 +9,15 @@ use metrics::gauge;
 
 use crate::telemetry::metrics::{LIMIT, LIMIT_USED};
 
-/// A limit, and who knows how much of it is used.
+/// A limit, and the function that measures how much of it is used.
 struct Known {
     limit: &'static str,
     used: Box<dyn Fn() -> Option<(u64, u64)> + Send + Sync>,
 }
 
-/// Shows a limit and how much of it is used in the metrics. `limit` is its name, as that of [`super::limit_reached`]; several of
-/// one name are added up. `used` gives how much is used, and the limit; it must not block, and gives nothing once what it tells of
-/// is gone.
+/// Shows a limit, and how much of it is used, in the metrics. `limit` is the name that is also passed to
+/// [`super::limit_reached`]; several limits with the same name are added up. `used` returns how much is used, and the
+/// limit. It must not block, and returns `None` once the limited thing is gone.
 pub fn show_limit(limit: &'static str, used: impl Fn() -> Option<(u64, u64)> + Send + Sync + 'static) {
     known().push(Known { limit, used: Box::new(used) });
 }
@@ -27,7 +27,7 @@ fn known() -> MutexGuard<'static, Vec<Known>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Brings the gauges of all limits up to date, and forgets those that are gone.
+/// Updates the gauges of all limits, and removes limits that are gone.
 pub(super) fn refresh() {
     let mut totals = BTreeMap::<_, (u64, u64)>::new();
     known().retain(|known| {

@@ -7,7 +7,7 @@ use crate::telemetry::metrics::LOG_LINES_DROPPED;
 /// Why a log line was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dropped {
-    /// Lines before it were not read fast enough.
+    /// Earlier lines were not read fast enough.
     QueueFull,
     /// Standard error could not be written to.
     Unwritten,
@@ -22,7 +22,7 @@ impl Dropped {
     }
 }
 
-/// Counts log lines that were dropped.
+/// Counts dropped log lines.
 pub(super) fn log_lines_dropped(cause: Dropped, lines: u64) {
     counter!(LOG_LINES_DROPPED, "cause" => cause.as_str()).increment(lines);
 }

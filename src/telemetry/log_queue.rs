@@ -1,8 +1,8 @@
-//! Log lines on their way to standard error: a bounded queue, and the thread that empties it.
+//! The queue of log lines for standard error: it is bounded, and emptied by a thread.
 //!
-//! Invariant: logging never waits for the one who reads the log. Clients cause most lines, so a reader that stalls would stop
-//! everything else: lines that find no room are dropped and counted instead. The bound is one of bytes, because clients also
-//! choose how long a line is.
+//! Invariant: logging never waits for the reader of the log. Clients cause most lines, so a stalled reader would
+//! otherwise stop the whole gateway; instead, lines that do not fit are dropped and counted. The bound is in bytes,
+//! because clients also determine how long a line is.
 
 use std::{
     fmt,
@@ -15,31 +15,31 @@ use std::{
 
 use crate::telemetry::log_metrics::{Dropped, log_lines_dropped};
 
-/// Bytes of lines that wait to be written: more than 10,000 usual lines, seconds of a very busy gateway.
+/// The maximum number of bytes in the queue: more than 10,000 typical lines, or seconds of a very busy gateway.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
 /// How long the process waits at its end for the last lines to be read.
 pub(super) const FLUSH_MAX: Duration = Duration::from_secs(1);
-/// A buffer that has grown beyond this is given back when it has been written.
+/// A buffer with a larger capacity, in bytes, is freed after it was written.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Takes lines, one with each write. Cheap to clone.
+/// Each write appends one line. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct LogQueue(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// There is something to write.
+    /// Signals that there are lines to write.
     filled: Condvar,
-    /// Everything is written.
+    /// Signals that all lines are written.
     emptied: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     lines: Vec<u8>,
-    /// Lines that found no room since the last batch was taken.
+    /// Lines that did not fit since the last batch was taken.
     dropped: u64,
-    /// A batch has been taken and is being written.
+    /// Whether a batch was taken and is being written.
     is_writing: bool,
 }
 
@@ -47,7 +47,7 @@ impl LogQueue {
     /// Starts the thread that writes to `out`. It runs until the process ends.
     ///
     /// # Errors
-    /// The system allows no further thread.
+    /// The system refuses to start another thread.
     pub(super) fn start(out: impl Write + Send + 'static) -> io::Result<Self> {
         let state = Mutex::new(State::default());
         let queue = Self(Arc::new(Shared { state, filled: Condvar::new(), emptied: Condvar::new() }));
@@ -56,7 +56,7 @@ impl LogQueue {
         Ok(queue)
     }
 
-    /// Waits until everything is written, up to `limit`. Whether it is.
+    /// Waits until all lines are written, at most for `limit`. Returns whether they are.
     pub(super) fn flush(&self, limit: Duration) -> bool {
         let waits = |state: &mut State| state.is_writing || !state.lines.is_empty();
         let flushed = self.0.emptied.wait_timeout_while(self.lock(), limit, waits);
@@ -80,7 +80,7 @@ impl LogQueue {
         }
     }
 
-    /// Waits for lines, takes all of them, and says how many were dropped meanwhile.
+    /// Waits for lines and takes all of them. Returns how many were dropped since the last call.
     fn take(&self, batch: &mut Vec<u8>) -> u64 {
         let mut state = self.lock();
         state.is_writing = false;
@@ -94,14 +94,14 @@ impl LogQueue {
         mem::take(&mut state.dropped)
     }
 
-    /// Nothing in the state is half done when a thread panics.
+    /// The state is consistent even if a thread panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Write for LogQueue {
-    /// Takes the whole line, or drops it.
+    /// Appends the whole line, or drops it.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut state = self.lock();
         if state.lines.len() + line.len() > QUEUE_BYTES_MAX {
@@ -137,7 +137,7 @@ mod tests {
 
     use crate::telemetry::exposition::recorder;
 
-    /// Writes nothing until it is let.
+    /// A writer that blocks until it gets permission for each write.
     struct Stalled {
         lets: mpsc::Receiver<()>,
         seen: mpsc::Sender<Vec<u8>>,
@@ -145,7 +145,7 @@ mod tests {
 
     impl Write for Stalled {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Its other end is gone when the test is over.
+            // The other end is dropped at the end of the test.
             self.lets.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
             self.seen.send(bytes.to_vec()).map_err(|_| io::ErrorKind::BrokenPipe)?;
             Ok(bytes.len())
@@ -180,7 +180,7 @@ mod tests {
         let mut queue = LogQueue::start(Stalled { lets: stalled, seen }).unwrap();
         let line = vec![b'x'; QUEUE_BYTES_MAX / 4];
         ::metrics::with_local_recorder(&recorder, || {
-            // Four in the queue, four that the writer may have taken already, and four that find no room.
+            // Four lines fit into the queue, the writer may have taken four already, and four do not fit.
             for _ in 0..12 {
                 queue.write_all(&line).unwrap();
             }

@@ -1,4 +1,4 @@
-//! Where log lines go and what they look like.
+//! The destination and format of log lines.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -17,15 +17,15 @@ use tracing_subscriber::{
 
 use crate::telemetry::log_queue::{FLUSH_MAX, LogQueue};
 
-/// Form of a log line.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     Text,
-    /// One JSON object a line, all fields at its top level.
+    /// One JSON object per line, with all fields at its top level.
     Json,
 }
 
-/// Why nothing can be logged.
+/// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
     #[error("another logger is set in this process")]
@@ -34,50 +34,50 @@ pub enum LoggingError {
     Thread(#[source] io::Error),
 }
 
-/// The log of this process. When it is dropped, what is left of it is written, as far as it is read within a second.
+/// The log of this process. Dropping it writes the remaining lines, if they are read within a second.
 #[derive(Debug)]
 pub struct Log {
     queue: LogQueue,
     level: LogLevel,
 }
 
-/// The level of a log, which can be set while it is written. Cheap to clone.
+/// The level of a log, which can be changed at any time. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LogLevel(reload::Handle<Targets, Registry>);
 
-/// Logs to standard error from now on, panics included. Whoever logs never waits for standard error to be read.
+/// Logs to standard error from now on, including panics. Logging never waits for standard error to be read.
 ///
 /// # Errors
-/// The process has a logger already, or may start no thread.
+/// The process already has a logger, or cannot start a thread.
 pub fn init_logging(format: LogFormat, level: LevelFilter) -> Result<Log, LoggingError> {
     let queue = LogQueue::start(io::stderr()).map_err(LoggingError::Thread)?;
     let writer = queue.clone();
     let (filter, level) = reload::Layer::new(filter(level));
     tracing::subscriber::set_global_default(subscriber(format, filter, move || writer.clone()))
         .map_err(LoggingError::AlreadySet)?;
-    // The usual hook writes to standard error itself, and would wait for it.
+    // The default hook writes to standard error directly, and would block on it.
     panic::set_hook(Box::new(|panic| tracing::error!(error = %panic, "a task panicked")));
     Ok(Log { queue, level: LogLevel(level) })
 }
 
 impl Log {
-    /// Writes a text as it is behind the lines so far: for what ends the process, at whatever level is logged.
+    /// Writes `text` unchanged after the lines so far, regardless of the level. For messages that end the process.
     pub fn print(&self, text: &str) {
         self.queue.clone().write_all(text.as_bytes()).expect("the queue takes or drops every line");
     }
 }
 
 impl Log {
-    /// What sets its level.
+    /// The handle that changes the level.
     pub fn level(&self) -> LogLevel {
         self.level.clone()
     }
 }
 
 impl LogLevel {
-    /// From now on.
+    /// Sets the level from now on.
     pub fn set(&self, level: LevelFilter) {
-        // Of a log that has ended there is no level.
+        // Fails only if the log has already ended.
         self.0.reload(filter(level)).ok();
     }
 }
@@ -88,7 +88,7 @@ impl Drop for Log {
     }
 }
 
-/// What [`init_logging`] installs, with lines to `writer`.
+/// The subscriber that [`init_logging`] installs, with lines written to `writer`.
 pub fn log_subscriber<W>(format: LogFormat, level: LevelFilter, writer: W) -> Box<dyn Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -114,7 +114,7 @@ where
     }
 }
 
-/// The libraries below log every frame at debug: only trace asks for that.
+/// The libraries log every frame at debug, so they only log below info if the level is trace.
 fn filter(level: LevelFilter) -> Targets {
     let libraries = if level == LevelFilter::TRACE { level } else { level.min(LevelFilter::INFO) };
     Targets::new().with_default(libraries).with_target("kube_fanout", level).with_target("access", level)
@@ -153,7 +153,7 @@ pub(super) mod tests {
         }
     }
 
-    /// What is logged as JSON while `run` runs.
+    /// The JSON log lines that are written while `run` runs.
     pub(in crate::telemetry) fn capture(run: impl FnOnce()) -> String {
         capture_at(LevelFilter::INFO, run)
     }

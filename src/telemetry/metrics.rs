@@ -2,7 +2,7 @@
 
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
-/// One metric, as it is described to whoever scrapes it.
+/// One metric, as it is described in a scrape.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     pub name: &'static str,
@@ -12,12 +12,12 @@ pub struct Metric {
     pub help: &'static str,
 }
 
-/// What a metric's values mean.
+/// The meaning of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only rises, from zero at the start of the process.
+    /// Only increases, from zero at the start of the process.
     Counter,
-    /// The value now.
+    /// The current value.
     Gauge,
     /// Observations, counted by buckets.
     Histogram,
@@ -73,7 +73,7 @@ const CACHE_OUTCOME: &[&str] = &["resource", "version", "encoding", "outcome"];
 const REQUEST: &[&str] = &["verb", "resource", "outcome", "reason"];
 const VERB_OUTCOME: &[&str] = &["verb", "outcome"];
 
-/// Every metric there is.
+/// All metrics.
 #[rustfmt::skip]
 pub const ALL: &[Metric] = &[
     gauge_of(BUILD_INFO, Unit::Count, &["version"], "1, for the version that runs."),
@@ -122,7 +122,8 @@ pub const ALL: &[Metric] = &[
     gauge_of(PROCESS_START, Unit::Seconds, &[], "When the process began, since 1970."),
 ];
 
-/// Counts that a limit was reached. `limit` is the limit's own name, snake case: `connections`, `request_header_bytes`.
+/// Counts that a limit was reached. `limit` is the name of the limit in snake case, for example `connections` or
+/// `request_header_bytes`.
 pub fn limit_reached(limit: &'static str) {
     counter!(LIMITS_REACHED, "limit" => limit).increment(1);
 }
@@ -156,7 +157,7 @@ mod tests {
         let mut names = HashSet::new();
         for metric in ALL {
             assert!(names.insert(metric.name), "{} is declared twice", metric.name);
-            // Those of every process have Prometheus' own names.
+            // The metrics that every process has are named as Prometheus defines them.
             if !metric.name.starts_with("process_") {
                 assert!(metric.name.starts_with("kube_fanout_"), "{}", metric.name);
                 assert_eq!(metric.kind == Kind::Counter, metric.name.ends_with("_total"), "{}", metric.name);

@@ -1,7 +1,7 @@
-//! Names of every metric, the log format, and the access log line.
+//! All metrics, the log, and the access log.
 //!
-//! Invariant: nothing outside of this module names a metric or one of its labels. Label values come from enums, or are
-//! resources that discovery or a cache knows: never objects, users or anything else a client makes up.
+//! Invariant: no code outside of this module names a metric or a label. Label values come from enums, or are resources
+//! that discovery or a cache knows: never objects, users or other names that a client could invent.
 
 mod access_log;
 mod audit_metrics;

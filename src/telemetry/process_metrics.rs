@@ -1,6 +1,6 @@
-//! What the process itself takes, under the names that Prometheus' client libraries give it.
+//! The resources used by the process itself, under the names that Prometheus' client libraries use.
 //!
-//! Written by hand: the recorder's counters hold whole numbers, and the CPU time is one with a fraction.
+//! Rendered here instead of by the recorder, whose counters hold integers only, while the CPU time has a fraction.
 
 use std::{
     fmt::Write,
@@ -16,10 +16,10 @@ use rustix::{
 
 use crate::telemetry::metrics::{ALL, Kind, PROCESS_CPU, PROCESS_MEMORY, PROCESS_START};
 
-/// The kernel's own account of this process; its second number is what is resident, in pages. Not there but on Linux.
+/// The kernel's statistics of this process; the second number is the resident memory in pages. Only exists on Linux.
 const STATM: &str = "/proc/self/statm";
 
-/// Adds them to a text of metrics.
+/// Appends the process metrics to a text of metrics.
 pub(super) fn render(text: &mut String) {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     add(text, PROCESS_CPU, cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9);
@@ -36,7 +36,8 @@ fn add(text: &mut String, name: &str, value: f64) {
         .expect("a string takes everything");
 }
 
-/// When this was first asked, in seconds since 1970: at the start of the process, since the installation of the recorder asks.
+/// The time of the first call, in seconds since 1970. This is the start of the process, since the installation of the
+/// recorder calls it.
 pub(super) fn started() -> f64 {
     static STARTED: OnceLock<f64> = OnceLock::new();
     *STARTED.get_or_init(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64())

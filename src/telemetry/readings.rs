@@ -1,4 +1,4 @@
-//! The metrics as values: read from the text that a scrape gets, so that whoever shows them shows what `/metrics` shows.
+//! The metrics as values, parsed from the text of a scrape, so that every display shows the same numbers as `/metrics`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,10 +26,10 @@ pub struct Readings {
     pub started: f64,
 }
 
-/// Which cache, in the words of its metrics' labels.
+/// Identifies a cache by the labels of its metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CacheLabels {
-    /// `deployments.apps`.
+    /// For example `deployments.apps`.
     pub resource: String,
     pub version: String,
     pub encoding: String,
@@ -59,18 +59,18 @@ pub struct CacheReadings {
     pub proofs: BTreeMap<String, u64>,
 }
 
-/// Finished requests of one kind.
+/// The number of finished requests with the same labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestsReading {
     pub verb: String,
-    /// Empty for a path that is no resource's.
+    /// Empty for a path that is not a resource.
     pub resource: String,
     pub outcome: String,
     pub reason: String,
     pub count: u64,
 }
 
-/// Bytes of answers of one kind.
+/// The bytes of responses with the same labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BytesReading {
     pub verb: String,
@@ -81,7 +81,7 @@ pub struct BytesReading {
 /// One limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitReading {
-    /// None where it is only known when it is reached.
+    /// `None` if it is only known when the limit is reached.
     pub used: Option<u64>,
     pub most: Option<u64>,
     /// How often it was reached.
@@ -96,7 +96,7 @@ struct Line<'a> {
 }
 
 impl Readings {
-    /// From Prometheus' text format. What it does not know it leaves out.
+    /// Parses Prometheus' text format. Unknown metrics are ignored.
     pub(super) fn parse(text: &str) -> Self {
         let mut readings = Self::default();
         for line in text.lines().filter_map(Line::parse) {
@@ -186,13 +186,13 @@ impl<'a> Line<'a> {
         self.value.parse().unwrap_or(0.0)
     }
 
-    /// Without what follows the point: counts have nothing there.
+    /// The value without its fraction, which counts do not have.
     fn whole(&self) -> u64 {
         self.value.split('.').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
     }
 }
 
-/// The value of a label up to its quote, and what follows.
+/// The value of a label up to the closing quote, and the text after it.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let (mut value, mut letters) = (String::new(), text.char_indices());
     while let Some((at, letter)) = letters.next() {

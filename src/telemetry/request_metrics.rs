@@ -1,4 +1,4 @@
-//! Metrics of requests: handles found by key, so that a request costs no label once its like was seen.
+//! Metrics of requests. Handles are kept by key, so that only the first request of each kind creates labels.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ pub struct RequestMetrics {
     series: Arc<DashMap<Key, Series>>,
 }
 
-/// Distinct combinations of labels that are counted apart; from then on new ones lose their resource. A cluster with
-/// 300 resources, 8 verbs and a few outcomes each stays below it.
+/// The maximum number of combinations of labels. Beyond it, new combinations are counted without their resource. A
+/// cluster with 300 resources, 8 verbs and a few outcomes each stays below it.
 const SERIES_MAX: usize = 20_000;
 
-/// The label of a request whose resource nobody knows, or beyond [`SERIES_MAX`].
+/// The label of a request whose resource is unknown, or that exceeds [`SERIES_MAX`].
 const OTHER: SharedString = SharedString::const_str("other");
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,7 +32,7 @@ struct Key {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Resource {
-    /// A path that is no resource's.
+    /// A path that is not a resource.
     None,
     Known(GroupResource),
     Other,
@@ -42,7 +42,7 @@ enum Resource {
 struct Series {
     requests: Counter,
     bytes: Counter,
-    /// None for a watch: its client chose how long it lasts.
+    /// `None` for a watch, whose client determines how long it lasts.
     duration: Option<Histogram>,
 }
 

@@ -1,15 +1,15 @@
-//! Metrics of the questions that are asked upstream about users.
+//! Metrics of access reviews.
 
 use metrics::counter;
 
 use crate::telemetry::metrics::ACCESS_REVIEWS;
 
-/// What a review of access came to.
+/// The result of an access review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessVerdict {
     Allowed,
     Denied,
-    /// Upstream could not be asked, or did not say.
+    /// Upstream could not be asked, or did not answer the question.
     None,
 }
 
@@ -23,7 +23,7 @@ impl AccessVerdict {
     }
 }
 
-/// Counts a review that was asked for; verdicts that were kept are not counted.
+/// Counts a review that was requested from upstream; cached verdicts are not counted.
 pub fn access_reviewed(verdict: AccessVerdict) {
     counter!(ACCESS_REVIEWS, "verdict" => verdict.as_str()).increment(1);
 }

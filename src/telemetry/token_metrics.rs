@@ -1,15 +1,15 @@
-//! Metrics of bearer tokens: how often their users are known, and what reviews come to.
+//! Metrics of bearer tokens: how often their users are already known, and the results of token reviews.
 
 use metrics::{Counter, counter};
 
 use crate::telemetry::metrics::{TOKEN_LOOKUPS, TOKEN_REVIEWS};
 
-/// What a review of a token came to.
+/// The result of a token review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenVerdict {
     Accepted,
     Rejected,
-    /// Upstream could not be asked, or did not say.
+    /// Upstream could not be asked, or did not answer the question.
     None,
 }
 
@@ -23,12 +23,13 @@ impl TokenVerdict {
     }
 }
 
-/// Counts a review that was asked for.
+/// Counts a review that was requested from upstream.
 pub fn token_reviewed(verdict: TokenVerdict) {
     counter!(TOKEN_REVIEWS, "verdict" => verdict.as_str()).increment(1);
 }
 
-/// Counts requests with a token that memory could answer, by whether its user was known. Found once, since each request needs it.
+/// Counts requests with a token that memory could answer, by whether the token's user was known. The handles are
+/// created once, since each such request needs them.
 #[derive(Clone, Debug)]
 pub struct TokenLookups {
     known: Counter,
@@ -36,7 +37,7 @@ pub struct TokenLookups {
 }
 
 impl TokenLookups {
-    /// Counts from now on; the metrics have to be installed.
+    /// Must be called after the metrics were installed.
     pub fn new() -> Self {
         let outcome = |outcome| counter!(TOKEN_LOOKUPS, "outcome" => outcome);
         Self { known: outcome("known"), asked: outcome("asked") }

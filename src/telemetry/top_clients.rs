@@ -1,8 +1,9 @@
-//! Who asks most: a fixed number of clients with what each has asked for.
+//! The most active clients: a fixed number of clients, with what each of them requested.
 //!
-//! Clients make up their user agents, so the table has a limit. When it is full, whoever is new takes the place of the one that
-//! has asked least and watches nothing, and inherits its count: a client that asks often is in the table, and a count is too
-//! high by [`ClientReading::uncertain`] at most (the space-saving algorithm of Metwally, Agrawal and El Abbadi, 2005).
+//! Clients choose their user agents, so the table is bounded. When it is full, a new client replaces the one with the
+//! fewest requests among those without watches, and inherits its count. So a frequent client is always in the table,
+//! and a count is too high by [`ClientReading::uncertain`] at most (the space-saving algorithm of Metwally, Agrawal and
+//! El Abbadi, 2005).
 
 use std::{
     collections::HashMap,
@@ -15,28 +16,28 @@ use std::{
 
 use crate::telemetry::{Outcome, limit_reached};
 
-/// Clients that are counted apart.
+/// The maximum number of clients in the table.
 const CLIENTS_MAX: usize = 200;
-/// Bytes of a user agent or a user's name that are kept; the rest does not tell clients apart.
+/// The number of bytes that are kept of a user agent or user name; the rest is ignored when clients are compared.
 const NAME_BYTES_MAX: usize = 200;
 
-/// The table. Cheap to clone.
+/// The table of clients. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TopClients(Arc<Table>);
 
 #[derive(Debug)]
 struct Table {
     hasher: RandomState,
-    /// By the keyed hash of what tells them apart.
+    /// By the keyed hash of user agent and user.
     clients: Mutex<HashMap<u64, Arc<Client>>>,
 }
 
-/// One client: a user agent, and a user where one is known.
+/// One client: a user agent, and its user if it is known.
 #[derive(Debug)]
 pub struct Client {
     pub user_agent: Box<str>,
     pub user: Option<Box<str>>,
-    /// What the client before it in the table had asked for.
+    /// The count of the client that it replaced in the table.
     uncertain: u64,
     served: AtomicU64,
     forwarded: AtomicU64,
@@ -45,23 +46,23 @@ pub struct Client {
     watches: AtomicU64,
 }
 
-/// What a client has asked for.
+/// The counts of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientReading {
     pub user_agent: String,
     pub user: Option<String>,
-    /// Finished requests, by who answered.
+    /// Finished requests, by the origin of the response.
     pub served: u64,
     pub forwarded: u64,
     pub rejected: u64,
-    /// Requests that may have been made by others: those of the client whose place it took.
+    /// Requests that may have come from other clients: those of the client that it replaced.
     pub uncertain: u64,
     pub bytes: u64,
-    /// That are open.
+    /// Open watches.
     pub watches: u64,
 }
 
-/// A watch that is open, counted until it is dropped.
+/// An open watch, counted until it is dropped.
 #[derive(Debug)]
 pub struct OpenWatch(Arc<Client>);
 
@@ -72,7 +73,7 @@ impl Default for TopClients {
 }
 
 impl TopClients {
-    /// The client that sends this user agent for that user.
+    /// The client with this user agent and user.
     pub fn find(&self, user_agent: &[u8], user: Option<&str>) -> Arc<Client> {
         let (user_agent, user) = (beginning(user_agent), user.map(|user| beginning(user.as_bytes())));
         let key = self.0.hasher.hash_one((user_agent, user));
@@ -96,7 +97,7 @@ impl TopClients {
         client
     }
 
-    /// Those who have asked most and watch most come first.
+    /// The clients with the most requests and watches come first.
     pub fn read(&self) -> Vec<ClientReading> {
         let mut readings: Vec<_> = self.0.lock().values().map(|client| client.read()).collect();
         readings.sort_by(|a, b| {
@@ -113,7 +114,7 @@ impl Table {
     }
 }
 
-/// Takes out the client that has asked least, of those that watch nothing if there is one. Gives what it had asked for.
+/// Removes the client with the fewest requests, if possible one without watches. Returns its count.
 fn make_room(clients: &mut HashMap<u64, Arc<Client>>) -> u64 {
     limit_reached("top_clients");
     let weight = |client: &Client| (client.watches.load(Relaxed) > 0, client.weight());
@@ -123,7 +124,7 @@ fn make_room(clients: &mut HashMap<u64, Arc<Client>>) -> u64 {
     weight
 }
 
-/// As much of a name as is kept. Ends between characters, where there are any.
+/// The part of a name that is kept. Ends at a character boundary if the name is UTF-8.
 fn beginning(name: &[u8]) -> &[u8] {
     let mut end = name.len().min(NAME_BYTES_MAX);
     while end < name.len() && end > 0 && name[end] & 0xC0 == 0x80 {
@@ -133,7 +134,7 @@ fn beginning(name: &[u8]) -> &[u8] {
 }
 
 impl Client {
-    /// One of its requests is over.
+    /// Counts a finished request.
     pub fn finished(&self, outcome: Outcome, bytes: u64) {
         let count = match outcome {
             Outcome::Served => &self.served,
@@ -144,13 +145,14 @@ impl Client {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// It has a watch more.
+    /// Counts a watch until the result is dropped.
     pub fn watches(self: &Arc<Self>) -> OpenWatch {
         self.watches.fetch_add(1, Relaxed);
         OpenWatch(self.clone())
     }
 
-    /// What it counts for when room is made. Nothing is copied: made-up names have this read for every client.
+    /// The count by which clients are replaced. Does not copy names, because invented names make it run for every
+    /// client.
     fn weight(&self) -> u64 {
         let asked = [&self.served, &self.forwarded, &self.rejected].map(|count| count.load(Relaxed));
         self.uncertain + asked.iter().sum::<u64>()
