@@ -1,4 +1,4 @@
-//! Bodies of answers.
+//! Response bodies.
 
 use std::convert::Infallible;
 
@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 
 use super::watch::{Cut, WatchStream};
 
-/// The body of every answer: all at once, or a watch.
+/// The body of every response: complete, or a watch.
 pub type Body = UnsyncBoxBody<Bytes, Cut>;
 
 pub(crate) fn full(text: impl Into<Bytes>) -> Body {

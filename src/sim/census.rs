@@ -1,4 +1,4 @@
-//! What was asked of the server, and which watches are open: tests count here, and steer watches.
+//! Counts the server's requests and open watches for tests, and lets tests control watches.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::watch;
 
-/// Numbers of requests and open watches at one moment. Resources are named `pods`, `deployments.apps`.
+/// The numbers of requests and open watches at one moment. Resources are named like `pods` or `deployments.apps`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     requests: BTreeMap<(&'static str, String), u64>,
@@ -15,7 +15,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Requests so far; the verb in Kubernetes' words.
+    /// The number of requests so far; `verb` is Kubernetes' verb.
     pub fn requests(&self, verb: &'static str, resource: &str) -> u64 {
         self.requests.get(&(verb, resource.to_owned())).copied().unwrap_or(0)
     }
@@ -29,11 +29,11 @@ impl Counts {
     }
 }
 
-/// What a watch is told to do.
+/// What an open watch must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Run,
-    /// Deliver nothing, stay open.
+    /// Deliver nothing, but stay open.
     Hold,
     /// End as at a timeout.
     End,
@@ -76,7 +76,7 @@ impl Census {
         Counts { requests: state.requests.clone(), open_watches }
     }
 
-    /// Waits until the counts are as wanted.
+    /// Waits until `wanted` returns true for the counts.
     pub(crate) async fn until(&self, wanted: impl Fn(&Counts) -> bool) {
         let mut changed = self.changed.subscribe();
         while !wanted(&self.counts()) {
@@ -86,7 +86,7 @@ impl Census {
         }
     }
 
-    /// Tells the open watches of a resource, or all, what to do.
+    /// Sends an order to the open watches of a resource, or to all of them.
     pub(crate) fn order(&self, resource: Option<&str>, order: Order) {
         for open in self.state().watches.values() {
             if resource.is_none_or(|resource| resource == open.resource) {
@@ -95,12 +95,12 @@ impl Census {
         }
     }
 
-    /// Whether watches opened from now on are held from their start.
+    /// Sets whether watches opened from now on are held from their start.
     pub(crate) fn hold_new(&self, hold: bool) {
         self.state().hold_new = hold;
     }
 
-    /// Enters a watch, for as long as the result lives.
+    /// Counts a watch as open for as long as the result lives.
     pub(crate) fn open(self: &Arc<Self>, resource: &str) -> OpenWatch {
         let mut state = self.state();
         let id = state.next;
@@ -118,7 +118,7 @@ impl Census {
     }
 }
 
-/// A watch in the census: gone from it when dropped.
+/// An open watch in the census; removed from it when dropped.
 #[derive(Debug)]
 pub(crate) struct OpenWatch {
     census: Arc<Census>,

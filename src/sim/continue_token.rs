@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::shapes::json;
 
-/// Where the next page of a list begins.
+/// The start of the next page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContinueToken {
-    /// `None`: whatever is newest.
+    /// `None` for the newest revision at that time.
     pub(crate) revision: Option<u64>,
-    /// The first key of the page, relative to what the list covers; without a slash before it.
+    /// The first key of the page, relative to the scope of the list, without a leading slash.
     pub(crate) start: String,
 }
 
@@ -40,7 +40,7 @@ impl ContinueToken {
         Self { revision, start: format!("{key}\0") }
     }
 
-    /// The error says what is wrong in the API server's words, where they do not tell of Go's decoders.
+    /// The error has the API server's text, except where that comes from Go's decoders.
     pub(crate) fn parse(token: &str) -> Result<Self, String> {
         let text = BASE64.decode(token).map_err(|_| "illegal base64 data at input byte 0".to_owned())?;
         let wire: Wire = serde_json::from_slice(&text).map_err(|_| "unexpected end of JSON input".to_owned())?;
@@ -62,7 +62,7 @@ impl ContinueToken {
 
     pub(crate) fn encode(&self) -> String {
         let rv = self.revision.map_or(-1, |revision| i64::try_from(revision).unwrap_or(i64::MAX));
-        // Only the cache's own tokens have the slash (read-path 1.3).
+        // Only tokens from the watch cache have the slash (read-path 1.3).
         let slash = if self.revision.is_some() { "/" } else { "" };
         let wire = Wire { v: VERSION.into(), rv, start: format!("{slash}{}", self.start) };
         BASE64.encode(json::encode(&wire))

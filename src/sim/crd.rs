@@ -1,10 +1,10 @@
-//! CustomResourceDefinitions: what they make the server serve, and the status they get.
+//! CustomResourceDefinitions: the resources that they define, and the status that they get.
 
 use serde_json::{Value, json};
 
 use super::definition::{Definition, Version};
 
-/// The resource that a CustomResourceDefinition describes. `None` if it lacks what it must have.
+/// The resource that a CustomResourceDefinition describes. `None` if it lacks required fields.
 pub(crate) fn definition(crd: &Value) -> Option<Definition> {
     let spec = crd.get("spec")?;
     let names = spec.get("names")?;
@@ -35,7 +35,7 @@ pub(crate) fn definition(crd: &Value) -> Option<Definition> {
     })
 }
 
-/// What the API server's own controllers write into a new definition.
+/// Adds what the API server's own controllers write into a new definition.
 pub(crate) fn accept(crd: &mut Value, now: &str) {
     let names = crd["spec"]["names"].clone();
     let stored = crd["spec"]["versions"].as_array().into_iter().flatten().find(|version| is(version, "storage"));

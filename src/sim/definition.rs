@@ -1,4 +1,4 @@
-//! What is served: the built-in resources, and how one resource is described.
+//! The description of a served resource, and the built-in resources.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ pub(crate) struct Definition {
     pub(crate) short_names: Vec<String>,
     pub(crate) categories: Vec<String>,
     pub(crate) namespaced: bool,
-    /// Defined by a CustomResourceDefinition: other shapes and other error texts than built-in types.
+    /// Defined by a CustomResourceDefinition: such resources have other shapes and error texts than built-in types.
     pub(crate) custom: bool,
     /// Never empty; the first one is stored and preferred.
     pub(crate) versions: Vec<Version>,
 }
 
-/// One version of a resource. All versions of an object differ in nothing but `apiVersion`.
+/// One version of a resource. The versions of an object only differ in `apiVersion`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Version {
     pub(crate) name: String,
-    /// `/status` exists, and writes of the whole object leave the status alone.
+    /// Whether `/status` exists; writes of the whole object then do not change the status.
     pub(crate) status: bool,
-    /// Field labels beside the name and the namespace, each the path of its value.
+    /// Field labels besides the name and the namespace. Each is the path of its value.
     pub(crate) selectable: Vec<String>,
     /// Text of the `Warning` header.
     pub(crate) deprecation: Option<String>,
@@ -39,7 +39,7 @@ impl Definition {
         GroupResource { group: self.group.as_str().into(), resource: self.plural.as_str().into() }
     }
 
-    /// `v1` or `apps/v1`.
+    /// For example `v1` or `apps/v1`.
     pub(crate) fn api_version(&self, version: &str) -> String {
         if self.group.is_empty() { version.into() } else { format!("{}/{version}", self.group) }
     }
@@ -53,7 +53,7 @@ impl Definition {
         self.versions.iter().find(|version| version.name == name)
     }
 
-    /// Whether a field selector may name this label (read-path 5.1).
+    /// Whether a field selector may use this label (read-path 5.1).
     pub(crate) fn selects_by(&self, version: &Version, label: &str) -> bool {
         let own_list = self.custom || !version.selectable.is_empty();
         match label {
@@ -63,7 +63,7 @@ impl Definition {
         }
     }
 
-    /// Events have no watch cache in an API server: no bookmarks but the first (read-path 1.4).
+    /// Events have no watch cache in an API server, so they get no bookmarks except the first one (read-path 1.4).
     pub(crate) fn is_events(&self) -> bool {
         !self.custom && self.plural == "events"
     }
@@ -76,7 +76,7 @@ impl Definition {
         !self.custom && self.plural == "customresourcedefinitions"
     }
 
-    /// Writes to the spec count up `metadata.generation`.
+    /// Whether writes to the spec increment `metadata.generation`.
     pub(crate) fn has_generation(&self) -> bool {
         self.custom || matches!(&*self.plural, "pods" | "deployments" | "customresourcedefinitions")
     }
@@ -92,7 +92,7 @@ impl Definition {
     }
 }
 
-/// Everything that is served before any CustomResourceDefinition exists.
+/// The resources that are served before any CustomResourceDefinition exists.
 pub(crate) fn built_in() -> Vec<Arc<Definition>> {
     let core = |plural: &str, kind: &str, short: &[&str]| BuiltIn::new("", plural, kind, short);
     let crds = BuiltIn::new("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", &[]);

@@ -1,4 +1,4 @@
-//! What the server serves, told in the aggregated documents and in the older ones.
+//! The discovery documents, in the aggregated and the older format.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -119,7 +119,7 @@ fn aggregated_versions(members: &[&Arc<Definition>]) -> Value {
 }
 
 fn aggregated_resource(definition: &Definition, version: &Version) -> Value {
-    // Only custom resources tell group and version of their kind.
+    // Only custom resources state the group and version of their kind.
     let (group, of_version) =
         if definition.custom { (definition.group.as_str(), version.name.as_str()) } else { ("", "") };
     let kind = json!({"group": group, "version": of_version, "kind": definition.kind});

@@ -1,19 +1,19 @@
-//! Answers that are not the object asked for: `Status` bodies as the API server words them (read-path 2).
+//! Failed responses: `Status` bodies as the API server words them (read-path 2).
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::definition::Definition;
 
-/// A request that cannot be fulfilled, ready to be worded as a `Status`.
+/// The failure of a request, to be written as a `Status`.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) code: StatusCode,
     reason: &'static str,
     message: Box<str>,
-    /// `None` leaves the member out; an empty object is printed as `{}`.
+    /// `None` omits the member; an empty object is printed as `{}`.
     details: Option<Box<Value>>,
-    /// A new token in `metadata.continue`, when one expired.
+    /// The new token for `metadata.continue` when a token expired.
     continue_token: Option<Box<str>>,
 }
 
@@ -33,7 +33,7 @@ impl Failure {
             .with_details(details)
     }
 
-    /// The resource is served by nobody, but its group and version are.
+    /// The resource is not served, but its group and version are.
     pub(crate) fn unknown_resource() -> Self {
         Self::new(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")
             .with_details(json!({}))
@@ -54,7 +54,8 @@ impl Failure {
         Self::new(StatusCode::CONFLICT, "Conflict", message).with_details(object_details(definition, name))
     }
 
-    /// An object or options that break a rule. `field` and `why` as in `spec.names: Invalid value: …`.
+    /// An object or options that violate rules. `field` and `message` of a cause are printed like `spec.names: Invalid
+    /// value: …`.
     pub(crate) fn invalid(kind: &str, group: &str, name: &str, causes: &[Cause]) -> Self {
         let texts: Vec<_> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
         let text = if let [one] = &*texts { one.clone() } else { format!("[{}]", texts.join(", ")) };
@@ -73,7 +74,7 @@ impl Failure {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_details(details.into())
     }
 
-    /// A version above the newest one. `retry`: the server has waited for it (read-path 2).
+    /// A version above the newest one. `retry` is set if the server has waited for the version (read-path 2).
     pub(crate) fn too_large_version(asked: u64, current: u64, retry: bool) -> Self {
         let mut details = json!({"causes": [
             {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]});
@@ -129,7 +130,7 @@ impl Failure {
         &self.message
     }
 
-    /// Whole seconds for the `Retry-After` header.
+    /// The value of the `Retry-After` header, in whole seconds.
     pub(crate) fn retry_after(&self) -> Option<u64> {
         self.details.as_ref()?.get("retryAfterSeconds")?.as_u64()
     }
@@ -149,7 +150,7 @@ impl Failure {
     }
 }
 
-/// One broken rule of an invalid object.
+/// One violated rule of an invalid object.
 #[derive(Clone, Debug)]
 pub(crate) struct Cause {
     /// `FieldValueForbidden`, `FieldValueNotSupported`, …

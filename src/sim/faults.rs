@@ -1,4 +1,4 @@
-//! What can be made to go wrong, and what an older server lacks.
+//! Injected faults, and features that older servers lack.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -10,19 +10,20 @@ use tokio::sync::watch;
 
 use super::failure::Failure;
 
-/// What the server is able to do. The default is what a 1.36 server does.
+/// The features of the server. The default is a 1.36 server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// `sendInitialEvents`, and the initial events' end bookmark. Without: 422 for `resourceVersionMatch` on a watch.
+    /// `sendInitialEvents`, and the bookmark at the end of the initial events. Without it, `resourceVersionMatch` on a
+    /// watch is answered with 422.
     pub watch_list: bool,
-    /// Periodic and pre-deadline bookmarks.
+    /// Bookmarks that are sent periodically and before the deadline.
     pub bookmarks: bool,
-    /// Bookmarks tell the newest revision of all resources. Without: only the last change of their own resource, as
-    /// a cache that gets no progress from etcd.
+    /// Bookmarks have the newest revision of all resources. Without it, they have the last change of their own
+    /// resource, as in a cache that gets no progress notifications from etcd.
     pub progress: bool,
-    /// The documents of `apidiscovery.k8s.io/v2`. Without: only the older ones.
+    /// The documents of `apidiscovery.k8s.io/v2`. Without it, only the older ones exist.
     pub aggregated_discovery: bool,
-    /// `/api` and `/apis`, which a server of only custom resources lacks.
+    /// `/api` and `/apis`, which a server with only custom resources lacks.
     pub root_discovery: bool,
 }
 
@@ -39,27 +40,27 @@ impl Features {
     }
 }
 
-/// Requests that are answered with an error instead. `None` in a field means any.
+/// Requests that are answered with an error instead. `None` in a field matches every request.
 #[derive(Clone, Debug, Default)]
 pub struct Refusal {
     /// `list`, `watch`, `get`, …
     pub verb: Option<&'static str>,
-    /// `pods`, `deployments.apps`.
+    /// For example `pods` or `deployments.apps`.
     pub resource: Option<String>,
-    /// How many are refused before all is well again; `None` until [`super::Sim::accept_all`].
+    /// How many requests are refused; `None` until [`super::Sim::accept_all`].
     pub times: Option<u32>,
-    /// 403, 404, 429, 500 or 503; anything else is taken for 500.
+    /// 403, 404, 429, 500 or 503; any other value is treated as 500.
     pub status: u16,
 }
 
-/// One of several servers behind the address, each with a cache of its own.
+/// One of several servers behind the address, each with its own cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Server(usize);
 
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     state: Mutex<State>,
-    /// Verbs and resources whose requests get no answer for now.
+    /// Verbs and resources whose requests get no response for now.
     held: watch::Sender<Vec<(&'static str, String)>>,
 }
 
@@ -70,14 +71,15 @@ struct State {
     /// Requests that are accepted and never answered.
     swallowed: Vec<Refusal>,
     event_delay: Duration,
-    /// How far the caches of several servers are behind; connections go to one after the other.
+    /// How far the caches of several servers are behind. Connections are distributed over the servers in turn.
     lags: Vec<Duration>,
     connections: usize,
-    /// Initial events are of an older state, and what has happened since comes before their end.
+    /// Whether initial events show an older state, and the changes since then are sent before the end of the initial
+    /// events.
     early_changes: bool,
-    /// Events that are cut short.
+    /// The number of events that are still to be truncated.
     spoiled: u32,
-    /// What `/version` tells instead of the usual.
+    /// Replaces the usual version in `/version`.
     git_version: Option<String>,
 }
 
@@ -110,7 +112,7 @@ impl Faults {
         self.state().lags = lags.to_vec();
     }
 
-    /// The server that the next connection goes to.
+    /// The server for the next connection.
     pub(crate) fn next_server(&self) -> Server {
         let mut state = self.state();
         state.connections += 1;
@@ -136,7 +138,7 @@ impl Faults {
         self.state().spoiled = events;
     }
 
-    /// Whether this event is cut short.
+    /// Whether this event is truncated. Counts it if so.
     pub(crate) fn is_spoiled(&self) -> bool {
         let mut state = self.state();
         let is_spoiled = state.spoiled > 0;
@@ -163,7 +165,8 @@ impl Faults {
         take(&mut self.state().swallowed, verb, resource).is_some()
     }
 
-    /// The error for this request, if it is to be refused. `verb` and `resource` are empty for other paths.
+    /// The error for this request if it is to be refused. `verb` and `resource` are empty for paths that are not
+    /// resources.
     pub(crate) fn refused(&self, verb: &str, resource: &str) -> Option<Failure> {
         take(&mut self.state().refusals, verb, resource).map(refusal)
     }
@@ -176,7 +179,7 @@ impl Faults {
         self.held.send_modify(Vec::clear);
     }
 
-    /// Waits until requests of the kind are answered again.
+    /// Waits until requests of this kind are answered again.
     pub(crate) async fn released(&self, verb: &str, resource: &str) {
         let mut held = self.held.subscribe();
         let is_held = |held: &Vec<(&str, String)>| held.iter().any(|(held, of)| *held == verb && of == resource);
@@ -189,7 +192,7 @@ impl Faults {
     }
 }
 
-/// Counts the request against the first of `refusals` that it falls under, and gives its status.
+/// Counts the request against the first matching entry of `refusals`, and returns its status.
 fn take(refusals: &mut Vec<Refusal>, verb: &str, resource: &str) -> Option<u16> {
     let at = refusals.iter().position(|refusal| {
         refusal.verb.is_none_or(|refused| refused == verb)

@@ -1,4 +1,4 @@
-//! What tests and the demo do to the server from inside the process: data, faults, counts.
+//! The interface for tests and the demo, from inside the process: data, faults, counts.
 
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
@@ -25,12 +25,12 @@ use super::{
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 impl Sim {
-    /// A server with nothing but the usual namespaces.
+    /// A server that only has the usual namespaces.
     pub fn new() -> Self {
         Self::with_history(HISTORY_CHANGES_MAX)
     }
 
-    /// The same, keeping only so many changes of each collection.
+    /// A server that keeps at most `changes_max` changes of each collection.
     pub fn with_history(changes_max: usize) -> Self {
         let storage = Storage::new(changes_max);
         let sim =
@@ -42,7 +42,7 @@ impl Sim {
         sim
     }
 
-    /// Answers one request, without a connection.
+    /// Answers one request without a connection.
     pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
@@ -50,26 +50,26 @@ impl Sim {
         rest::answer(&self.0, request).await
     }
 
-    /// Creates an object, status included, and gives it as it is stored.
+    /// Creates an object including its status, and returns it as stored.
     ///
     /// # Errors
-    /// What a client would get: an unknown kind, a name that is taken, a namespace that does not exist.
+    /// As for a client: an unknown kind, a name that is taken, a namespace that does not exist.
     pub fn create(&self, object: Value) -> Result<Value, Refused> {
         let api_version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
         Ok(self.insert(object)?.value(&api_version))
     }
 
-    /// Creates an object whose stored form nobody needs to see.
+    /// Creates an object, without decoding its stored form.
     pub(super) fn insert(&self, object: Value) -> Result<Arc<Stored>, Refused> {
         let definition = self.definition_of(&object)?;
         let place = Place { namespace: None, name: None };
         Ok(write::create(&self.0.storage, &definition, place, object, Part::Whole)?)
     }
 
-    /// Replaces an object, status included. A `resourceVersion` in it has to be the current one.
+    /// Replaces an object including its status. If the object has a `resourceVersion`, it must be the current one.
     ///
     /// # Errors
-    /// What a client would get.
+    /// As for a client.
     pub fn update(&self, object: Value) -> Result<Value, Refused> {
         let definition = self.definition_of(&object)?;
         let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned);
@@ -79,11 +79,11 @@ impl Sim {
         Ok(stored.value(&definition.stored_api_version()))
     }
 
-    /// Changes the object with this key, `namespace/name` or the name alone; status included. Gives its version, which
-    /// is the old one if nothing is different.
+    /// Changes the object with this key, which is `namespace/name` or only the name, including its status. Returns its
+    /// version, which is the old one if nothing changed.
     ///
     /// # Errors
-    /// What a client would get.
+    /// As for a client.
     pub fn modify(&self, resource: &GroupResource, key: &str, change: impl FnOnce(&mut Value)) -> Result<u64, Refused> {
         let definition = self.definition(resource)?;
         let (namespace, name) = match key.split_once('/') {
@@ -99,18 +99,18 @@ impl Sim {
         Ok(stored.revision)
     }
 
-    /// Deletes the object with this key, `namespace/name` or the name alone. Gives its last state, under the version of
-    /// the deletion.
+    /// Deletes the object with this key, which is `namespace/name` or only the name. Returns its last state with the
+    /// version of the deletion.
     ///
     /// # Errors
-    /// What a client would get.
+    /// As for a client.
     pub fn delete(&self, resource: &GroupResource, key: &str) -> Result<Value, Refused> {
         let definition = self.definition(resource)?;
         let stored = write::delete(&self.0.storage, &definition, key, &Preconditions::default())?;
         Ok(stored.value(&definition.stored_api_version()))
     }
 
-    /// All objects of a resource in the order of their keys: the truth that others are compared with.
+    /// All objects of a resource in the order of their keys: the reference for comparisons.
     ///
     /// # Errors
     /// The resource is unknown.
@@ -120,12 +120,12 @@ impl Sim {
         Ok(self.0.storage.view(&definition).objects.iter().map(|object| object.value(&api_version)).collect())
     }
 
-    /// Puts objects in place as another server recorded them, with their own versions and uids. They may come from a
-    /// list: its kind and version are then those of its items. Revisions count on from the highest one seen; objects of
-    /// one resource have to come in the order of their versions.
+    /// Stores objects that were recorded from another server, with their own versions and uids. `recorded` may be a
+    /// list, whose items get its kind and version. The revision continues from the highest one seen; objects of one
+    /// resource must be loaded in the order of their versions.
     ///
     /// # Errors
-    /// An object of an unknown kind, or without a version.
+    /// An object has an unknown kind or no version.
     pub fn load(&self, recorded: Value) -> Result<(), Refused> {
         let Some(items) = recorded.get("items").and_then(Value::as_array) else {
             return self.load_one(recorded);
@@ -146,31 +146,31 @@ impl Sim {
         self.0.storage.revision()
     }
 
-    /// Counts revisions on, as writes to resources that nobody watches would.
+    /// Increases the revision, as writes to resources without watches would.
     pub fn skip_revisions(&self, count: u64) {
         self.0.storage.skip_revisions(count);
     }
 
-    /// Compacts everything older than now: exact lists and continue tokens of it are 410.
+    /// Compacts all older revisions: exact lists and continue tokens at them get 410.
     pub fn compact(&self) {
         self.0.storage.compact();
     }
 
-    /// Forgets changes for watches: those that start before now get 410, running ones end when they are behind.
+    /// Drops the history of watches: new watches from before now get 410, and open ones that are behind end.
     pub fn forget_history(&self) {
         self.0.storage.forget_history();
     }
 
-    /// Restores the data as it was at an earlier revision, and counts on from there. All watches end.
+    /// Restores the data of an earlier revision, and continues counting from there. All watches end.
     ///
     /// # Errors
-    /// The changes since then are not all known any more.
+    /// Some changes since then are no longer known.
     pub fn rewind(&self, revision: u64) -> Result<(), Refused> {
         self.0.storage.rewind(revision).map_err(|_| Refused(format!("revision {revision} is compacted")))
     }
 
-    /// Another version of the server takes over, which writes the objects of a resource differently at the same versions.
-    /// Open watches are not told, and go on.
+    /// Simulates an upgrade of the server to a version that writes the objects of a resource differently, at the same
+    /// versions. Open watches are not notified, and continue.
     ///
     /// # Errors
     /// The resource is unknown.
@@ -186,8 +186,8 @@ impl Sim {
         Ok(())
     }
 
-    /// Changes the object with this key, `namespace/name` or the name alone, without telling any watch: what a client's cache holds
-    /// is wrong from then on.
+    /// Changes the object with this key, which is `namespace/name` or only the name, without notifying any watch, so
+    /// that the caches of clients are wrong from then on.
     ///
     /// # Errors
     /// The resource is unknown.
@@ -211,44 +211,46 @@ impl Sim {
         self.0.faults.refuse(refusal);
     }
 
-    /// Accepts some requests and never answers them, not even with headers. Their status does not matter.
+    /// Accepts some requests and never answers them, not even with headers. The status in `requests` is ignored.
     pub fn swallow(&self, requests: Refusal) {
         self.0.faults.swallow(requests);
     }
 
-    /// Ends all refusals. What was swallowed stays without an answer.
+    /// Ends all refusals. Requests that were swallowed remain unanswered.
     pub fn accept_all(&self) {
         self.0.faults.accept_all();
     }
 
-    /// Keeps requests of a verb (`list`, `watch`, …) for a resource (`pods`, `deployments.apps`) without any answer, not even
-    /// a head, until [`Self::release_requests`].
+    /// Holds requests with a verb (`list`, `watch`, …) for a resource (`pods`, `deployments.apps`) without any
+    /// response, not even headers, until [`Self::release_requests`].
     pub fn hold_requests(&self, verb: &'static str, resource: &str) {
         self.0.faults.hold(verb, resource);
     }
 
-    /// Answers what was held, and what comes from now on.
+    /// Answers held requests, and all later ones.
     pub fn release_requests(&self) {
         self.0.faults.release_all();
     }
 
-    /// Every event reaches its watches this long after its write.
+    /// Delays every event by this time after its write.
     pub fn delay_events(&self, delay: Duration) {
         self.0.faults.set_event_delay(delay);
     }
 
-    /// Several servers behind this address, whose caches are behind by so much: connections go to one after the other. A cache
-    /// answers reads of any version, and tells its watches what happens; what has to be fresher is as fresh as it can be.
+    /// Simulates several servers behind this address, whose caches are behind by `lags`; connections are distributed
+    /// over them in turn. A cache answers reads at any version and sends its watches its own events; a read that
+    /// requires a fresher state gets the newest one.
     pub fn lag_caches(&self, lags: &[Duration]) {
         self.0.faults.set_lags(lags);
     }
 
-    /// Initial events are of a state of some seconds ago, and what has happened since comes before their end.
+    /// Makes initial events show a state of a few seconds ago, and sends the changes since then before the end of the
+    /// initial events.
     pub fn send_early_changes(&self, early: bool) {
         self.0.faults.set_early_changes(early);
     }
 
-    /// Cuts the next so many events of watches short, behind the initial ones: what is left of each is not JSON.
+    /// Truncates the next `events` watch events after the initial ones, so that they are not valid JSON.
     pub fn spoil_events(&self, events: u32) {
         self.0.faults.spoil(events);
     }
@@ -263,13 +265,13 @@ impl Sim {
         self.0.census.order(resource, Order::End);
     }
 
-    /// Keeps events and bookmarks from open watches, until they are released. Initial events still flow, and watches
+    /// Holds events and bookmarks of open watches until they are released. Initial events are still sent, and watches
     /// opened later are not held.
     pub fn hold_watches(&self, resource: Option<&str>) {
         self.0.census.order(resource, Order::Hold);
     }
 
-    /// Holds watches that are opened from now on.
+    /// Sets whether watches opened from now on are held.
     pub fn hold_new_watches(&self, hold: bool) {
         self.0.census.hold_new(hold);
     }
@@ -282,7 +284,7 @@ impl Sim {
         self.0.census.counts()
     }
 
-    /// Waits until the counts are as wanted: instead of sleeping in a test.
+    /// Waits until `wanted` returns true for the counts, so that tests need not sleep.
     pub async fn until(&self, wanted: impl Fn(&Counts) -> bool) {
         self.0.census.until(wanted).await;
     }

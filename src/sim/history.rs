@@ -1,4 +1,4 @@
-//! The changes of one collection: a bounded window that watches read from and exact lists are worked out with.
+//! The changes of one collection: a bounded window from which watches read and exact lists are computed.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,7 +9,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{definition::Definition, stored::Stored};
 
-/// Changes kept of each collection, unless the simulation is told otherwise.
+/// The default for the number of changes kept of each collection.
 pub(crate) const HISTORY_CHANGES_MAX: usize = 8_192;
 
 /// One write to one object.
@@ -27,23 +27,23 @@ impl Change {
         Self { revision, before, after, at: Instant::now(), departed: OnceLock::new() }
     }
 
-    /// What was there before, under the version of this change: for DELETED events.
+    /// The previous object with the version of this change, for DELETED events.
     pub(crate) fn departed(&self, definition: &Definition) -> Option<&Arc<Stored>> {
         let before = self.before.as_ref()?;
         Some(self.departed.get_or_init(|| before.at(definition, self.revision)))
     }
 }
 
-/// Why changes after a revision cannot be told.
+/// Why the changes after a revision are not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// The oldest revision after which all is known.
+    /// The oldest revision after which all changes are known.
     Expired { oldest: u64 },
-    /// The collection is gone, or was put in another place.
+    /// The collection is gone, or was replaced.
     Closed,
 }
 
-/// The window. Watchers hold it for as long as they run, even when the collection is gone.
+/// The window. Watches hold it as long as they are open, even if the collection is gone.
 #[derive(Debug)]
 pub(crate) struct History {
     window: Mutex<Window>,
@@ -56,7 +56,8 @@ struct Window {
     limit: usize,
     /// Every change after this revision is in `changes`.
     floor: u64,
-    /// Watches may not start before this one, though older changes may be known: a cache that began later.
+    /// Watches must not start before this revision, even if older changes are known: simulates a cache that was started
+    /// later.
     watch_floor: u64,
     closed: bool,
 }
@@ -80,7 +81,7 @@ impl History {
         self.signal.send_replace(());
     }
 
-    /// Changes after a revision, oldest first.
+    /// The changes after a revision, oldest first.
     pub(crate) fn after(&self, revision: u64) -> Result<Vec<Arc<Change>>, Lost> {
         let window = self.window();
         let oldest = window.floor.max(window.watch_floor);
@@ -94,7 +95,8 @@ impl History {
         Ok(window.changes.range(from..).cloned().collect())
     }
 
-    /// The collection as it was: undoes the changes after `revision`, newest first. `None` if they are not all known.
+    /// The collection at an earlier revision: undoes the changes after `revision`, newest first. `None` if some of them
+    /// are not known.
     pub(crate) fn undo(
         &self,
         objects: &BTreeMap<String, Arc<Stored>>,
@@ -115,7 +117,7 @@ impl History {
         Some(objects)
     }
 
-    /// The last revision before everything that changed after `time`; `None` if nothing has.
+    /// The last revision before all changes after `time`; `None` if there were none.
     pub(crate) fn revision_at(&self, time: Instant) -> Option<u64> {
         let window = self.window();
         let next = window.changes.iter().find(|change| change.at > time)?;
@@ -128,13 +130,13 @@ impl History {
         window.changes.back().map_or(window.floor, |change| change.revision)
     }
 
-    /// Watches from before `revision` are too old from now on.
+    /// Makes watches from before `revision` too old.
     pub(crate) fn forget(&self, revision: u64) {
         self.window().watch_floor = revision;
         self.signal.send_replace(());
     }
 
-    /// Nothing will follow: watchers get what is left and end.
+    /// Ends the history: watches get the remaining changes and end.
     pub(crate) fn close(&self) {
         self.window().closed = true;
         self.signal.send_replace(());

@@ -1,20 +1,21 @@
-//! An embedded Kubernetes API server, in memory: upstream of the demo and of the hermetic tests.
+//! An embedded Kubernetes API server in memory: the upstream of the demo and of the hermetic tests.
 //!
-//! Its reads and watches follow the same contract as the gateway's, [`crate::manual::read_path`], but share no code with it beyond the
-//! parsing of selectors, so that a test of one against the other means something. Faults can be injected through
-//! [`Sim`], and requests are counted.
+//! Its reads and watches follow the same contract as the gateway's, [`crate::manual::read_path`], but share no code
+//! with it beyond the parsing of selectors, so that testing one against the other is meaningful. Faults can be injected
+//! through [`Sim`], and requests are counted.
 //!
-//! It says what it is: its version is [`GIT_VERSION`]. What it does not do:
-//! * no authentication, authorization or TLS: whoever reaches the port may do everything;
-//! * JSON, PartialObjectMetadata and small Tables only; no protobuf (which `kubectl create configmap` sends; `create -f` does not), YAML,
-//!   gzip or WebSockets; no OpenAPI but what makes kubectl leave validation to the server;
-//! * no admission, schemas or validation beyond names; few defaults; unknown fields are kept; no conversion between
+//! Its version, [`GIT_VERSION`], identifies it. Its limitations:
+//! * no authentication, authorization or TLS: every client that reaches the port may do everything;
+//! * only JSON, PartialObjectMetadata and small Tables; no protobuf (which `kubectl create configmap` sends; `create
+//!   -f` does not), YAML, gzip or WebSockets; only the part of OpenAPI that makes kubectl leave validation to the
+//!   server;
+//! * no admission, schemas or validation except of names; few defaults; unknown fields are kept; no conversion between
 //!   versions of a custom resource, which all show the same content;
-//! * no controllers: a deployment makes no pods, nothing is scheduled, no dependents are collected. A deleted namespace
-//!   takes its objects with it at once;
-//! * no server-side apply, field ownership or dry run; strategic merge knows only lists of named objects;
-//! * no subresources but `status`, where an update changes the status alone;
-//! * one copy of the data instead of etcd and caches: reads at any version are as fresh as can be.
+//! * no controllers: a deployment creates no pods, nothing is scheduled, and dependents are not garbage-collected.
+//!   Deleting a namespace deletes its objects at once;
+//! * no server-side apply, field ownership or dry run; strategic merge only supports lists of named objects;
+//! * no subresources except `status`, where an update changes only the status;
+//! * one copy of the data instead of etcd and caches: reads at any version are as fresh as possible.
 
 mod body;
 mod census;
@@ -60,10 +61,10 @@ use census::Census;
 use faults::Faults;
 use storage::Storage;
 
-/// What `/version` tells.
+/// The version in `/version`.
 pub const GIT_VERSION: &str = "v1.36.0+kube-fanout-sim";
 
-/// How long a read waits for a version that is not there yet.
+/// How long a read waits for a version that does not exist yet.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
 /// The embedded server. Cheap to clone; all clones are the same server.
@@ -83,7 +84,7 @@ struct Simulation {
 pub struct Refused(String);
 
 impl Simulation {
-    /// Waits a while until a revision is reached. If it is not, gives the newest one.
+    /// Waits a while until a revision is reached. If it is not, returns the newest one as the error.
     async fn wait_for(&self, revision: u64) -> Result<(), u64> {
         let mut head = self.storage.head();
         let reached = head.wait_for(|head| *head >= revision);

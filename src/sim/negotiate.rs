@@ -1,4 +1,4 @@
-//! Which representation a client gets: JSON, and what can be made of it.
+//! Negotiates the representation: JSON, and what can be derived from it.
 
 use http::{HeaderMap, header};
 
@@ -11,8 +11,8 @@ use super::{
     },
 };
 
-/// The first clause of `Accept`, by falling `q`, that can be served. YAML and protobuf never are. `named`: the request
-/// is for one object. `lists`: it is answered by a list.
+/// The first supported clause of `Accept`, by falling `q`. YAML and protobuf are not supported. `named` is set if the
+/// request is for one object, and `lists` if the response is a list.
 pub(crate) fn representation(
     headers: &HeaderMap,
     definition: &Definition,
@@ -63,7 +63,7 @@ pub(crate) fn representation(
     if known {
         return Err(Failure::not_acceptable(format!("only the following media types are accepted: {MEDIA_TYPES}")));
     }
-    // A plain mismatch is found by another layer of the API server.
+    // In an API server, another layer detects a plain mismatch.
     let streams = if named { "" } else { MEDIA_TYPES_OF_STREAMS };
     let message = format!("406: Not Acceptable\n\nAvailable representations: {MEDIA_TYPES}{streams}");
     Err(Failure::not_acceptable(message).with_details(serde_json::json!({})))
@@ -128,7 +128,7 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// What a real server has: the words are its own, though this one serves less.
+/// The list of a real server, although this one supports less.
 const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 const MEDIA_TYPES_OF_STREAMS: &str =
     ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";

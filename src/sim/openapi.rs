@@ -1,4 +1,4 @@
-//! Just enough OpenAPI v3 for kubectl to leave validation to the server: which resources know `fieldValidation`.
+//! Just enough OpenAPI v3 for kubectl to leave validation to the server: which resources support `fieldValidation`.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::definition::Definition;
 
-/// `/openapi/v3`: where the document of each version is.
+/// `/openapi/v3`: the locations of the documents of all versions.
 pub(crate) fn index(definitions: &[Arc<Definition>]) -> Value {
     let mut paths = Map::new();
     for definition in definitions {

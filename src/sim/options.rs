@@ -1,6 +1,6 @@
-//! Query parameters of reads, decoded and checked as the API server does it, with its words for what is wrong.
+//! Query parameters of reads, decoded and validated like in the API server, with its error texts.
 //!
-//! Written apart from what the gateway uses, so that a test of one by the other means something.
+//! Independent of the gateway's own parser, so that testing one against the other is meaningful.
 
 use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 
@@ -11,13 +11,14 @@ use super::{
     failure::{Cause, Failure},
 };
 
-/// Which state a read must show.
+/// The state that a read must show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
     Latest,
     Any,
     NotOlderThan(u64),
-    /// `legacy`: only because of `RV=N&limit`, which a read of one name does not obey (read-path 1.2).
+    /// `legacy` is set if this only follows from `RV=N&limit`, which does not apply to a read of one name (read-path
+    /// 1.2).
     Exact {
         revision: u64,
         legacy: bool,
@@ -33,10 +34,10 @@ pub(crate) struct ListOptions {
     pub(crate) fields: FieldSelector,
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchStart {
-    /// First the objects there are, once the state is as fresh as asked.
+    /// First the existing objects, once the state is as fresh as requested.
     State(Freshness),
     Now,
     After(u64),
@@ -45,12 +46,12 @@ pub(crate) enum WatchStart {
 #[derive(Debug)]
 pub(crate) struct WatchOptions {
     pub(crate) start: WatchStart,
-    /// The bookmark that ends the initial events is due.
+    /// Whether a bookmark must end the initial events.
     pub(crate) initial_events_end: bool,
     pub(crate) bookmarks: bool,
-    /// `None`: the server chooses.
+    /// `None` if the server decides.
     pub(crate) timeout: Option<Duration>,
-    /// `timeoutSeconds` below zero: over at once.
+    /// `timeoutSeconds` is negative: the watch ends at once.
     pub(crate) no_time: bool,
     pub(crate) labels: LabelSelector,
     pub(crate) fields: FieldSelector,
@@ -74,12 +75,12 @@ impl Parameters {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    /// Everything but `0` and `false` is true, also nothing at all (read-path 4.4).
+    /// Everything except `0` and `false` is true, even an empty value (read-path 4.4).
     pub(crate) fn flag(&self, name: &str) -> Option<bool> {
         self.0.get(name).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
-    /// `pretty` alone is read as Go's `ParseBool` would: nonsense is false.
+    /// `pretty` alone is parsed like Go's `ParseBool`: invalid values are false.
     pub(crate) fn pretty(&self) -> Option<bool> {
         self.0.get("pretty").map(|value| matches!(&**value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
     }
@@ -95,7 +96,7 @@ impl Parameters {
         let labels = LabelSelector::parse(self.text("labelSelector"));
         let text = self.text("fieldSelector");
         let fields = FieldSelector::parse(text);
-        // A real server says more of label selectors.
+        // The error text of a real server has more detail for label selectors.
         let labels = labels.map_err(|invalid| format!("unable to parse requirement: {invalid}"));
         let fields = fields.map_err(|_| format!("invalid selector: '{text}'; can't understand '{text}'"));
         Ok((labels.map_err(Failure::bad_request)?, fields.map_err(Failure::bad_request)?))
@@ -110,7 +111,7 @@ impl Parameters {
         })
     }
 
-    /// Read-path 1.2.
+    /// The options of a list (read-path 1.2).
     pub(crate) fn list(&self) -> Result<ListOptions, Failure> {
         let limit = self.integer("limit")?.and_then(|limit| u64::try_from(limit).ok()).and_then(NonZeroU64::new);
         self.integer("timeoutSeconds")?;
@@ -137,8 +138,8 @@ impl Parameters {
         Ok(ListOptions { freshness, limit, token, labels, fields })
     }
 
-    /// Read-path 1.4. `watch_list`: the server knows `sendInitialEvents`. `bare_path`: a `/watch/` path without the
-    /// parameter `watch`.
+    /// The options of a watch (read-path 1.4). `watch_list` is set if the server supports `sendInitialEvents`, and
+    /// `bare_path` for a `/watch/` path without the parameter `watch`.
     pub(crate) fn watch(&self, watch_list: bool, bare_path: bool) -> Result<WatchOptions, Failure> {
         self.integer("limit")?;
         let timeout = self.integer("timeoutSeconds")?;
@@ -254,7 +255,8 @@ fn number_problem(text: &str, signed: bool) -> &'static str {
     if number { "value out of range" } else { "invalid syntax" }
 }
 
-/// Bad versions of a get or a watch are found so late that they look like the server's own fault (read-path 1.1).
+/// Invalid versions of a get or a watch are detected so late that they are reported as an internal error (read-path
+/// 1.1).
 fn server_error(problem: String) -> Failure {
     Failure::new(http::StatusCode::INTERNAL_SERVER_ERROR, "", problem)
 }

@@ -13,7 +13,7 @@ pub(crate) enum Patch {
 
 impl Patch {
     /// # Errors
-    /// 415 for server-side apply and formats that the resource does not take, 400 for a body that is no patch.
+    /// 415 for server-side apply and formats that the resource does not accept, 400 for a body that is not a patch.
     pub(crate) fn parse(definition: &Definition, content_type: &str, body: &[u8]) -> Result<Self, Failure> {
         let unreadable = |error: serde_json::Error| Failure::bad_request(format!("error decoding patch: {error}"));
         match content_type {
@@ -46,7 +46,7 @@ impl Patch {
     }
 }
 
-/// As a merge patch, but lists of named objects are merged by name, as most lists of built-in types are. Directives
+/// Like a merge patch, but lists of named objects are merged by name, as most lists of built-in types are. Directives
 /// other than `$patch: delete` are ignored.
 fn merge_strategically(target: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-/// What a path is about.
+/// The target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// `/api`
@@ -19,7 +19,7 @@ pub(crate) enum Path {
     Resource(Target),
     /// `/version`
     Version,
-    /// `/healthz`, `/livez`, `/readyz` and what is below them.
+    /// `/healthz`, `/livez`, `/readyz` and the paths below them.
     Health,
     /// `/openapi/v3`
     OpenApi,
@@ -31,7 +31,7 @@ pub(crate) enum Path {
     Unknown,
 }
 
-/// A collection, an object in it, or a part of that.
+/// A collection, an object in it, or a subresource of the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) group: String,
@@ -109,7 +109,7 @@ impl Target {
         })
     }
 
-    /// Kubernetes' word for the request; empty for a method that it has none for.
+    /// Kubernetes' verb for the request; empty for a method without one.
     pub(crate) fn verb(&self, method: &Method, watch: bool) -> &'static str {
         match (method.as_str(), self.name.is_some()) {
             ("GET", _) if self.watch_prefix => "watch",
@@ -127,7 +127,7 @@ impl Target {
 }
 
 fn decode(segment: &str) -> String {
-    // Only in a query do these mean something else than themselves.
+    // Only in a query do these characters have a special meaning.
     let form = format!("={}", segment.replace('+', "%2B").replace('&', "%26"));
     form_urlencoded::parse(form.as_bytes()).next().map(|(_, text)| text.into_owned()).unwrap_or_default()
 }

@@ -15,7 +15,7 @@ use super::{
     stored::Stored,
 };
 
-/// What a read is answered from: the storage, and a cache that may be behind it.
+/// The source of reads: the storage, and a cache that may be behind it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cache<'a> {
     pub(crate) simulation: &'a Simulation,
@@ -28,7 +28,7 @@ impl Cache<'_> {
     }
 }
 
-/// One object, as fresh as asked.
+/// One object, as fresh as requested.
 pub(crate) async fn get(
     cache: Cache<'_>,
     definition: &Definition,
@@ -52,7 +52,7 @@ pub(crate) async fn get(
     object.ok_or_else(|| Failure::not_found(definition, name))
 }
 
-/// One page of a collection, as fresh as asked.
+/// One page of a collection, as fresh as requested.
 pub(crate) async fn list(
     cache: Cache<'_>,
     definition: &Definition,
@@ -112,8 +112,8 @@ async fn view(
     }
 }
 
-/// Takes matching objects from `start` on until the page is full. Whether another page follows depends on any key
-/// that does, matching or not (read-path 1.3).
+/// Collects matching objects from `start` on until the page is full. There is another page if any key follows, matching
+/// or not (read-path 1.3).
 fn page(view: View, selection: &Selection, start: &str, limit: usize) -> Page {
     let View { revision, objects: all } = view;
     let first = all.partition_point(|object| *object.key < *start);

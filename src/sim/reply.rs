@@ -1,4 +1,4 @@
-//! An answer before it is HTTP: body, type and the headers that every answer has.
+//! A response before it becomes HTTP: body, content type, and the headers that every response has.
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use super::{
     watch::WatchStream,
 };
 
-/// What a client asked about the form of its answer.
+/// What the client requested for the format of the response.
 #[derive(Clone, Debug)]
 pub(crate) struct Style {
     pretty: bool,
@@ -42,16 +42,16 @@ pub(crate) struct Reply {
 
 #[derive(Debug)]
 enum Content {
-    /// Compact JSON without a newline; printed as the client likes it.
+    /// Compact JSON without a newline; indented if the client wants that.
     Json {
         text: Vec<u8>,
         content_type: &'static str,
     },
-    /// A 406 is printed for people, whatever was asked.
+    /// A 406 is always indented, whatever the client requested.
     Unacceptable(Vec<u8>),
     Text(&'static str),
     Watch(Box<WatchStream>),
-    /// A watch that is over already.
+    /// A watch that consists of a single event.
     Event(Vec<u8>),
 }
 
@@ -73,7 +73,7 @@ impl Reply {
         Self::new(code, Content::Text(text))
     }
 
-    /// What the server's mux answers where nothing is served.
+    /// The response of the API server's mux for a path that is not served.
     pub(crate) fn page_not_found() -> Self {
         Self::text(StatusCode::NOT_FOUND, "404 page not found\n")
     }

@@ -1,4 +1,4 @@
-//! From request to answer: path, representation, options, then the verb, in the API server's order of errors
+//! From request to response: path, representation, options, then the verb, with errors in the API server's order
 //! (read-path 1.0).
 
 use std::{future::pending, sync::Arc};
@@ -28,7 +28,7 @@ use super::{
     write::{self, Part, Place, Preconditions},
 };
 
-/// The largest body of a write, as in an API server.
+/// The maximum size of a request body in bytes, as in an API server.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// Answers one request. Dropping the future, or the body of a watch, ends it.
@@ -52,7 +52,7 @@ where
     reply.unwrap_or_else(|failure| Reply::failure(&failure)).into_response(&style)
 }
 
-/// Everything that is no resource.
+/// Answers paths that are not resources.
 fn document(simulation: &Simulation, path: &Path, headers: &HeaderMap) -> Reply {
     let features = simulation.faults.features();
     let definitions = simulation.storage.definitions();
@@ -85,7 +85,7 @@ fn version(git_version: &str) -> Value {
 /// A request for a resource.
 struct Call<'a> {
     simulation: &'a Arc<Simulation>,
-    /// Which of the servers behind the address answers; none for what does not come by a connection.
+    /// The server behind the address that answers; `None` for a request without a connection.
     server: Option<Server>,
     definition: Arc<Definition>,
     target: &'a Target,
@@ -108,7 +108,7 @@ impl<'a> Call<'a> {
     {
         let verb = target.verb(&parts.method, parameters.flag("watch") == Some(true));
         let Some(definition) = simulation.storage.definition(&target.group, &target.plural) else {
-            // A right may be lacking to what is not there, too.
+            // A client may also be refused access to a resource that does not exist.
             let resource = format!("{}.{}", target.plural, target.group);
             let refused = simulation.faults.refused(verb, &resource);
             return refused.map_or_else(|| Self::unknown(simulation, target), Err);
@@ -125,7 +125,7 @@ impl<'a> Call<'a> {
         let Some(version) = definition.version(&target.version) else {
             return Self::unknown(simulation, target);
         };
-        // Built-in types have no such paths; those of custom resources are watches of a name in all namespaces.
+        // Built-in types have no such paths; for custom resources they are watches of a name in all namespaces.
         let lacks_namespace = definition.namespaced && target.namespace.is_none() && target.name.is_some();
         if lacks_namespace && (!definition.custom || verb != "watch") {
             return Err(Failure::unknown_resource());
@@ -159,7 +159,7 @@ impl<'a> Call<'a> {
         reply.map(|reply| reply.with_warning(warning))
     }
 
-    /// Groups of built-in types word their own 404; all else is not found by the server's mux.
+    /// Groups of built-in types have their own 404; for all others, the API server's mux answers.
     fn unknown(simulation: &Simulation, target: &Target) -> Result<Reply, Failure> {
         let definitions = simulation.storage.definitions();
         let built_in = definitions.iter().any(|definition| !definition.custom && definition.group == target.group);
@@ -237,7 +237,7 @@ impl<'a> Call<'a> {
         let view = storage.view(&self.definition);
         let mut objects = Vec::new();
         for object in view.objects.iter().filter(|object| selection.matches(object)) {
-            // Another request may have been quicker.
+            // Another request may have deleted it already.
             if let Ok(deleted) = write::delete(storage, &self.definition, &object.key, &Preconditions::default()) {
                 objects.push(deleted);
             }
@@ -260,7 +260,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Without its parameters.
+    /// The `Content-Type` without its parameters.
     fn content_type(&self) -> String {
         let text = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
@@ -278,7 +278,8 @@ impl<'a> Call<'a> {
         Reply::compact(StatusCode::OK, self.representation.page(&self.definition, &self.api_version(), page))
     }
 
-    /// Pods come back as they were, and so does what still has finalizers; of all else only the name.
+    /// A deleted pod is returned as it was, and so is an object that still has finalizers; for all others, only the
+    /// name is returned.
     fn deleted(&self, object: Arc<Stored>) -> Reply {
         let remains = self.simulation.storage.get(&self.definition, &object.key).is_some();
         if remains || self.definition.plural == "pods" {

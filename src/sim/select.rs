@@ -1,4 +1,4 @@
-//! Which objects of a collection a request is about.
+//! Selects the objects of a collection that a request is about.
 
 use crate::apimachinery::{FieldSelector, LabelSelector};
 
@@ -7,11 +7,11 @@ use super::{definition::Definition, failure::Failure, path::Target, stored::Stor
 /// The scope and the selectors of a list or a watch.
 #[derive(Debug)]
 pub(crate) struct Selection {
-    /// Keys begin with this: `namespace/`, or nothing.
+    /// The common prefix of all keys: `namespace/`, or empty.
     pub(crate) prefix: String,
-    /// The only key that can match, where a selector or a path says so.
+    /// The only key that can match, if a selector or the path determines one.
     pub(crate) key: Option<String>,
-    /// The name that the path has.
+    /// The name in the path.
     name: Option<String>,
     labels: LabelSelector,
     fields: FieldSelector,
@@ -19,7 +19,7 @@ pub(crate) struct Selection {
 
 impl Selection {
     /// # Errors
-    /// A field label that the resource does not have, or a name in the path that contradicts the selector.
+    /// The resource does not have a field label, or the name in the path contradicts the selector.
     pub(crate) fn new(
         definition: &Definition,
         target: &Target,
@@ -61,7 +61,7 @@ impl Selection {
             && self.fields.matches(|label| object.field(label))
     }
 
-    /// No selector: the number of remaining items can be told.
+    /// Whether there is no selector; only then `remainingItemCount` is known.
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The server on a TCP port: HTTP/1.1, and HTTP/2 without TLS for clients that know it beforehand.
+//! Serves on a TCP port: HTTP/1.1, and HTTP/2 without TLS for clients with prior knowledge.
 
 use std::{convert::Infallible, io, net::SocketAddr, time::Duration};
 
@@ -21,12 +21,12 @@ use super::{Sim, census::Order, rest};
 /// How long open requests may take once the server is asked to stop.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// After a failure to accept, as without files to open: trying again at once would only spin.
+/// The delay after a failure to accept, for example without free file descriptors: an immediate retry would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Sim {
-    /// Serves connections until `stop` is cancelled: watches end cleanly then, and open requests get a short while.
-    /// Dropping the future breaks all connections.
+    /// Serves connections until `stop` is cancelled: then watches end cleanly, and open requests get a short time to
+    /// finish. Dropping the future breaks all connections.
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) {
         let mut connections = JoinSet::new();
         loop {
@@ -44,7 +44,7 @@ impl Sim {
         drop(listener);
         self.simulation().census.order(None, Order::End);
         let ended = async { while connections.join_next().await.is_some() {} };
-        // What is left after the grace is broken off when the set is dropped.
+        // Dropping the set breaks the connections that remain after the grace period.
         tokio::time::timeout(GRACE, ended).await.unwrap_or_default();
     }
 
@@ -70,7 +70,7 @@ impl Sim {
     }
 }
 
-/// A running server. It goes on when this is dropped: stop it.
+/// A running server. It continues when this is dropped, so it must be stopped explicitly.
 #[derive(Debug)]
 pub struct SimServer {
     sim: Sim,
@@ -83,7 +83,7 @@ impl SimServer {
         self.address
     }
 
-    /// `http://127.0.0.1:PORT`
+    /// For example `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -99,10 +99,10 @@ impl SimServer {
         self.tasks.drain(Duration::ZERO).await;
     }
 
-    /// Starts again on the same port after a stop or a kill. The data is as it was; watches from before are too old.
+    /// Starts again on the same port after a stop or a kill. The data is unchanged; watches from before are too old.
     ///
     /// # Errors
-    /// The port was taken by somebody else.
+    /// Another program has taken the port.
     pub async fn start_again(&mut self) -> io::Result<()> {
         self.sim.forget_history();
         *self = self.sim.start_at(self.address).await?;
@@ -123,7 +123,7 @@ async fn connection(sim: Sim, stream: TcpStream, stop: CancellationToken) {
     let mut stopping = false;
     loop {
         tokio::select! {
-            // However it ended: the client notices by itself.
+            // However the connection ended, the client notices it.
             _ = &mut connection => return,
             () = stop.cancelled(), if !stopping => {
                 stopping = true;
@@ -145,7 +145,7 @@ mod tests {
     const WATCH: &[u8] =
         b"GET /api/v1/pods?watch=1&resourceVersion=5 HTTP/1.1\r\nhost: sim\r\nconnection: close\r\n\r\n";
 
-    /// Everything the server sends for a watch, after `fault`.
+    /// Everything that the server sends for a watch after `fault`.
     async fn watched(fault: impl AsyncFnOnce(&Sim, &SimServer)) -> String {
         let sim = Sim::new();
         let server = sim.start().await.unwrap();
@@ -156,7 +156,7 @@ mod tests {
         let mut text = vec![0; 12];
         stream.read_exact(&mut text).await.unwrap();
         fault(&sim, &server).await;
-        // A broken connection may show as an error as well as an end.
+        // A broken connection may appear as an error or as an end.
         stream.read_to_end(&mut text).await.ok();
         server.stop().await;
         String::from_utf8(text).unwrap()

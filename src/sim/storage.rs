@@ -1,6 +1,6 @@
-//! The data: every collection, its history, and the one revision counter that all writes share.
+//! The data: every collection, its history, and the revision counter that all writes share.
 //!
-//! A write is decided and done under one lock, so revisions are gapless and in the order of the histories.
+//! A write is decided and done under one lock, so revisions have no gaps and histories are in the order of revisions.
 
 use std::{
     collections::BTreeMap,
@@ -21,11 +21,11 @@ use super::{
     stored::Stored,
 };
 
-/// What a writer wants to become of an object.
+/// The result of a write for an object.
 pub(crate) enum Write {
     Put(Value),
     Remove,
-    /// Nothing is different: no new revision, no event.
+    /// Nothing changed: no new revision, no event.
     Keep,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct View {
     pub(crate) objects: Vec<Arc<Stored>>,
 }
 
-/// The revision asked for was compacted, or its changes are forgotten.
+/// The requested revision was compacted, or some changes after it are no longer known.
 #[derive(Debug)]
 pub(crate) struct Compacted;
 
@@ -49,7 +49,7 @@ pub(crate) struct Storage {
 #[derive(Debug)]
 struct State {
     revision: u64,
-    /// Exact reads below this one fail.
+    /// Exact reads below this revision fail.
     compacted: u64,
     history_limit: usize,
     collections: BTreeMap<GroupResource, Collection>,
@@ -63,7 +63,7 @@ struct Collection {
 }
 
 impl Storage {
-    /// Only the built-in resources, all empty, at revision 1.
+    /// All built-in resources without objects, at revision 1.
     pub(crate) fn new(history_limit: usize) -> Self {
         let mut state = State { revision: 1, compacted: 0, history_limit, collections: BTreeMap::new() };
         for definition in built_in() {
@@ -94,7 +94,7 @@ impl Storage {
         self.state().collections.get(&definition.group_resource())?.objects.get(key).cloned()
     }
 
-    /// All objects now.
+    /// The current objects.
     pub(crate) fn view(&self, definition: &Definition) -> View {
         let state = self.state();
         let collection = state.collections.get(&definition.group_resource());
@@ -102,7 +102,7 @@ impl Storage {
         View { revision: state.revision, objects }
     }
 
-    /// All objects as they were at a revision.
+    /// The objects at a revision.
     pub(crate) fn view_at(&self, definition: &Definition, revision: u64) -> Result<View, Compacted> {
         let state = self.state();
         if revision < state.compacted {
@@ -115,7 +115,7 @@ impl Storage {
         Ok(View { revision, objects: objects.into_values().collect() })
     }
 
-    /// All objects as a cache has them that is behind by `lag`; the newest if it is not known any more how they were.
+    /// The objects in a cache that is behind by `lag`; the current ones if the earlier state is no longer known.
     pub(crate) fn cached_view(&self, definition: &Definition, lag: Duration) -> View {
         let time = Instant::now().checked_sub(lag).filter(|_| !lag.is_zero());
         let revision = time.and_then(|time| {
@@ -126,7 +126,7 @@ impl Storage {
         view.unwrap_or_else(|| self.view(definition))
     }
 
-    /// The state now together with the history that goes on from it: where a watch begins.
+    /// The current state and the history that continues from it: the start of a watch.
     pub(crate) fn start_watch(&self, definition: &Definition) -> Option<(View, Arc<History>)> {
         let state = self.state();
         let collection = state.collections.get(&definition.group_resource())?;
@@ -134,7 +134,7 @@ impl Storage {
         Some((view, collection.history.clone()))
     }
 
-    /// Changes of a history after a revision, and the revision up to which they are complete.
+    /// The changes in a history after a revision, and the revision up to which they are complete.
     pub(crate) fn pending(
         &self,
         history: &History,
@@ -144,8 +144,8 @@ impl Storage {
         (history.after(after), state.revision)
     }
 
-    /// Lets `decide` see the object and does what it says. Gives the object as it is afterwards; a removed one as it
-    /// was, under the revision of its removal.
+    /// Passes the object to `decide` and performs the result. Returns the object afterwards; for a removed one, its
+    /// last state with the revision of the removal.
     pub(crate) fn write(
         &self,
         definition: &Definition,
@@ -166,7 +166,7 @@ impl Storage {
         Ok(written)
     }
 
-    /// Puts an object in place under the version that its metadata names, as a restored backup would.
+    /// Stores an object at the version in its metadata, as restoring a backup would.
     pub(crate) fn load(&self, definition: &Definition, object: Value, revision: u64) {
         let mut state = self.state();
         let resource = definition.group_resource();
@@ -177,7 +177,7 @@ impl Storage {
         self.head.send_replace(state.revision);
     }
 
-    /// Changes all objects of a collection under the versions that they have.
+    /// Changes all objects of a collection without changing their versions.
     pub(crate) fn rewrite(&self, definition: &Definition, change: impl Fn(&mut Value)) {
         let mut state = self.state();
         let Some(collection) = state.collections.get_mut(&definition.group_resource()) else { return };
@@ -188,7 +188,7 @@ impl Storage {
         }
     }
 
-    /// Changes an object at a new version that no watch is told of, and that history does not have.
+    /// Changes an object at a new version, without notifying watches or recording it in the history.
     pub(crate) fn change_silently(&self, definition: &Definition, key: &str, change: impl FnOnce(&mut Value)) {
         let mut state = self.state();
         let revision = state.revision + 1;
@@ -201,13 +201,13 @@ impl Storage {
         self.head.send_replace(revision);
     }
 
-    /// Exact reads of revisions before now are compacted.
+    /// Compacts all earlier revisions for exact reads.
     pub(crate) fn compact(&self) {
         let mut state = self.state();
         state.compacted = state.revision;
     }
 
-    /// Watches from before now are too old: what a restarted server knows.
+    /// Makes watches from before now too old, as after a restart of the server.
     pub(crate) fn forget_history(&self) {
         let state = self.state();
         for collection in state.collections.values() {
@@ -215,14 +215,14 @@ impl Storage {
         }
     }
 
-    /// Counts revisions on as if other resources were written.
+    /// Increases the revision as if other resources were written.
     pub(crate) fn skip_revisions(&self, count: u64) {
         let mut state = self.state();
         state.revision += count;
         self.head.send_replace(state.revision);
     }
 
-    /// The data as it was at a revision, from where revisions count on: an etcd restored from a backup.
+    /// Restores the data of a revision and continues counting from there: an etcd restored from a backup.
     pub(crate) fn rewind(&self, revision: u64) -> Result<(), Compacted> {
         let mut state = self.state();
         let limit = state.history_limit;
@@ -250,7 +250,7 @@ impl Storage {
 }
 
 impl State {
-    /// Serves a resource from now on, or in another way than before.
+    /// Serves a resource from now on, or replaces its definition.
     fn define(&mut self, definition: Arc<Definition>) {
         let history = Arc::new(History::new(self.revision, self.history_limit));
         let objects = BTreeMap::new();
@@ -316,7 +316,7 @@ impl State {
         }
     }
 
-    /// A definition that did not change leaves the watches of its resource alone.
+    /// If the definition is unchanged, the watches of its resource continue.
     fn define_custom(&mut self, definition: Definition) {
         let known = self.collections.get(&definition.group_resource());
         if known.is_none_or(|collection| *collection.definition != definition) {
@@ -324,7 +324,7 @@ impl State {
         }
     }
 
-    /// The custom resources go first, each with an event, then the resource itself.
+    /// Removes the custom resources first, each with an event, then the resource itself.
     fn remove_custom(&mut self, crd: &Value) {
         let Some(definition) = crd::definition(crd) else { return };
         let resource = definition.group_resource();

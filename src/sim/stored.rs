@@ -1,4 +1,4 @@
-//! One object as it is kept: its JSON in two pieces around `apiVersion`, and what requests select it by.
+//! A stored object: its JSON in two parts around `apiVersion`, and the values that requests select it by.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ use super::{
 /// An object at one revision.
 #[derive(Debug)]
 pub(crate) struct Stored {
-    /// `namespace/name`, or the name alone.
+    /// `namespace/name`, or only the name.
     pub(crate) key: String,
     pub(crate) revision: u64,
     pub(crate) labels: Labels,
     /// Values of all field labels of all versions.
     fields: Vec<(String, String)>,
-    /// The object's text up to the value of `apiVersion`, without its quote.
+    /// The object's text up to the value of `apiVersion`, including the opening quote of the value.
     head: Bytes,
-    /// The rest, without the closing quote of `apiVersion`.
+    /// The rest of the text, from the closing quote of `apiVersion` on.
     tail: Bytes,
 }
 
 impl Stored {
-    /// Encodes the object as of a revision, which is written into its metadata.
+    /// Encodes the object at a revision, which is written into its metadata.
     pub(crate) fn new(definition: &Definition, mut object: Value, revision: u64) -> Self {
         object["metadata"]["resourceVersion"] = revision.to_string().into();
         object["kind"] = definition.kind.as_str().into();
@@ -75,7 +75,7 @@ impl Stored {
         text.extend_from_slice(&self.tail);
     }
 
-    /// The object as an item of a list: built-in types without `kind` and `apiVersion`.
+    /// The object as an item of a list: for built-in types without `kind` and `apiVersion`.
     pub(crate) fn write_item(&self, definition: &Definition, api_version: &str, text: &mut Vec<u8>) {
         if definition.custom {
             self.write(api_version, text);
@@ -91,13 +91,14 @@ impl Stored {
         serde_json::from_slice(&text).expect("the text was made from a JSON value")
     }
 
-    /// The same content under another version: what a deletion or a selector's transition shows.
+    /// The same content with another version, for deletions and objects that leave a selector.
     pub(crate) fn at(&self, definition: &Definition, revision: u64) -> Arc<Self> {
         Arc::new(Self::new(definition, self.value(""), revision))
     }
 }
 
-/// Stands for the value while an object is encoded: no object of a test or a demo holds this text before it.
+/// Marks the place of the value while an object is encoded. No object of a test or the demo contains this text in front
+/// of it.
 const API_VERSION_MARK: &str = "\u{1}apiVersion";
 
 fn split_at_api_version(text: &Bytes) -> (Bytes, Bytes) {

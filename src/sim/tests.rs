@@ -1,4 +1,4 @@
-//! The server as its clients see it. Bodies were compared with recorded answers of a 1.36 server.
+//! Tests the server from the view of its clients. Bodies were compared with recorded responses of a 1.36 server.
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -31,14 +31,14 @@ async fn get(sim: &Sim, path: &str) -> Answer {
     ask(sim, "GET", path, Value::Null).await
 }
 
-/// The lines of a watch, as they come.
+/// The lines of a watch, as they arrive.
 async fn watch(sim: &Sim, path: &str) -> impl futures_util::Stream<Item = Result<String, Cut>> + use<> {
     let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
     let frames = BodyStream::new(sim.handle(request).await.into_body());
     frames.map(|frame| Ok(String::from_utf8(frame?.into_data().unwrap().to_vec()).unwrap())).boxed()
 }
 
-/// `ADDED name@version` of each event in the text.
+/// `ADDED name@version` for each event in the text.
 fn events(text: &str) -> Vec<String> {
     let summary = |line: &str| {
         let event: Value = serde_json::from_str(line).unwrap();
@@ -69,7 +69,7 @@ fn widgets_crd() -> Value {
         ]}})
 }
 
-/// Revisions 1 to 5 are taken by the namespaces of a new server.
+/// The namespaces of a new server take revisions 1 to 5.
 fn with_config_maps(names: &[&str]) -> Sim {
     let sim = Sim::new();
     for name in names {

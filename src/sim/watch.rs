@@ -1,4 +1,4 @@
-//! Watches: initial events, changes through the selector, bookmarks, the end (read-path 1.4 and section 3).
+//! Watches: initial events, changes as seen through the selector, bookmarks, the end (read-path 1.4 and section 3).
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,18 +26,18 @@ use super::{
 #[error("the connection is cut on purpose")]
 pub struct Cut;
 
-/// Time between two bookmarks.
+/// The time between two bookmarks.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
-/// The last bookmark comes this long before the end, if the watch lasts longer.
+/// The last bookmark is sent this long before the end, if the watch lasts longer.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// Shortest and longest life of a watch whose client does not say.
+/// The range of durations, in seconds, for a watch without a timeout.
 const LIFE: std::ops::Range<u64> = 1_800..3_600;
-/// How old the state of initial events is before whose end changes come.
+/// The age of the state of initial events with [`super::Sim::send_early_changes`].
 const EARLY: Duration = Duration::from_secs(5);
-/// Initial events that are written at once.
+/// The number of initial events that are written at once.
 const INITIAL_BATCH: usize = 64;
 
-/// How events of one watch are written.
+/// How the events of one watch are written.
 #[derive(Debug)]
 pub(crate) struct Format {
     pub(crate) definition: Arc<Definition>,
@@ -45,11 +45,11 @@ pub(crate) struct Format {
     pub(crate) representation: Representation,
 }
 
-/// One open watch. [`WatchStream::next`] gives its bytes.
+/// An open watch. [`WatchStream::next`] returns its bytes.
 #[derive(Debug)]
 pub(crate) struct WatchStream {
     simulation: Arc<Simulation>,
-    /// Whose cache it is served from.
+    /// The server whose cache the watch is served from.
     server: Option<Server>,
     open: OpenWatch,
     format: Format,
@@ -57,19 +57,19 @@ pub(crate) struct WatchStream {
     history: Arc<History>,
     signal: watch::Receiver<()>,
     initial: std::vec::IntoIter<Arc<Stored>>,
-    /// The bookmark after the initial events, with its version.
+    /// The version of the bookmark after the initial events.
     initial_end: Option<u64>,
-    /// No event is written yet: the first one of a table names the columns.
+    /// Whether no event has been written yet: the first one of a Table contains the columns.
     first: bool,
     /// Everything up to this revision is delivered.
     cursor: u64,
-    /// Where the watch began: bookmarks have to be newer.
+    /// The revision at which the watch began: bookmarks must be newer.
     started_at: u64,
     next_bookmark: Option<Instant>,
     end: Instant,
 }
 
-/// What a watch request turns into once its options are accepted.
+/// The result of a watch request with valid options.
 #[derive(Debug)]
 pub(crate) enum Started {
     Stream(Box<WatchStream>),
@@ -78,7 +78,7 @@ pub(crate) enum Started {
 }
 
 impl WatchStream {
-    /// Waits for the freshness asked, and takes the initial events.
+    /// Waits for the requested freshness, and collects the initial events.
     pub(crate) async fn start(
         (simulation, server): (&Arc<Simulation>, Option<Server>),
         format: Format,
@@ -161,10 +161,10 @@ impl WatchStream {
             let now = Instant::now();
             let mut wake = self.end;
             if order == Order::Run {
-                // Whatever arrives from here on wakes the wait below.
+                // Everything that arrives from here on wakes the wait below.
                 self.signal.borrow_and_update();
                 let (pending, head) = self.simulation.storage.pending(&self.history, self.cursor);
-                // Fallen out of the window, or the collection is gone: a silent end either way.
+                // The watch fell out of the window, or the collection is gone: it ends without an error in both cases.
                 let Ok(pending) = pending else { return None };
                 let faults = &self.simulation.faults;
                 let delay = faults.event_delay().max(faults.lag(self.server));
@@ -212,7 +212,8 @@ impl WatchStream {
         (!text.is_empty()).then(|| text.into())
     }
 
-    /// What has happened since the state of the initial events, and up to where; if it is to come before their end.
+    /// With early changes: the changes since the state of the initial events, and the revision up to which they are
+    /// complete.
     fn early_changes(&mut self, text: &mut Vec<u8>) -> Option<u64> {
         if !self.simulation.faults.early_changes() {
             return None;
@@ -222,7 +223,7 @@ impl WatchStream {
         Some(head)
     }
 
-    /// Moves the cursor over all changes that are due, and gives the events among them.
+    /// Moves the cursor over all changes that are due, and returns their events.
     fn changes(&mut self, pending: &[Arc<Change>], now: Instant, delay: Duration) -> Vec<u8> {
         let mut text = Vec::new();
         for change in pending.iter().take_while(|change| change.at + delay <= now) {

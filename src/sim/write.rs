@@ -1,6 +1,7 @@
 //! Creates, updates, patches and deletions: what the API server does to an object before it is stored.
 //!
-//! No admission, no schema, no controllers: a deployment makes no pods, a deleted object takes no dependents with it.
+//! There are no admission, schemas or controllers: a deployment creates no pods, and deleting an object does not delete
+//! its dependents.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -16,31 +17,31 @@ use super::{
     stored::Stored,
 };
 
-/// Which part of an object a request writes.
+/// The part of an object that a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Everything but the status, where that is a subresource.
+    /// Everything except the status, if that is a subresource.
     Main,
     Status,
-    /// Everything: only from inside the process.
+    /// Everything; only from inside the process.
     Whole,
 }
 
-/// The namespace and the name that a path gives.
+/// The namespace and the name in the path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
     pub(crate) namespace: Option<&'a str>,
     pub(crate) name: Option<&'a str>,
 }
 
-/// What a deletion insists on.
+/// The preconditions of a deletion.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Preconditions {
     pub(crate) uid: Option<String>,
     pub(crate) revision: Option<String>,
 }
 
-/// Seconds only, as in all timestamps of metadata.
+/// The current time in whole seconds, as in all timestamps of metadata.
 pub(crate) fn now() -> String {
     let now = Timestamp::try_from(SystemTime::now()).unwrap_or(Timestamp::UNIX_EPOCH);
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -85,7 +86,7 @@ pub(crate) fn create(
     })
 }
 
-/// Replaces an object by what `change` makes of it.
+/// Replaces an object by the result of `change`.
 pub(crate) fn modify(
     storage: &Storage,
     definition: &Definition,
@@ -140,7 +141,7 @@ pub(crate) fn delete(
 }
 
 impl Preconditions {
-    /// From the body of a deletion, which may be empty.
+    /// Parses the body of a deletion, which may be empty.
     pub(crate) fn parse(options: &Value) -> Self {
         let text = |pointer: &str| options.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         Self { uid: text("/preconditions/uid"), revision: text("/preconditions/resourceVersion") }
@@ -163,7 +164,7 @@ impl Preconditions {
     }
 }
 
-/// Kind, version and place have to be those of the URL; what is missing is filled in.
+/// Kind, version and place must match those of the URL; missing ones are filled in.
 fn check_body(definition: &Definition, place: Place<'_>, object: &mut Value) -> Result<(), Failure> {
     let text = |object: &Value, key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, api_version) = (text(object, "kind"), text(object, "apiVersion"));
@@ -229,7 +230,7 @@ fn keep_what_is_not_writable(definition: &Definition, old: &Value, new: &mut Val
     Ok(())
 }
 
-/// The few defaults that clients and selectors look at.
+/// Sets the few defaults that clients and selectors use.
 fn fill_in_defaults(definition: &Definition, object: &mut Value) {
     if definition.custom {
         return;
@@ -323,7 +324,7 @@ fn set_or_remove(parent: &mut Value, key: &str, value: Option<Value>) {
     }
 }
 
-/// Five characters that spell no words, as the API server appends them.
+/// Five characters that form no words, as the API server appends them.
 fn random_suffix() -> String {
     let letters = b"bcdfghjklmnpqrstvwxz2456789";
     (0..5).map(|_| char::from(letters[fastrand::usize(..letters.len())])).collect()

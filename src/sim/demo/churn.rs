@@ -1,4 +1,5 @@
-//! Changes as a busy cluster has them: mostly pod status, sometimes labels, now and then a pod replaced by another.
+//! Changes as in a busy cluster: mostly of pod status, sometimes of labels, and now and then a pod is replaced by
+//! another.
 
 use std::time::Duration;
 
@@ -14,26 +15,27 @@ use crate::apimachinery::GroupResource;
 use super::{Application, SEED, Sim, pods};
 use crate::sim::write::now;
 
-/// Changes are made in batches this often.
+/// The interval between batches of changes.
 const BATCH_PERIOD: Duration = Duration::from_millis(10);
-/// After a stall, the changes of this time at most are made up for: on a machine too slow for its rate they are fewer.
+/// After a stall, at most the changes of this time are made up for: a machine that is too slow for the rate makes fewer
+/// changes.
 const MADE_UP_MAX: Duration = Duration::from_millis(100);
 
-/// Changes to the pods of a populated server.
+/// Changes the pods of a populated server.
 #[derive(Debug)]
 pub struct Churn {
     sim: Sim,
     rng: Rng,
     resource: GroupResource,
-    /// Keys of the pods there are, as far as this is the only writer.
+    /// The keys of the existing pods, as long as this is the only writer.
     pods: Vec<String>,
     nodes: usize,
-    /// Pods deleted and not replaced yet.
+    /// The number of pods that were deleted and not replaced yet.
     missing: usize,
 }
 
 impl Churn {
-    /// Takes the pods that are there now.
+    /// Starts with the pods that exist now.
     pub fn new(sim: &Sim) -> Self {
         let core = |resource: &str| GroupResource { group: "".into(), resource: resource.into() };
         let objects = |resource: &str| sim.objects(&core(resource)).unwrap_or_default();
@@ -51,7 +53,7 @@ impl Churn {
         }
     }
 
-    /// Makes so many changes a second, until it is dropped.
+    /// Makes that many changes per second, until it is dropped.
     pub async fn run(mut self, changes_per_second: f64) {
         let mut ticks = interval(BATCH_PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -86,7 +88,7 @@ impl Churn {
     fn create(&mut self) {
         let application = Application::new(self.rng.usize(..200));
         let pod = pods::pod(&application, self.nodes, &mut self.rng);
-        // A name that is taken, or a namespace that somebody deleted: then not.
+        // Fails if the name is taken, or the namespace was deleted: then there is no new pod.
         if let Ok(pod) = self.sim.insert(pod) {
             self.pods.push(pod.key.clone());
         }
@@ -96,11 +98,11 @@ impl Churn {
     fn delete(&mut self) {
         let key = self.pods.swap_remove(self.rng.usize(..self.pods.len()));
         self.missing += 1;
-        // Somebody else was quicker.
+        // Another client may have deleted it already.
         self.sim.delete(&self.resource, &key).ok();
     }
 
-    /// `canary` comes and goes, so that selectors on it have something to show.
+    /// Adds or removes the label `canary`, so that selectors on it have something to show.
     fn relabel(&mut self) {
         self.modify(|pod, _| {
             let labels = &mut pod["metadata"]["labels"];
@@ -111,7 +113,7 @@ impl Churn {
         });
     }
 
-    /// A container that was ready is not, or one that was not has been restarted.
+    /// Makes a ready container not ready, or restarts one that was not.
     fn report_status(&mut self) {
         self.modify(|pod, rng| {
             let now = now();
@@ -141,7 +143,7 @@ impl Churn {
         let at = self.rng.usize(..self.pods.len());
         let rng = &mut self.rng;
         if self.sim.modify(&self.resource, &self.pods[at], |pod| change(pod, rng)).is_err() {
-            // Somebody deleted it.
+            // Another client deleted it.
             self.pods.swap_remove(at);
             self.missing += 1;
         }

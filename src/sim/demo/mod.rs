@@ -1,4 +1,4 @@
-//! Objects that look like those of a real cluster, and changes to them. Deterministic but for uids and times.
+//! Objects that look like those of a real cluster, and changes to them. Deterministic, except for uids and times.
 
 mod churn;
 mod objects;
@@ -11,17 +11,18 @@ pub use churn::Churn;
 
 use super::{Refused, Sim};
 
-/// Namespaces that the objects are spread over.
+/// The namespaces of the objects.
 const NAMESPACES: [&str; 10] =
     ["billing", "catalog", "checkout", "data", "gateway", "identity", "media", "monitoring", "search", "shipping"];
 const SEED: u64 = 20_260_101;
 
 impl Sim {
-    /// Fills the server with about so many objects: mostly pods of 3 to 8 KB, and the nodes, deployments, services,
-    /// config maps and custom resources that go with them. To be called once. Gives the number of nodes, `node-0` and on.
+    /// Fills the server with about `objects` objects: mostly pods of 3 to 8 KB, and the nodes, deployments, services,
+    /// config maps and custom resources that belong to them. To be called once. Returns the number of nodes; these are
+    /// named from `node-0`.
     ///
     /// # Errors
-    /// Objects of these names exist already.
+    /// Objects with these names already exist.
     pub fn populate(&self, objects: usize) -> Result<usize, Refused> {
         let mut rng = Rng::with_seed(SEED);
         for name in NAMESPACES {
@@ -32,7 +33,7 @@ impl Sim {
         for index in 0..nodes {
             self.insert(objects::node(index))?;
         }
-        // Of 20 objects of an application, 14 are pods.
+        // 14 of the 20 objects of an application are pods.
         let applications = (objects.saturating_sub(nodes) / 20).max(1);
         for index in 0..applications {
             let application = Application::new(index);
@@ -50,7 +51,7 @@ impl Sim {
     }
 }
 
-/// One deployment with all that belongs to it.
+/// One deployment and all objects that belong to it.
 #[derive(Clone, Debug)]
 struct Application {
     namespace: String,

@@ -1,4 +1,4 @@
-//! What stands around pods: nodes, deployments, services, config maps, and a custom resource.
+//! The objects besides pods: nodes, deployments, services, config maps, and a custom resource.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
@@ -105,7 +105,7 @@ pub(super) fn config_map(application: &Application, part: &str, rng: &mut Rng) -
     })
 }
 
-/// A custom resource with a selectable field.
+/// The definition of a custom resource with a selectable field.
 pub(super) fn backup_definition() -> Value {
     json!({
         "kind": "CustomResourceDefinition",

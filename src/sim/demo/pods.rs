@@ -1,4 +1,4 @@
-//! Pods: the bulk of every cluster.
+//! Pods: most objects of every cluster.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Application, managed_by, suffix};
 use crate::sim::write::now;
 
-/// A running pod of an application on one of so many nodes.
+/// A running pod of an application on one of `nodes` nodes.
 pub(super) fn pod(application: &Application, nodes: usize, rng: &mut Rng) -> Value {
     let Application { namespace, name, .. } = application;
     let hash = format!("{:09x}", name.bytes().fold(5381, |hash: u32, byte| hash.wrapping_mul(33) ^ u32::from(byte)));
@@ -140,7 +140,7 @@ fn status(spec: &Value, rng: &mut Rng) -> Value {
     })
 }
 
-/// Of a thing that is not there itself.
+/// The uid of an object that does not exist itself.
 fn uuid(rng: &mut Rng) -> String {
     uuid::Builder::from_random_bytes(rng.u128(..).to_be_bytes()).into_uuid().to_string()
 }

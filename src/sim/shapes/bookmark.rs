@@ -2,7 +2,7 @@
 
 use crate::sim::definition::Definition;
 
-/// The object of a bookmark event. `initial_end`: it ends the initial events of a watch-list.
+/// The object of a bookmark event. `initial_end` is set if it ends the initial events of a watch-list.
 pub(crate) fn object(definition: &Definition, api_version: &str, revision: u64, initial_end: bool) -> Vec<u8> {
     let kind = &definition.kind;
     if definition.custom {
@@ -20,7 +20,7 @@ pub(crate) fn object(definition: &Definition, api_version: &str, revision: u64, 
     .into_bytes()
 }
 
-/// What follows the metadata, with the comma before it.
+/// The part after the metadata, including the leading comma.
 fn zero_value(plural: &str) -> &'static str {
     match plural {
         "pods" => r#","spec":{"containers":null},"status":{}"#,

@@ -1,4 +1,4 @@
-//! JSON text as Go's encoder writes it: the characters of HTML are escaped, indenting is by two blanks.
+//! JSON text as Go's encoder writes it: HTML characters are escaped, and indentation is two blanks.
 
 use std::io;
 
@@ -18,7 +18,7 @@ pub(crate) fn encode_into(value: &impl Serialize, text: &mut Vec<u8>) {
         .expect("JSON values have string keys and a vector takes every write");
 }
 
-/// The same JSON over several lines, as `?pretty=1` has it.
+/// Indents compact JSON as `?pretty=1` does.
 pub(crate) fn indent(compact: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(compact.len() * 2);
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);

@@ -6,13 +6,13 @@ use crate::sim::{definition::Definition, stored::Stored};
 
 use super::json;
 
-/// What a list answers, in whatever shape.
+/// The content of a list, in any representation.
 #[derive(Debug)]
 pub(crate) struct Page {
     /// The collection's version.
     pub(crate) revision: u64,
     pub(crate) continue_token: Option<String>,
-    /// Items after this page, where the API server tells.
+    /// The number of items after this page, where the API server reports it.
     pub(crate) remaining: Option<usize>,
     pub(crate) objects: Vec<Arc<Stored>>,
 }
@@ -34,7 +34,7 @@ pub(crate) fn body(definition: &Definition, api_version: &str, page: &Page) -> V
     text
 }
 
-/// `metadata` of lists of built-in types, and of tables.
+/// `metadata` of lists of built-in types and of Tables.
 pub(crate) fn metadata(page: &Page) -> String {
     let mut text = format!(r#"{{"resourceVersion":"{}""#, page.revision);
     if let Some(token) = &page.continue_token {

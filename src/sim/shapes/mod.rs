@@ -1,4 +1,4 @@
-//! What answers look like on the wire.
+//! The format of responses on the wire.
 
 pub(crate) mod bookmark;
 pub(crate) mod json;

@@ -1,11 +1,11 @@
 //! The order of an object's keys: that of the Go struct for built-in types, alphabetical for custom resources.
 //!
-//! Built-in types are ordered at the top and in their metadata, and what is a map in Go is sorted; the rest of an
-//! object keeps the order in which its writer gave it.
+//! For built-in types, the keys at the top and in the metadata are ordered, and the keys of Go maps are sorted; the
+//! rest of an object keeps the order in which it was written.
 
 use serde_json::{Map, Value};
 
-/// Brings the keys of an object into the order in which the API server would print them.
+/// Puts the keys of an object into the order in which the API server would print them.
 pub(crate) fn arrange(object: &mut Value, custom: bool) {
     if custom {
         object.sort_all_objects();
@@ -16,7 +16,7 @@ pub(crate) fn arrange(object: &mut Value, custom: bool) {
     arrange_nested(fields);
 }
 
-/// The order of metadata that stands for itself, whatever resource it is of.
+/// Puts the keys of metadata into the order of the Go struct, for any resource.
 pub(crate) fn arrange_metadata(metadata: &mut Value) {
     let Some(fields) = metadata.as_object_mut() else { return };
     put_first(fields, METADATA);
@@ -49,7 +49,7 @@ fn arrange_nested(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Moves the listed keys to the front, in that order; the others follow as they stood.
+/// Moves the listed keys to the front, in that order; the others follow in their old order.
 fn put_first(fields: &mut Map<String, Value>, order: &[&str]) {
     let mut arranged = Map::with_capacity(fields.len());
     for key in order {

@@ -1,10 +1,11 @@
-//! Objects without anything but their metadata.
+//! Objects with only their metadata.
 
 use serde_json::{Value, json};
 
 use super::order;
 
-/// The metadata of an object, as an object of its own: with the keys in the order of the type, for all resources.
+/// The metadata of an object as a `PartialObjectMetadata`, with the keys in the order of the Go struct for all
+/// resources.
 pub(super) fn partial(version: &str, object: &Value) -> Value {
     let mut metadata = object["metadata"].clone();
     order::arrange_metadata(&mut metadata);

@@ -1,4 +1,4 @@
-//! What a client gets of objects, lists and events: all of it as JSON, only the metadata, or rows of a Table.
+//! The representations of objects, lists and events: JSON, only the metadata, or rows of a Table.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) enum Representation {
 }
 
 impl Representation {
-    /// The answer to a get. No newline at the end, here and below.
+    /// The response to a get. Here and below, there is no newline at the end.
     pub(crate) fn object(self, definition: &Definition, api_version: &str, object: Arc<Stored>) -> Vec<u8> {
         match self {
             Self::Table(table) => {
@@ -34,7 +34,7 @@ impl Representation {
         }
     }
 
-    /// The answer to a list.
+    /// The response to a list.
     pub(crate) fn page(self, definition: &Definition, api_version: &str, page: &Page) -> Vec<u8> {
         match self {
             Self::Json => list::body(definition, api_version, page),
@@ -45,7 +45,7 @@ impl Representation {
                 let metadata = list::metadata(page);
                 let head = r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/"#;
                 let mut body = format!(r#"{head}{version}","metadata":{metadata},"items":"#).into_bytes();
-                // Here, and nowhere else, an empty list is null (read-path 4.1).
+                // Only for this kind of list, an empty one is `null` (read-path 4.1).
                 text::encode_into(&Some(items).filter(|items| !items.is_empty()), &mut body);
                 body.push(b'}');
                 body
@@ -53,7 +53,7 @@ impl Representation {
         }
     }
 
-    /// The object of an event. `first`: it is the first event of the watch.
+    /// The object of an event. `first` is set for the first event of the watch.
     pub(crate) fn event_object(
         self,
         definition: &Definition,

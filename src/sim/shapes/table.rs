@@ -1,4 +1,4 @@
-//! Tables for kubectl: names and ages, and a little more for pods. Much less than a real server prints.
+//! Tables for kubectl: names and ages, and a few more columns for pods. Much less than a real server prints.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use super::{
     partial::partial,
 };
 
-/// What a row carries beside its cells.
+/// The part of the object that a row contains besides its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IncludeObject {
     None,
@@ -22,7 +22,7 @@ pub(crate) enum IncludeObject {
     Object,
 }
 
-/// How the client wants its tables.
+/// The Table format that the client requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableFormat {
     /// `v1` or `v1beta1` of meta.k8s.io.
@@ -31,20 +31,20 @@ pub(crate) struct TableFormat {
 }
 
 impl TableFormat {
-    /// A table of a list, or of one object: the page with only that. No newline at the end.
+    /// The Table of a list, or of a page with a single object. There is no newline at the end.
     pub(crate) fn page(self, definition: &Definition, api_version: &str, page: &Page) -> Vec<u8> {
         let rows = page.objects.iter().map(|object| self.row(definition, &object.value(api_version))).collect();
         self.table(&metadata(page), Some(columns(definition)), rows)
     }
 
-    /// The table in a watch event. `first`: the first event of the watch names the columns.
+    /// The Table in a watch event. `first` is set for the first event of the watch, which contains the columns.
     pub(crate) fn event(self, definition: &Definition, api_version: &str, object: &Stored, first: bool) -> Vec<u8> {
         let row = self.row(definition, &object.value(api_version));
         let metadata = format!(r#"{{"resourceVersion":"{}"}}"#, object.revision);
         self.table(&metadata, first.then(|| columns(definition)), vec![row])
     }
 
-    /// The table in a bookmark event.
+    /// The Table in a bookmark event.
     pub(crate) fn bookmark(self, definition: &Definition, object: &Value, revision: u64, first: bool) -> Vec<u8> {
         let initial_end = object["metadata"].get("annotations").is_some();
         let include = if initial_end { IncludeObject::Metadata } else { self.include };
