@@ -1,18 +1,18 @@
-//! What has to hold of a run: `event.delay.p99<200ms`.
+//! Assertions on a run, for example `event.delay.p99<200ms`.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use super::recorder::{Recorded, Times};
 
-/// One condition, on what was measured of `--url`.
+/// One condition on the measurements of `--url`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assertion {
     text: String,
-    /// None: all workloads together.
+    /// `None` for all workloads together.
     pub(super) workload: Option<String>,
     metric: Metric,
     operator: Operator,
-    /// Milliseconds, or a number.
+    /// In milliseconds for times, otherwise a count or rate.
     bound: f64,
 }
 
@@ -50,15 +50,15 @@ enum Operator {
     Equal,
 }
 
-/// How a condition has turned out. Fails where there is no value.
+/// The result of an assertion. It fails if there is no value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Outcome {
-    /// In the condition's own unit: milliseconds, or a number.
+    /// In milliseconds for times, otherwise a count or rate.
     pub(super) value: Option<f64>,
     pub(super) passed: bool,
 }
 
-/// The text is no condition.
+/// The text is not an assertion.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} was given; allowed: [WORKLOAD:]METRIC, one of < <= > >= ==, and a bound. METRIC: latency, firstByte, sync or \
@@ -94,7 +94,7 @@ impl Assertion {
         }
     }
 
-    /// How it turns out for what was measured in that many seconds.
+    /// Evaluates the assertion for the measurements of that many seconds.
     pub(super) fn hold(&self, recorded: &Recorded, seconds: f64) -> Outcome {
         let value = match self.metric {
             Metric::Time(metric, statistic) => statistic.of(match metric {
@@ -114,13 +114,13 @@ impl Assertion {
             Operator::LessOrEqual => value <= self.bound,
             Operator::Greater => value > self.bound,
             Operator::GreaterOrEqual => value >= self.bound,
-            // Only counts are ever equal to a bound, and they are exact.
+            // Only counts can equal a bound, and they are exact.
             Operator::Equal => (value - self.bound).abs() < f64::EPSILON,
         });
         Outcome { value, passed }
     }
 
-    /// What the values are in.
+    /// The unit of the values.
     pub(super) fn unit(&self) -> &'static str {
         if matches!(self.metric, Metric::Time(..)) { "ms" } else { "" }
     }
@@ -214,7 +214,7 @@ mod tests {
             ("requests.perSecond>=10", true),
             ("errors==0", true),
             ("errors>0", false),
-            // There is no value.
+            // Nothing was measured.
             ("sync.p99<1s", false),
         ] {
             let assertion: Assertion = text.parse().unwrap();

@@ -1,4 +1,4 @@
-//! Writes: updates, creations and deletions of objects that the run itself has made.
+//! Writes: updates, creations and deletions of objects that the run itself created.
 
 use std::{
     collections::VecDeque,
@@ -19,16 +19,16 @@ use super::{
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// The objects of one workload, which last for the whole run.
+/// The objects of one workload, which exist during the whole run.
 #[derive(Debug)]
 pub(super) struct Churn {
     work: ChurnWork,
     run: String,
-    /// What the names of the objects begin with.
+    /// The prefix of the objects' names.
     prefix: String,
-    /// The number of the next object that is created.
+    /// The number of the next object to create.
     next: AtomicUsize,
-    /// Objects that were created besides those that are updated, the oldest first.
+    /// The objects that were created in addition to those that are updated, the oldest first.
     temporary: Mutex<VecDeque<String>>,
 }
 
@@ -44,13 +44,13 @@ impl Churn {
         Self { prefix: format!("load-{number}"), next: AtomicUsize::new(0), work, run, temporary: Mutex::default() }
     }
 
-    /// The next of the objects that are there from the beginning; None: there are no more to create.
+    /// The next object to create before the run; `None` if all exist.
     pub(super) fn next_seed(&self) -> Option<usize> {
         let next = self.next.fetch_update(Relaxed, Relaxed, |next| (next < self.work.objects).then_some(next + 1));
         next.ok()
     }
 
-    /// Write number `number`.
+    /// Sends write number `number`.
     pub(super) async fn send(&self, lane: &Lane, number: u64) -> Result<Counted, Failure> {
         match self.kind(number) {
             Write::Update => {
@@ -68,14 +68,14 @@ impl Churn {
                 let name = self.temporary().pop_front();
                 match name {
                     Some(name) => write(lane, Method::DELETE, &self.path(&name), None).await,
-                    // Its creation failed, or is still under way.
+                    // The creation failed, or has not finished.
                     None => Box::pin(self.send(lane, 0)).await,
                 }
             }
         }
     }
 
-    /// Updates first, then creations, then deletions, over and over.
+    /// Updates first, then creations, then deletions, repeatedly.
     fn kind(&self, number: u64) -> Write {
         let ChurnWork { updates, creates, deletes, .. } = self.work;
         let place = usize::try_from(number).unwrap_or_default() % (updates + creates + deletes);

@@ -1,7 +1,7 @@
-//! Whether a cluster is one for tests. Load can take a control plane down, and objects that are written are real.
+//! Decides whether a cluster is meant for tests. Load can bring a control plane down, and written objects are real.
 //!
-//! A loopback address says nothing: the gateway itself listens there in front of production, as `kubectl proxy` and tunnels do.
-//! What counts is what the cluster says of itself.
+//! A loopback address proves nothing: the gateway itself listens there in front of production clusters, as `kubectl
+//! proxy` and tunnels do. Only what the cluster reports about itself counts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,26 +9,26 @@ use serde_json::Value;
 
 use super::{connection::Lane, endpoint::Ask, endpoint::Endpoint, failure::Failure, profile::HttpVersion};
 
-/// The label of the namespace `default` that makes a cluster one for tests.
+/// The label of the namespace `default` that marks a cluster as a test cluster.
 pub const TEST_CLUSTER: &str = "load.kube-fanout.io/test-cluster";
-/// What the embedded API server calls itself.
+/// Part of the version that the embedded API server reports.
 const EMBEDDED: &str = "kube-fanout-sim";
 const ASK_MAX: Duration = Duration::from_secs(10);
-/// Nodes that are looked at. Clusters of containers have few.
+/// The maximum number of nodes that are checked. Clusters in containers have few.
 const NODES: usize = 20;
 
-/// Whether load may be put on the cluster behind an endpoint: it is the embedded API server, its namespace `default` carries the
-/// label, or all its nodes are containers of kind, of k3d or of minikube, or only pretended by kwok.
+/// Whether load may be put on the cluster behind an endpoint: it is the embedded API server, its namespace `default`
+/// has the label, or all its nodes are containers of kind, k3d or minikube, or simulated by kwok.
 ///
 /// # Errors
-/// The endpoint cannot be asked at all.
+/// The endpoint does not answer.
 pub(super) async fn is_for_tests(endpoint: &Arc<Endpoint>) -> Result<bool, Failure> {
     let lane = Lane::new(endpoint.clone(), HttpVersion::Http1);
     let version = ask(&lane, "/version").await?;
     if version["gitVersion"].as_str().is_some_and(|version| version.contains(EMBEDDED)) {
         return Ok(true);
     }
-    // What cannot be read says nothing.
+    // If it cannot be read, the other checks decide.
     let namespace = ask(&lane, "/api/v1/namespaces/default").await.unwrap_or_default();
     if namespace["metadata"]["labels"][TEST_CLUSTER] == "true" {
         return Ok(true);

@@ -1,4 +1,4 @@
-//! Connections to an endpoint, and who uses them.
+//! Connections to an endpoint, and their use by clients.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,16 +25,16 @@ use super::{
     profile::HttpVersion,
 };
 
-/// TCP, TLS and HTTP/2 together; as the gateway itself takes at most.
+/// The maximum time for TCP, TLS and HTTP/2 together, as in the gateway itself.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Windows of HTTP/2, as wide as Go's clients open them.
+/// The HTTP/2 windows in bytes, as large as those of Go's clients.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 30;
-/// What is kept of an answer that is an error, and how long it is waited for.
+/// The maximum size of an error response that is kept, in bytes, and the maximum time to wait for it.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 const ERROR_MAX: Duration = Duration::from_secs(5);
 
-/// An open connection. One of HTTP/2 ends when the last that shares it is dropped.
+/// An open connection. An HTTP/2 connection ends when its last user drops it.
 #[derive(Debug)]
 struct Connection {
     sender: Sender,
@@ -52,7 +52,7 @@ enum Sender {
 pub(super) struct Lane {
     endpoint: Arc<Endpoint>,
     http: HttpVersion,
-    /// Of HTTP/1.1 it is taken for the time of a request; of HTTP/2 it is cloned.
+    /// An HTTP/1.1 connection is taken out for the duration of a request; an HTTP/2 connection is cloned.
     connection: Mutex<Option<Connection>>,
 }
 
@@ -61,8 +61,8 @@ impl Lane {
         Self { endpoint, http, connection: Mutex::new(None) }
     }
 
-    /// Asks, and gives the answer's head, which must be of success, with the body still to come. Its connection lasts as long as
-    /// the [`Answer`].
+    /// Sends a request and returns the head of the response, which must be a success. The body is still to be read. The
+    /// connection lasts as long as the [`Answer`].
     pub(super) async fn open(&self, ask: &Ask<'_>) -> Result<Answer, Failure> {
         let request = self.endpoint.request(ask, self.http == HttpVersion::Http2).await?;
         let mut connection = self.connection().await?;
@@ -77,7 +77,7 @@ impl Lane {
         Ok(Answer { response, connection })
     }
 
-    /// Asks for a whole answer.
+    /// Sends a request and reads the whole response.
     pub(super) async fn whole(&self, ask: &Ask<'_>) -> Result<Bytes, Failure> {
         let Answer { response, connection } = self.open(ask).await?;
         let body = response.into_body().collect().await.map_err(|error| Failure::stream(&error))?.to_bytes();
@@ -85,12 +85,12 @@ impl Lane {
         Ok(body)
     }
 
-    /// The same with a limit of time.
+    /// Like [`Self::whole`], with a time limit.
     pub(super) async fn within(&self, limit: Duration, ask: &Ask<'_>) -> Result<Bytes, Failure> {
         timeout(limit, self.whole(ask)).await.unwrap_or_else(|_| Err(Failure::timeout()))
     }
 
-    /// Takes back the connection of an answer that was read to its end.
+    /// Takes back the connection of a response that was read completely.
     pub(super) async fn done(&self, answer: Answer) {
         self.keep(answer.connection).await;
     }
@@ -120,7 +120,7 @@ impl Lane {
     }
 }
 
-/// The head of an answer, and the connection that its body comes on.
+/// The head of a response, and the connection on which its body arrives.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) response: Response<Incoming>,
@@ -170,7 +170,7 @@ where
     let sender = match http {
         HttpVersion::Http1 => {
             let (sender, connection) = http1::handshake(io).await.map_err(failed)?;
-            // What goes wrong with it shows in the requests on it.
+            // Errors of the connection appear in the requests on it.
             driver.spawn(async move { connection.await.unwrap_or_default() });
             Sender::Http1(sender)
         }

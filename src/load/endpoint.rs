@@ -1,4 +1,4 @@
-//! A server that is asked: its address, TLS and credentials.
+//! A server under load: its address, TLS and credentials.
 
 use std::{fmt, sync::Arc};
 
@@ -14,32 +14,32 @@ use tower::{
 
 use super::failure::{ErrorKind, Failure};
 
-/// How the tool names itself to servers.
+/// The user agent of the tool.
 const USER_AGENT: &str = concat!("kube-fanout-load/", env!("CARGO_PKG_VERSION"));
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(super) type LoadRequest = Request<Full<Bytes>>;
 type Credentials = BoxCloneSyncService<LoadRequest, Response<LoadRequest>, BoxError>;
 
-/// Where requests go, and as whom. Cheap to clone.
+/// The address of requests and their credentials.
 #[derive(Clone)]
 pub(super) struct Endpoint {
-    /// As the report names it.
+    /// The name in the report.
     pub(super) name: &'static str,
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) tls: Option<Tls>,
-    /// Host and port, as requests name the server.
+    /// Host and port, for the `Host` header.
     authority: HeaderValue,
-    /// Scheme, host, port and path that every request's URI begins with.
+    /// Scheme, host, port and path in front of the path of every request's URI.
     base: String,
-    /// What the path of every request begins with, where a kubeconfig names a server by path.
+    /// The path in front of the path of every request, if the server URL of a kubeconfig has one.
     prefix: String,
-    /// Puts credentials and configured headers on a request, and gives it back. Tokens that expire are renewed.
+    /// Adds credentials and configured headers to a request. Tokens that expire are renewed.
     credentials: Option<Credentials>,
 }
 
-/// TLS to the server, whose two forms differ in the protocol that they offer.
+/// TLS to the server; the two configurations differ in the protocol that they offer.
 #[derive(Clone)]
 pub(super) struct Tls {
     pub(super) http1: Arc<ClientConfig>,
@@ -47,7 +47,7 @@ pub(super) struct Tls {
     pub(super) name: ServerName<'static>,
 }
 
-/// Why a server cannot be asked.
+/// Why a server cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     #[error("{0:?} is no address of a server; allowed: a URL like https://api.example:6443 or http://127.0.0.1:8001")]
@@ -61,7 +61,7 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    /// The server of `config`. Credentials are sent over TLS only.
+    /// The server of `config`. Credentials are only sent over TLS.
     pub(super) fn new(name: &'static str, config: &kube_client::Config) -> Result<Self, EndpointError> {
         let url = config.cluster_url.to_string();
         if config.proxy_url.is_some() {
@@ -95,7 +95,7 @@ impl Endpoint {
         &self.base
     }
 
-    /// A request in the form of the protocol, with credentials.
+    /// Builds a request for the protocol, with credentials.
     pub(super) async fn request(&self, ask: &Ask<'_>, http2: bool) -> Result<LoadRequest, Failure> {
         let builder = Request::builder()
             .method(ask.method.clone())
@@ -125,15 +125,15 @@ impl Endpoint {
     }
 }
 
-/// What is asked.
+/// The parts of a request that vary.
 #[derive(Clone, Debug)]
 pub(super) struct Ask<'a> {
     pub(super) method: Method,
-    /// With the query.
+    /// Includes the query.
     pub(super) path: &'a str,
     pub(super) accept: &'a str,
     pub(super) gzip: bool,
-    /// With its media type.
+    /// The media type and the body.
     pub(super) body: Option<(&'static str, Bytes)>,
 }
 

@@ -1,4 +1,4 @@
-//! Why a request has no whole answer.
+//! Why a request has no complete response.
 
 use std::{collections::BTreeMap, error::Error, fmt};
 
@@ -6,22 +6,22 @@ use http::StatusCode;
 
 use crate::telemetry::Chain;
 
-/// The kinds that errors are counted by.
+/// The kinds by which errors are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ErrorKind {
     /// No TCP connection.
     Connect,
-    /// A connection, and no TLS or HTTP/2 on it; or its credentials could not be had.
+    /// TLS or HTTP/2 could not be set up on the connection, or the credentials could not be obtained.
     Handshake,
-    /// No answer, or not all of it, in the profile's time.
+    /// No complete response within the profile's timeout.
     Timeout,
-    /// An answer that is none of success.
+    /// A response whose status is not a success.
     Status(u16),
     /// An ERROR event in a watch, with its code.
     Event(u16),
-    /// The connection broke before the answer had ended.
+    /// The connection broke before the end of the response.
     Stream,
-    /// Due, and never sent: all clients were busy.
+    /// The request was due but never sent, because all clients were busy.
     Unsent,
 }
 
@@ -29,11 +29,11 @@ pub(super) enum ErrorKind {
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) kind: ErrorKind,
-    /// What went wrong, in the words of what noticed it.
+    /// The text of the error or of the response.
     pub(super) message: String,
 }
 
-/// How many errors there were of each kind, and what the first one of each said.
+/// The number of errors of each kind, and the text of the first one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failures(pub(super) BTreeMap<ErrorKind, (u64, String)>);
 
@@ -73,7 +73,7 @@ impl Failures {
 }
 
 impl fmt::Display for ErrorKind {
-    /// As reports have it: `connect`, `status_429`.
+    /// The name in reports, for example `connect` or `status_429`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect => formatter.write_str("connect"),

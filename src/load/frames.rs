@@ -1,40 +1,40 @@
-//! The events of a watch's body, as it arrives in pieces. Pure.
+//! Splits the body of a watch, which arrives in pieces, into events. Pure.
 
 use memchr::memmem;
 
-/// The annotation of objects that the tool writes: when the write was sent, in nanoseconds since 1970.
+/// The annotation of objects that the tool writes: the time at which the write was sent, in nanoseconds since 1970.
 pub(super) const SENT: &str = "load.kube-fanout.io/sent";
 const SYNCED: &[u8] = b"k8s.io/initial-events-end";
-/// Letters between the annotation's key and its digits: `":"`, or two bytes of protobuf.
+/// The maximum number of bytes between the annotation's key and its digits: `":"`, or two bytes of protobuf.
 const BETWEEN_MAX: usize = 3;
-/// Digits of a stamp, of which there are 19 until 2286.
+/// The number of digits of a timestamp, which is 19 until 2286.
 const DIGITS: usize = 19;
-/// Where an event's type is looked for.
+/// The type of an event is within this number of bytes.
 const TYPE_WITHIN: usize = 32;
 
-/// What an event is to the tool.
+/// The parts of an event that matter to the tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// An object was added or modified, or is there, with when it was written, if the tool wrote it.
+    /// An object was added or modified, or existed at the start. `sent` is the time of its write, if the tool wrote it.
     Object {
         sent: Option<u64>,
     },
-    /// With the object as it was: its stamp is older.
+    /// Contains the last state of the object, whose timestamp is older.
     Deleted,
     Bookmark,
     /// The bookmark at the end of the initial objects.
     Synced,
-    /// With its code, 0 if it has none.
+    /// `code` is 0 if the event has none.
     Error {
         code: u16,
     },
 }
 
-/// Cuts a body into events: lines of JSON, or messages of protobuf behind their lengths.
+/// Splits a body into events: lines of JSON, or length-prefixed protobuf messages.
 #[derive(Debug)]
 pub(super) struct Frames {
     is_protobuf: bool,
-    /// The beginning of an event whose end has not come.
+    /// The first part of an event that has not arrived completely.
     rest: Vec<u8>,
     sent: memmem::Finder<'static>,
 }
@@ -44,10 +44,10 @@ impl Frames {
         Self { is_protobuf, rest: Vec::new(), sent: memmem::Finder::new(SENT) }
     }
 
-    /// The events that end in `piece`.
+    /// Calls `each` for all events that end in `piece`.
     pub(super) fn push(&mut self, mut piece: &[u8], mut each: impl FnMut(Event)) {
         if !self.rest.is_empty() {
-            // Only what the open event lacks is copied.
+            // Copies only the rest of the incomplete event.
             while let Some(missing) = self.missing(piece) {
                 let (head, tail) = piece.split_at(missing);
                 self.rest.extend_from_slice(head);
@@ -70,7 +70,8 @@ impl Frames {
         self.rest.extend_from_slice(piece);
     }
 
-    /// How much of `piece` belongs to the open event, or to the length before it. None if more than all of it does.
+    /// The number of bytes of `piece` that belong to the incomplete event, or to its length. `None` if the event does
+    /// not end in `piece`.
     fn missing(&self, piece: &[u8]) -> Option<usize> {
         let missing = match (self.is_protobuf, length(&self.rest)) {
             (false, _) => memchr::memchr(b'\n', piece)? + 1,
@@ -80,7 +81,7 @@ impl Frames {
         (missing <= piece.len()).then_some(missing)
     }
 
-    /// Where the first event ends.
+    /// The end of the first event.
     fn end(&self, bytes: &[u8]) -> Option<usize> {
         if self.is_protobuf {
             length(bytes).filter(|end| *end <= bytes.len())
@@ -103,7 +104,7 @@ impl Frames {
         }
     }
 
-    /// The first that stands behind the annotation's key: `managedFields`, which names the key too, has no value behind it.
+    /// The first timestamp after the annotation's key. `managedFields` contains the key, too, but no value after it.
     fn stamp(&self, frame: &[u8]) -> Option<u64> {
         self.sent.find_iter(frame).find_map(|at| {
             let rest = &frame[at + SENT.len()..];
@@ -113,7 +114,7 @@ impl Frames {
     }
 }
 
-/// Of a message of protobuf with its length in front of it.
+/// The length of a protobuf message, including the length in front of it.
 fn length(bytes: &[u8]) -> Option<usize> {
     let length = u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?);
     usize::try_from(length).ok()?.checked_add(4)

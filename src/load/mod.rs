@@ -1,11 +1,11 @@
-//! `kube-fanout load`: puts load on an API server, or on two in turns, and says what came of it.
+//! `kube-fanout load`: puts load on an API server, or on two in turns, and reports the measurements.
 //!
-//! A [`Profile`] says what is asked. Each turn opens its watches, then sends requests on a schedule that does not wait for
-//! answers, and takes down latencies from when requests were due. Objects that are written carry the time of
-//! their writing, from which watches tell how late an event comes. Both ends of that are of this machine's clock.
-//! The manual's chapter [`crate::manual::load`] has the formats.
+//! A [`Profile`] defines the requests. Each turn opens its watches, then sends requests on a schedule that does not
+//! wait for responses. Latencies are measured from the time at which requests were due. Written objects contain the
+//! time of the write, from which watches compute the delay of events; both times come from this machine's clock. The
+//! manual's chapter [`crate::manual::load`] describes the formats.
 //!
-//! A client like any other: it uses nothing of the gateway, so that what it measures is what clients see.
+//! The tool is a client like any other: it uses nothing of the gateway, so that it measures what clients see.
 
 mod assertion;
 mod churn;
@@ -52,15 +52,15 @@ pub use run::{LoadError, LoadOptions, Server, load};
 pub use slo::Condition;
 pub use text::text;
 
-/// A duration as profiles have it: `30s`, `1h30m`.
+/// Parses a duration of a profile, for example `30s` or `1h30m`.
 ///
 /// # Errors
-/// The text is none; the error says what would be.
+/// The text is not a duration; the error says what is allowed.
 pub fn duration(text: &str) -> Result<Duration, NotADuration> {
     crate::config::duration(text).filter(|duration| !duration.is_zero()).ok_or(NotADuration)
 }
 
-/// The text is no duration.
+/// The text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("allowed: {DURATION} above 0")]
 pub struct NotADuration;

@@ -1,4 +1,5 @@
-//! Objects that the tool writes: of a size, like real ones, and named so that they can be found and deleted again.
+//! The objects that the tool writes: of a given size, similar to real ones, and labelled so that they can be found and
+//! deleted.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -8,13 +9,13 @@ use super::{
     profile::{ChurnResource, ChurnWork},
 };
 
-/// What all objects of the tool carry.
+/// The label of all objects of the tool.
 pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "kube-fanout-load");
-/// The label with the run that an object belongs to.
+/// The label that identifies the run of an object.
 pub(super) const RUN: &str = "load.kube-fanout.io/run";
-/// The scheduler of pods that are not to run. There is none of this name.
+/// The scheduler of pods that must not run. No scheduler has this name.
 const NO_SCHEDULER: &str = "load.kube-fanout.io";
-/// What the letters and digits of a filling stand for: text that compresses about as well as real objects do.
+/// The words of filler text, which compresses about as well as real objects do.
 const WORDS: [&str; 8] = ["service", "endpoint", "example", "internal", "timeout", "retries", "zone", "8080"];
 
 /// The namespace of a run.
@@ -32,7 +33,7 @@ fn labels(run: &str) -> Value {
     json!({key: value, RUN: run})
 }
 
-/// Object `index`, stamped as of now.
+/// Object `index` with the timestamp `now`.
 pub(super) fn object(work: &ChurnWork, run: &str, name: &str, index: usize, now: u64) -> Value {
     let mut rng = Rng::with_seed(index as u64);
     let mut object = match work.resource {
@@ -53,7 +54,7 @@ pub(super) fn object(work: &ChurnWork, run: &str, name: &str, index: usize, now:
     object
 }
 
-/// What a change of an object sends: a merge patch.
+/// The merge patch that changes an object.
 pub(super) fn change(now: u64) -> Value {
     json!({"metadata": {"annotations": {SENT: now.to_string()}}})
 }
@@ -85,7 +86,7 @@ fn pod(nodes: usize, name: &str, index: usize) -> Value {
     pod
 }
 
-/// Environment variables of about so many bytes. Few, since the server names each in `managedFields`.
+/// Environment variables of about `bytes` bytes. They are few, since the server lists each of them in `managedFields`.
 fn variables(rng: &mut Rng, bytes: usize) -> Value {
     const EACH: usize = 400;
     let variable = |index: usize| json!({"name": format!("SETTING_{index}"), "value": filling(rng, EACH - 35)});

@@ -5,10 +5,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::profile::{ReadVersion, Selection, Start};
 use crate::apimachinery::GroupVersionResource;
 
-/// What stands as it is in a value of a query.
+/// The characters that are encoded in a query's value: all except these and alphanumeric ones.
 const VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The collection, or a namespace's part of it.
+/// The path of the collection, or of a namespace's part of it.
 pub(super) fn collection(resource: &GroupVersionResource, namespace: Option<&str>) -> String {
     match namespace {
         None => resource.collection_path(),
@@ -20,7 +20,7 @@ pub(super) fn object(resource: &GroupVersionResource, namespace: Option<&str>, n
     format!("{}/{name}", collection(resource, namespace))
 }
 
-/// The query of a get or a list; `newest` is the newest version when the turn began.
+/// The query of a get or a list; `newest` is the newest version at the start of the turn.
 pub(super) fn version(version: ReadVersion, newest: &str) -> String {
     match version {
         ReadVersion::Any => "resourceVersion=0".to_owned(),
@@ -29,7 +29,7 @@ pub(super) fn version(version: ReadVersion, newest: &str) -> String {
     }
 }
 
-/// The query of a watch that starts there.
+/// The query of a watch with that start.
 pub(super) fn start(start: Start, newest: &str) -> String {
     let from = match start {
         Start::Now => format!("&resourceVersion={newest}"),
@@ -40,7 +40,7 @@ pub(super) fn start(start: Start, newest: &str) -> String {
     format!("watch=1&allowWatchBookmarks=true{from}")
 }
 
-/// The query of the selectors, for the client of that number.
+/// The query of the selectors for the client with that number.
 pub(super) fn selectors(selection: &Selection, client: usize) -> String {
     let mut query = Vec::new();
     for (name, selector) in [("labelSelector", &selection.labels), ("fieldSelector", &selection.fields)] {
@@ -52,7 +52,7 @@ pub(super) fn selectors(selection: &Selection, client: usize) -> String {
     query.join("&")
 }
 
-/// The path with those parts of a query that are not empty.
+/// The path with the parts of a query that are not empty.
 pub(super) fn with_query(path: &str, parts: &[&str]) -> String {
     let query = parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("&");
     if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }

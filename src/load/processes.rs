@@ -1,25 +1,25 @@
-//! What the processes under load use up: by their ids on this machine, or by their own metrics.
+//! The resource usage of the processes under load, by their ids on this machine or by their own metrics.
 
 use std::{fs, str::FromStr, sync::Arc, time::Duration};
 
 use super::{connection::Lane, endpoint::Ask, endpoint::Endpoint, profile::HttpVersion};
 
-/// What metrics may take.
+/// The maximum time for reading metrics.
 const METRICS_MAX: Duration = Duration::from_secs(10);
 
-/// `NAME=VALUE` of the command line.
+/// `NAME=VALUE` on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named<T> {
     pub name: String,
     pub value: T,
 }
 
-/// The text is no `NAME=VALUE`.
+/// The text is not `NAME=VALUE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("allowed: NAME=VALUE, as in gateway=4711")]
 pub struct NotNamed;
 
-/// A process that is looked at.
+/// A process whose usage is measured.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) name: String,
@@ -29,11 +29,11 @@ pub(super) struct Process {
 #[derive(Debug)]
 enum Way {
     Id(u32),
-    /// Its metrics, and the path of them.
+    /// The server of its metrics, and their path.
     Metrics(Lane, String),
 }
 
-/// What a process has used by now.
+/// The resources that a process has used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Usage {
     pub(super) cpu_seconds: f64,
@@ -45,12 +45,12 @@ impl Process {
         Self { name: named.name.clone(), way: Way::Id(named.value) }
     }
 
-    /// `path` is that of the metrics.
+    /// `path` is the path of the metrics.
     pub(super) fn of_metrics(name: &str, endpoint: Arc<Endpoint>, path: &str) -> Self {
         Self { name: name.to_owned(), way: Way::Metrics(Lane::new(endpoint, HttpVersion::Http1), path.to_owned()) }
     }
 
-    /// None if it cannot be told.
+    /// `None` if the usage cannot be determined.
     pub(super) async fn usage(&self) -> Option<Usage> {
         match &self.way {
             Way::Id(id) => of_process(*id),
@@ -63,10 +63,10 @@ impl Process {
     }
 }
 
-/// With the CPU of threads that have ended. Without that of other processes.
+/// Includes the CPU time of threads that have ended, but not of child processes.
 fn of_process(id: u32) -> Option<Usage> {
     let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name, which may have any letter in it, stands in parentheses.
+    // The name is in parentheses and may contain any character.
     let fields: Vec<_> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     let ticks = number(11)? + number(12)?;

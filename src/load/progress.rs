@@ -1,4 +1,4 @@
-//! How far a run has come, on standard error if it is a terminal; elsewhere nothing is written.
+//! Shows the progress of a run on standard error if that is a terminal; otherwise nothing is written.
 
 use std::time::Duration;
 
@@ -35,13 +35,13 @@ impl Progress {
         Self { time, workloads, all }
     }
 
-    /// What it is about now.
+    /// Shows what the run is doing now.
     pub(super) fn says(&self, what: impl Into<String>) {
         self.time.set_message(what.into());
         self.time.tick();
     }
 
-    /// Shows what comes of a turn until it is dropped.
+    /// Shows the measurements of a turn until it is dropped.
     pub(super) async fn follow(&self, profile: &Profile, side: &Side, (began, duration): (Instant, Duration)) {
         if self.all.is_hidden() {
             return std::future::pending().await;
@@ -68,14 +68,14 @@ impl Progress {
         }
     }
 
-    /// Takes everything off the terminal: what follows is the report.
+    /// Clears the terminal for the report that follows.
     pub(super) fn end(&self) {
-        // Nothing is lost if a terminal does not do as it is told.
+        // A terminal that fails here does no harm.
         self.all.clear().unwrap_or_default();
     }
 }
 
-/// Rates since the last one, and percentiles of all so far.
+/// The rates since the last line, and the percentiles of everything so far.
 fn line(name: &str, recorded: &Recorded, (requests, events): (u64, u64)) -> String {
     let a_second = |count: u64| count as f64 / DRAW_EVERY.as_secs_f64();
     let mut line = format!("{name:<20} {:>8.0} requests/s", a_second(requests));

@@ -18,24 +18,24 @@ use super::{
 };
 use crate::apimachinery::GroupVersionResource;
 
-/// How much of a list is looked at for the token of its next page: it stands before the items.
+/// The number of bytes of a list in which the token of its next page is searched: it is in front of the items.
 const HEAD_BYTES: usize = 16 << 10;
-/// Objects that are asked for, one after the other.
+/// The maximum number of objects that are read in turn.
 const NAMES: usize = 500;
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// A whole answer, which was counted and not kept.
+/// A complete response whose bytes were counted, but not kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counted {
-    /// When its head came; of several pages, that of the first.
+    /// When the head of the response arrived; for several pages, that of the first page.
     pub(super) first_byte: Instant,
     pub(super) bytes: u64,
 }
 
-/// What is read by the clients of a workload in one turn.
+/// The requests of a workload's clients in one turn.
 #[derive(Debug)]
 pub(super) enum Reads {
-    /// Paths of objects, in turns.
+    /// Paths of objects, used in turn.
     Get(Vec<String>),
     List {
         path: String,
@@ -50,7 +50,7 @@ impl Reads {
         Self::List { path, version: paths::version(work.version, newest), work: work.clone() }
     }
 
-    /// One request, or as many as a list has pages.
+    /// Sends one request, or one for each page of a list.
     pub(super) async fn send(
         &self,
         lane: &Lane,
@@ -89,7 +89,7 @@ fn nothing_to_get() -> Failure {
     Failure { kind: ErrorKind::Status(404), message }
 }
 
-/// Reads an answer to its end, and keeps the beginning of it where it is asked for.
+/// Reads a response to its end, and keeps its first bytes if `head` is given.
 async fn count(lane: &Lane, ask: &Ask<'_>, mut head: Option<&mut Head>) -> Result<Counted, Failure> {
     let mut answer = lane.open(ask).await?;
     let first_byte = Instant::now();
@@ -111,7 +111,7 @@ async fn count(lane: &Lane, ask: &Ask<'_>, mut head: Option<&mut Head>) -> Resul
     Ok(Counted { first_byte, bytes })
 }
 
-/// The beginning of a list in JSON.
+/// The first bytes of a list in JSON.
 #[derive(Debug, Default)]
 struct Head {
     bytes: Vec<u8>,
@@ -119,7 +119,7 @@ struct Head {
 }
 
 impl Head {
-    /// The token of the next page, as a value of a query. Tokens are base64 for URLs.
+    /// The token of the next page, as a value for a query. Tokens are encoded in base64url.
     fn next_page(&self) -> Option<String> {
         const CONTINUE: &[u8] = b"\"continue\":\"";
         let text = if self.is_gzip { &unzipped(&self.bytes) } else { &self.bytes };
@@ -131,7 +131,7 @@ impl Head {
     }
 }
 
-/// As much as the beginning of a gzip gives.
+/// Decompresses as much as the first bytes of a gzip allow.
 fn unzipped(bytes: &[u8]) -> Vec<u8> {
     let (mut decoder, mut text, mut buffer) = (GzDecoder::new(bytes), Vec::new(), [0; 4096]);
     while let Ok(read @ 1..) = decoder.read(&mut buffer) {
@@ -140,11 +140,11 @@ fn unzipped(bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// A list's metadata, in JSON.
+/// The metadata of a list, in JSON.
 #[derive(Debug, Deserialize)]
 struct MetadataList {
     metadata: ListMeta,
-    /// Null where there are none.
+    /// `null` if there are none.
     items: Option<Vec<Item>>,
 }
 
@@ -185,7 +185,7 @@ pub(super) async fn names(
     Ok(list.items.into_iter().flatten().map(path).collect())
 }
 
-/// The paths of all objects that carry a label, of a collection.
+/// The paths of all objects of a collection that a label selector matches.
 pub(super) async fn labelled(
     lane: &Lane,
     resource: &GroupVersionResource,

@@ -1,4 +1,4 @@
-//! What was measured of one workload on one endpoint.
+//! The measurements of one workload on one endpoint.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use super::{
     timeline::Timeline,
 };
 
-/// The longest time that is told from longer ones, in microseconds: an hour.
+/// The longest time that is recorded exactly, in microseconds: an hour.
 const LONGEST: u64 = 3_600_000_000;
 /// Significant digits: a value is at most a thousandth off.
 const DIGITS: u8 = 3;
@@ -24,34 +24,34 @@ const DIGITS: u8 = 3;
 const BUCKET_FIRST: u64 = 100;
 const BUCKET_FACTOR: f64 = std::f64::consts::SQRT_2;
 
-/// Times, in microseconds.
+/// A histogram of times in microseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Times(Histogram<u64>);
 
-/// What came of the requests of a workload.
+/// The measurements of a workload's requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recorded {
-    /// Those that were answered in full; of watches, those that were opened.
+    /// Requests with a complete response; for watches, those that were opened.
     pub(super) answered: u64,
-    /// Bytes of bodies, as they came.
+    /// Bytes of bodies, as received.
     pub(super) bytes: u64,
-    /// From when a request was due to the end of its answer; of watches, from when one was asked for to the head of its answer. Of
-    /// those that were not answered in time, the time that they were waited for.
+    /// The time from when a request was due to the end of its response. For watches, from the request to the head of
+    /// the response. For requests that timed out, the time that was spent waiting.
     pub(super) latency: Times,
-    /// From when a request was due to the head of its answer.
+    /// The time from when a request was due to the head of its response.
     pub(super) first_byte: Times,
-    /// From when a watch was asked for to the end of its initial objects.
+    /// The time from requesting a watch to the end of its initial objects.
     pub(super) sync: Times,
-    /// From when an object's write was sent to when a watch had its event.
+    /// The time from sending a write to receiving its event in a watch.
     pub(super) delay: Times,
     /// Latency and event delay over the turns, one turn behind the other.
     pub(super) latency_timeline: Timeline,
     pub(super) delay_timeline: Timeline,
-    /// Events of objects.
+    /// Events with objects.
     pub(super) events: u64,
-    /// Watches that ended as they should.
+    /// Watches that ended cleanly.
     pub(super) ended: u64,
-    /// The longest that a request was sent later than it was due, although a client was free: the tool itself was late.
+    /// The longest time by which a request was sent late although a client was free, so that the tool itself was late.
     pub(super) lag: Duration,
     pub(super) failures: Failures,
 }
@@ -65,12 +65,12 @@ struct Clock {
     began: Option<Instant>,
 }
 
-/// Takes down what clients see.
+/// Records what clients see.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     recorded: Mutex<Recorded>,
     clock: Mutex<Clock>,
-    /// Since when events count, in nanoseconds since 1970; 0: they do not.
+    /// The time from which events count, in nanoseconds since 1970; 0 if they do not count.
     since: AtomicU64,
 }
 
@@ -79,13 +79,13 @@ impl Recorder {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Events count from now on if they are of later writes.
+    /// Makes events count from now on, if they come from later writes.
     pub(super) fn begin(&self) {
         self.since.store(now(), Relaxed);
         self.clock().began = Some(Instant::now());
     }
 
-    /// Events no longer count.
+    /// Makes events no longer count.
     pub(super) fn end(&self) {
         self.since.store(0, Relaxed);
         let mut clock = self.clock();
@@ -103,7 +103,7 @@ impl Recorder {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time of writes whose events count; None while none count.
+    /// Events of later writes than this count; `None` while none count.
     pub(super) fn since(&self) -> Option<u64> {
         Some(self.since.load(Relaxed)).filter(|since| *since > 0)
     }
@@ -116,10 +116,10 @@ impl Recorder {
         recorded.first_byte.add(first_byte);
     }
 
-    /// A request that failed `latency` after it was due.
+    /// Records a request that failed `latency` after it was due.
     pub(super) fn failed(&self, failure: Failure, latency: Duration) {
         let (at, mut recorded) = (self.at(), self.lock());
-        // It took at least that long. Leaving it out would make a server that hangs look fast.
+        // It took at least that long. Leaving it out would make a hanging server look fast.
         if failure.kind == ErrorKind::Timeout {
             recorded.latency(at, latency);
         }
@@ -176,7 +176,7 @@ impl Times {
         self.0.len()
     }
 
-    /// The value that so many percent of all are not above, in milliseconds.
+    /// The percentile in milliseconds.
     pub(super) fn percentile(&self, percent: f64) -> f64 {
         self.0.value_at_percentile(percent) as f64 / 1e3
     }
@@ -201,7 +201,7 @@ impl Times {
     }
 }
 
-/// Nanoseconds since 1970, which all processes of a machine agree on.
+/// Nanoseconds since 1970, by the clock that all processes of the machine share.
 pub(super) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

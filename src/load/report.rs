@@ -1,4 +1,5 @@
-//! The report of a run: a value, which is the JSON. Fields are only ever added; the manual has their meanings.
+//! The report of a run as a value, which is serialized as the JSON report. Fields are only ever added; the manual
+//! describes them.
 
 use serde::Serialize;
 
@@ -14,25 +15,25 @@ use crate::config::API_VERSION;
 /// `kind` of a report.
 const KIND: &str = "LoadReport";
 
-/// What was measured.
+/// The report of a run.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     pub api_version: &'static str,
     pub kind: &'static str,
-    /// Of the program.
+    /// The version of the program.
     pub version: &'static str,
     pub profile: String,
-    /// It was ended before its time; all figures are of the time before.
+    /// Whether it was stopped early; all figures are from the time before.
     pub interrupted: bool,
-    /// Objects of the run that may not have been deleted, and why; null: none.
+    /// Objects of the run that may not have been deleted, and why; `null` if there are none.
     pub left: Option<String>,
     /// First `url`, then `against`.
     pub endpoints: Vec<EndpointReport>,
     pub assertions: Vec<AssertionReport>,
 }
 
-/// What was measured of one endpoint, in all its turns.
+/// The measurements of one endpoint in all its turns.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointReport {
@@ -50,21 +51,21 @@ pub struct EndpointReport {
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadReport {
     pub name: String,
-    /// `get`, `list`, `watch`, `churn`.
+    /// `get`, `list`, `watch` or `churn`.
     pub work: &'static str,
     pub clients: usize,
     pub connections: usize,
-    /// Requests a second on an open schedule; null: each client waits for its answers.
+    /// Requests per second on an open schedule; `null` if each client waits for its responses.
     pub rate: Option<f64>,
     pub http: &'static str,
     pub encoding: &'static str,
     pub gzip: bool,
-    /// That were answered in full; of watches, that were opened.
+    /// Requests with a complete response; for watches, those that were opened.
     pub requests: u64,
     pub requests_per_second: f64,
     pub bytes: u64,
     pub errors: Vec<ErrorReport>,
-    /// The times are in milliseconds; null: there were none.
+    /// The times are in milliseconds; `null` if there were none.
     pub latency: Option<TimesReport>,
     pub first_byte: Option<TimesReport>,
     pub sync: Option<TimesReport>,
@@ -74,9 +75,9 @@ pub struct WorkloadReport {
     pub event_delay_over_time: Option<TimelineReport>,
     pub events: u64,
     pub events_per_second: f64,
-    /// Watches that ended as they should.
+    /// Watches that ended cleanly.
     pub watches_ended: u64,
-    /// How late the tool itself was at most.
+    /// The longest time by which the tool itself was late, in milliseconds.
     pub lag_max: f64,
 }
 
@@ -86,11 +87,11 @@ pub struct WorkloadReport {
 pub struct ErrorReport {
     pub kind: String,
     pub count: u64,
-    /// What the first one said.
+    /// The text of the first one.
     pub first: String,
 }
 
-/// Milliseconds.
+/// Times in milliseconds.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimesReport {
@@ -132,16 +133,16 @@ pub struct IntervalReport {
     pub max: Option<f64>,
 }
 
-/// What a process used while an endpoint had its turns.
+/// The resource usage of a process during the turns of an endpoint.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessReport {
     pub name: String,
-    /// From the first request of a turn until its last events had come.
+    /// From the first request of a turn until its last events arrived.
     pub cpu_seconds: f64,
-    /// The same while watches were opened.
+    /// CPU time while watches were opened.
     pub opening_cpu_seconds: f64,
-    /// The most that there was at the end of a turn.
+    /// The maximum at the end of a turn.
     pub resident_bytes: u64,
 }
 
@@ -149,7 +150,8 @@ pub struct ProcessReport {
 #[serde(rename_all = "camelCase")]
 pub struct AssertionReport {
     pub assertion: String,
-    /// Milliseconds, or a number; null: nothing of the kind was measured, and the assertion failed.
+    /// In milliseconds for times, otherwise a count or rate; `null` if nothing was measured, so that the assertion
+    /// failed.
     pub value: Option<f64>,
     pub unit: &'static str,
     pub passed: bool,
@@ -175,7 +177,7 @@ impl Report {
         workloads.into_iter().any(|workload| workload.requests > 0)
     }
 
-    /// No assertion failed.
+    /// Whether no assertion failed.
     pub fn passed(&self) -> bool {
         self.assertions.iter().all(|assertion| assertion.passed)
     }
@@ -249,9 +251,9 @@ impl ProcessReport {
         Self { name: name.to_owned(), cpu_seconds: 0.0, opening_cpu_seconds: 0.0, resident_bytes: 0 }
     }
 
-    /// Adds a turn: before watches were opened, when requests began, and at the end.
+    /// Adds a turn: the usage before watches were opened, when requests began, and at the end.
     pub(super) fn add(&mut self, before: Usage, begin: Usage, end: Usage) {
-        // One that was started anew has used less than before.
+        // A process that was restarted has used less than before.
         self.opening_cpu_seconds += rounded((begin.cpu_seconds - before.cpu_seconds).max(0.0));
         self.cpu_seconds += rounded((end.cpu_seconds - begin.cpu_seconds).max(0.0));
         self.resident_bytes = self.resident_bytes.max(end.resident_bytes);
@@ -265,7 +267,7 @@ impl AssertionReport {
     }
 }
 
-/// To a thousandth.
+/// Rounded to a thousandth.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }

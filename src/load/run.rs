@@ -19,38 +19,38 @@ use super::{
 };
 use crate::config::{UpstreamConfig, UpstreamConfigError};
 
-/// Turns of each of two endpoints, unless told otherwise: what changes on the machine meanwhile falls on both.
+/// The default number of turns of each of two endpoints: several, so that changes on the machine affect both.
 const TURNS: usize = 3;
-/// The size of objects that are only there to be read.
+/// The size of objects that are only read, in bytes.
 const SEED_BYTES: usize = 4 << 10;
 
-/// A server, as the command line names it.
+/// A server, as given on the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
-    /// None: the one of the kubeconfig.
+    /// `None` for the server of the kubeconfig.
     pub url: Option<String>,
-    /// Whose TLS and credentials are used. Not looked at for a URL in plain HTTP.
+    /// The source of TLS settings and credentials. Not used for a plain HTTP URL.
     pub access: UpstreamConfig,
 }
 
-/// What is to be measured.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     pub profile: Profile,
     pub url: Server,
-    /// What it is compared with, in turns.
+    /// The server that it is compared with, in turns.
     pub against: Option<Server>,
-    /// Where changes are written; None: to the one whose turn it is.
+    /// The server for writes; `None` for the one whose turn it is.
     pub writes: Option<Server>,
-    /// Of each endpoint. None: one, and three of two.
+    /// The number of turns of each endpoint. `None` for one, or three of each of two endpoints.
     pub turns: Option<usize>,
-    /// Pods that are there besides the profile's own objects.
+    /// The number of pods besides the profile's own objects.
     pub seed_objects: usize,
     pub processes: Vec<Named<u32>>,
     /// URLs of metrics.
     pub metrics: Vec<Named<String>>,
     pub assertions: Vec<Condition>,
-    /// The cluster need not look like one for tests.
+    /// Whether the cluster need not look like a test cluster.
     pub any_cluster: bool,
 }
 
@@ -78,13 +78,13 @@ pub enum LoadError {
     NoWorkload(String, String),
 }
 
-/// Measures until the profile's time is over or `shutdown` resolves.
+/// Measures until the profile's duration is over or `shutdown` resolves.
 ///
 /// # Errors
-/// Nothing can be measured. What fails later is in the report.
+/// Nothing can be measured. Later failures are part of the report.
 pub async fn load(options: &LoadOptions, shutdown: impl Future<Output = ()>) -> Result<Report, LoadError> {
     let stop = CancellationToken::new();
-    // On the heap: it is large, and so would everything be that waits for it.
+    // Boxed because it is large, and would make every future that awaits it large.
     let mut measured = Box::pin(measure(options, &stop));
     tokio::pin!(shutdown);
     tokio::select! {
@@ -217,7 +217,7 @@ async fn processes(options: &LoadOptions) -> Result<Vec<Process>, LoadError> {
     for Named { name, value } in &options.metrics {
         let url: http::Uri = value.parse().map_err(|_| EndpointError::Url(value.clone()))?;
         let path = url.path().to_owned();
-        // Only the path of the metrics is asked for, whatever a kubeconfig's server has in front of its paths.
+        // The path is that of the metrics alone, without any path of the kubeconfig's server.
         let origin = value.strip_suffix(&path).filter(|_| path != "/").unwrap_or(value).to_owned();
         let server = Server { url: Some(origin), access: options.url.access.clone() };
         let path = if path == "/" { "/metrics" } else { &path };
@@ -231,7 +231,7 @@ async fn processes(options: &LoadOptions) -> Result<Vec<Process>, LoadError> {
     Ok(processes)
 }
 
-/// What may be left, and how it can be deleted. None: nothing.
+/// What may be left, and how it can be deleted; `None` if nothing is.
 async fn clean_up(writes: &Arc<Endpoint>, run: &str) -> Option<String> {
     let failure = seed::clean_up(writes, run).await.err()?;
     let label = format!("{}={run}", super::objects::RUN);

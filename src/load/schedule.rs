@@ -1,6 +1,6 @@
-//! When requests are due. The schedule does not wait for answers: a server that stalls makes requests late, and their latency counts
-//! from when they were due. What does wait, as most load generators do, sends less to a server that is slow, and hides its pauses
-//! (coordinated omission).
+//! Determines when requests are due. The schedule does not wait for responses: a server that stalls makes requests
+//! late, and their latency counts from when they were due. A load generator that waits, as most do, sends less to a
+//! slow server and hides its pauses (coordinated omission).
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -10,7 +10,7 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// How late a timer may be by itself: a client that waited for its turn and is late by less was not late.
+/// The imprecision of a timer: a client that waited for its request and is late by less was not late.
 const TIMER_STEP: Duration = Duration::from_millis(2);
 
 /// The requests of one workload in one turn.
@@ -18,21 +18,21 @@ const TIMER_STEP: Duration = Duration::from_millis(2);
 pub(super) struct Schedule {
     begin: Instant,
     end: Instant,
-    /// Requests a second; None: each client goes on when it is free.
+    /// Requests per second; `None` if each client continues when it is free.
     rate: Option<f64>,
-    /// After this, requests that were due are given up.
+    /// After this time, requests that were due are given up.
     cutoff: Instant,
     next: AtomicU64,
     stop: CancellationToken,
 }
 
-/// A request that is to be sent now.
+/// A request that must be sent now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Due {
     pub(super) number: u64,
-    /// Where its latency begins.
+    /// The time from which its latency counts.
     pub(super) at: Instant,
-    /// How late the tool is with it although the client was free.
+    /// How late the tool is although the client was free.
     pub(super) lag: Duration,
 }
 
@@ -46,7 +46,7 @@ impl Schedule {
         Self { begin, end, rate, cutoff: end + grace, next: AtomicU64::new(0), stop }
     }
 
-    /// Waits until the next request is due, and gives it to the caller. None: there are no more.
+    /// Waits until the next request is due, and returns it. `None` if there are no more.
     pub(super) async fn next(&self) -> Option<Due> {
         if self.stop.is_cancelled() || Instant::now() >= self.cutoff {
             return None;
@@ -71,7 +71,7 @@ impl Schedule {
         Some(Due { number, at: if lag <= TIMER_STEP { now } else { due }, lag })
     }
 
-    /// How long each of the requests had been due that no client was free to send.
+    /// For each request that no client was free to send: how long it had been due.
     pub(super) fn unsent(&self) -> impl Iterator<Item = Duration> + use<'_> {
         let now = Instant::now();
         let until = now.min(self.end);
@@ -110,7 +110,7 @@ mod tests {
     async fn what_a_stall_delays_counts_from_when_it_was_due() {
         let schedule = schedule(Some(10.0));
         assert!(schedule.next().await.is_some());
-        // The one client waits for its answer.
+        // The only client waits for its response.
         sleep(Duration::from_millis(450)).await;
         let mut late = Vec::new();
         for _ in 0..4 {

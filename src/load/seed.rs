@@ -1,4 +1,4 @@
-//! The objects of a run: made before it, deleted after it, however it ended.
+//! The objects of a run: created before it and deleted after it, however it ended.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,17 +21,17 @@ use super::{
 };
 use crate::apimachinery::GroupVersionResource;
 
-/// Writers at once.
+/// The number of concurrent writers.
 const WRITERS: usize = 16;
-/// What one request may take.
+/// The maximum time for one request.
 const ASK_MAX: Duration = Duration::from_secs(30);
-/// A new namespace refuses pods until its service account is there; a server under load refuses some writes.
+/// A new namespace refuses pods until its service account exists, and a server under load refuses some writes.
 const TRIES: usize = 8;
 const TRY_AGAIN: Duration = Duration::from_millis(500);
-/// What cleaning up may take.
+/// The maximum time for deleting the objects.
 const CLEAN_UP_MAX: Duration = Duration::from_secs(300);
 
-/// Makes the run's namespace, and the objects of all `churns` in it. Ends early when it is told to stop.
+/// Creates the run's namespace, and in it the objects of all `churns`. Ends early when `stop` is cancelled.
 pub(super) async fn fill(
     endpoint: &Arc<Endpoint>,
     run: &str,
@@ -55,7 +55,7 @@ pub(super) async fn fill(
                 Ok::<_, Failure>(())
             });
         }
-        // A writer that fails ends the others, when the set is dropped.
+        // If a writer fails, dropping the set ends the others.
         while let Some(written) = writers.join_next().await {
             written.unwrap_or(Ok(()))?;
         }
@@ -63,10 +63,10 @@ pub(super) async fn fill(
     Ok(())
 }
 
-/// Deletes everything of the run, by its label; what has gone already is no error.
+/// Deletes all objects of the run by its label; an object that is already gone is not an error.
 ///
 /// # Errors
-/// Something may be left.
+/// Some objects may be left.
 pub(super) async fn clean_up(endpoint: &Arc<Endpoint>, run: &str) -> Result<(), Failure> {
     let deleted = async {
         let lane = Lane::new(endpoint.clone(), HttpVersion::Http1);
@@ -99,7 +99,8 @@ async fn delete(endpoint: &Arc<Endpoint>, paths: Vec<String>) -> Result<(), Fail
     Ok(())
 }
 
-/// Tries a few times. None: gone, which is as good as deleted, or there, which is as good as created.
+/// Tries several times. `None` for 404, when an object to delete is already gone, and for 409, when an object to create
+/// already exists.
 async fn again<T, F>(mut ask: impl FnMut() -> F) -> Result<Option<T>, Failure>
 where
     F: Future<Output = Result<T, Failure>>,

@@ -1,4 +1,4 @@
-//! The report as a text for people.
+//! The report as text.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::report::{EndpointReport, Report, TimesReport, WorkloadReport};
 /// The whole report.
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     write(report, &mut text).unwrap_or_default();
     text
 }
@@ -43,7 +43,7 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// Rows of a workload stand together, one for each endpoint.
+/// Groups the rows by workload, with one row for each endpoint.
 fn each(report: &Report, mut row: impl FnMut(&str, &WorkloadReport) -> std::fmt::Result) -> std::fmt::Result {
     let workloads = report.endpoints.first().map_or(0, |endpoint| endpoint.workloads.len());
     for index in 0..workloads {
@@ -99,7 +99,7 @@ fn errors(report: &Report, out: &mut String) -> std::fmt::Result {
     let mut rows = String::new();
     each(report, |name, workload| {
         for error in &workload.errors {
-            // The first line, of what may be a page.
+            // Only the first line, since the text may be a whole page.
             let first = error.first.lines().next().unwrap_or_default();
             writeln!(rows, "{name:<40}{:>10}  {}: {first}", error.count, error.kind)?;
             if workload.work == "watch" && error.kind == "status_422" {

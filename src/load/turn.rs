@@ -23,9 +23,9 @@ use super::{
     watch::Watches,
 };
 
-/// A client that does not keep to a schedule and finds no server waits so long: nothing is learnt from asking at once.
+/// The delay of a client without a schedule if the server is unreachable: an immediate retry would show nothing new.
 const NO_SERVER_PAUSE: Duration = Duration::from_millis(100);
-/// Events have stopped coming when none has come for so long.
+/// No more events are expected if none arrived for this long.
 const QUIET: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -42,26 +42,27 @@ pub(super) struct Course {
     pub(super) stop: CancellationToken,
 }
 
-/// The one whose turn it is.
+/// One of the endpoints that take turns.
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) endpoint: Arc<Endpoint>,
-    /// Where its changes are written.
+    /// The endpoint for its writes.
     pub(super) writes: Arc<Endpoint>,
     /// One for each workload.
     pub(super) recorders: Vec<Arc<Recorder>>,
 }
 
-/// How a turn went.
+/// The result of a turn.
 #[derive(Debug)]
 pub(super) struct Turned {
     /// How long requests were sent.
     pub(super) seconds: f64,
-    /// Of each process, before watches were opened, when requests began, and at the end; None where it cannot be told.
+    /// The usage of each process before watches were opened, when requests began, and at the end; `None` if it cannot
+    /// be determined.
     pub(super) usage: Vec<[Option<Usage>; 3]>,
 }
 
-/// What a client of a workload does when it is its turn.
+/// The requests of a workload's clients.
 #[derive(Clone, Debug)]
 enum Requests {
     Reads(Arc<Reads>, Transport),
@@ -99,7 +100,7 @@ impl Course {
         self.profile.workloads.iter().enumerate()
     }
 
-    /// Opens all watches, and returns when they stand, have failed or have had their time.
+    /// Opens all watches, and returns once each of them is established, failed or timed out.
     async fn open(&self, side: &Side) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         for (index, workload) in self.workloads() {
@@ -130,7 +131,8 @@ impl Course {
         tasks
     }
 
-    /// What is sent on a schedule, of each workload that sends anything and whose server answered when it was asked what there is.
+    /// The requests of each workload that sends requests on a schedule. Leaves out workloads for which the server did
+    /// not list the objects.
     async fn requests(&self, side: &Side) -> Vec<(usize, Requests)> {
         let mut all = Vec::new();
         for (index, workload) in self.workloads() {
@@ -155,7 +157,8 @@ impl Course {
         all
     }
 
-    /// Asks the endpoint something before the work begins. An error counts as one of the workload, which has no turn then.
+    /// Asks the endpoint something before the requests begin. An error counts as one of the workload, which then sends
+    /// no requests in this turn.
     async fn ask<T>(
         &self,
         side: &Side,
@@ -170,7 +173,7 @@ impl Course {
         answer.map_err(|failure| recorder.lock().failures.add(failure)).ok()
     }
 
-    /// Sends requests until the time is over and all have their answers or were given up.
+    /// Sends requests until the time is over and all of them have a response or were given up.
     async fn send(&self, side: &Side, requests: Vec<(usize, Requests)>, began: Instant) {
         let (end, grace) = (began + self.duration, self.profile.timeout);
         let (mut clients, mut schedules) = (JoinSet::new(), Vec::new());
@@ -212,7 +215,7 @@ impl Course {
         }
     }
 
-    /// Waits for events of the last writes.
+    /// Waits for the events of the last writes.
     async fn settle(&self, side: &Side) {
         let has = |wanted: fn(&Work) -> bool| self.workloads().any(|(_, workload)| wanted(&workload.work));
         if !has(|work| matches!(work, Work::Churn(_))) || !has(|work| matches!(work, Work::Watch(_))) {
@@ -244,7 +247,7 @@ fn lanes(endpoint: &Arc<Endpoint>, workload: &Workload) -> Vec<(usize, Arc<Lane>
     (0..workload.clients).map(|client| (client, lanes[client % lanes.len()].clone())).collect()
 }
 
-/// One that sends requests.
+/// A client that sends requests.
 struct Client {
     number: usize,
     lane: Arc<Lane>,

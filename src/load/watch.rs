@@ -1,4 +1,4 @@
-//! Watches, each of which is read as fast as it brings anything, and opened again when it has ended.
+//! Watches: each is read as fast as data arrives, and opened again after it ended.
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use super::{
     recorder::{Recorder, now},
 };
 
-/// A watch that failed is opened again after a while of about a second, as client-go does: not all at once.
+/// The range of delays before a failed watch is opened again: about a second as in client-go, and not the same for all.
 const RETRY_MILLISECONDS: Range<u64> = 500..1500;
 
 /// The watches of one workload in one turn.
@@ -28,15 +28,15 @@ const RETRY_MILLISECONDS: Range<u64> = 500..1500;
 pub(super) struct Watches {
     pub(super) work: WatchWork,
     pub(super) transport: Transport,
-    /// The newest version when the turn began.
+    /// The newest version at the start of the turn.
     pub(super) newest: String,
-    /// Longest time to the head of an answer.
+    /// The maximum time to the head of a response.
     pub(super) timeout: Duration,
     pub(super) recorder: Arc<Recorder>,
-    /// Watches that are opened a second; None: all at once.
+    /// Watches that are opened per second; `None`: all at once.
     pub(super) rate: Option<f64>,
-    /// One permit for each watch that stands for the first time, with its initial objects if it says when they have come, or that
-    /// cannot be had.
+    /// Gets one permit for each watch that is established for the first time or failed. A watch with
+    /// `sendInitialEvents` is established once its initial objects have arrived.
     pub(super) standing: Arc<Semaphore>,
 }
 
@@ -67,7 +67,7 @@ impl Watches {
                 }
             }
             if self.work.start == Start::Now {
-                // The old one may be too old by now. If there is no newer one to be had, the watch fails in its own words.
+                // The old version may have expired. If no newer one can be read, the watch fails with its own error.
                 let asked = timeout(self.timeout, read::newest(&lane, &self.work.selection.resource)).await;
                 newest = asked.ok().and_then(Result::ok).unwrap_or(newest);
             }
@@ -131,12 +131,12 @@ impl Watches {
     }
 }
 
-/// How far the watch of a client has come, over all its openings.
+/// The progress of a client's watch, over all its connections.
 struct Progress<'a> {
     first: Option<First<'a>>,
-    /// The newest write that it has been told of.
+    /// The newest write whose event it has received.
     newest: u64,
-    /// The same when it was opened: what it is told of again as it begins anew does not count again.
+    /// The newest write when it was last opened: events that are repeated after that do not count again.
     told: u64,
 }
 
@@ -154,7 +154,7 @@ impl Progress<'_> {
     }
 }
 
-/// A watch that does not stand yet for the first time.
+/// Marks a watch that is not established yet. Dropping it adds the permit.
 #[derive(Debug)]
 struct First<'a>(&'a Semaphore);
 

@@ -1,6 +1,6 @@
-//! The profiles that come with the program: the files of `config/load`, to be copied and changed.
+//! The built-in profiles: the files of `config/load`, which users can copy and change.
 
-/// Name and text of each.
+/// Name and text of each profile.
 pub const BUILT_IN: [(&str, &str); 6] = [
     ("kubelets", include_str!("../../../config/load/kubelets.yaml")),
     ("daemonsets", include_str!("../../../config/load/daemonsets.yaml")),

@@ -1,4 +1,5 @@
-//! What is asked of an endpoint, and how often: a profile, from YAML or JSON, valid or refused with every problem and its place.
+//! A profile: which requests an endpoint gets, and how often. Parsed from YAML or JSON; an invalid one is refused with
+//! all its problems and their places.
 
 mod built_in;
 mod raw;
@@ -11,21 +12,21 @@ use crate::config::{Problems, parse_document};
 
 pub use built_in::BUILT_IN;
 
-/// `kind` of a profile; its `apiVersion` is the configuration's.
+/// `kind` of a profile; its `apiVersion` is the one of the configuration.
 pub(super) const KIND: &str = "LoadProfile";
 
 /// A valid profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// Of the file, without its extension, or of the built-in profile.
+    /// The name of the file without its extension, or of the built-in profile.
     pub name: String,
-    /// How long is measured on each endpoint.
+    /// How long each endpoint is measured.
     pub duration: Duration,
-    /// How long events that are still on their way are waited for.
+    /// How long to wait for events that have not arrived yet.
     pub settle: Duration,
-    /// What a request may take from when it is sent to the end of its answer, or to the head of a watch's.
+    /// The maximum time from sending a request to the end of its response; for watches, to the head of the response.
     pub timeout: Duration,
-    /// Each has a name of its own. Never empty.
+    /// Never empty; the names are unique.
     pub workloads: Vec<Workload>,
 }
 
@@ -33,12 +34,13 @@ pub struct Profile {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     pub name: String,
-    /// Requests that are under way at once, at most; for watches, how many there are.
+    /// The maximum number of concurrent requests; for watches, the number of watches.
     pub clients: usize,
-    /// Connections that they share in HTTP/2. In HTTP/1.1 each client has its own.
+    /// The number of connections that the clients share in HTTP/2. In HTTP/1.1 each client has its own.
     pub connections: usize,
-    /// Requests a second of all clients together, on a schedule that does not wait for answers. None: each client sends its next
-    /// request once it has its answer. Of watches: how many are opened a second; None: all at once.
+    /// Requests per second of all clients together, on a schedule that does not wait for responses. `None`: each client
+    /// sends its next request after it got a response. For watches: how many are opened per second; `None`: all at
+    /// once.
     pub rate: Option<f64>,
     pub transport: Transport,
     pub work: Work,
@@ -58,7 +60,7 @@ pub enum HttpVersion {
     Http2,
 }
 
-/// What clients accept.
+/// The encoding that clients accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireEncoding {
     Json,
@@ -72,7 +74,7 @@ pub enum WireEncoding {
 /// What the clients of a workload do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
-    /// One object after the other, of those that there are when a turn begins.
+    /// Gets the objects that exist at the start of a turn, one after the other.
     Get {
         resource: GroupVersionResource,
         namespace: Option<String>,
@@ -83,35 +85,35 @@ pub enum Work {
     Churn(ChurnWork),
 }
 
-/// A list, all its pages.
+/// A list with all its pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListWork {
     pub selection: Selection,
     pub version: ReadVersion,
-    /// Objects a page; None: no pages.
+    /// Objects per page; `None`: without pages.
     pub limit: Option<usize>,
 }
 
-/// Watches that are opened when a turn begins, and again when they end.
+/// Watches that are opened at the start of a turn, and again when they end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchWork {
     pub selection: Selection,
     pub start: Start,
 }
 
-/// Writes, to objects that the run itself has made.
+/// Writes to objects that the run itself created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChurnWork {
     pub resource: ChurnResource,
-    /// How many are there from the beginning, to be updated.
+    /// The number of objects that are created before the run, to be updated.
     pub objects: usize,
-    /// The size of an object in JSON, about.
+    /// The approximate size of an object in JSON.
     pub bytes: usize,
-    /// How many of the writes are updates, creations and deletions, relative to one another.
+    /// The relative frequencies of updates, creations and deletions.
     pub updates: usize,
     pub creates: usize,
     pub deletes: usize,
-    /// Pods are bound to so many nodes, `load-node-0` and on; 0: to none, and no scheduler takes them.
+    /// The number of nodes, named from `load-node-0`, that pods are bound to. 0: to none, and no scheduler binds them.
     pub nodes: usize,
 }
 
@@ -121,13 +123,13 @@ pub enum ChurnResource {
     Pods,
 }
 
-/// Which objects.
+/// The selected objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     pub resource: GroupVersionResource,
-    /// None: of all namespaces, or of the cluster.
+    /// `None`: all namespaces, or a cluster-scoped resource.
     pub namespace: Option<String>,
-    /// In both, `{client}` is the client's number, from 0.
+    /// In both selectors, `{client}` is replaced by the client's number, from 0.
     pub labels: Option<String>,
     pub fields: Option<String>,
 }
@@ -137,26 +139,26 @@ pub struct Selection {
 pub enum ReadVersion {
     /// `0`.
     Any,
-    /// None.
+    /// Unset.
     MostRecent,
-    /// The newest one when the turn begins, `NotOlderThan`.
+    /// The newest version at the start of the turn, with `NotOlderThan`.
     NotOlderThan,
 }
 
-/// Where watches start.
+/// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// At the newest version when the turn begins: nothing but changes comes.
+    /// At the newest version at the start of the turn: only changes are sent.
     Now,
-    /// `resourceVersion=0`: all objects come first.
+    /// `resourceVersion=0`: all objects are sent first.
     Any,
-    /// No version: all objects come first, from the newest state.
+    /// No version: all objects are sent first, from the most recent state.
     MostRecent,
-    /// `sendInitialEvents`, from the newest state, with a bookmark at the end of the initial objects.
+    /// `sendInitialEvents`: all objects of the most recent state are sent first, then a bookmark.
     WatchList,
 }
 
-/// There is no profile to work with.
+/// A profile could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     #[error("cannot read the profile {0}; a file, or one of {names}", names = BUILT_IN.map(|(name, _)| name).join(", "))]
@@ -166,10 +168,10 @@ pub enum ProfileError {
 }
 
 impl Profile {
-    /// The built-in profile of that name, else the file.
+    /// Loads the built-in profile with that name, otherwise the file.
     ///
     /// # Errors
-    /// There is none, or it has problems: all of them, with their places.
+    /// There is no such profile, or it has problems: all of them, with their places.
     pub fn load(name: &str) -> Result<Self, ProfileError> {
         if let Some((name, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
             return Self::parse(name, text).map_err(|problems| ProfileError::Invalid((*name).to_owned(), problems));
@@ -179,7 +181,7 @@ impl Profile {
         Self::parse(&stem, &text).map_err(|problems| ProfileError::Invalid(name.to_owned(), problems))
     }
 
-    /// The profile that a text holds.
+    /// Parses the profile in `text`.
     ///
     /// # Errors
     /// All its problems, with their places.
@@ -188,7 +190,7 @@ impl Profile {
         parsed.map_err(|problems| problems.located(text))
     }
 
-    /// The same for another time, if one is given.
+    /// The profile with another duration, if one is given.
     #[must_use]
     pub fn lasting(self, duration: Option<Duration>) -> Self {
         Self { duration: duration.unwrap_or(self.duration), ..self }
@@ -196,7 +198,7 @@ impl Profile {
 }
 
 impl Work {
-    /// What the report calls it.
+    /// The name in the report.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Get { .. } => "get",
@@ -208,7 +210,7 @@ impl Work {
 }
 
 impl WireEncoding {
-    /// As profiles and reports write it.
+    /// The name in profiles and reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -222,11 +224,11 @@ impl WireEncoding {
         matches!(self, Self::Protobuf | Self::MetadataProtobuf)
     }
 
-    /// The Accept header; `list`: of a list, not of an object or of a watch.
+    /// The `Accept` header; `list` is set for a list, as opposed to an object or a watch.
     pub(super) fn accept(self, list: bool) -> &'static str {
         match (self, list) {
             (Self::Json, _) => "application/json",
-            // As client-go asks: custom resources have no protobuf.
+            // As client-go does, because custom resources have no protobuf.
             (Self::Protobuf, _) => "application/vnd.kubernetes.protobuf,application/json",
             (Self::Metadata, false) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
             (Self::Metadata, true) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
@@ -241,7 +243,7 @@ impl WireEncoding {
 }
 
 impl HttpVersion {
-    /// As profiles and reports write it.
+    /// The name in profiles and reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http1 => "1.1",

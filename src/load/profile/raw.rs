@@ -1,4 +1,4 @@
-//! A profile as it is written.
+//! A profile before validation.
 
 use serde::Deserialize;
 
@@ -9,7 +9,7 @@ use crate::config::{Scalar, Unknown};
 pub(super) struct Document {
     pub(super) api_version: Option<Scalar>,
     pub(super) kind: Option<Scalar>,
-    /// For readers.
+    /// Only for readers of the file.
     pub(super) description: Option<Scalar>,
     pub(super) duration: Option<Scalar>,
     pub(super) settle: Option<Scalar>,
@@ -37,7 +37,7 @@ pub(super) struct Workload {
     pub(super) unknown: Unknown,
 }
 
-/// The fields of get, list and watch together; which one has which is looked at later.
+/// The fields of get, list and watch together; which of them are allowed is validated later.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Read {

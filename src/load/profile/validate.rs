@@ -1,4 +1,4 @@
-//! The rules of a profile.
+//! The validation rules of a profile.
 
 use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
@@ -14,11 +14,11 @@ const DURATION: Duration = Duration::from_secs(30);
 const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(7 * 24 * 3600);
 const SETTLE: Duration = Duration::from_secs(5);
 const SETTLES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
-/// As long as an API server works on a list.
+/// The default timeout of a request: the time limit that an API server has for a list.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
 const CLIENTS: RangeInclusive<usize> = 1..=1_000_000;
-/// Streams that clients share a connection for, unless told otherwise: what API servers usually allow.
+/// The default number of clients that share a connection: the number of streams that API servers usually allow.
 const STREAMS: usize = 100;
 const RATE: RangeInclusive<f64> = 0.001..=1_000_000.0;
 const LIMITS: RangeInclusive<usize> = 1..=1_000_000;
@@ -26,7 +26,7 @@ const OBJECTS: RangeInclusive<usize> = 1..=1_000_000;
 const WEIGHTS: RangeInclusive<usize> = 0..=1_000;
 const NODES: RangeInclusive<usize> = 0..=100_000;
 const BYTES: u64 = 2 << 10;
-/// The largest object that etcd takes, less a bit.
+/// Slightly less than the largest object that etcd accepts.
 const BYTES_MAX: u64 = 1 << 20;
 
 const DOCUMENT_FIELDS: [&str; 7] = ["apiVersion", "kind", "description", "duration", "settle", "timeout", "workloads"];
@@ -164,7 +164,7 @@ fn version(check: &mut Check, field: &str, raw: &raw::Read) -> ReadVersion {
     check.word(&format!("{field}.version"), raw.version.as_ref(), ReadVersion::Any, &VERSIONS)
 }
 
-/// What get, list and watch have in common; fields that are not among `allowed` belong to another one of them.
+/// Validates the common fields of get, list and watch. Fields that are not in `allowed` belong to another one of them.
 fn read(check: &mut Check, field: &str, raw: &raw::Read, allowed: &[&str]) -> Option<Selection> {
     check.unknown(field, &raw.unknown, allowed);
     let given_fields = [
@@ -192,7 +192,7 @@ fn read(check: &mut Check, field: &str, raw: &raw::Read, allowed: &[&str]) -> Op
     Some(Selection { resource, namespace, labels, fields })
 }
 
-/// `pods`, `pods.v1`, `deployments.v1.apps`.
+/// Parses a resource, for example `pods`, `pods.v1` or `deployments.v1.apps`.
 fn resource(text: &str) -> Option<GroupVersionResource> {
     let is_word = |word: &str| {
         !word.is_empty()
