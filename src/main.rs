@@ -1,4 +1,4 @@
-//! The command line. Wires, and does not think.
+//! The command line: parses arguments and calls the library.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -187,13 +187,14 @@ struct LoadArgs {
 const STANDARD_OUTPUT: &str = "-";
 const DEMO_ENDPOINTS: &str =
     "\"url\" is the gateway, \"against\" the embedded API server: both are in this process and share its CPU";
-/// What `load` ends with when an assertion fails.
+/// The exit code of `load` if an assertion fails.
 const EXIT_ASSERTION: u8 = 2;
-/// What `status` ends with when the gateway is not ready.
+/// The exit code of `status` if the gateway is not ready.
 const EXIT_NOT_READY: u8 = 2;
-/// What `check` ends with when there are problems.
+/// The exit code of `check` if there are problems.
 const EXIT_INVALID: u8 = 2;
-/// What blocking calls may take at the end: a resolver that does not answer is not waited for.
+/// The maximum time for blocking calls at the end, so that a resolver that does not answer does not keep the process
+/// alive.
 const RUNTIME_END: Duration = Duration::from_secs(1);
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -239,7 +240,7 @@ fn show_demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
     let one_line = io::stdout().is_terminal();
     let options = DemoOptions { objects, rate, watches, listen, admin_listen, one_line };
     let log = telemetry::init_logging(telemetry::LogFormat::Text, LevelFilter::WARN)?;
-    // Each of its watches takes two files.
+    // Each watch of the demo's clients needs two file descriptors.
     lifecycle::raise_open_files()?;
     let shown = run_to_end(async {
         let shutdown = lifecycle::shutdown_signal()?;
@@ -288,7 +289,7 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
         let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
         opened.with_context(|| format!("cannot write the report to {}", path.display()))?;
     }
-    // A connection is a file.
+    // Each connection needs a file descriptor.
     lifecycle::raise_open_files()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(async {
@@ -341,7 +342,8 @@ fn run_to_end(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
     ended
 }
 
-/// Says through the log why the process ends: standard error itself may be a pipe that is not read.
+/// Reports through the log why the process ends: writing to standard error directly may block on a pipe that is not
+/// read.
 fn told(log: &telemetry::Log, ended: anyhow::Result<()>) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -368,7 +370,7 @@ fn print_kubeconfig(args: KubeconfigArgs) -> anyhow::Result<ExitCode> {
     print(&runtime.block_on(access.kubeconfig())?)
 }
 
-/// To standard output, whose reader may have had enough of it.
+/// Prints to standard output, whose reader may have closed it.
 fn print(text: &str) -> anyhow::Result<ExitCode> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
