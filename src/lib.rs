@@ -1,98 +1,101 @@
 //! kube-fanout: a watch cache and fan-out gateway in front of a Kubernetes API server.
 //!
-//! Holds every collection that is asked for as the bytes that the API server sent, those of JSON and those of protobuf in stores
-//! of their own, follows each with one watch, and answers get, list and watch from there to any number of clients. What it
-//! cannot answer with certainty it forwards.
+//! The gateway keeps every requested collection in memory, as the bytes that the API server sent, with separate stores
+//! for JSON and protobuf. It follows each collection with one watch, and answers get, list and watch requests of any
+//! number of clients from memory. Requests that it cannot answer with certainty are forwarded.
 //!
-//! This page is the map of the code. How requests are answered and what is promised stands in the [`manual`]; how to run
-//! it stands in the README.
+//! This page is the map of the code. The [`manual`] describes how requests are answered and what is guaranteed; the
+//! README describes how to run the gateway.
 //!
 //! # Two flows
 //!
-//! Requests go down on the left, data on the right. They meet in [`serve`].
+//! Requests flow down on the left, data on the right. They meet in [`serve`].
 //!
 //! ```text
 //!   a client's request                               the API server's data
 //!
-//!   listener   sockets, TLS, HTTP/1.1 and HTTP/2     upstream    one list and one watch a store
+//!   listener   sockets, TLS, HTTP/1.1 and HTTP/2     upstream    one list and one watch per store
 //!      │                                                │
 //!   gateway    parse, decide, respond                reflector   state machine: fill, follow, resume
 //!      │                                                │
-//!   authn      who asks                              store       snapshots of shared leaves, history
+//!   authn      the user of the request               store       snapshots of shared leaves, history
 //!   authz      a Permit, or none                        │
-//!      │                                             fanout      who waits for what; cursors into history
+//!      │                                             fanout      watchers: index and cursors into history
 //!      ├──► serve ◄── cacher ◄──────────────────────────┘
 //!      │      get, list, watch: bytes joined by encode
 //!      │
 //!      └──► forward ──► upstream ──► the API server
 //! ```
 //!
-//! The request path on one screen is `gateway/handle.rs`; whether memory may answer at all is a pure function,
-//! `gateway/route.rs`; what a reflector does next is another one, [`reflector::Machine`]; what a watch sends next is
-//! [`fanout::Session`].
+//! `gateway/handle.rs` shows the request path on one screen. Three pure parts make the decisions: `gateway/route.rs`
+//! decides whether memory may answer a request, [`reflector::Machine`] what a reflector does next, and
+//! [`fanout::Session`] what a watch sends next.
 //!
 //! # Three rules
 //!
-//! 1. **When in doubt, forward.** An answer from memory is one that the API server itself could have given. Everything
-//!    else goes upstream, and upstream words it: refusals, unknown selectors, versions that are too high. Each forward has a
-//!    [`serve::ForwardReason`], which is a field of the log, a label of a metric and what tests assert.
-//! 2. **Bytes in, bytes out.** Objects are never decoded into types and encoded again. The few things that have to be
-//!    known of them are read once, on the way in ([`store::Object`]); answers are spliced from their bytes ([`encode`]).
-//! 3. **Once per change, never once per watcher.** A change's frame is made once and shared ([`store::Change::frame`]); a
-//!    leaf's items are compressed once, and shared by all lists ([`store::Leaf`]). What is left per watcher
-//!    is a cursor and the writing to its socket.
+//! 1. **When in doubt, forward.** A response from memory is one that the API server itself could have given. All other
+//!    requests go upstream, and upstream words the response: refusals, unknown selectors, versions that are too high.
+//!    Each forwarded request has a [`serve::ForwardReason`], which appears in the log, in a metric label and in the
+//!    assertions of tests.
+//! 2. **Bytes in, bytes out.** Objects are never decoded into types and encoded again. The few values that the gateway
+//!    needs are read once, when an object arrives ([`store::Object`]); responses are spliced from the objects' bytes
+//!    ([`encode`]).
+//! 3. **Once per change, never once per watcher.** The frame of a change is made once and shared by all watchers
+//!    ([`store::Change::frame`]); the items of a leaf are compressed once and shared by all lists ([`store::Leaf`]).
+//!    Per watcher, only a cursor and the writes to its socket are left.
 //!
 //! # Nouns
 //!
 //! | Noun | Where | What it is |
 //! |---|---|---|
-//! | resource version | [`apimachinery::ResourceVersion`] | upstream's number; compared only within one resource |
+//! | resource version | [`apimachinery::ResourceVersion`] | a number that upstream assigns; compared only within one resource |
 //! | freshness | [`apimachinery::Freshness`], [`apimachinery::WatchStart`] | what `resourceVersion` and `resourceVersionMatch` mean, parsed once |
-//! | request info | [`apimachinery::RequestInfo`] | verb and target of a request; a path that could be read in two ways is ambiguous |
+//! | request info | [`apimachinery::RequestInfo`] | verb and target of a request; a path that two parsers could read differently is ambiguous |
 //! | object | [`store::Object`] | an object's bytes, its key, version, labels and selectable fields |
-//! | leaf, snapshot | [`store::Leaf`], [`store::Snapshot`] | a run of neighbouring objects; all objects at one version. Immutable, shared |
-//! | change, history | [`store::Change`], [`store::HistoryLimits`] | what happened to one object; the bounded window of it, with the snapshot after each |
+//! | leaf, snapshot | [`store::Leaf`], [`store::Snapshot`] | a run of neighbouring objects; all objects at one version. Both are immutable and shared |
+//! | change, history | [`store::Change`], [`store::HistoryLimits`] | what happened to one object; the bounded window of changes, with the snapshot after each |
 //! | progress | [`store::Reader::progress`] | the version up to which a store is known to be complete |
-//! | frame | [`store::FrameKind`], [`encode::frame`] | the bytes of one event, one for each way a watcher can see a change |
+//! | frame | [`store::FrameKind`], [`encode::frame`] | the bytes of one event; a change has one frame for each way in which a watcher can see it |
 //! | reflector | [`reflector::Reflector`] | keeps one store equal to upstream |
-//! | interest, session | [`fanout::Interest`], [`fanout::Session`] | what wakes a watcher; what it sends next |
-//! | cacher, instance | [`cacher::Cachers`], [`cacher::Instance`] | store, reflector and watchers of one resource in one encoding; an instance lasts from one fill to the next, over bridges |
-//! | form | [`encode::Form`] | how one request wants objects written: encoding, whole or metadata alone |
-//! | attributes | [`authz::Attributes`] | what a read is authorized as, derived as the API server does |
-//! | permit, lease | [`authz::Permit`], [`authz::Lease`] | leave to read from memory, once; only `authz` makes one. For a watch: leave that is asked for again |
-//! | upstream | [`upstream::Upstream`] | the API server; the only thing that is dialled |
-//! | sim | [`sim::Sim`] | an API server in memory, for the demo and the tests |
+//! | interest, session | [`fanout::Interest`], [`fanout::Session`] | which changes wake a watcher; the state machine that decides what it sends |
+//! | cacher, instance | [`cacher::Cachers`], [`cacher::Instance`] | store, reflector and watchers of one resource in one encoding; an instance lasts from one fill to the next, unless that is bridged |
+//! | form | [`encode::Form`] | how objects are written for one request: the encoding, and whole objects or only metadata |
+//! | attributes | [`authz::Attributes`] | the attributes for authorizing a read, derived as the API server does |
+//! | permit, lease | [`authz::Permit`], [`authz::Lease`] | permission for one read from memory, which only `authz` can create; for a watch, permission that is renewed from time to time |
+//! | upstream | [`upstream::Upstream`] | the API server, and the only server that the gateway connects to |
+//! | sim | [`sim::Sim`] | an embedded API server, for the demo and the tests |
 //!
 //! # Modules
 //!
-//! Which module may use which is a table in `tests/it/tidy/layering.rs`, and a test. [`run`] and the binary wire them.
+//! A test enforces which module may use which, by the table in `tests/it/tidy/layering.rs`. [`run`] and the binary wire
+//! the modules together.
 //!
 //! | Module | Owns |
 //! |---|---|
-//! | [`apimachinery`] | Kubernetes' words: parsing, comparing, writing. Pure |
-//! | [`json`] | where values stand in a text of JSON, found without reading them. Pure |
-//! | [`lifecycle`] | tasks, shutdown, drain, open files |
-//! | [`config`] | from YAML to a valid configuration, or every problem at once |
-//! | [`telemetry`] | every metric, the log, the access log |
+//! | [`apimachinery`] | Kubernetes' terms as types: parsing, comparing, writing. Pure |
+//! | [`json`] | finding values in JSON text without decoding them. Pure |
+//! | [`lifecycle`] | tasks, shutdown, drain, the limit of open files |
+//! | [`config`] | parsing and validating the configuration; reports all problems at once |
+//! | [`telemetry`] | all metrics, the log, the access log |
 //! | [`store`] | one resource's objects in one encoding: one writer, many readers |
-//! | [`encode`] | bytes of lists, events, bookmarks |
-//! | [`reflector`] | keeping a store equal to upstream; says what it asks of it ([`reflector::ListWatch`]) |
-//! | [`remembered`] | what upstream has said: asked for once, kept for a short while |
-//! | [`audit`] | the log of what was read from memory, and by whom |
-//! | [`fairness`] | how much of something bounded one client may hold |
-//! | [`fanout`] | who watches, where each stands, whom a change wakes |
-//! | [`upstream`] | connections to the API server, discovery, definitions; does what the reflector asks |
-//! | [`cacher`] | a resource's life: started on first use, proven fresh, stopped when idle |
-//! | [`authn`], [`authz`] | who asks; whether they may |
-//! | [`serve`] | answers from memory |
-//! | [`forward`] | answers from upstream |
-//! | [`listener`] | sockets, TLS, limits of connections; hands requests to a [`listener::Handler`] |
-//! | [`status`] | what the gateway is and saves: as a value, a page, a text |
-//! | [`gateway`] | the order of the stages, and the gateway's own errors |
-//! | [`admin`] | livez, readyz, metrics, the status |
-//! | [`load`] | a client that measures: load on an API server, and what came of it |
+//! | [`encode`] | the bytes of lists, events and bookmarks |
+//! | [`reflector`] | keeping a store equal to upstream; defines the requests that it needs ([`reflector::ListWatch`]) |
+//! | [`remembered`] | caches of upstream's answers: each is requested once and kept for a short time |
+//! | [`audit`] | the audit log of reads from memory |
+//! | [`fairness`] | the share of a bounded resource that one client may hold |
+//! | [`fanout`] | the watchers, their positions, and which of them a change wakes |
+//! | [`upstream`] | connections to the API server, discovery, definitions; implements the reflector's requests |
+//! | [`cacher`] | the life of a resource's cache: started on first use, proven fresh, stopped when idle |
+//! | [`authn`], [`authz`] | the user of a request; whether the request is allowed |
+//! | [`serve`] | responses from memory |
+//! | [`forward`] | responses from upstream |
+//! | [`listener`] | sockets, TLS, connection limits; passes requests to a [`listener::Handler`] |
+//! | [`status`] | the status of the gateway and what it saves: as a value, a web page and text |
+//! | [`gateway`] | the order of the stages of a request, and the gateway's own errors |
+//! | [`admin`] | the admin port: livez, readyz, metrics, status |
+//! | [`load`] | the load generator: puts load on an API server and measures the responses |
 //! | [`sim`] | the embedded API server |
-//! | [`manual`] | prose |
+//! | [`manual`] | the manual's chapters |
 
 pub mod admin;
 pub mod apimachinery;
