@@ -1,4 +1,4 @@
-//! The gateway's access log, read by its tests: which request was answered from where, and why.
+//! Reads the gateway's access log for tests: which request was answered from where, and why.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ use tracing_subscriber::{Layer, layer::Context, layer::SubscriberExt};
 
 use super::within;
 
-/// Who answered a request.
+/// The origin of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Served,
@@ -35,7 +35,7 @@ impl fmt::Display for Route {
     }
 }
 
-/// Routes of finished requests by the user agent that each request has for itself.
+/// The routes of finished requests by user agent, which is unique for each request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AccessLog {
     routes: Arc<Mutex<HashMap<String, Route>>>,
@@ -43,10 +43,10 @@ pub(crate) struct AccessLog {
 }
 
 impl AccessLog {
-    /// Reads what this thread logs, until the guard is dropped: a test's runtime has one thread.
+    /// Reads the log of this thread until the guard is dropped: a test's runtime has one thread.
     pub(crate) fn install() -> (Self, DefaultGuard) {
-        // A call site that is first reached on a thread without a subscriber is switched off for all threads while there
-        // is only one subscriber. With a default for the whole process no thread is without one.
+        // A call site that is first reached on a thread without a subscriber is switched off for all threads while
+        // there is only one subscriber. With a default for the whole process, every thread has a subscriber.
         static DEFAULT: Once = Once::new();
         DEFAULT.call_once(|| {
             tracing::subscriber::set_global_default(tracing_subscriber::registry()).unwrap();
@@ -56,7 +56,7 @@ impl AccessLog {
         (log, tracing::subscriber::set_default(subscriber))
     }
 
-    /// How a request was answered, once its response is over.
+    /// How a request was answered, once its response has ended.
     pub(crate) async fn route(&self, user_agent: &str) -> Route {
         let mut written = self.written.subscribe();
         let found = async {
@@ -90,7 +90,7 @@ impl<S: Subscriber> Layer<S> for AccessLog {
     }
 }
 
-/// The fields that are text.
+/// The string fields.
 #[derive(Default)]
 struct Fields(HashMap<&'static str, String>);
 

@@ -1,4 +1,4 @@
-//! Clients of a gateway: plain requests, and watches read line by line.
+//! Clients of a gateway: plain requests, and watches that are read line by line.
 
 use std::{
     net::SocketAddr,
@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 
 use super::{Route, access::AccessLog, within};
 
-/// What the user agents of these clients begin with: upstream tells forwarded requests by it.
+/// The prefix of these clients' user agents, by which upstreams recognize forwarded requests.
 pub(crate) const USER_AGENT: &str = "it/";
 
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
@@ -30,7 +30,7 @@ pub(crate) struct Client {
     log: AccessLog,
 }
 
-/// A whole answer, and who gave it.
+/// A complete response and its origin.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -48,24 +48,25 @@ pub(crate) struct Watch {
     user_agent: String,
 }
 
-/// A watch's connection was broken: its stream has no proper end.
+/// A watch's connection broke: its stream has no proper end.
 #[derive(Debug)]
 pub(crate) struct Broken;
 
 impl Client {
     pub(crate) fn new(url: String, log: AccessLog) -> Self {
-        // A connection for each request: one that was kept might be closed by the gateway just when it is used again.
+        // A connection for each request: the gateway might close a kept one just when it is used again.
         let http = legacy::Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
         Self { url, http, log }
     }
 
-    /// The same gateway, asked over HTTP/2: all requests share one connection.
+    /// A client of the same gateway over HTTP/2: all requests share one connection.
     pub(crate) fn over_http2(&self) -> Self {
         let http = legacy::Client::builder(TokioExecutor::new()).http2_only(true).build_http();
         Self { http, ..self.clone() }
     }
 
-    /// The same over HTTP/2, by a client that takes a byte of each answer and waits to be read before it takes more.
+    /// A client of the same gateway over HTTP/2 that accepts one byte of each response, and accepts more only when the
+    /// response is read.
     pub(crate) fn taking_a_byte(&self) -> Self {
         let mut builder = legacy::Client::builder(TokioExecutor::new());
         let http = builder.http2_only(true).http2_initial_stream_window_size(1).build_http();
@@ -76,14 +77,14 @@ impl Client {
         self.log.clone()
     }
 
-    /// The same gateway, asked over HTTP/2 by a client that takes no byte of any answer.
+    /// A client of the same gateway over HTTP/2 that accepts no byte of any response.
     pub(crate) fn that_does_not_read(&self) -> Self {
         let mut http = legacy::Client::builder(TokioExecutor::new());
         let http = http.http2_only(true).http2_initial_stream_window_size(0).build_http();
         Self { http, ..self.clone() }
     }
 
-    /// The same gateway, asked from another address of this machine.
+    /// A client of the same gateway from another address of this machine.
     pub(crate) fn at(&self, address: [u8; 4]) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_local_address(Some(address.into()));
@@ -99,7 +100,7 @@ impl Client {
         self.url.trim_start_matches("http://").parse().unwrap()
     }
 
-    /// Whether the gateway takes no connections any more.
+    /// Whether the gateway no longer accepts connections.
     pub(crate) async fn is_refused(&self) -> bool {
         TcpStream::connect(self.address()).await.is_err()
     }
@@ -113,14 +114,14 @@ impl Client {
         self.answer(&user_agent, response).await
     }
 
-    /// The same with the user agent that it was asked with.
+    /// Sends a request, and also returns the user agent that it was sent with.
     pub(crate) async fn asked(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (String, Answer) {
         let (user_agent, response) = self.send(method, path, headers, Bytes::new()).await;
         let answer = self.answer(&user_agent, response).await;
         (user_agent, answer)
     }
 
-    /// An answer of which nothing is read yet.
+    /// A response whose body has not been read.
     pub(crate) async fn head(&self, path: &str, headers: &[(&str, &str)]) -> Response<Incoming> {
         self.send("GET", path, headers, Bytes::new()).await.1
     }
@@ -132,12 +133,12 @@ impl Client {
         Answer { status: head.status, headers: head.headers, body, route }
     }
 
-    /// Opens a watch and reads nothing of it yet.
+    /// Opens a watch without reading from it.
     pub(crate) async fn watch(&self, path: &str) -> Watch {
         self.open(path).await.unwrap_or_else(|refusal| panic!("{path}: {refusal:?}"))
     }
 
-    /// Opens a watch in another form than JSON.
+    /// Opens a watch in another representation than JSON.
     pub(crate) async fn watch_as(&self, path: &str, accept: &str) -> Watch {
         self.watch_with(path, &[("accept", accept)]).await
     }
@@ -147,12 +148,12 @@ impl Client {
         self.open_with(path, headers).await.unwrap_or_else(|refusal| panic!("{path}: {refusal:?}"))
     }
 
-    /// Opens a watch, or gets the answer that is none.
+    /// Opens a watch, or returns the response that refuses it.
     pub(crate) async fn open(&self, path: &str) -> Result<Watch, Answer> {
         self.open_with(path, &[]).await
     }
 
-    /// The same with headers.
+    /// Like [`Self::open`], with these headers.
     pub(crate) async fn open_with(&self, path: &str, headers: &[(&str, &str)]) -> Result<Watch, Answer> {
         let (user_agent, response) = self.send("GET", path, headers, Bytes::new()).await;
         if response.status() != StatusCode::OK {
@@ -187,7 +188,7 @@ impl Answer {
 }
 
 impl Watch {
-    /// The next event as it came; `None` at the proper end of the stream.
+    /// The next event, unchanged; `None` at the proper end of the stream.
     pub(crate) async fn line(&mut self) -> Result<Option<String>, Broken> {
         loop {
             if let Some(end) = memchr::memchr(b'\n', &self.unread) {
@@ -205,7 +206,7 @@ impl Watch {
         }
     }
 
-    /// The next bytes, so many.
+    /// The next `count` bytes.
     pub(crate) async fn bytes(&mut self, count: usize) -> Bytes {
         while self.unread.len() < count {
             let frame = within("the watch's next bytes", self.body.frame()).await.expect("more of the stream");
@@ -214,7 +215,7 @@ impl Watch {
         self.unread.split_to(count).freeze()
     }
 
-    /// Whether the stream ends before its proper end.
+    /// Whether the stream breaks before its proper end.
     pub(crate) async fn ends_broken(mut self) -> bool {
         loop {
             match within("the stream's end", self.body.frame()).await {
@@ -225,7 +226,7 @@ impl Watch {
         }
     }
 
-    /// All bytes from here to the stream's proper end.
+    /// All bytes from here to the proper end of the stream.
     pub(crate) async fn rest(mut self) -> (String, Route) {
         let mut text = String::new();
         while let Some(line) = self.line().await.expect("a proper end") {

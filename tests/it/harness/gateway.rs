@@ -18,10 +18,10 @@ use tracing::subscriber::DefaultGuard;
 
 use super::{Answer, Client, Route, access::AccessLog, skip, until, within};
 
-/// How long a drain may take before it is cut short.
+/// The maximum duration of a drain.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Longer than the gateway remembers that a resource could not be cached, or that it is unknown.
+/// Longer than the gateway remembers that a resource could not be cached, or is unknown.
 const LOOK_ANEW: Duration = Duration::from_secs(11);
 
 /// A running gateway; ends with its test.
@@ -35,7 +35,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// With the defaults of a configuration file.
+    /// Starts with the defaults of a configuration file.
     pub(crate) async fn start(upstream: &str) -> Self {
         Self::start_with(upstream, |_| {}).await
     }
@@ -44,7 +44,7 @@ impl Gateway {
         Self::start_before(kube_client::Config::new(upstream.parse().unwrap()), change).await
     }
 
-    /// Before an upstream that wants to know who asks.
+    /// Starts in front of an upstream that requires credentials.
     pub(crate) async fn start_before(upstream: kube_client::Config, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = defaults();
         change(&mut config);
@@ -63,7 +63,7 @@ impl Gateway {
         Self { client, admin: admin_address, stop, running, _log }
     }
 
-    /// What the operator's port says of the gateway's readiness: status and text.
+    /// The readiness on the admin port: status and text.
     pub(crate) async fn readyz(&self) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.admin).await.unwrap();
         stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await.unwrap();
@@ -73,14 +73,15 @@ impl Gateway {
         (status.unwrap(), text)
     }
 
-    /// Asks for a collection until it is answered from memory.
+    /// Requests a collection until it is answered from memory.
     pub(crate) async fn warm(&self, collection: &str) {
         let path = format!("{collection}?resourceVersion=0&limit=1");
         let look = async || (self.client.get(&path).await.route == Route::Served).then_some(());
         until("the cache is filled", look).await;
     }
 
-    /// The same for one that may have to be looked at anew: time is skipped between the looks.
+    /// Like [`Self::warm`], for a collection that the gateway may have to look up again: skips time between the
+    /// requests.
     pub(crate) async fn warm_skipping(&self, collection: &str) {
         let path = format!("{collection}?resourceVersion=0&limit=1");
         let look = async || {
@@ -97,7 +98,7 @@ impl Gateway {
         until("the version in memory", look).await;
     }
 
-    /// Asks until upstream answers, for this reason.
+    /// Repeats the request until it is forwarded for this reason.
     pub(crate) async fn until_forwarded(&self, path: &str, reason: &str) -> Answer {
         let look = async || {
             let answer = self.client.get(path).await;
@@ -106,7 +107,7 @@ impl Gateway {
         until(reason, look).await
     }
 
-    /// Begins the drain and goes on at once.
+    /// Begins the drain without waiting for it.
     pub(crate) fn stop(self) -> Stopping {
         let Self { stop, running, _log, .. } = self;
         stop.send(()).unwrap();
@@ -127,7 +128,8 @@ impl Stopping {
     }
 }
 
-/// What a gateway without a configuration file has, on a port of the system's choice, with a line for each request.
+/// The configuration of a gateway without a configuration file, on a free port, with an access log line for each
+/// request.
 fn defaults() -> Config {
     let (listen, admin_listen) = (Some("127.0.0.1:0".to_owned()), Some("127.0.0.1:0".to_owned()));
     let mut config = Config::defaults(&Overrides { listen, admin_listen, ..Overrides::default() }).unwrap();

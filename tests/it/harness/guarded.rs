@@ -1,4 +1,4 @@
-//! The embedded API server behind users, rights and reviews, as a real one with RBAC has them.
+//! The embedded API server behind users, rights and reviews, like a real server with RBAC.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -33,7 +33,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// The gateway's own token: may do everything, reviews included.
+/// The gateway's own token: allowed everything, including reviews.
 pub(crate) const GATEWAY_TOKEN: &str = "gateway-token";
 
 /// A running server; ends with its test.
@@ -47,11 +47,11 @@ pub(crate) struct Guarded {
 #[derive(Debug, Default)]
 struct Guard {
     rules: Mutex<Rules>,
-    /// Whether reviews wait.
+    /// Whether reviews are held.
     held: watch::Sender<bool>,
 }
 
-/// Who there is, what they may, and what was asked.
+/// The users, their rights, and the requests so far.
 #[derive(Debug, Default)]
 struct Rules {
     /// Users by token.
@@ -60,17 +60,17 @@ struct Rules {
     no_reviews: bool,
     token_reviews: usize,
     access_reviews: usize,
-    /// `Authorization` of what was asked by others than the gateway, by user agent.
+    /// `Authorization` of requests from other clients than the gateway, by user agent.
     asked: HashMap<String, Option<String>>,
 }
 
-/// In the whole cluster.
+/// A right in the whole cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Grant {
     user: &'static str,
     verb: &'static str,
     resource: &'static str,
-    /// `None` for any.
+    /// `None` for any name.
     name: Option<&'static str>,
 }
 
@@ -81,7 +81,7 @@ impl Guarded {
         Self::listen(sim, None).await
     }
 
-    /// With TLS, so that it is spoken to in HTTP/2; and how it is reached.
+    /// Starts with TLS, so that the gateway uses HTTP/2. Also returns the configuration for connecting to it.
     pub(crate) async fn start_with_tls(sim: Sim) -> (Self, kube_client::Config) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -112,7 +112,7 @@ impl Guarded {
         self.rules().grants.insert(Grant { user, verb, resource, name: None });
     }
 
-    /// The same for objects of that name alone, as `resourceNames` of a role do.
+    /// Grants a right on the objects of that name only, like `resourceNames` of a role.
     pub(crate) fn grant_named(
         &self,
         user: &'static str,
@@ -127,23 +127,24 @@ impl Guarded {
         assert!(self.rules().grants.remove(&Grant { user, verb, resource, name: None }), "{user} had no such right");
     }
 
-    /// Reviews fail from now on.
+    /// Makes reviews fail from now on.
     pub(crate) fn stop_reviews(&self) {
         self.rules().no_reviews = true;
     }
 
-    /// Reviews get no answer until they are let go on.
+    /// Sets whether reviews are held without a response.
     pub(crate) fn hold_reviews(&self, held: bool) {
         self.guard.held.send_replace(held);
     }
 
-    /// Reviews of tokens and of access so far.
+    /// The numbers of token reviews and access reviews so far.
     pub(crate) fn reviews(&self) -> (usize, usize) {
         let rules = self.rules();
         (rules.token_reviews, rules.access_reviews)
     }
 
-    /// With what a forwarded request arrived: its `Authorization`, if it had one. None if it never did.
+    /// The `Authorization` of a forwarded request, which may be `None`. The outer `Option` is `None` if the request
+    /// never arrived.
     pub(crate) fn asked(&self, user_agent: &str) -> Option<Option<String>> {
         self.rules().asked.get(user_agent).cloned()
     }
@@ -177,14 +178,14 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, sim: Sim, 
         async move { Ok::<_, Infallible>(answer(&sim, &guard, request).await) }
     });
     let http = auto::Builder::new(TokioExecutor::new());
-    // However it ended: the client notices by itself.
+    // However the connection ended, the client notices it.
     http.serve_connection(TokioIo::new(stream), service).await.unwrap_or_default();
 }
 
 async fn answer(sim: &Sim, guard: &Guard, request: Request<Incoming>) -> Response<Body> {
     let authorization = text(request.headers(), header::AUTHORIZATION.as_str());
     let token = authorization.as_deref().and_then(|text| text.strip_prefix("Bearer "));
-    // As an API server reads it (read-path 8.1).
+    // Parsed like in an API server (read-path 8.1).
     let token = token.and_then(|text| text.split(' ').next());
     if token == Some(GATEWAY_TOKEN) {
         return match request.uri().path().rsplit('/').next() {
@@ -235,7 +236,7 @@ impl Guard {
         } else {
             rules.access_reviews += 1;
             let spec = &review["spec"];
-            // Of a path that is no resource, the path takes the resource's place.
+            // For a path that is not a resource, the path replaces the resource.
             let (attributes, what) = match spec.get("nonResourceAttributes") {
                 Some(attributes) => (attributes, "path"),
                 None => (&spec["resourceAttributes"], "resource"),

@@ -1,11 +1,13 @@
-//! A client that follows a collection as client-go's reflector does: watch-list first, list and watch if the server does
-//! not know it, resumption at the last version, a new list when that has expired.
+//! A client that follows a collection like client-go's reflector: watch-list first, list and watch if the server does
+//! not support it, resumption at the last version, a new list when that has expired.
 //!
-//! It holds what it is told against the rules of a watch, and panics when one is broken: versions only rise, nothing is
-//! added twice, nothing unknown is modified or deleted, initial objects come in the order of their keys.
+//! It checks everything that it receives against the rules of a watch, and panics when one is violated: versions only
+//! rise, no object is added twice, no unknown object is modified or deleted, initial objects come in the order of their
+//! keys.
 //!
-//! A bridge (`kube_fanout::manual::consistency`) has a rule of its own: what is lost is deleted at the version that is known
-//! already. Who is cut off in the middle of one and goes on elsewhere is told of some objects what it knows, until a bookmark comes.
+//! A bridge (`kube_fanout::manual::consistency`) has a rule of its own: lost objects are deleted at the version that is
+//! already known. A client whose watch broke in the middle of a bridge and that continues elsewhere is sent some
+//! objects again, until a bookmark arrives.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -20,31 +22,31 @@ use super::{
     world::directly,
 };
 
-/// A request that failed is repeated after this.
+/// The delay before a failed request is repeated.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// A follower of one selection.
+/// Follows one selection.
 #[derive(Debug)]
 pub(crate) struct Informer {
     client: Client,
-    /// Upstream itself: the truth.
+    /// Upstream itself: the reference.
     sim: Sim,
     pub(crate) selection: Selection,
     pub(crate) objects: Objects,
-    /// The newest version that is known to be complete; `None` before the first list and when it has expired.
+    /// The newest version that is known to be complete; `None` before the first list and after it expired.
     version: Option<u64>,
-    /// It is that of an event, which may be one of a bridge.
+    /// Whether it is the version of an event, which may be part of a bridge.
     may_be_bridged: bool,
-    /// The watch was begun behind such a version, and no bookmark has come since.
+    /// Whether the watch was started after such a version and no bookmark has arrived since.
     is_cut_off: bool,
-    /// The highest version ever seen: time may not run backwards.
+    /// The highest version ever seen: time must not run backwards.
     highest: u64,
     knows_watch_list: bool,
     watch: Option<Watch>,
-    /// Objects of a watch-list that has not come to its end.
+    /// The objects of an unfinished watch-list.
     initial: Option<Vec<(String, Value)>>,
-    /// What upstream had acknowledged when a most recent state was asked for: it has to contain that.
+    /// The revision that upstream had acknowledged when a most-recent state was requested: the state must include it.
     acknowledged: u64,
     pub(crate) told: Told,
 }
@@ -79,7 +81,7 @@ impl Informer {
         }
     }
 
-    /// Follows until it has exactly what upstream has.
+    /// Follows until its objects equal those of upstream.
     pub(crate) async fn catch_up(&mut self) {
         let what = format!("equality with upstream of {:?}", self.selection);
         let caught_up = async {
@@ -94,14 +96,14 @@ impl Informer {
         self.initial.is_none() && self.version.is_some() && self.objects == self.selection.expected(&self.sim)
     }
 
-    /// Follows as long as it is polled. Nothing is lost when it is not any more.
+    /// Follows as long as it is polled. Nothing is lost when polling stops.
     pub(crate) async fn follow(&mut self) -> Infallible {
         loop {
             self.step().await;
         }
     }
 
-    /// Breaks off its own watch, as a client does that is restarted with its state or without it.
+    /// Breaks off its own watch, like a client that is restarted with or without its state.
     pub(crate) fn break_off(&mut self, keeps_state: bool) {
         self.watch = None;
         self.initial = None;
@@ -110,7 +112,7 @@ impl Informer {
         }
     }
 
-    /// Follows until its watch ends, which then is not opened again by this.
+    /// Follows until its watch ends, without opening a new one.
     pub(crate) async fn until_end(&mut self) {
         let ended = async {
             while self.watch.is_some() {
@@ -120,13 +122,14 @@ impl Informer {
         within("the end of the watch", ended).await;
     }
 
-    /// Opens what is to be opened, or takes the next event.
+    /// Opens the next list or watch, or processes the next event.
     pub(crate) async fn step(&mut self) {
         let Some(watch) = &mut self.watch else { return self.open().await };
         match watch.line().await {
             Ok(Some(line)) => {
                 let states = self.told.states;
-                // What upstream sends its clients wrongly may come here, too. They go on from what they have, as client-go does.
+                // An invalid event from upstream may be forwarded. The client continues from its state, as client-go
+                // does.
                 let Ok(event) = serde_json::from_str(&line) else {
                     self.told.broken += 1;
                     return self.watch = None;
@@ -181,7 +184,7 @@ impl Informer {
         self.assert_state().await;
     }
 
-    /// The state that was told is upstream's at the version that was told, if upstream still knows that one.
+    /// Asserts that the received state equals upstream's at that version, if upstream still knows the version.
     async fn assert_state(&self) {
         let version = self.highest;
         let exact = self.selection.path(&format!("resourceVersion={version}&resourceVersionMatch=Exact"));
@@ -222,7 +225,7 @@ impl Informer {
         self.known_up_to(version);
     }
 
-    /// Nothing is missing up to there, whatever came before.
+    /// Records that nothing is missing up to that version.
     fn known_up_to(&mut self, version: u64) {
         self.version = Some(version);
         self.highest = version;

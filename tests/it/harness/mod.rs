@@ -1,5 +1,5 @@
-//! What every test here stands on: a gateway in this process, upstreams for it, clients, and the access log as the
-//! witness of what was answered from where.
+//! The foundation of the tests: a gateway in this process, upstreams for it, clients, and the access log, which shows
+//! from where each request was answered.
 
 pub(crate) mod access;
 pub(crate) mod client;

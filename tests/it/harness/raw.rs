@@ -1,4 +1,4 @@
-//! A client that reads when it is told to, and not before.
+//! A client that only reads when the test tells it to.
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -7,10 +7,10 @@ use tokio::{
 
 use super::{Client, client::USER_AGENT};
 
-/// Small, so that what is not read stays with the sender soon.
+/// Small, so that unread data soon stays with the sender.
 const RECEIVE_BUFFER: u32 = 4_096;
 
-/// One request on a connection of its own.
+/// One request on its own connection.
 #[derive(Debug)]
 pub(crate) struct Connection(TcpStream);
 

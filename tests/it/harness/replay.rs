@@ -1,4 +1,4 @@
-//! An upstream that knows nothing but what a real API server was recorded to answer.
+//! An upstream that only has the recorded responses of a real API server.
 
 use std::{
     collections::HashMap,
@@ -23,21 +23,21 @@ use kube_fanout::apimachinery::Encoding;
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// The namespace and the query with which the gateway asks whether field labels are known.
+/// The namespace and the query with which the gateway finds out whether field labels are supported.
 const NOBODYS: &str = "/namespaces/kube-fanout.";
 const FIELDS_KNOWN: &str = "resourceVersion=0&fieldSelector=metadata.name%3Dkube-fanout.";
 
-/// The body of what no recording answers.
+/// The body of the response to a request without a recording.
 pub(crate) const NOT_RECORDED: &str = "not recorded\n";
 
-/// What a gateway reads of one collection.
+/// The recordings that a gateway reads of one collection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Collection {
-    /// The answer to a list of one item.
+    /// The response to a list of one item.
     pub(crate) head: Bytes,
     /// The stream of a watch-list, up to its end bookmark.
     pub(crate) watch_list: Bytes,
-    /// What follows on that stream when [`Replay::go_on`] says so.
+    /// The rest of that stream, which is sent after [`Replay::go_on`].
     pub(crate) live: Bytes,
 }
 
@@ -72,12 +72,12 @@ impl Replay {
         Self { url, shared, _serving: serving }
     }
 
-    /// Lets the collections' live events come.
+    /// Sends the live events of the collections.
     pub(crate) fn go_on(&self) {
         self.shared.live.send_replace(true);
     }
 
-    /// Method and target of each request that came from a client since the last call, not from the gateway itself.
+    /// Method and target of each request since the last call that came from a client, and not from the gateway itself.
     pub(crate) fn forwarded(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.forwarded.lock().unwrap())
     }
@@ -93,7 +93,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             async move { Ok::<_, Infallible>(answer) }
         });
         connections.spawn(async move {
-            // The gateway closes connections as it likes.
+            // The gateway may close connections at any time.
             let server = auto::Builder::new(TokioExecutor::new());
             let _ended = server.serve_connection(TokioIo::new(stream), service).await;
         });

@@ -1,11 +1,11 @@
-//! Seeds of random tests: fixed ones, or the one that `SIMULATION_SEED` names.
+//! Seeds of random tests: fixed ones, or the value of `SIMULATION_SEED`.
 
-/// A seed that is told when its test fails.
+/// A seed that is printed when its test fails.
 #[derive(Debug)]
 pub(crate) struct Seed(u64);
 
 impl Seed {
-    /// This one, unless another is to be repeated.
+    /// The usual seed, unless `SIMULATION_SEED` is set to repeat another one.
     pub(crate) fn or(usual: u64) -> Self {
         Self(chosen().unwrap_or(usual))
     }

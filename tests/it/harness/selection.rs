@@ -1,11 +1,11 @@
-//! What an informer is about: a part of a collection, as a path and as a predicate.
+//! The part of a collection that an informer follows, as a path and as a predicate.
 
 use std::collections::BTreeMap;
 
 use kube_fanout::{apimachinery::GroupResource, sim::Sim};
 use serde_json::Value;
 
-/// Objects by `namespace/name`, without the kind that a list leaves out.
+/// Objects by `namespace/name`, without the kind, which lists leave out.
 pub(crate) type Objects = BTreeMap<String, Value>;
 
 /// Part of a collection.
@@ -14,9 +14,9 @@ pub(crate) struct Selection {
     resource: GroupResource,
     version: String,
     namespace: Option<String>,
-    /// Of the label `app`.
+    /// The value of the label `app`.
     app: Option<String>,
-    /// Of the field `spec.nodeName`.
+    /// The value of the field `spec.nodeName`.
     node: Option<String>,
     name: Option<String>,
 }
@@ -47,7 +47,7 @@ impl Selection {
         Self { name: Some(name.to_owned()), ..self }
     }
 
-    /// With these parameters besides those of the selection.
+    /// The path with these parameters besides those of the selection.
     pub(crate) fn path(&self, parameters: &str) -> String {
         let GroupResource { group, resource } = &self.resource;
         let version = &self.version;
@@ -67,7 +67,7 @@ impl Selection {
         path
     }
 
-    /// What there is of it upstream.
+    /// The selected objects upstream.
     pub(crate) fn expected(&self, sim: &Sim) -> Objects {
         let objects = sim.objects(&self.resource).unwrap();
         objects.into_iter().filter(|object| self.matches(object)).map(entry).collect()
@@ -83,7 +83,7 @@ impl Selection {
     }
 }
 
-/// An object's place among [`Objects`].
+/// An object as an entry of [`Objects`].
 pub(crate) fn entry(mut object: Value) -> (String, Value) {
     let metadata = &object["metadata"];
     let text = |key: &str| metadata[key].as_str().unwrap_or_default();

@@ -1,17 +1,17 @@
-//! Waiting for something by its name: a test that waits in vain says for what. And time that passes at once.
+//! Named waits, so that a test that times out says what it waited for; and time that can be skipped.
 
 use std::time::Duration;
 
 use tokio::time::{advance, pause, resume, sleep};
 
-/// Parts of a wait, and how many of them are longer than anything takes on a busy machine. Time that is skipped is one
+/// The parts of a wait; together they are longer than anything takes on a busy machine. Skipped time counts as one
 /// part, however long it is.
 const PART: Duration = Duration::from_millis(100);
 const PARTS: u32 = 300;
-/// How often a condition that nothing announces is looked at.
+/// How often a condition is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The result of a future that has to come.
+/// The result of a future that must complete.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::select! {
         value = future => value,
@@ -19,7 +19,7 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
     }
 }
 
-/// Looks until there is something: for conditions inside the gateway, which announces them to nobody.
+/// Polls until `look` returns a value: for conditions inside the gateway, which does not report them.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let looked = async {
         loop {
@@ -32,14 +32,14 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
     within(what, looked).await
 }
 
-/// Lets time pass at once, for the gateway, its upstream and its clients alike.
+/// Skips time for the gateway, its upstream and its clients alike.
 pub(crate) async fn skip(time: Duration) {
     pause();
     let _frozen = Frozen;
     advance(time).await;
 }
 
-/// Time that stands still, and goes on whatever becomes of the one who stopped it.
+/// Paused time, which is resumed when this is dropped.
 struct Frozen;
 
 impl Drop for Frozen {
@@ -48,7 +48,7 @@ impl Drop for Frozen {
     }
 }
 
-/// Lets time pass in steps, real time between them, until the future has its result.
+/// Skips time in steps, with real time in between, until the future completes.
 pub(crate) async fn passing<T>(step: Duration, future: impl Future<Output = T>) -> T {
     let steps = async {
         loop {

@@ -1,4 +1,4 @@
-//! An embedded API server, and a gateway before it.
+//! An embedded API server, and a gateway in front of it.
 
 use http::Request;
 use http_body_util::{BodyExt, Full};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Client, Gateway, Informer, Route, Selection};
 
-/// Both, and what tests do to them.
+/// Both, and the operations of tests on them.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) sim: Sim,
@@ -44,12 +44,12 @@ impl World {
         Informer::new(self.client().clone(), self.sim.clone(), selection)
     }
 
-    /// What upstream itself answers: status and body.
+    /// Upstream's own response: status and body.
     pub(crate) async fn directly(&self, path: &str) -> (u16, String) {
         directly(&self.sim, path).await
     }
 
-    /// The gateway's answer, which has to be upstream's own.
+    /// Asserts that the gateway's response equals upstream's own, and returns it.
     pub(crate) async fn assert_same(&self, path: &str, route: &Route) -> Answer {
         let answer = self.client().get(path).await;
         let (status, body) = self.directly(path).await;
@@ -72,7 +72,7 @@ impl World {
     }
 }
 
-/// What the embedded server answers without a connection: status and body.
+/// The embedded server's response without a connection: status and body.
 pub(crate) async fn directly(sim: &Sim, path: &str) -> (u16, String) {
     let response = sim.handle(Request::get(path).body(Full::default()).unwrap()).await;
     let status = response.status().as_u16();
