@@ -1,4 +1,4 @@
-//! Bodies that are passed on as they come, requests that end with their client, and protocols that change.
+//! Bodies that are relayed while they arrive, requests that end with their client, and protocol upgrades.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -26,10 +26,10 @@ pub(crate) async fn run(side: &Side) -> Result<Tally> {
     Ok(tally)
 }
 
-/// What a kube-apiserver takes of one body.
+/// The maximum size of a request body in kube-apiserver.
 const BODY_MAX: usize = 3 << 20;
 
-/// A write near the server's limit arrives whole, and comes back whole.
+/// A write near the server's limit arrives unchanged and is returned unchanged.
 async fn big_write(side: &Side, tally: &mut Tally) -> Result<()> {
     let path = "/api/v1/namespaces/conf/configmaps";
     let text = "0123456789abcdef".repeat(60_000);
@@ -37,8 +37,8 @@ async fn big_write(side: &Side, tally: &mut Tally) -> Result<()> {
     side.gateway.endpoint.create(path, &object).await?;
     let direct = side.server.endpoint.json(&format!("{path}/big")).await?;
     tally.holds("a write of a megabyte", direct["data"]["text"] == text, || "the text differs".to_owned());
-    // Above the limit, and by less than what a server in Go still reads after its refusal: further out, the connection ends
-    // under the writer, who then may or may not see the answer.
+    // Above the limit, but by less than a Go server still reads after its refusal. With a larger body the connection
+    // ends during the write, and the client may or may not see the response.
     let body = Bytes::from("x".repeat(BODY_MAX + (64 << 10)));
     let ask = Ask { method: Method::POST, body, ..Ask::get(path) }.header("content-type", "application/json");
     let direct = side.server.endpoint.send(&ask).await?;
@@ -49,12 +49,12 @@ async fn big_write(side: &Side, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// A forwarded watch ends upstream when its client goes.
+/// A forwarded watch ends upstream when its client disconnects.
 async fn cancelled(side: &Side, tally: &mut Tally) -> Result<()> {
     let direct = &side.server.endpoint;
     let before = event_watches(direct).await?;
     let ask = Ask::get("/api/v1/namespaces/conf/events?watch=1&resourceVersion=0&timeoutSeconds=300");
-    // A connection of its own, so that dropping the client closes it.
+    // A client with its own connection, so that dropping the client closes it.
     let client = Endpoint::plain(&side.gateway.endpoint.base)?;
     let answer = client.open(&ask).await?;
     let during = count(direct, |watches| watches > before).await?;
@@ -74,7 +74,7 @@ async fn event_watches(api: &Endpoint) -> Result<u64> {
     Ok(text.lines().filter(of_events).filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
 }
 
-/// The number of watches, as soon as it is as it should be.
+/// The number of watches once `is_right` returns true for it, or at the timeout.
 async fn count(api: &Endpoint, is_right: impl Fn(u64) -> bool) -> Result<u64> {
     let started = Instant::now();
     loop {
@@ -86,7 +86,7 @@ async fn count(api: &Endpoint, is_right: impl Fn(u64) -> bool) -> Result<u64> {
     }
 }
 
-/// A watch over WebSocket: forwarded, frame by frame.
+/// A watch over WebSocket: forwarded frame by frame.
 async fn web_socket(side: &Side, tally: &mut Tally) -> Result<()> {
     let address = side.gateway.endpoint.base.trim_start_matches("http://");
     let mut socket = BufReader::new(TcpStream::connect(address).await?);
@@ -114,7 +114,7 @@ async fn web_socket(side: &Side, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// A server's frame: opcode and payload.
+/// A frame from the server: opcode and payload.
 async fn frame(socket: &mut BufReader<TcpStream>) -> Result<(u8, Vec<u8>)> {
     let read = async {
         let opcode = socket.read_u8().await? & 0x0f;

@@ -1,4 +1,4 @@
-//! Requests of a table, each sent to the server and through the gateway, and compared.
+//! Tables of requests, each sent to the server and through the gateway, and compared.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,9 @@ use crate::{
     report::Tally,
 };
 
-/// Requests under way at once, on either side.
+/// The maximum number of concurrent requests on either side.
 const AT_ONCE: usize = 24;
-/// Something else may have been written between the two requests of a comparison.
+/// A comparison is repeated, since something else may have been written between its two requests.
 const TRIES: usize = 3;
 
 /// One row.
@@ -27,15 +27,16 @@ pub(crate) struct Case {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
-    /// `=`: from memory, or the suite fails.
+    /// `=`: must be answered from memory.
     Served,
-    /// `>`: by upstream, or the suite fails.
+    /// `>`: must be forwarded.
     Forwarded,
-    /// `~`: by either.
+    /// `~`: may be either.
     Either,
 }
 
-/// Reads rows such as `= GET /api/v1/pods | accept: application/json`. GET may be left out. `{name}` stands for a value.
+/// Parses rows such as `= GET /api/v1/pods | accept: application/json`. GET may be omitted. `{name}` is replaced by a
+/// value.
 pub(crate) fn table(rows: &str, values: &HashMap<&str, String>) -> Result<Vec<Case>> {
     let rows = rows.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#'));
     rows.map(|row| case(row, values).with_context(|| format!("row: {row}"))).collect()
@@ -67,7 +68,7 @@ fn case(row: &str, values: &HashMap<&str, String>) -> Result<Case> {
     Ok(Case { ask, expected })
 }
 
-/// Sends all cases to both sides and compares.
+/// Sends all cases to both sides and compares the responses.
 pub(crate) async fn compare_all(
     cases: Vec<Case>,
     direct: &Endpoint,
@@ -125,7 +126,7 @@ fn with_outcome(mut found: Vec<String>, outcome: &str) -> Vec<String> {
     found
 }
 
-/// Whether the answer is of exactly the version that the request names (read-path 1.2).
+/// Whether the response has exactly the version in the request (read-path 1.2).
 fn names_its_version(path: &str) -> bool {
     let query = path.split_once('?').map_or("", |(_, query)| query);
     let has = |part: &str| query.split('&').any(|parameter| parameter.starts_with(part));

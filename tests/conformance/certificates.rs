@@ -1,4 +1,4 @@
-//! Certificates and keys of the servers and their clients, made at run time.
+//! Certificates and keys of the servers and their clients, generated for each run.
 
 use std::{
     fs,
@@ -10,10 +10,10 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 
-/// What a client has to send to be in `system:masters`.
+/// The token of a user in `system:masters`.
 pub(crate) const ADMIN_TOKEN: &str = "conformance-admin";
 
-/// Whoever shows one of these is the user behind it: token, name, groups.
+/// The static tokens: token, user name, groups.
 pub(crate) const TOKENS: [(&str, &str, &str); 8] = [
     (ADMIN_TOKEN, "admin", "system:masters"),
     ("conformance-reader", "reader", "readers"),
@@ -39,7 +39,7 @@ const CLIENTS: [Client; 8] = [
     Client("ca-proxy", "ca", "front-proxy", &[]),
 ];
 
-/// The files that the servers' flags name.
+/// The files for the servers' flags.
 #[derive(Clone, Debug)]
 pub(crate) struct Certificates {
     pub(crate) folder: PathBuf,
@@ -79,12 +79,12 @@ impl Certificates {
         self.folder.join(name).display().to_string()
     }
 
-    /// Writes a kubeconfig for a server with these certificates (or a plain one), for the admin.
+    /// Writes a kubeconfig of the admin for a server with these certificates (or without TLS).
     pub(crate) fn kubeconfig(&self, name: &str, url: &str) -> Result<PathBuf> {
         self.kubeconfig_of(name, url, ADMIN_TOKEN)
     }
 
-    /// The same for whoever has this token.
+    /// Like [`Self::kubeconfig`], for the user of this token.
     pub(crate) fn kubeconfig_of(&self, name: &str, url: &str, token: &str) -> Result<PathBuf> {
         let path = self.folder.join(format!("{name}.kubeconfig"));
         let authority = if url.starts_with("https") {
@@ -116,7 +116,7 @@ fn authority(folder: &Path, name: &str) -> Result<Issuer<'static, KeyPair>> {
 fn client(file: &str, name: &str, organizations: &[&str]) -> Result<CertificateParams> {
     let mut client = CertificateParams::new(Vec::new())?;
     client.distinguished_name.push(DnType::CommonName, name);
-    // A name has one entry of each type; this is the same type by its number.
+    // A name can have one entry per type; this is the same type given by its number.
     let types = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
     for (kind, organization) in types.into_iter().zip(organizations) {
         client.distinguished_name.push(kind, *organization);

@@ -1,4 +1,4 @@
-//! An HTTP client that shows what was answered, unchanged.
+//! An HTTP client that returns responses unchanged.
 
 use std::{path::Path, sync::Arc};
 
@@ -19,15 +19,15 @@ use tokio::time::{Duration, timeout};
 
 use crate::certificates::ADMIN_TOKEN;
 
-/// Longer than any answer takes.
+/// Longer than any response takes.
 const ANSWER_MAX: Duration = Duration::from_secs(70);
 
-/// A server, or the gateway, and who asks it. Cheap to clone.
+/// A server or the gateway, and the credentials for it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) base: String,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    /// Goes with every request.
+    /// Sent with every request.
     token: Option<&'static str>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum Protocol {
     Http2,
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -45,7 +45,7 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) method: Method,
@@ -76,7 +76,7 @@ impl Endpoint {
         Ok(Self::new(base, tls_config(None, None)?, Protocol::Http1))
     }
 
-    /// As whoever the certificate in this file and the requests' own headers say.
+    /// With the certificate in this file; requests add their own headers.
     pub(crate) fn showing(base: &str, authority: &Path, certificate: Option<&Path>, how: Protocol) -> Result<Self> {
         Ok(Self::new(base, tls_config(Some(authority), certificate)?, how))
     }
@@ -91,7 +91,7 @@ impl Endpoint {
         Self { base: base.to_owned(), client, token: None }
     }
 
-    /// The head of the answer; the body is still to come.
+    /// The head of the response; the body is still to be read.
     pub(crate) async fn open(&self, ask: &Ask) -> Result<Response<Incoming>> {
         let mut request = Request::builder().method(&ask.method).uri(format!("{}{}", self.base, ask.path));
         if let Some(token) = self.token {
@@ -115,12 +115,12 @@ impl Endpoint {
         self.send(&Ask::get(path)).await
     }
 
-    /// The document at a path that must be there.
+    /// The document at a path that must exist.
     pub(crate) async fn json(&self, path: &str) -> Result<Value> {
         self.get(path).await?.expect_success(path)
     }
 
-    /// A write that must succeed; a string body is sent as merge patch content by `patch`.
+    /// A write that must succeed. A PATCH is sent as a merge patch.
     pub(crate) async fn write(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
         let content = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let body = Bytes::from(body.to_string());
@@ -152,7 +152,7 @@ impl Answer {
     }
 }
 
-/// Trusts one authority; shows the certificate in a file, with the key beside it.
+/// Trusts one authority, and presents the certificate in a file with the key next to it.
 pub(crate) fn tls_config(authority: Option<&Path>, certificate: Option<&Path>) -> Result<rustls::ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
     if let Some(authority) = authority {
@@ -172,7 +172,7 @@ pub(crate) fn version_of(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
-/// A kube client of an endpoint's kubeconfig.
+/// A kube client for an endpoint's kubeconfig.
 pub(crate) async fn kube(kubeconfig: &Path) -> Result<kube::Client> {
     let kubeconfig = kube_client::config::Kubeconfig::read_from(kubeconfig)?;
     let config = kube_client::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;

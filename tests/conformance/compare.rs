@@ -1,4 +1,4 @@
-//! Whether two answers are the same, but for what two servers may say differently.
+//! Compares two responses, except for parts in which two servers may differ.
 
 use std::io::Read;
 
@@ -8,16 +8,16 @@ use serde_json::value::RawValue;
 
 use crate::{client::Answer, wire};
 
-/// What of two answers may differ.
+/// Permitted differences between two responses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// The order of items and of initial events is not defined: a 1.20 server reads them from a hash map.
+    /// The order of items and of initial events is undefined: a 1.20 server reads them from a hash map.
     pub(crate) any_order: bool,
-    /// The version of the collection is whatever was current, and not what the request named.
+    /// The collection's version is the current one, and not the one in the request.
     pub(crate) any_version: bool,
 }
 
-/// Headers that an answer of the gateway has to have exactly as the server has them.
+/// Headers that the gateway must send exactly like the server.
 const EQUAL: [&str; 9] = [
     "content-type",
     "warning",
@@ -29,11 +29,11 @@ const EQUAL: [&str; 9] = [
     "allow",
     "etag",
 ];
-/// Headers that depend on time, on the connection, or that belong to the server's flow control.
+/// Headers that depend on the time or the connection, or belong to the server's flow control.
 const IGNORED: [&str; 5] = ["date", "audit-id", "content-length", "transfer-encoding", "connection"];
 const FLOW_CONTROL: &str = "x-kubernetes-pf-";
 
-/// All differences, in words.
+/// All differences, as text.
 pub(crate) fn differences(rules: Rules, direct: &Answer, gateway: &Answer) -> Vec<String> {
     let mut found = Vec::new();
     if direct.status != gateway.status {
@@ -68,7 +68,7 @@ fn header_differences(direct: &HeaderMap, gateway: &HeaderMap) -> Vec<String> {
     found
 }
 
-/// Where two texts part.
+/// The place where two texts begin to differ.
 pub(crate) fn first_difference(expected: &str, actual: &str) -> String {
     let at = expected.bytes().zip(actual.bytes()).position(|(a, b)| a != b).unwrap_or(expected.len().min(actual.len()));
     let part = |text: &str| {
@@ -79,7 +79,7 @@ pub(crate) fn first_difference(expected: &str, actual: &str) -> String {
     format!("body from byte {at} on:\n      server:  …{}\n      gateway: …{}", part(expected), part(actual))
 }
 
-/// The body without its gzip; one that cannot be read is what differs.
+/// The decompressed body; a body that cannot be decompressed counts as a difference.
 fn decoded(answer: &Answer) -> Vec<u8> {
     let mut body = answer.body.to_vec();
     if answer.headers.get("content-encoding").is_some_and(|coding| coding == "gzip") {
@@ -91,7 +91,7 @@ fn decoded(answer: &Answer) -> Vec<u8> {
     body
 }
 
-/// The cells of a Table say how old objects are: `5s`, `3m12s`. Ages of days stay as they are.
+/// Masks the ages of objects in the cells of a Table: `5s`, `3m12s`. Ages in days are kept.
 fn masked_ages(text: &str) -> String {
     let is_age = |part: &str| {
         let number = part.trim_end_matches(['s', 'm', 'h', 'd', 'y']);
@@ -129,7 +129,7 @@ fn comparable(rules: Rules, answer: &Answer) -> String {
         // A list of metadata has no empty array (read-path 4.1).
         return if text.contains("\"items\":null") { masked_envelope(rules, &text, &list.metadata) } else { text };
     };
-    // The text without its items, as it was written.
+    // The unchanged text without its items.
     let (before, after) = match (items.first(), items.last()) {
         (Some(first), Some(last)) => {
             let offset = |item: &RawValue| item.get().as_ptr() as usize - text.as_ptr() as usize;
@@ -160,7 +160,7 @@ struct ListMetadata {
     r#continue: String,
 }
 
-/// All that can be said of YAML in any order.
+/// The only comparison for YAML in any order.
 fn sorted_bytes(text: &str) -> String {
     let mut characters: Vec<_> = text.chars().collect();
     characters.sort_unstable();
@@ -176,11 +176,11 @@ fn masked_envelope(rules: Rules, envelope: &str, metadata: &ListMetadata) -> Str
         masked = masked.replace(&format!("\"{version}\""), "\"*\"");
         token = token.replace(&format!("\"rv\":{version},"), "\"rv\":*,");
     }
-    // Tokens made by a cache begin with a slash, those made by storage do not; both are taken everywhere.
+    // Tokens made by a cache begin with a slash, and those made by storage do not; both are accepted everywhere.
     if metadata.r#continue.is_empty() { masked } else { masked.replace(&metadata.r#continue, &token) }
 }
 
-/// The current version and the start of history are those of whoever answers.
+/// Masks the current version and the start of history, which differ between servers.
 fn masked_status(text: &str) -> String {
     let mut masked = text.to_owned();
     for (before, after) in [(", current: ", "\""), ("too old resource version: ", "\"")] {
@@ -197,12 +197,12 @@ fn is_watch(text: &str) -> bool {
     text.starts_with("{\"type\":\"")
 }
 
-/// Events as lines. Bookmarks come when they come, but for the one that ends initial events.
+/// The lines of a watch without bookmarks, whose times are arbitrary, except for the one that ends initial events.
 fn comparable_events(rules: Rules, text: &str) -> String {
     let is_timed = |line: &&str| line.starts_with("{\"type\":\"BOOKMARK\"") && !line.contains("initial-events-end");
     let mut lines: Vec<_> = text.lines().filter(|line| !is_timed(line)).map(masked_event).collect();
     if rules.any_order {
-        // The first of a watch has the columns, whichever that is.
+        // The first event of a watch has the columns, whichever event that is.
         lines.iter_mut().for_each(without_columns);
     }
     if rules.any_order {

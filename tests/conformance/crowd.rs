@@ -1,5 +1,5 @@
-//! Ten thousand connections that ask nothing, ask a byte a second, or never read: other clients' requests go on, and memory stays
-//! within what the limits of a connection allow.
+//! Ten thousand connections that send nothing, send a byte per second, or never read: the requests of other clients
+//! continue, and memory stays within the limits of connections.
 
 use std::net::SocketAddr;
 
@@ -20,24 +20,25 @@ use crate::{
     report::Tally,
 };
 
-/// As many as a gateway has by default, and some more.
+/// Slightly more than the gateway's default limit.
 const CONNECTIONS: usize = 10_500;
-/// Of these, how many ask for everything and read nothing of it.
+/// The number of connections that request a list and never read it.
 const NEVER_READ: usize = 500;
-/// Further ones send a byte a second of a request that has no end.
+/// The number of further connections that send a byte per second of an endless request.
 const DRIP: usize = 5_000;
-/// What this process needs for everything else.
+/// The number of files that this process needs for other purposes.
 const FILES_FOR_OTHERS: usize = 1_000;
-/// Connections under way at once.
+/// The number of connections that are opened concurrently.
 const AT_ONCE: usize = 200;
-/// Requests of others, each on a connection of its own.
+/// The number of requests from other clients, each on its own connection.
 const REQUESTS: usize = 200;
-/// What a connection may cost whose client reads nothing: hyper's buffer, a quarter of a megabyte, and the rest of it.
+/// The maximum memory of a connection whose client does not read: hyper's buffer of a quarter of a megabyte, and the
+/// rest of the connection.
 const BYTES_EACH: u64 = 300 << 10;
-/// What one costs that has asked nothing.
+/// The maximum memory of a connection without a request.
 const BYTES_SILENT: u64 = 32 << 10;
 
-/// Kept small, so that what is not read stays in the gateway.
+/// Small, so that unread data stays in the gateway.
 const RECEIVE_BUFFER: u32 = 4 << 10;
 
 pub(crate) async fn run(side: &Side) -> Result<Tally> {
@@ -65,7 +66,7 @@ pub(crate) async fn run(side: &Side) -> Result<Tally> {
     let (mut peak, started) = (side.gateway.resident()?, Instant::now());
     for _ in 0..REQUESTS {
         let agent = unique_agent("crowd");
-        // Each with a connection of its own, as if nobody had been there before.
+        // Each on its own connection, like a new client.
         let client = Endpoint::plain(&side.gateway.endpoint.base)?;
         let answer =
             client.send(&Ask::get("/api/v1/namespaces/conf?resourceVersion=0").header("user-agent", &agent)).await;
@@ -82,7 +83,7 @@ pub(crate) async fn run(side: &Side) -> Result<Tally> {
     Ok(tally)
 }
 
-/// A few ask for everything, the others say nothing yet.
+/// Opens a connection. Some of them send a request, the others nothing yet.
 async fn connect(address: SocketAddr, number: usize, list: &str) -> Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
@@ -94,7 +95,8 @@ async fn connect(address: SocketAddr, number: usize, list: &str) -> Result<TcpSt
     Ok(stream)
 }
 
-/// A byte a second on each, of a head that never ends. Those that the gateway has closed are left alone.
+/// Sends one byte per second on each connection, as part of an endless head. Connections that the gateway has closed
+/// are ignored.
 async fn drip(mut streams: Vec<TcpStream>) {
     for byte in b"GET /".iter().chain(b"a".iter().cycle()) {
         for stream in &mut streams {

@@ -1,5 +1,5 @@
-//! What upstream does to a resource as a whole: another definition under the same name, other selectable fields, storage
-//! that goes back in time. The gateway ends what it cannot go on with, and answers nothing that is not true any more.
+//! Changes of a resource as a whole: another definition with the same name, other selectable fields, storage that goes
+//! back in time. The gateway must end watches that cannot continue, and must not serve outdated state.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ use crate::{
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const GADGETS: &str = "/apis/conf.example.com/v1/gadgets";
 
-/// A definition is deleted and made again with other objects, then loses its selectable fields.
+/// A definition is deleted and created again with other objects, then loses its selectable fields.
 pub(crate) async fn redefined(side: &Side) -> Result<Tally> {
     let mut tally = Tally::default();
     let direct = &side.server.endpoint;
@@ -67,7 +67,7 @@ pub(crate) async fn redefined(side: &Side) -> Result<Tally> {
     side.gateway.warm(GADGETS).await?;
     tally.compared("the same from memory", same_soon(side, &format!("{GADGETS}?resourceVersion=0")).await?);
 
-    // Fields come and go with the definition.
+    // Selectable fields change with the definition.
     let mut changed = direct.json(&definition).await?;
     changed["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.text"}]);
     direct.write(Method::PUT, &definition, &changed).await?;
@@ -90,7 +90,7 @@ pub(crate) async fn redefined(side: &Side) -> Result<Tally> {
     Ok(tally)
 }
 
-/// What still differs after a while; the wait is told by how long it took.
+/// The differences that remain after a while. Notes how long it took.
 async fn same_soon(side: &Side, path: &str) -> Result<Vec<String>> {
     let started = Instant::now();
     let rules = Rules { any_order: false, any_version: true };
@@ -105,7 +105,7 @@ async fn same_soon(side: &Side, path: &str) -> Result<Vec<String>> {
     }
 }
 
-/// Storage is put back to an older state: versions go backwards.
+/// Storage is restored to an older state: versions go backwards.
 pub(crate) async fn restored(side: &mut Side) -> Result<Tally> {
     let mut tally = Tally::default();
     let widgets = "/apis/conf.example.com/v1/widgets";

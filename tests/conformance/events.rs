@@ -15,14 +15,14 @@ use crate::{
 /// Longer than any watch of the suite is silent.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// One event as it was written.
+/// One event.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) kind: String,
     pub(crate) version: u64,
-    /// In protobuf a few of its fields.
+    /// In protobuf only some of its fields.
     pub(crate) object: Value,
-    /// As text, as it was written.
+    /// The unchanged event as text.
     pub(crate) line: String,
 }
 
@@ -32,7 +32,7 @@ impl Event {
         key_of(&self.object)
     }
 
-    /// Bookmarks come when they come, but for the one that ends initial events.
+    /// Whether it is a bookmark whose time is arbitrary, which is any but the one that ends initial events.
     pub(crate) fn is_timed(&self) -> bool {
         self.kind == "BOOKMARK" && !self.line.contains("initial-events-end")
     }
@@ -52,7 +52,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Returns when the head of the answer has come.
+    /// Returns once the head of the response has arrived.
     pub(crate) async fn open(endpoint: &Endpoint, ask: &Ask) -> Result<Self> {
         let answer = endpoint.open(ask).await?;
         ensure!(answer.status() == 200, "{}: {}", ask.path, answer.status());

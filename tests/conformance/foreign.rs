@@ -7,12 +7,12 @@ use tokio::{process::Command, time::timeout};
 
 use crate::gateway::PATIENCE;
 
-/// The version with an informer.
+/// The first version with an informer.
 const PYTHON_CLIENT: &str = "kubernetes==37.0.2";
-/// For the Node.js of Debian 12, too.
+/// Also runs on the Node.js of Debian 12.
 const JAVASCRIPT_CLIENT: &str = "@kubernetes/client-node@1.4.0";
 
-/// Runs a script in Python, with the Kubernetes client and this argument.
+/// Runs a Python script that uses the Kubernetes client, with this argument.
 pub(crate) async fn python(script: &str, argument: &Path) -> Result<String> {
     let folder = installed("python", PYTHON_CLIENT);
     let python = folder.join("bin/python");
@@ -25,7 +25,7 @@ pub(crate) async fn python(script: &str, argument: &Path) -> Result<String> {
     execute(Command::new(python).args(["-c", script]).arg(argument)).await
 }
 
-/// Runs a module in JavaScript, with the Kubernetes client and this argument. `None` without Node.js.
+/// Runs a JavaScript module that uses the Kubernetes client, with this argument. `None` without Node.js.
 pub(crate) async fn javascript(module: &str, argument: &Path) -> Result<Option<String>> {
     if execute(Command::new("node").arg("--version")).await.is_err() {
         return Ok(None);
@@ -37,7 +37,7 @@ pub(crate) async fn javascript(module: &str, argument: &Path) -> Result<Option<S
         execute(Command::new("npm").args(npm).arg(&folder).arg(JAVASCRIPT_CLIENT)).await?;
         std::fs::write(done(&folder), "")?;
     }
-    // Modules are looked for beside the file that names them.
+    // Node.js looks for dependencies next to the module's file.
     let file = tempfile::Builder::new().suffix(".mjs").tempfile_in(&folder)?;
     std::fs::write(file.path(), module)?;
     execute(Command::new("node").arg(file.path()).arg(argument)).await.map(Some)
@@ -53,7 +53,7 @@ fn done(folder: &Path) -> PathBuf {
     folder.join(".done")
 }
 
-/// What a program that ends well prints.
+/// The output of a program that must succeed.
 pub(crate) async fn execute(command: &mut Command) -> Result<String> {
     let output = timeout(PATIENCE * 6, command.kill_on_drop(true).output()).await.context("it takes too long")??;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

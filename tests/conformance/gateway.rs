@@ -1,4 +1,4 @@
-//! The built gateway as a child process, and what it says of each request.
+//! The built gateway as a child process, and its log line for each request.
 
 use std::{
     collections::HashMap,
@@ -20,13 +20,13 @@ use crate::{
     servers::{POLL, Server},
 };
 
-/// How long the gateway may take to start, to fill a cache, or to log a request that is over.
+/// The maximum time for the gateway to start, to fill a cache, or to log a finished request.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Who answered a request, and why it was not memory.
+/// The origin of a response, and why it was not memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// `served`, `forwarded`, `rejected`.
+    /// `served`, `forwarded` or `rejected`.
     pub(crate) by: String,
     pub(crate) reason: String,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Outcome {
 #[derive(Default)]
 struct Seen {
     addresses: HashMap<String, String>,
-    /// By user agent: each request of the suite has its own.
+    /// By user agent, which is unique for each request of the suite.
     outcomes: HashMap<String, Outcome>,
 }
 
@@ -52,7 +52,7 @@ impl Gateway {
     pub(crate) async fn start(name: &str, server: &Server, certificates: &Certificates, folder: &Path) -> Result<Self> {
         let config = folder.join(format!("{name}.yaml"));
         let upstream = server.kubeconfig.display().to_string();
-        // Where it comes back after a restart.
+        // A fixed address, so that it stays the same after a restart.
         let address = format!("127.0.0.1:{}", free_port()?);
         write_config(&config, &upstream, &address)?;
         let seen = Arc::new(Mutex::new(Seen::default()));
@@ -62,7 +62,7 @@ impl Gateway {
         Ok(Self { endpoint: Endpoint::plain(&url)?, kubeconfig, seen, config, child })
     }
 
-    /// The same, which answers most-recent reads from memory after a proof.
+    /// Like [`Self::start`], but answers most-recent reads from memory after a proof.
     pub(crate) async fn proving(name: &str, server: &Server, certificates: &Certificates) -> Result<Self> {
         let url = format!("http://127.0.0.1:{}", free_port()?);
         let fields = format!(
@@ -75,7 +75,8 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// In `delegated` mode, with TLS; `listeners`, `upstream` and `clients` are those fields of its configuration.
+    /// In `delegated` mode, with TLS; `fields` are the fields `listeners`, `upstream` and `clients` of its
+    /// configuration.
     pub(crate) async fn delegated(name: &str, fields: &str, url: &str, certificates: &Certificates) -> Result<Self> {
         let config = certificates.folder.join(format!("{name}.yaml"));
         fs::write(
@@ -93,7 +94,7 @@ impl Gateway {
         Ok(Self { endpoint, kubeconfig, seen, config, child })
     }
 
-    /// Kills the gateway as a crash would, and starts it again at the same address, with nothing in memory.
+    /// Kills the gateway as a crash would, and starts it again at the same address with empty memory.
     pub(crate) fn crash(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -101,12 +102,12 @@ impl Gateway {
         Ok(())
     }
 
-    /// Where the operator's port is.
+    /// The address of the admin port.
     pub(crate) fn admin(&self) -> Option<String> {
         lock(&self.seen).addresses.get("admin port").cloned()
     }
 
-    /// Bytes of the process in memory.
+    /// The resident memory of the process, in bytes.
     pub(crate) fn resident(&self) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
@@ -114,7 +115,7 @@ impl Gateway {
         Ok(kibibytes << 10)
     }
 
-    /// What became of the request with this user agent; it must be over.
+    /// How the request with this user agent was answered; it must have finished.
     pub(crate) async fn outcome(&self, agent: &str) -> Result<Outcome> {
         let started = Instant::now();
         loop {
@@ -131,7 +132,7 @@ impl Gateway {
         self.serves(&Ask::get(format!("{collection}?resourceVersion=0&limit=1"))).await
     }
 
-    /// The same of a form that has a store of its own.
+    /// Like [`Self::warm`], for a representation with its own store.
     pub(crate) async fn warm_as(&self, collection: &str, accept: &str) -> Result<()> {
         self.serves(&Ask::get(format!("{collection}?resourceVersion=0&limit=1")).header("accept", accept)).await
     }
@@ -141,7 +142,7 @@ impl Gateway {
         self.reached_as(collection, version, "application/json").await
     }
 
-    /// Returns when this collection's cache of a form has reached a version.
+    /// Returns when this collection's cache for a representation has reached a version.
     pub(crate) async fn reached_as(&self, collection: &str, version: u64, accept: &str) -> Result<()> {
         let path = format!("{collection}?resourceVersion={version}&resourceVersionMatch=NotOlderThan&limit=1");
         self.serves(&Ask::get(path).header("accept", accept)).await
@@ -151,7 +152,7 @@ impl Gateway {
         let started = Instant::now();
         loop {
             let agent = unique_agent("warm");
-            // It may have been started a moment ago.
+            // The gateway may have been started a moment ago.
             let answer = self.endpoint.send(&ask.clone().header("user-agent", &agent)).await;
             let outcome = if answer.is_ok() { Some(self.outcome(&agent).await?) } else { None };
             if outcome.as_ref().is_some_and(|outcome| outcome.by == "served") {
@@ -209,12 +210,12 @@ async fn launched(config: &Path, seen: &Arc<Mutex<Seen>>) -> Result<Child> {
     }
 }
 
-/// The build that is tested, or another one that is held against it (`KUBE_FANOUT_BINARY`).
+/// The tested build, or another one to compare it with (`KUBE_FANOUT_BINARY`).
 fn binary() -> PathBuf {
     std::env::var_os("KUBE_FANOUT_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_kube-fanout").into(), PathBuf::from)
 }
 
-/// Every request is to be logged; builds before `logging.access` did so without being told.
+/// Logs every request. Builds from before `logging.access` always did.
 fn logging() -> &'static str {
     if std::env::var_os("KUBE_FANOUT_LOGS_ALL").is_some() {
         "logging: {format: json, level: info}"
@@ -223,7 +224,7 @@ fn logging() -> &'static str {
     }
 }
 
-/// Starts the gateway; its log is read, and kept beside its configuration.
+/// Starts the gateway. Its log is parsed, and written next to its configuration.
 fn launch(config: &Path, seen: &Arc<Mutex<Seen>>) -> Result<Child> {
     let mut child = Command::new(binary())
         .args(["run", "--config"])

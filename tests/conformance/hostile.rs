@@ -1,5 +1,5 @@
-//! Hostile clients at full size beside a bystander: a client with a token of its own, an operator's probe, and a watch. The
-//! bystander gets no refusal and the same answers, the probe gets through, and memory stays within a stated bound.
+//! Hostile clients at full scale next to bystanders: a client with its own token, an operator's probe, and a watch. The
+//! client is not refused and gets the same responses, the probe succeeds, and memory stays within a stated bound.
 
 use std::{
     ops::Range,
@@ -37,35 +37,36 @@ use crate::{
     report::Tally,
 };
 
-/// Streams that one connection may have.
+/// The number of streams on one connection.
 const STREAMS: usize = 1000;
-/// Connections to the admin port: more than it takes.
+/// The number of connections to the admin port: more than it accepts.
 const ADMIN_CONNECTIONS: usize = 150;
-/// Distinct questions of one user.
+/// The number of distinct selectors of one user.
 const SELECTORS: usize = 3000;
-/// Where hostile clients are: another address of this machine than the bystander's.
+/// The address of hostile clients, which differs from the bystander's.
 const ELSEWHERE: &str = "127.0.0.2:0";
-/// Requests of the bystander during each attack.
+/// The number of the bystander's requests during each attack.
 const REQUESTS: usize = 40;
-/// Where their times are held against each other. That is printed and not asserted: server, gateway and both clients share the cores,
-/// and on a busy machine the quiet run alone varies by three times.
+/// The number of requests where their times are compared. The times are printed but not asserted: server, gateway and
+/// both clients share the cores, and on a busy machine the quiet run alone varies by a factor of three.
 const MANY_REQUESTS: usize = 200;
-/// In which a probe has to be answered: a kubelet's default is a second.
+/// The maximum duration of a probe: a kubelet's default is a second.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// What hostile clients may add to the gateway's memory: `limits.answerBytesPerClient`, and some for streams and tables.
+/// The memory that hostile clients may add to the gateway: `limits.answerBytesPerClient`, and some for streams and
+/// tables.
 const MEMORY: u64 = (256 << 20) + (128 << 20);
 
-/// Config maps whose list is some tens of megabytes, selected by a label.
+/// The config maps whose list, selected by a label, takes tens of megabytes.
 const OBJECTS: usize = 40;
 const OBJECT_BYTES: usize = 512 << 10;
 const SELECTED: &str = "/api/v1/namespaces/conf/configmaps?resourceVersion=0&labelSelector=hostile";
-/// From memory.
+/// Answered from memory.
 const LIST: &str = "/api/v1/namespaces/conf/pods?resourceVersion=0";
 
-/// From upstream.
+/// Forwarded.
 const FORWARDED: &str = "/api/v1/namespaces/conf/pods/pod-00";
 
-/// The gateway, and those who only want to go on.
+/// The gateway and the bystanders.
 struct Scene<'a> {
     side: &'a Side,
     certificates: &'a Certificates,
@@ -74,7 +75,7 @@ struct Scene<'a> {
     tally: Tally,
 }
 
-/// How long requests took.
+/// The durations of requests.
 struct Times(Vec<Duration>);
 
 pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tally> {
@@ -93,7 +94,7 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
 }
 
 impl Scene<'_> {
-    /// A thousand requests without credentials on one connection that takes no byte of an answer.
+    /// A thousand requests without credentials on one connection that accepts no byte of a response.
     async fn unknown_clients(&mut self, quiet: &Times) -> Result<()> {
         let attack = Attack::connect(&self.delegated.secure, &self.certificates.folder).await?;
         let path = "/api/v1/namespaces/conf/pods/pod-00?x=forwarded";
@@ -103,9 +104,9 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Lists by a selector, each of tens of megabytes, on a connection that takes no byte of them.
+    /// Lists by a selector, each of tens of megabytes, on a connection that accepts no byte of them.
     async fn unread_lists(&mut self, quiet: &Times) -> Result<()> {
-        // In memory first.
+        // Fill the cache first.
         self.delegated.gateway.warm("/api/v1/configmaps").await?;
         let before = self.delegated.gateway.resident()?;
         let attack = Attack::connect(&self.delegated.secure, &self.certificates.folder).await?;
@@ -119,13 +120,13 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Connections to the admin port that ask once and stay.
+    /// Connections to the admin port that send one request and stay open.
     async fn idle_admin_connections(&mut self, quiet: &Times) -> Result<()> {
         let base = format!("http://{}", self.admin);
         let mut kept = Vec::new();
         for _ in 0..ADMIN_CONNECTIONS {
             let client = Endpoint::plain(&base)?;
-            // Those that come late may find that they had to give way already.
+            // The later ones may already have been closed in favour of others.
             timeout(PROBE_TIMEOUT, client.get("/livez")).await.ok();
             kept.push(client);
         }
@@ -134,12 +135,12 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Selectors that the API server has to be asked about one by one.
+    /// Distinct selectors, for each of which the gateway must send an access review to the API server.
     async fn many_questions(&mut self, quiet: &Times) -> Result<()> {
         let (base, certificates) = (self.delegated.secure.clone(), self.certificates.folder.clone());
         let is_over = Arc::new(AtomicBool::new(false));
         let asks_on = is_over.clone();
-        // In a thread of its own: what is measured beside it is the gateway, and not this suite's runtime.
+        // In its own thread, so that the measurement is of the gateway and not of this suite's runtime.
         let attack = std::thread::spawn(move || -> Result<usize> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
@@ -162,7 +163,7 @@ impl Scene<'_> {
         beside
     }
 
-    /// What the bystander sees while something else goes on.
+    /// Runs the bystander during an attack, and notes its times.
     async fn beside(&mut self, attack: &str, quiet: &Times, requests: usize) -> Result<()> {
         let times = self.bystander(attack, requests).await?;
         let (quiet, now) = (quiet.p99(), times.p99());
@@ -170,13 +171,13 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Requests of clients whose tokens have not been seen before, probes, and a watch that has to be told of a change.
+    /// Sends requests of clients with new tokens, probes, and a change that a watch must receive.
     async fn bystander(&mut self, during: &str, requests: usize) -> Result<Times> {
         let api = &self.side.server.endpoint;
         let mut watch = self.watch().await?;
         let mut times = Vec::new();
         for number in 0..requests {
-            // Every fourth has a token that has not been seen before, and asks for what is forwarded.
+            // Every fourth request has a new token, and is forwarded.
             let is_new = number % 4 == 0;
             let token = if is_new { reader_token(api).await? } else { "conformance-reader".to_owned() };
             let path = if is_new { FORWARDED } else { LIST };
@@ -215,7 +216,7 @@ impl Scene<'_> {
     }
 }
 
-/// A connection over HTTP/2 whose streams take nothing.
+/// An HTTP/2 connection whose streams accept no data.
 struct Attack {
     sender: SendRequest<Empty<Bytes>>,
     base: String,
@@ -223,11 +224,11 @@ struct Attack {
 }
 
 impl Attack {
-    /// To the gateway at `base`, whose authority is in that folder.
+    /// Connects to the gateway at `base`, whose authority is in that folder.
     async fn connect(base: &str, certificates: &Path) -> Result<Self> {
         let mut tls = tls_config(Some(&certificates.join("ca.crt")), None)?;
         tls.alpn_protocols = vec![b"h2".to_vec()];
-        // Unknown clients are told apart by their addresses.
+        // The gateway distinguishes unknown clients by their addresses.
         let socket = TcpSocket::new_v4()?;
         socket.bind(ELSEWHERE.parse()?)?;
         let stream = socket.connect(base.trim_start_matches("https://").parse()?).await?;
@@ -241,7 +242,7 @@ impl Attack {
         Ok(Self { sender, base: base.to_owned(), _driver: driver })
     }
 
-    /// Answers that have begun and are not read; those that were refused are not among them.
+    /// The unread responses that were not refused.
     async fn ask(
         &self,
         numbers: Range<usize>,

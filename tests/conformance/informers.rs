@@ -1,4 +1,4 @@
-//! Informers of others, from three languages' worth of habits: each ends with exactly the server's state.
+//! Informers in three languages: each ends with exactly the server's state.
 
 use std::{
     collections::BTreeMap,
@@ -37,17 +37,17 @@ use crate::{
     servers::POLL,
 };
 
-/// Name to version, of the objects that this scenario makes.
+/// The versions of the objects of this scenario by name.
 type State = BTreeMap<String, u64>;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/conf/configmaps";
 const WIDGETS: &str = "/apis/conf.example.com/v1/namespaces/conf/widgets";
 const LABEL: &str = "informers=yes";
-/// The last object that is made.
+/// The last object that is created.
 const LAST: &str = "conf/informer-last";
 const CHANGES: usize = 300;
 
-/// What runs in Python: an informer, then the state as `name version` lines when it has seen the last object.
+/// The Python program: an informer that prints its state as `name version` lines once it has seen the last object.
 const PYTHON: &str = r#"
 import sys, time
 from kubernetes import client, config
@@ -85,7 +85,7 @@ for (const o of informer.list()) console.log(`conf/${o.metadata.name} ${o.metada
 process.exit(0);
 "#;
 
-/// kube-rs, Python and JavaScript against built-in types.
+/// kube-rs, Python and JavaScript with built-in types.
 pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
     let kubeconfig = &side.gateway.kubeconfig;
     let client = client::kube(kubeconfig).await?;
@@ -113,7 +113,7 @@ pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
     Ok(tally)
 }
 
-/// kube-rs with a streaming list against custom resources.
+/// kube-rs with a streaming list of custom resources.
 pub(crate) async fn custom(side: &Side) -> Result<Tally> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("conf.example.com", "v1", "Widget"));
     let client = client::kube(&side.gateway.kubeconfig).await?;
@@ -128,7 +128,7 @@ pub(crate) async fn custom(side: &Side) -> Result<Tally> {
     Ok(tally)
 }
 
-/// The state of a reflector when it has seen the last object.
+/// The state of a reflector once it has seen the last object.
 async fn reflected<K>(api: Api<K>, config: watcher::Config, kind: K::DynamicType) -> Result<State>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -139,7 +139,7 @@ where
     let mut events = pin!(watcher(api, config).default_backoff());
     loop {
         let event = timeout(PATIENCE * 3, events.next()).await.context("no event")?.context("no events")?;
-        // Errors are tried again.
+        // Errors are retried.
         if let Ok(event) = event {
             writer.apply_watcher_event(&event);
         }
@@ -162,7 +162,7 @@ where
     store.state().into_iter().map(row).collect()
 }
 
-/// What a controller has reconciled last of each object that there still is.
+/// The last reconciled versions of the objects that still exist.
 async fn reconciled(api: Api<ConfigMap>) -> Result<State> {
     let seen = Arc::new(Mutex::new(State::new()));
     let controller = Controller::new(api, watcher::Config::default().labels(LABEL));
@@ -200,7 +200,7 @@ async fn changes(api: &Endpoint, collection: &str, object: &Value) -> Result<()>
         object
     };
     for number in 0..CHANGES {
-        // Twenty names: created, changed a few times, moved out of and into the selector, deleted, created again.
+        // Twenty names: created, changed several times, moved out of and into the selector, deleted, created again.
         let name = format!("informer-{}", number % 20);
         let path = format!("{collection}/{name}");
         match (number / 20) % 5 {
@@ -223,7 +223,7 @@ async fn state(api: &Endpoint, collection: &str) -> Result<State> {
     Ok(items.iter().map(|item| (key_of(item), version_of(item))).collect())
 }
 
-/// The lines that an informer of another language prints.
+/// Parses the lines that an informer in another language prints.
 fn informed(text: &str) -> State {
     let row =
         |line: &str| line.split_once(' ').and_then(|(key, version)| Some((key.to_owned(), version.parse().ok()?)));

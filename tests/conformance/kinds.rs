@@ -1,4 +1,4 @@
-//! What a server serves, and one small object of each kind of it.
+//! The resources of a server, and one small object of each kind.
 
 use anyhow::{Context, Result};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use crate::client::{Endpoint, version_of};
 
-/// Where objects are made that have a namespace.
+/// The namespace of created objects.
 const NAMESPACE: &str = "conf";
 /// The group of the suite's definitions.
 const CUSTOM_GROUP: &str = "conf.example.com";
 
 /// A resource that can be listed and watched.
 pub(crate) struct Resource {
-    /// `/apis/apps/v1`
+    /// For example `/apis/apps/v1`.
     pub(crate) group_version: String,
     pub(crate) plural: String,
     kind: String,
@@ -29,18 +29,18 @@ impl Resource {
         self.group_version.contains(CUSTOM_GROUP)
     }
 
-    /// Events are left to upstream unless the configuration says otherwise.
+    /// Events are forwarded unless the configuration says otherwise.
     pub(crate) fn is_event(&self) -> bool {
         self.kind == "Event"
     }
 
-    /// Its collection, or the part of it where objects are made.
+    /// Its collection, or the namespace's part of it in which objects are created.
     fn part(&self) -> String {
         let Self { group_version, plural, .. } = self;
         if self.is_namespaced { format!("{group_version}/namespaces/{NAMESPACE}/{plural}") } else { self.collection() }
     }
 
-    /// One object's path, and the newest version of all; there may be none.
+    /// The path of one object and the newest version of all; `None` if there are no objects.
     pub(crate) async fn first(&self, api: &Endpoint) -> Result<Option<(String, u64)>> {
         let list = api.json(&self.collection()).await?;
         let items = list["items"].as_array().context("a list without items")?;
@@ -55,10 +55,10 @@ impl Resource {
         Ok(Some((path, newest)))
     }
 
-    /// Makes a first object.
+    /// Creates a first object.
     ///
     /// # Errors
-    /// In words: the table has none of the kind, or the server refuses it.
+    /// As text: the table has no object of the kind, or the server refuses it.
     pub(crate) async fn make_one(&self, api: &Endpoint) -> Result<(), String> {
         let mut object = minimal(&self.kind).ok_or("no minimal object is known")?;
         let api_version = self.group_version.trim_start_matches("/apis/").trim_start_matches("/api/");
@@ -69,7 +69,7 @@ impl Resource {
     }
 }
 
-/// What the server says that can be listed and watched, in all versions that it serves.
+/// The resources that can be listed and watched, in all versions that the server serves.
 pub(crate) async fn discover(api: &Endpoint) -> Result<Vec<Resource>> {
     let mut group_versions = Vec::new();
     if api.get("/api").await?.status == 200 {
@@ -109,7 +109,7 @@ pub(crate) async fn discover(api: &Endpoint) -> Result<Vec<Resource>> {
     Ok(found)
 }
 
-/// The least that a server accepts, without metadata; kinds that it makes itself, or that the suite makes, are left out.
+/// The smallest object that a server accepts, without metadata. Leaves out kinds that the server or the suite creates.
 fn minimal(kind: &str) -> Option<Value> {
     let selector = json!({"matchLabels": {"app": "web"}});
     let mut template = json!({"metadata": {"labels": {"app": "web"}},
@@ -128,7 +128,7 @@ fn minimal(kind: &str) -> Option<Value> {
         }
         "ResourceQuota" => json!({"spec": {"hard": {"pods": "1000"}}}),
         "ServiceAccount" | "ConfigMap" => json!({}),
-        // One with webhooks would be asked at every write.
+        // Without webhooks, since these would be called for every write.
         "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => json!({"webhooks": []}),
         "ControllerRevision" => json!({"data": {"b": [1, "<a>"], "a": null}, "revision": 1}),
         "DaemonSet" | "ReplicaSet" => json!({"spec": {"selector": selector, "template": template}}),

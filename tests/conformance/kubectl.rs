@@ -1,4 +1,4 @@
-//! kubectl, old and new: the same commands directly and through the gateway print the same.
+//! kubectl, old and new: the same commands print the same output, directly and through the gateway.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{Side, client::Endpoint, compare::first_difference, gateway::PATIENCE
 /// Longer than kubectl takes to print a change that it has seen.
 const REWRITE: Duration = Duration::from_secs(2);
 
-/// Arguments and input. Each runs after the one before.
+/// Arguments and input. Each command runs after the previous one.
 const COMMANDS: &[(&str, &str)] = &[
     ("create namespace kube", ""),
     ("apply -n kube -f -", CONFIG_MAP),
@@ -59,7 +59,7 @@ const COMMANDS: &[(&str, &str)] = &[
 const CONFIG_MAP: &str = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one"},"data":{"a":"owned"}}"#;
 const CHANGED: &str =
     r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one","labels":{"x":"y"}},"data":{"a":"2","c":"3"}}"#;
-/// With the kubectl of one of the servers.
+/// Runs with the kubectl of one of the servers.
 pub(crate) async fn run(side: &Side, kubectl: &Path) -> Result<Tally> {
     let mut tally = compare(side, kubectl).await?;
     tally.merge(watch(side, kubectl).await?);
@@ -87,7 +87,7 @@ async fn compare(side: &Side, kubectl: &Path) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Nobody collects a namespace here: there is no controller manager.
+/// Removes the namespace's finalizer, since there is no controller manager to do it.
 async fn removed(api: &Endpoint, namespace: &str) -> Result<()> {
     let mut object = api.json(namespace).await?;
     object["spec"]["finalizers"] = serde_json::json!([]);
@@ -112,7 +112,7 @@ async fn watch(side: &Side, kubectl: &Path) -> Result<Tally> {
         side.server.endpoint.create(path, &object).await.ok();
         let mut text = String::new();
         for number in 0..5 {
-            // The next change waits for this one to be printed: none is left out.
+            // The next change waits until this one is printed, so that none is left out.
             let end = format!("{number},");
             let written = rewrite(&side.server.endpoint, watched, number);
             let seen = tokio::time::timeout(PATIENCE, read_until(&mut output, &mut text, &end));
@@ -131,7 +131,7 @@ async fn watch(side: &Side, kubectl: &Path) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Writes the number again and again: what comes between kubectl's get and its watch, kubectl leaves out.
+/// Writes the number repeatedly, since kubectl misses changes between its get and its watch.
 async fn rewrite(api: &Endpoint, path: &str, number: usize) -> Result<()> {
     for attempt in 0.. {
         let change = serde_json::json!({"data": {"n": number.to_string(), "attempt": attempt.to_string()}});
@@ -141,7 +141,7 @@ async fn rewrite(api: &Endpoint, path: &str, number: usize) -> Result<()> {
     Ok(())
 }
 
-/// Appends what is printed until it ends so: one read may bring less than a line, or more.
+/// Appends output until it ends with `end`: one read may return less than a line, or more.
 async fn read_until(output: &mut ChildStdout, text: &mut String, end: &str) -> Result<()> {
     let mut buffer = [0; 256];
     while !text.ends_with(end) {
@@ -178,7 +178,7 @@ async fn output(kubectl: &Path, kubeconfig: &Path, arguments: &str, input: &str)
     Ok(format!("{}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr)))
 }
 
-/// Without what differs from one run to the next: ages, times, uids, versions, addresses, the order of a hash map.
+/// Masks what differs between runs: ages, times, uids, versions, addresses, the order of a hash map.
 fn masked(text: &str) -> String {
     let mut lines: Vec<_> =
         text.lines().map(|line| line.split_whitespace().map(masked_word).collect::<Vec<_>>().join(" ")).collect();

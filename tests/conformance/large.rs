@@ -1,4 +1,4 @@
-//! A collection of ten thousand objects: upstream reads it out once, for the cache, whatever clients ask for then.
+//! A collection of ten thousand objects: upstream reads it once, for the cache, whatever clients request then.
 
 use std::{collections::BTreeSet, path::PathBuf, pin::pin};
 
@@ -30,12 +30,13 @@ use crate::{
 const COLLECTION: &str = "/api/v1/secrets";
 const NAMESPACES: [&str; 2] = ["large-a", "large-b"];
 const OBJECTS: usize = 10_000;
-/// Writes under way at once.
+/// The number of concurrent writes.
 const AT_ONCE: usize = 100;
-/// Pages that a fill may take, the look at the collection's head before it, and what is forwarded meanwhile.
+/// The maximum number of lists for a fill: its pages, the request for the collection's head, and requests that are
+/// forwarded meanwhile.
 const FILL_LISTS: u64 = 40;
 
-/// From memory, and compared with what upstream's own cache answers.
+/// Answered from memory, and compared with the responses of upstream's own cache.
 const ROWS: &str = "
     = {c}?resourceVersion=0
     = {c}?resourceVersion=0 | accept-encoding: gzip
@@ -49,7 +50,7 @@ const ROWS: &str = "
     = /api/v1/namespaces/large-b/secrets?resourceVersion=0&limit=10
 ";
 
-/// The collection's keys as a client reads them that asks for compression.
+/// Prints the collection's keys with a client that accepts compression.
 const PYTHON: &str = r#"
 import json, sys
 from kubernetes import client, config
@@ -71,14 +72,14 @@ const list = await config.makeApiClient(k8s.CoreV1Api).listSecretForAllNamespace
 for (const o of list.items) console.log(`${o.metadata.namespace}/${o.metadata.name}`);
 "#;
 
-/// How often upstream was asked for a list of the collection, and how often its storage was.
+/// The number of lists of the collection that upstream answered, and that its storage answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Scans {
     asked: u64,
     storage: u64,
 }
 
-/// With a gateway of its own, which has nothing in memory yet.
+/// Uses its own gateway, whose memory is empty.
 pub(crate) async fn run(side: &Side, certificates: &Certificates, kubectls: &[PathBuf]) -> Result<Tally> {
     let direct = &side.server.endpoint;
     let started = Instant::now();
@@ -101,7 +102,7 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates, kubectls: &[Pa
     clients(&gateway, kubectls, &expected, &mut tally).await?;
     tally.equal("lists asked of upstream behind the fill", &before, &scans(direct).await?);
 
-    // The other encoding has a fill of its own. What upstream's cache answers is no scan of its storage.
+    // The other encoding needs its own fill. Responses from upstream's cache are not scans of its storage.
     gateway.warm_as(COLLECTION, wire::CONTENT).await?;
     let before = scans(direct).await?;
     let rows = ROWS
@@ -138,7 +139,7 @@ fn keys(list: &Value) -> Result<BTreeSet<String>> {
     Ok(list["items"].as_array().context("no items")?.iter().map(key_of).collect())
 }
 
-/// The collection in pages, all of one version, all from memory.
+/// Reads the collection in pages, all of one version and all from memory.
 async fn pages(gateway: &Gateway, expected: &BTreeSet<String>, tally: &mut Tally) -> Result<()> {
     let list = gateway.endpoint.json(&format!("{COLLECTION}?resourceVersion=0&limit=1")).await?;
     let version = version_of(&list);
@@ -168,7 +169,7 @@ async fn pages(gateway: &Gateway, expected: &BTreeSet<String>, tally: &mut Tally
 /// Lists as client-go's informers do, then sees a change.
 async fn informer(gateway: &Gateway, direct: &Endpoint, expected: &BTreeSet<String>, tally: &mut Tally) -> Result<()> {
     let api: Api<Secret> = Api::all(client::kube(&gateway.kubeconfig).await?);
-    // In pages it would ask for the most recent state.
+    // With pages it would request the most recent state.
     let config = watcher::Config { page_size: None, ..watcher::Config::default().any_semantic() };
     let mut events = pin!(watcher(api, config));
     let mut found = BTreeSet::new();
@@ -196,7 +197,7 @@ fn key(object: &Secret) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// Whole lists as clients in other languages read them: all of these accept gzip.
+/// Whole lists with clients in other languages, all of which accept gzip.
 async fn clients(
     gateway: &Gateway,
     kubectls: &[PathBuf],
@@ -222,7 +223,7 @@ async fn clients(
     Ok(())
 }
 
-/// Requests are counted when they are over, a moment after their answers.
+/// Requests are counted when they have finished, a moment after their responses.
 async fn scans(direct: &Endpoint) -> Result<Scans> {
     let mut last = counted(direct).await?;
     loop {

@@ -1,25 +1,25 @@
-//! The gateway against real API servers: the same requests sent directly and through it, and compared.
+//! The gateway against real API servers: the same requests are sent directly and through it, and compared.
 //!
-//! * `reads`: the decision tables of get, list and watch, selectors, odd parameters and paths
-//! * `representations`: every resource in every form, with and without gzip
-//! * `tables`: what kubectl prints of custom resources, cell by cell
+//! * `reads`: the decision tables of get, list and watch, selectors, unusual parameters and paths
+//! * `representations`: every resource in every representation, with and without gzip
+//! * `tables`: kubectl's Tables of custom resources, cell by cell
 //! * `watches`: many different watches while the same changes happen
 //! * `most recent`: a watch sees what was acknowledged before it
-//! * `paging`: tokens that go from one server to the other
+//! * `paging`: continue tokens that move from one server to the other
 //! * `informers`: kube-rs, Python and JavaScript end with the server's state
 //! * `bodies`: streaming, cancelling, WebSockets
 //! * `kubectl`: old and new, the same output
-//! * `large`: ten thousand objects, which upstream reads out once
-//! * `crowd`: ten thousand connections that ask nothing or read nothing
-//! * `identity`: who may read what, whoever asks in whatever way
-//! * `hostile`: clients that take what all share, beside one that only wants to go on
-//! * `redefined`, `restored`: a resource, or the storage, becomes another
-//! * `own writes`: who writes and then reads without a version finds it, through crashes of upstream
+//! * `large`: ten thousand objects, which upstream reads once
+//! * `crowd`: ten thousand connections that send nothing or read nothing
+//! * `identity`: what each user may read, in every way of asking for it
+//! * `hostile`: clients that use up shared resources, next to a client that must not be affected
+//! * `redefined`, `restored`: a resource, or the storage, is replaced by another
+//! * `own writes`: a client that writes and then reads without a version finds its write, even if upstream crashes
 //! * `bridge`: informers of every kind, each of which lists once, however often the API server is killed
 //! * `storm`: a thousand watchers through crashes of upstream and of the gateway
 //!
-//! Run by `cargo test --test conformance`, with words of scenarios as arguments to run only those. The servers come from
-//! `.ci/upstreams`, or from `KUBEBUILDER_ASSETS` and `KUBE_FANOUT_CRD_ASSETS`.
+//! Run with `cargo test --test conformance`, with parts of scenario names as arguments to run only those. The servers
+//! come from `.ci/upstreams`, or from `KUBEBUILDER_ASSETS` and `KUBE_FANOUT_CRD_ASSETS`.
 
 mod bodies;
 mod bridge;
@@ -65,17 +65,17 @@ use crate::{
     servers::{Assets, Server},
 };
 
-/// A server and the gateway before it.
+/// A server and the gateway in front of it.
 pub(crate) struct Side {
     pub(crate) server: Server,
     pub(crate) gateway: Gateway,
 }
 
-/// Everything the scenarios run against.
+/// Everything that the scenarios use.
 struct World {
     certificates: Certificates,
     full: Side,
-    /// Not everybody can build it.
+    /// `None` where its server has not been built.
     crd: Option<Side>,
 }
 
@@ -83,7 +83,7 @@ fn main() -> Result<ExitCode> {
     let wanted: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        // On a signal everything is dropped, and with it the servers.
+        // On a signal everything is dropped, including the servers.
         let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         tokio::select! {
             result = run(&wanted) => result,
@@ -111,14 +111,14 @@ async fn run(wanted: &[String]) -> Result<ExitCode> {
     Box::pin(scenarios(&report, world, wanted, &assets)).await;
     let is_equal = report.borrow().print();
     if !is_equal {
-        // The logs say what happened.
+        // The logs show what happened.
         println!("logs: {}", folder.keep().display());
     }
     println!("{:.0} s in all", started.elapsed().as_secs_f64());
     Ok(if is_equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// All that are wanted. What leaves the servers in another state comes last.
+/// Runs the selected scenarios. Those that change the state of the servers come last.
 async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String], assets: &Assets) {
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str()));
     macro_rules! scenario {
@@ -130,7 +130,7 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
     }
     let World { certificates, full, crd } = &mut world;
     if let Some(crd) = crd {
-        // Roles are those of the other server, where they change soon.
+        // Uses the roles of the other server, where they change soon.
         scenario!("identity, matrix 1.36", identity::custom(full, crd, certificates));
     }
     let on_full = async {
@@ -148,7 +148,7 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
         if let Some(assets) = &assets.crd {
             scenario!("kubectl 1.36", kubectl::run(full, &assets.join("kubectl")));
         }
-        // Its objects stay.
+        // Its objects remain.
         let kubectls: Vec<_> =
             [&assets.full].into_iter().chain(&assets.crd).map(|folder| folder.join("kubectl")).collect();
         scenario!("large 1.20", large::run(full, certificates, &kubectls));
@@ -168,7 +168,7 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
         scenario!("restored 1.36", definitions::restored(crd));
     };
     Box::pin(future::join(on_full, on_crd)).await;
-    // The other server asks this one who its clients are, so that it goes alone.
+    // The other server delegates authentication to this one, so this scenario runs alone.
     scenario!("own writes 1.20", own_writes::run(full, certificates));
     scenario!("bridge 1.20", bridge::builtin(full, certificates));
     if let Some(crd) = crd {
@@ -183,7 +183,7 @@ async fn scenario(report: &RefCell<Report>, name: &str, scenario: impl Future<Ou
     report.borrow_mut().add(name, tally, started.elapsed().as_secs_f64());
 }
 
-/// Servers with objects in them, and a gateway before each.
+/// Starts the servers with objects in them, and a gateway in front of each.
 async fn start(assets: &Assets, folder: &Path) -> Result<World> {
     let certificates = Certificates::make(folder)?;
     let mut full = Server::full(&assets.full, &certificates, folder)?;

@@ -1,4 +1,4 @@
-//! What the servers hold while answers are compared.
+//! The servers' objects while responses are compared.
 
 use anyhow::Result;
 use http::Method;
@@ -9,7 +9,7 @@ use crate::{client::Endpoint, gateway::PATIENCE, servers::POLL};
 /// Namespaces that sort differently as `namespace/name` and as a pair.
 pub(crate) const NAMESPACES: [&str; 3] = ["conf", "conf-b", "other"];
 
-/// Definitions of custom resources; served by both servers.
+/// Creates definitions of custom resources, on either server.
 pub(crate) async fn define(api: &Endpoint, selectable_fields: bool) -> Result<()> {
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     api.create(definitions, &definition("widgets", "Widget", "Namespaced", selectable_fields)).await?;
@@ -22,7 +22,7 @@ pub(crate) async fn define(api: &Endpoint, selectable_fields: bool) -> Result<()
     Ok(())
 }
 
-/// Returns when a collection answers: a definition takes a moment to be served.
+/// Returns when a collection is served, which takes a moment after its definition.
 pub(crate) async fn served(api: &Endpoint, collection: &str) -> Result<()> {
     let started = tokio::time::Instant::now();
     while api.get(&format!("{collection}?resourceVersion=0")).await?.status != 200 {
@@ -37,7 +37,8 @@ pub(crate) fn definition(plural: &str, kind: &str, scope: &str, selectable_field
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "color": {"type": "string"}, "size": {"type": "integer"}, "on": {"type": "boolean"}, "text": {"type": "string"},
     }}}}});
-    // Equal schemas of all versions are taken for one that none of them has, and then nothing is selectable.
+    // If the schemas of all versions are equal, the server treats them as one schema for all versions, and nothing is
+    // selectable.
     let mut older = schema.clone();
     older["openAPIV3Schema"]["properties"]["spec"]["properties"]["older"] = json!({"type": "string"});
     let mut versions = vec![
@@ -58,7 +59,7 @@ pub(crate) fn definition(plural: &str, kind: &str, scope: &str, selectable_field
     })
 }
 
-/// Custom resources; the namespaces need not exist.
+/// Creates custom resources; the namespaces need not exist.
 pub(crate) async fn seed_custom(api: &Endpoint) -> Result<()> {
     for (number, namespace) in NAMESPACES.iter().cycle().take(12).enumerate() {
         let color = ["red", "green", "blue"][number % 3];
@@ -82,7 +83,7 @@ pub(crate) async fn seed_custom(api: &Endpoint) -> Result<()> {
     Ok(())
 }
 
-/// Built-in types.
+/// Creates objects of built-in types.
 pub(crate) async fn seed_builtin(api: &Endpoint) -> Result<()> {
     for namespace in NAMESPACES {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {"team": namespace}}});

@@ -1,4 +1,5 @@
-//! Who writes and then reads without a version finds the write, whoever answers, and whatever upstream goes through.
+//! A client that writes and then reads without a version finds its write, whichever side answers, and whatever happens
+//! to upstream.
 
 use anyhow::{Context, Result};
 use futures_util::future;
@@ -17,13 +18,13 @@ use crate::{
 const COLLECTION: &str = "/api/v1/configmaps";
 const PART: &str = "/api/v1/namespaces/conf/configmaps";
 const WRITERS: usize = 4;
-/// Of each writer in each phase. Upstream is killed once a phase, while they go on.
+/// Rounds of each writer in each phase. Upstream is killed once per phase, while the writers continue.
 const ROUNDS: u64 = 60;
 const PHASES: u64 = 4;
-/// Of so many reads one is looked up in the log.
+/// One of this many reads is looked up in the log.
 const LOOKED_UP: usize = 10;
 
-/// What came of the rounds of one writer.
+/// The results of one writer.
 #[derive(Default)]
 struct Found {
     reads: usize,
@@ -65,7 +66,7 @@ async fn write_and_read(gateway: &Gateway, direct: &Endpoint, writer: usize) -> 
     direct.create(PART, &object).await?;
     let (mut found, mut round, one) = (Found::default(), 0, format!("{PART}/{name}"));
     while round < ROUNDS * PHASES {
-        // One that failed may have been done or not: the next one is certain again.
+        // A failed write may have been executed or not: the next one determines the state again.
         round += 1;
         if direct.patch(&one, &json!({"data": {"round": round.to_string()}})).await.is_err() {
             sleep(POLL).await;
@@ -82,7 +83,7 @@ impl Found {
     async fn read(&mut self, gateway: &Gateway, path: &str, name: &str, round: u64) -> Result<()> {
         let agent = unique_agent("own");
         let answer = gateway.endpoint.send(&Ask::get(path).header("user-agent", &agent)).await;
-        // While upstream is down there is no answer.
+        // While upstream is down there is no response.
         let Ok(answer) = answer.and_then(|answer| answer.expect_success(path)) else { return Ok(()) };
         self.reads += 1;
         let is_own = |item: &&serde_json::Value| item["metadata"]["name"] == name;

@@ -1,4 +1,4 @@
-//! Pages whose tokens go from one server to the other, and versions that stay exact while others write.
+//! Pages whose continue tokens move from one server to the other, and versions that stay exact while others write.
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -24,7 +24,7 @@ pub(crate) async fn run(side: &Side) -> Result<Tally> {
     {
         side.gateway.warm(collection).await?;
         let start = version_of(&side.gateway.endpoint.json(&format!("{collection}?resourceVersion=0")).await?);
-        // The whole at that version, from storage, before anything changes.
+        // The whole collection at that version, from storage, before anything changes.
         let expected =
             direct.json(&format!("{collection}?resourceVersion={start}&resourceVersionMatch=Exact{selector}")).await?;
         let expected: Vec<_> = expected["items"].as_array().into_iter().flatten().map(identity).collect();
@@ -36,7 +36,7 @@ pub(crate) async fn run(side: &Side) -> Result<Tally> {
     Ok(tally)
 }
 
-/// All pages of a version, in turns from the gateway and from the server, with a write between any two.
+/// All pages of a version, alternately from the gateway and from the server, with a write between any two.
 async fn chain(
     side: &Side,
     tally: &mut Tally,
@@ -75,7 +75,7 @@ fn identity(item: &serde_json::Value) -> String {
     format!("{} {}", key_of(item), version_of(item))
 }
 
-/// Creates an object and changes another: both would be seen by a list of the current state.
+/// Creates an object and changes another one: a list of the current state would show both.
 async fn write(api: &Endpoint, page: usize) -> Result<()> {
     let widgets = format!("{GROUP}/namespaces/conf/widgets");
     let object = json!({"apiVersion": "conf.example.com/v1", "kind": "Widget", "metadata": {"generateName": "paging-", "labels": {"color": "red"}}});

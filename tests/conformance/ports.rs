@@ -1,4 +1,4 @@
-//! Ports for the programs that a suite starts.
+//! Ports for the programs that the suite starts.
 
 use std::{
     net::TcpListener,
@@ -8,15 +8,16 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// Where Linux begins to give ports to connections, and to listeners that ask for none in particular.
+/// The start of the range from which Linux assigns ports to connections, and to listeners without a fixed port.
 const EPHEMERAL: u16 = 32_768;
 const FIRST: u16 = 20_000;
 
-/// A port of 127.0.0.1 that is free, and stays so: it is not given twice, and the system gives it to no connection.
+/// A free port of 127.0.0.1 that stays free: it is not returned twice, and the system does not assign it to
+/// connections.
 pub(crate) fn free_port() -> Result<u16> {
     const SPAN: u16 = EPHEMERAL - FIRST;
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Another suite on this machine begins elsewhere.
+    // Another suite on this machine starts at another port.
     let start = u16::try_from(process::id() % 199)? * 64;
     (0..SPAN)
         .map(|_| FIRST + start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % SPAN)

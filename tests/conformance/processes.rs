@@ -1,4 +1,4 @@
-//! Programs that the suite starts: on free ports of 127.0.0.1, logs in a temporary folder, killed when dropped.
+//! Programs that the suite starts: on free ports of 127.0.0.1, with logs in a temporary folder, killed when dropped.
 
 use std::{
     ffi::OsString,
@@ -37,7 +37,7 @@ impl Process {
         Ok(Self { name, child, log })
     }
 
-    /// An error, with the end of its log, if it is not running any more.
+    /// Fails with the end of its log if it is not running any more.
     pub(crate) fn check(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -52,7 +52,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         self.child.kill().ok();
         self.child.wait().ok();
     }

@@ -1,4 +1,4 @@
-//! Tables 1.1, 1.2 and 1.4 of the read path, selectors, odd parameters and odd paths.
+//! Tables 1.1, 1.2 and 1.4 of the read path, selectors, unusual parameters and paths.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{Side, cases, client::version_of, report::Tally, wire};
 
-/// A collection to read, one of its objects, and a namespace's part of it where it has namespaces.
+/// A collection to read, one of its objects, and a namespace's part of it if it is namespaced.
 pub(crate) struct Collection {
     pub(crate) all: &'static str,
     pub(crate) part: &'static str,
@@ -53,7 +53,7 @@ pub(crate) const CUSTOM: [Collection; 4] = [
     },
 ];
 
-/// Every collection: all combinations of version, match, limit and continue.
+/// For every collection: all combinations of version, match, limit and continue.
 const GENERIC: &str = "
     = {c}?resourceVersion=0
     = {p}?resourceVersion=0
@@ -204,7 +204,7 @@ const GENERIC: &str = "
     ~ HEAD {c}?watch=1&resourceVersion=0&timeoutSeconds=1
 ";
 
-/// What custom resources do not have.
+/// Representations that custom resources do not have.
 const PROTOBUF: &str = "
     = {c}?resourceVersion=0 | accept: application/vnd.kubernetes.protobuf
     = {c}?resourceVersion=0&limit=2 | accept: application/vnd.kubernetes.protobuf, application/json
@@ -216,7 +216,7 @@ const PROTOBUF: &str = "
     = {c}?watch=1&resourceVersion={g}&timeoutSeconds=1 | accept: application/vnd.kubernetes.protobuf
 ";
 
-/// What only the current library understands.
+/// Requests that only the current library supports.
 const CURRENT: &str = "
     = {p}/nope?resourceVersion=0&pretty=1
     = {p}/{name}?resourceVersion=0 | user-agent: curl/7
@@ -247,14 +247,14 @@ const CURRENT: &str = "
     ~ {c}?watch=1&timeoutSeconds=99999999999999999999
 ";
 
-/// A read that the server keeps waiting for three seconds: not for every collection.
+/// Reads for which the server waits three seconds: not sent for every collection.
 const SLOW: &str = "
     ~ {c}?resourceVersion=99999999
     ~ {c}?resourceVersion=99999999&resourceVersionMatch=NotOlderThan&limit=2
     ~ {p}/{name}?resourceVersion=99999999
 ";
 
-/// Rows for one resource each.
+/// Rows for individual resources.
 const BUILTIN_ONLY: &str = "
     = /api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName=node-1
     = /api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName=
@@ -353,7 +353,7 @@ const CUSTOM_ONLY: &str = "
     ~ /apis/conf.example.com/v1/widgets?resourceVersion=0 | accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1
 ";
 
-/// Fields that a definition makes selectable, in one of its versions.
+/// Fields that a definition makes selectable in one of its versions.
 const SELECTABLE: &str = "
     = /apis/conf.example.com/v1/widgets?resourceVersion=0&fieldSelector=spec.color=red
     = /apis/conf.example.com/v1/widgets?resourceVersion=0&fieldSelector=spec.color!=red,metadata.namespace=conf
@@ -368,7 +368,7 @@ const SELECTABLE: &str = "
     ~ /apis/conf.example.com/v1/widgets?resourceVersion=0&fieldSelector=.spec.color=red
 ";
 
-/// Every built-in type and custom resources, on a server without watch-list.
+/// All built-in types and custom resources, on a server without watch-list.
 pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
     let mut cases = Vec::new();
     for collection in BUILTIN.iter().chain(&CUSTOM) {
@@ -404,7 +404,7 @@ pub(crate) async fn custom(side: &Side) -> Result<Tally> {
 
 async fn values(side: &Side, collection: &Collection) -> Result<HashMap<&'static str, String>> {
     side.gateway.warm(collection.all).await?;
-    // Of custom resources that is JSON, as soon as it is known that they have no protobuf.
+    // Custom resources are answered in JSON, once the gateway knows that they have no protobuf.
     side.gateway.warm_as(collection.all, &format!("{}, application/json", wire::CONTENT)).await?;
     let list: Value = side.gateway.endpoint.json(&format!("{}?resourceVersion=0", collection.all)).await?;
     let object = side.server.endpoint.json(&format!("{}/{}", collection.part, collection.object)).await?;

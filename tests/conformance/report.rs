@@ -1,4 +1,4 @@
-//! What was compared, and what came of it.
+//! The comparisons and their results.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// One comparison and what it brought to light.
+    /// Counts a comparison and its differences.
     pub(crate) fn compared(&mut self, what: &str, differences: impl IntoIterator<Item = String>) {
         self.compared += 1;
         for difference in differences {
@@ -23,18 +23,18 @@ impl Tally {
         }
     }
 
-    /// One comparison of two values that should be equal.
+    /// Compares two values that should be equal.
     pub(crate) fn equal<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, expected: &T, actual: &T) {
         let difference = (expected != actual).then(|| format!("expected {expected:?}\n    but found {actual:?}"));
         self.compared(what, difference);
     }
 
-    /// One statement that should be true.
+    /// Checks a condition that should be true.
     pub(crate) fn holds(&mut self, what: &str, is_true: bool, details: impl FnOnce() -> String) {
         self.compared(what, (!is_true).then(details));
     }
 
-    /// A figure worth telling.
+    /// Adds a figure to the report.
     pub(crate) fn note(&mut self, note: String) {
         self.notes.push(note);
     }
@@ -64,7 +64,7 @@ impl Tally {
     }
 }
 
-/// All scenarios.
+/// The results of all scenarios.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     rows: Vec<(String, Tally, f64)>,
@@ -83,7 +83,7 @@ impl Report {
         self.rows.push((scenario.to_owned(), tally, seconds));
     }
 
-    /// Prints the table; true if nothing differs.
+    /// Prints the table; true if there are no differences.
     pub(crate) fn print(&self) -> bool {
         println!(
             "\n{:<34} {:>8} {:>7} {:>9} {:>11} {:>7}",

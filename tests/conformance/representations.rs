@@ -1,4 +1,4 @@
-//! Every form that clients ask for, of every resource that a server serves.
+//! All representations that clients request, for every resource that a server serves.
 
 use std::collections::HashMap;
 
@@ -14,27 +14,27 @@ use crate::{
     wire,
 };
 
-/// So many large objects are above 128 KiB in every form.
+/// The number of large objects: their list is larger than 128 KiB in every representation.
 const LARGE: usize = 300;
-/// Requests under way at once while caches are started and objects made.
+/// The number of concurrent requests while caches are started and objects are created.
 const AT_ONCE: usize = 12;
 
-/// A form, as `Accept` names it; `{as}` is the name of the view, with `List` where a list is asked for.
+/// A representation as in `Accept`; `{List}` stands for `List` in the request of a list, and for nothing otherwise.
 struct Form {
     accept: &'static str,
     source: Source,
 }
 
-/// What an answer is made from.
+/// The source of a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
-    /// From memory, of whatever resource.
+    /// From memory for all resources.
     Memory,
-    /// From memory, but for custom resources: upstream refuses to write them.
+    /// From memory, except for custom resources, which upstream refuses to write in this way.
     BuiltinMemory,
-    /// From memory, but for custom resources of servers before watch-list, whose metadata had other fields.
+    /// From memory, except for custom resources of servers without watch-list, whose metadata had other fields.
     PartialProtobuf,
-    /// Tables: of custom resources from memory, but for watches and for servers before watch-list.
+    /// Tables: from memory for custom resources, except for watches and for servers without watch-list.
     Table,
 }
 
@@ -55,7 +55,8 @@ const FORMS: [Form; 8] = [
     Form { accept: "application/json;as=Table;g=meta.k8s.io;v=v1", source: Source::Table },
 ];
 
-/// `{mark}` says who must answer, `{watch}` and `{absent}` the same of watches and of what is not there, `{l}` is the form of a list, `{f}` of all else.
+/// `{mark}` is the required source, `{watch}` and `{absent}` those of watches and of missing objects, `{l}` is the
+/// representation of a list, `{f}` that of everything else.
 const ROWS: &str = "
     {mark} {c}?resourceVersion=0 | accept: {l}
     {mark} {c}?resourceVersion=0&labelSelector=app=web | accept: {l}
@@ -65,18 +66,18 @@ const ROWS: &str = "
     {watch} {c}?watch=1&resourceVersion=0&timeoutSeconds=1&allowWatchBookmarks=true | accept: {f} | accept-encoding: gzip
 ";
 
-/// Where there is an object.
+/// Only if there is an object.
 const OBJECT_ROWS: &str = "
     {mark} {object}?resourceVersion=0 | accept: {f}
     {absent} {object}-nope?resourceVersion=0 | accept: {f}
 ";
 
-/// Where upstream has watch-list.
+/// Only if upstream has watch-list.
 const WATCH_LIST_ROWS: &str = "
     {watch} {c}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan | accept: {f}
 ";
 
-/// A server without watch-list: every built-in resource, and custom ones.
+/// A server without watch-list: all built-in resources, and custom ones.
 pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
     all(side, "/api/v1/configmaps", "/api/v1/namespaces/conf/configmaps", false).await
 }
@@ -116,7 +117,7 @@ async fn all(side: &Side, large: &str, large_part: &str, has_watch_list: bool) -
     Ok(tally)
 }
 
-/// One object of each kind; those that could not be made are said in one line.
+/// Creates one object of each kind; notes in one line which could not be created.
 async fn make_objects(direct: &Endpoint, resources: &[Resource], tally: &mut Tally) -> Result<()> {
     let mut missing = Vec::new();
     for resource in resources {
@@ -132,7 +133,7 @@ async fn make_objects(direct: &Endpoint, resources: &[Resource], tally: &mut Tal
     Ok(())
 }
 
-/// Enough of them that every form is large enough for gzip, metadata alone too.
+/// Creates enough objects that every representation is large enough for gzip, even metadata alone.
 async fn make_large(direct: &Endpoint, part: &str) -> Result<()> {
     let text = "<0123456789&abcdef>".repeat(30);
     let object = |number: usize| {
@@ -152,12 +153,12 @@ async fn make_large(direct: &Endpoint, part: &str) -> Result<()> {
     Ok(())
 }
 
-/// With caches that hold everything in each form, and the path of an object.
+/// Returns when the caches hold everything in each representation, with the path of an object.
 async fn prepared(side: &Side, resource: Resource) -> Result<(Resource, Option<String>)> {
     let first = resource.first(&side.server.endpoint).await?;
     let collection = resource.collection();
     if !resource.is_event() {
-        // A custom resource has no protobuf, which the gateway then knows: its JSON is asked for again.
+        // A custom resource has no protobuf. Once the gateway knows that, its JSON is requested again.
         let both = format!("{}, application/json", wire::CONTENT);
         future::try_join(side.gateway.warm(&collection), side.gateway.warm_as(&collection, &both)).await?;
         if let Some((_, newest)) = first {
@@ -180,7 +181,8 @@ fn rows(resource: &Resource, form: &Form, has_object: bool, has_watch_list: bool
     };
     let mark = if is_served && !resource.is_event() { "=" } else { ">" };
     let watch = if form.source == Source::Table { ">" } else { mark };
-    // A Status for those who take metadata, or protobuf of what has none, is a form of its own.
+    // A Status has a representation of its own for clients that only accept metadata, or protobuf of a resource without
+    // protobuf.
     let is_absent_odd = form.accept.contains("as=") || resource.is_custom() && form.accept.starts_with(wire::CONTENT);
     let absent = if is_absent_odd { ">" } else { mark };
     let object_rows = if has_object { OBJECT_ROWS } else { "" };
@@ -201,7 +203,7 @@ fn values(resource: &Resource, form: &Form, object: Option<&str>) -> HashMap<&'s
     ])
 }
 
-/// Large lists come in gzip from both sides, so that the comparisons have compared compressed bodies.
+/// Checks that large lists come in gzip from both sides, so that compressed bodies were compared.
 async fn compressed(side: &Side, large: &str, tally: &mut Tally) -> Result<()> {
     for form in &FORMS {
         let accept = form.accept.replace("{List}", "List");

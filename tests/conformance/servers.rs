@@ -1,4 +1,4 @@
-//! Real API servers: where their binaries are, and how they are started, stopped and started again.
+//! Real API servers: where their binaries are, and how they are started, stopped and restarted.
 
 use std::{
     fs,
@@ -10,9 +10,9 @@ use tokio::time::{Duration, Instant, sleep};
 
 use crate::{certificates::Certificates, client::Endpoint, ports::free_port, processes::Process};
 
-/// How long a server may take to be ready.
+/// The maximum time for a server to become ready.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// Between two looks at something that takes its time.
+/// The polling interval of conditions.
 pub(crate) const POLL: Duration = Duration::from_millis(25);
 
 /// Folders with the binaries.
@@ -20,13 +20,13 @@ pub(crate) const POLL: Duration = Duration::from_millis(25);
 pub(crate) struct Assets {
     /// `kube-apiserver`, `etcd`, `kubectl`.
     pub(crate) full: PathBuf,
-    /// `apiextensions-apiserver`, `etcd`, `kubectl`; not everybody can build it.
+    /// `apiextensions-apiserver`, `etcd`, `kubectl`; `None` where these have not been built.
     pub(crate) crd: Option<PathBuf>,
 }
 
 impl Assets {
-    /// From `KUBEBUILDER_ASSETS`, as everywhere in the ecosystem, and `KUBE_FANOUT_CRD_ASSETS`; else from where
-    /// `.ci/upstreams` puts them.
+    /// From `KUBEBUILDER_ASSETS`, as usual in the ecosystem, and `KUBE_FANOUT_CRD_ASSETS`; otherwise from the folder of
+    /// `.ci/upstreams`.
     pub(crate) fn find() -> Result<Self> {
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         let cache = std::env::var_os("XDG_CACHE_HOME").map_or(home.join(".cache"), PathBuf::from);
@@ -59,7 +59,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Every built-in type.
+    /// With all built-in types.
     pub(crate) fn full(assets: &Path, certificates: &Certificates, folder: &Path) -> Result<Self> {
         let file = |name: &str| certificates.file(name);
         let flags = [
@@ -74,7 +74,7 @@ impl Server {
         Self::start("full", assets, "kube-apiserver", &flags, certificates, folder)
     }
 
-    /// Custom resources on the current library. Asks `full` who its clients are.
+    /// Custom resources on the current library. Delegates authentication to `full`.
     pub(crate) fn crd(assets: &Path, full: &Self, certificates: &Certificates, folder: &Path) -> Result<Self> {
         let kubeconfig = full.kubeconfig.display().to_string();
         let flags = [
@@ -83,7 +83,7 @@ impl Server {
             ("authorization-kubeconfig", kubeconfig),
             ("authentication-skip-lookup", "true".to_owned()),
             ("enable-priority-and-fairness", "false".to_owned()),
-            // They watch types that a 1.20 server does not have, and it is never ready for as long as they are missing.
+            // These watch types that a 1.20 server does not have, and would never become ready.
             ("disable-admission-plugins", "ValidatingAdmissionPolicy,MutatingAdmissionPolicy".to_owned()),
         ];
         Self::start("crd", assets, "apiextensions-apiserver", &flags, certificates, folder)
@@ -140,7 +140,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Another API server of the same storage, which goes when this is dropped.
+    /// Another API server on the same storage, which ends when this is dropped.
     pub(crate) fn beside(&self, certificates: &Certificates) -> Result<Self> {
         let port = free_port()?;
         let folder = self.folder.join("beside");
@@ -182,12 +182,12 @@ impl Server {
         self.etcd = None;
     }
 
-    /// Where etcd keeps its data.
+    /// The data folder of etcd.
     pub(crate) fn data(&self) -> PathBuf {
         self.folder.join("etcd")
     }
 
-    /// Returns when the server says that it is ready.
+    /// Returns when the server reports that it is ready.
     pub(crate) async fn ready(&mut self) -> Result<()> {
         let started = Instant::now();
         loop {

@@ -1,5 +1,5 @@
-//! A thousand watchers of one collection: one watch upstream, and nobody misses anything, whatever upstream and the
-//! gateway go through.
+//! A thousand watchers of one collection: there is one watch upstream, and no watcher misses anything, whatever happens
+//! to upstream and the gateway.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,9 +23,9 @@ use crate::{
 const WATCHERS: usize = 1000;
 const COLLECTION: &str = "/api/v1/configmaps";
 const PART: &str = "/api/v1/namespaces/conf/configmaps";
-/// The last object that is created: who has it has everything.
+/// The last object that is created: a client that has it has everything.
 const LAST: &str = "conf/storm-last";
-/// Before a client tries again.
+/// The delay before a client tries again.
 const RETRY: Duration = Duration::from_millis(200);
 
 pub(crate) async fn run(side: &mut Side) -> Result<Tally> {
@@ -57,7 +57,8 @@ pub(crate) async fn run(side: &mut Side) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Changes, a crash of upstream, changes, a crash of the gateway, changes. Returns how many watches upstream had while all were watching.
+/// Changes, a crash of upstream, changes, a crash of the gateway, changes. Returns the number of upstream's watches
+/// while all clients were watching.
 async fn script(side: &mut Side, api: &Endpoint, mut watchers: watch::Receiver<usize>) -> Result<f64> {
     let all = watchers.wait_for(|watching| *watching >= WATCHERS);
     drop(timeout(PATIENCE * 3, all).await.context("not everybody came to watch")??);
@@ -91,7 +92,7 @@ async fn changes(api: &Endpoint, phase: &str) -> Result<()> {
 async fn create(api: &Endpoint, name: &str) -> Result<()> {
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
     let started = Instant::now();
-    // A server that has just started may refuse at first.
+    // A server that has just started may refuse requests at first.
     while let Err(error) = api.create(PART, &object).await {
         ensure!(started.elapsed() < PATIENCE, "{error:#}");
         sleep(POLL).await;
@@ -99,7 +100,7 @@ async fn create(api: &Endpoint, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the server itself counts: watches of the whole collection.
+/// The server's own count of watches of the whole collection.
 async fn upstream_watches(api: &Endpoint) -> Result<f64> {
     let text = api.get("/metrics").await?.text();
     let of_collection = |line: &&str| {
@@ -116,8 +117,8 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list["items"].as_array().into_iter().flatten()
 }
 
-/// An informer by client-go's rules: lists, watches from the list's version, goes on from the last version after an end,
-/// lists again after a 410.
+/// An informer by client-go's rules: lists, watches from the list's version, continues from the last version after an
+/// end, lists again after a 410.
 struct Client {
     endpoint: Endpoint,
     state: BTreeMap<String, u64>,
@@ -163,7 +164,7 @@ impl Client {
         }
     }
 
-    /// False if there is no list to be had now.
+    /// False if no list is available now.
     async fn list(&mut self) -> Result<bool> {
         let Ok(answer) = self.endpoint.get(&format!("{COLLECTION}?resourceVersion={}", self.version)).await else {
             return Ok(false);
@@ -180,7 +181,7 @@ impl Client {
         Ok(true)
     }
 
-    /// `None` if there is no watch to be had now.
+    /// `None` if no watch is available now.
     async fn watch(&mut self, watching: &watch::Sender<usize>) -> Result<Option<End>> {
         let path = format!(
             "{COLLECTION}?watch=1&allowWatchBookmarks=true&timeoutSeconds=300&resourceVersion={}",
@@ -195,7 +196,7 @@ impl Client {
             return Ok(Some(End::Complete));
         }
         loop {
-            // One that broke off is to be resumed like one that ended.
+            // A watch that broke is resumed like one that ended.
             let Ok(Some(event)) = events.next().await else { return Ok(Some(End::Clean)) };
             if event.kind == "ERROR" {
                 ensure!(event.object["code"] == 410, "{}", event.line);
@@ -208,7 +209,8 @@ impl Client {
         }
     }
 
-    /// Versions rise, but for what was lost in a bridge; what is added was not there, what is changed or deleted was.
+    /// Checks that versions rise, except for objects lost in a bridge, and that added objects were unknown and changed
+    /// or deleted ones known.
     fn apply(&mut self, event: &Event) -> Result<()> {
         let key = event.key();
         let is_known = self.state.contains_key(&key);

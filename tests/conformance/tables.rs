@@ -1,6 +1,6 @@
 //! Tables of custom resources: columns and values of all kinds, printed by both sides and compared byte by byte.
 //!
-//! Ages of seconds and minutes are compared by their form alone, older ones as they are.
+//! Only the format of ages in seconds and minutes is compared; older ages must be equal.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const KUBECTL: &str =
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
-/// Type and path; a few have more.
+/// Type and path of a column.
 const COLUMNS: [(&str, &str); 43] = [
     ("string", ".spec.text"),
     ("string", ".spec['text']"),
@@ -72,7 +72,7 @@ const COLUMNS: [(&str, &str); 43] = [
     ("date", ".status.conditions[?(@.on==true)].since"),
 ];
 
-/// `{t}` is how a Table is asked for, `{rv}` the version of the collection, `{token}` a page's.
+/// `{t}` is the `Accept` header for a Table, `{rv}` the version of the collection, `{token}` that of a page.
 const ROWS: &str = "
     = {c}?resourceVersion=0 | accept: {t}
     = {p}?resourceVersion=0 | accept: {t}
@@ -142,7 +142,7 @@ fn column(at: usize, kind: &str, path: &str) -> Value {
     column
 }
 
-/// A definition whose objects may hold anything.
+/// Creates a definition whose objects may contain anything.
 async fn defined(side: &Side, plural: &str, kind: &str, columns: Option<&[Value]>) -> Result<()> {
     let mut definition = objects::definition(plural, kind, "Namespaced", false);
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -157,7 +157,7 @@ async fn defined(side: &Side, plural: &str, kind: &str, columns: Option<&[Value]
     objects::served(&side.server.endpoint, &format!("{GROUP}/{plural}")).await
 }
 
-/// Values of all kinds where columns look for them, right ones and wrong ones.
+/// Values of all kinds at the paths of the columns, of the right and the wrong type.
 fn values() -> Vec<(Value, Value)> {
     let ready = json!({"conditions": [
         {"type": "Synced", "status": "False", "on": false, "since": "2020-01-01T00:00:00Z"},
@@ -245,7 +245,7 @@ async fn compared(side: &Side, plural: &str) -> Result<Tally> {
     cases::compare_all(rows, &side.server.endpoint, &side.gateway, false).await
 }
 
-/// What may be printed in two ways, or is not understood, is upstream's to print.
+/// A Table that could be printed in two ways, or is not supported, is forwarded.
 async fn forwarded(side: &Side) -> Result<Tally> {
     let odd = [
         ("slices", &[("string", ".spec.list[0:1]")][..], json!({"list": [1]})),
@@ -277,13 +277,13 @@ async fn forwarded(side: &Side) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Other columns are there as soon as the server has them, and from memory a while later.
+/// New columns appear as soon as the server has them, and from memory a while later.
 async fn changed(side: &Side) -> Result<Tally> {
     let mut tally = Tally::default();
     let (direct, gateway) = (&side.server.endpoint, &side.gateway);
     let (definition, list) =
         (format!("{DEFINITIONS}/prints.conf.example.com"), format!("{GROUP}/prints?resourceVersion=0"));
-    // Of the second change a Table's head tells nothing: the description stays.
+    // The head of the Table does not show the second change, because the description stays the same.
     for path in [".spec.text", ".spec.size"] {
         let ask = Ask::get(&list).header("accept", TABLE);
         let before = direct.send(&ask).await?.text();
@@ -304,7 +304,7 @@ async fn changed(side: &Side) -> Result<Tally> {
             let ask = ask.clone().header("user-agent", &agent);
             let expected = direct.send(&ask).await?;
             let found = differences(rules, &expected, &gateway.endpoint.send(&ask).await?);
-            // The server may be about to fill its own cache anew.
+            // The server may be about to fill its own cache again.
             let found = if expected.status == 429 { Vec::new() } else { found };
             tally.compared(&format!("a Table whose column has become {path}"), found);
             was_served = gateway.outcome(&agent).await?.by == "served";

@@ -1,4 +1,5 @@
-//! Many different watches, open on both sides while the same changes happen: the streams must be equal, in every form.
+//! Many different watches, open on both sides while the same changes happen: the streams must be equal in every
+//! representation.
 
 use anyhow::{Result, bail};
 use futures_util::future;
@@ -16,8 +17,8 @@ use crate::{
     wire,
 };
 
-/// How long the streams last, in seconds: they are read until they end. Where the server's own have ended before the last
-/// change was written, on a very busy machine, nothing can be said: everything once more, for longer.
+/// The durations of the streams in seconds; they are read until they end. If the server's own streams end before the
+/// last change was written, on a very busy machine, the comparison is meaningless and repeated with the next duration.
 const SECONDS: [u64; 3] = [20, 40, 80];
 
 /// A collection in which changes are made.
@@ -29,7 +30,7 @@ struct Subject {
     has_protobuf: bool,
 }
 
-/// What the rows' words for media types stand for.
+/// The media types for the placeholders in the rows.
 const FORMS: [(&str, &str); 5] = [
     ("{P}", wire::CONTENT),
     ("{M}", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
@@ -62,7 +63,7 @@ const COMMON: &str = "
     ~ {c}?resourceVersion={v}&allowWatchBookmarks=true | {M1}, {P}
 ";
 
-/// Of what upstream has in protobuf.
+/// For resources that upstream has in protobuf.
 const PROTOBUF: &str = "
     = {c}?resourceVersion={v} | {P}
     = {c}?resourceVersion=0 | {P}
@@ -72,7 +73,7 @@ const PROTOBUF: &str = "
     = {c}?resourceVersion={v}&fieldSelector=metadata.namespace=conf-b | {P}
 ";
 
-/// Metadata in protobuf, from whatever it is made.
+/// Metadata in protobuf, whatever it is made from.
 const PARTIAL_PROTOBUF: &str = "
     = {c}?resourceVersion={v} | {PM}
     = {c}?resourceVersion=0 | {PM1}
@@ -81,7 +82,7 @@ const PARTIAL_PROTOBUF: &str = "
     = {c}?resourceVersion={v}&fieldSelector=metadata.name!=live-1 | {PM}
 ";
 
-/// As today's servers write metadata, not those before watch-list.
+/// Metadata as current servers write it, but not servers without watch-list.
 const CUSTOM_OF_OLD_SERVERS: &str = "
     ~ {c}?resourceVersion={v} | {PM}
     ~ {p}?resourceVersion={v}&labelSelector=app=web | {PM1}
@@ -138,7 +139,8 @@ pub(crate) async fn custom(side: &Side) -> Result<Tally> {
 const WIDGETS: Subject =
     Subject { group: "/apis/conf.example.com/v1", plural: "widgets", watches: &[], has_protobuf: false };
 
-/// What has been acknowledged is in the initial events of a watch of the most recent state, while others write.
+/// The initial events of a watch of the most recent state contain everything that was acknowledged before, while others
+/// write.
 pub(crate) async fn most_recent(side: &Side) -> Result<Tally> {
     let (zones, part) = ("/apis/conf.example.com/v1/zones", "/apis/conf.example.com/v1/namespaces/conf/widgets");
     side.gateway.warm("/apis/conf.example.com/v1/widgets").await?;
@@ -151,7 +153,7 @@ pub(crate) async fn most_recent(side: &Side) -> Result<Tally> {
         let ask =
             Ask::get(format!("{part}?watch=1&allowWatchBookmarks=true&timeoutSeconds=30")).header("user-agent", &agent);
         let (mut events, mut found) = (Events::open(&side.gateway.endpoint, &ask).await?, 0);
-        // Another collection's: the head version moves on, and this collection does not.
+        // A write to another collection: the head version moves on, but this collection does not.
         direct.patch(&format!("{zones}/z-0"), &json!({"metadata": {"annotations": {"n": name}}})).await?;
         while let Some(event) = events.next().await? {
             if event.object["metadata"]["name"] == name {
@@ -184,16 +186,16 @@ async fn subject(side: &Side, subject: &Subject, any_order: bool) -> Result<Tall
     bail!("the server's watches of {} never outlast the changes", subject.plural)
 }
 
-/// `None` if a watch of the server itself ended before the changes did, or long before its time.
+/// `None` if one of the server's own watches ended before the changes did, or long before its time.
 async fn attempt(side: &Side, subject: &Subject, any_order: bool, seconds: u64) -> Result<Option<Tally>> {
     let Subject { group, plural, watches, has_protobuf } = *subject;
     let (all, part) = (format!("{group}/{plural}"), format!("{group}/namespaces/conf/{plural}"));
     side.gateway.warm(&all).await?;
     let direct = &side.server.endpoint;
-    // What has no protobuf is asked for it too, so that the gateway knows.
+    // Requested even if there is no protobuf, so that the gateway knows that.
     let protobuf = if has_protobuf { wire::CONTENT.to_owned() } else { format!("{}, application/json", wire::CONTENT) };
     side.gateway.warm_as(&all, &protobuf).await?;
-    // The server's version now: from there on the gateway has history, in every encoding.
+    // The server's current version: from there on the gateway has history in every encoding.
     let version = version_of(&direct.json(&format!("{all}?limit=1")).await?);
     let fill = |row: &str| {
         let row = row.replace("{c}", &all).replace("{p}", &part).replace("{v}", &version.to_string());
@@ -209,7 +211,8 @@ async fn attempt(side: &Side, subject: &Subject, any_order: bool, seconds: u64) 
     let changed = async { anyhow::Ok((changes(direct, group, plural).await?, Instant::now())) };
     let reading = future::try_join_all(opened.into_iter().map(Pair::rest));
     let (streams, (middle, last_change)) = future::try_join(reading, changed).await?;
-    // A server of custom resources ends all watches when a definition's status changes, before it has told what it was about to.
+    // A server of custom resources ends all watches when a definition's status changes, before it has sent pending
+    // events.
     let long_enough = started + Duration::from_secs(seconds) / 2;
     if let Some(cut) = streams.iter().find(|stream| stream.direct_ended <= last_change.max(long_enough)) {
         let [lasted, needed] = [cut.direct_ended, last_change].map(|moment| moment - started);
@@ -220,7 +223,7 @@ async fn attempt(side: &Side, subject: &Subject, any_order: bool, seconds: u64) 
     for stream in &streams {
         stream.compare(side, &mut tally, version, any_order).await?;
     }
-    // What has happened is replayed from history.
+    // Past changes are replayed from history.
     side.gateway.reached(&all, middle).await?;
     let replay = |from: u64| format!("= {all}?resourceVersion={from}&timeoutSeconds=1");
     let mut replays = vec![replay(version), replay(middle)];
@@ -271,7 +274,7 @@ impl<'a> Pair<'a> {
 }
 
 impl Streams<'_> {
-    /// Objects up to `initial` are the state before the changes; where their order is undefined they are sorted.
+    /// Objects up to `initial` are the state before the changes; they are sorted if their order is undefined.
     async fn compare(&self, side: &Side, tally: &mut Tally, initial: u64, any_order: bool) -> Result<()> {
         let outcome = side.gateway.outcome(&self.agent).await?;
         tally.answered(&outcome);
@@ -294,7 +297,8 @@ impl Streams<'_> {
     }
 }
 
-/// Creates, updates, moves in and out of selectors, deletes, creates again. Returns a version in the midst of it.
+/// Creates, updates, moves in and out of selectors, deletes, creates again. Returns a version in the middle of the
+/// changes.
 async fn changes(api: &Endpoint, group: &str, plural: &str) -> Result<u64> {
     let collection = |number: usize| {
         let namespace = objects::NAMESPACES[number % 2];

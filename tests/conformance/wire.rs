@@ -1,14 +1,15 @@
-//! Protobuf as far as two answers have to be told apart: the envelope, lists and watch frames. Objects stay as they are.
+//! Parses protobuf as far as it is needed to compare two responses: the envelope, lists and watch frames. Objects are
+//! compared as bytes.
 
 use bytes::{Buf, Bytes, BytesMut};
 use serde_json::{Value, json};
 
 use crate::compare::Rules;
 
-/// How its content types begin.
+/// The prefix of its content types.
 pub(crate) const CONTENT: &str = "application/vnd.kubernetes.protobuf";
 const MAGIC: &[u8] = b"k8s\0";
-/// Fields of `WatchEvent`: the word, and the object in a `RawExtension`.
+/// Fields of `WatchEvent`: the type, and the object in a `RawExtension`.
 const EVENT_TYPE: u64 = 1;
 const EVENT_OBJECT: u64 = 2;
 /// The only field of a `RawExtension`.
@@ -16,18 +17,18 @@ const EXTENSION_RAW: u64 = 1;
 /// Fields of `Unknown`: the type, and the message.
 const TYPE_META: u64 = 1;
 const RAW: u64 = 2;
-/// Field of a list, and of a `PartialObjectMetadataList` of v1beta1, which has the items first.
+/// The metadata field of a list, and of a `PartialObjectMetadataList` of v1beta1, which has the items first.
 const LIST_META: u64 = 1;
 const LIST_META_V1BETA1: u64 = 2;
-/// Field of `ListMeta`.
+/// The version in `ListMeta`.
 const LIST_VERSION: u64 = 2;
-/// Field of every object, and those of its `ObjectMeta`.
+/// The metadata field of every object, and fields of its `ObjectMeta`.
 const METADATA: u64 = 1;
 const METADATA_FIELDS: [(u64, &str); 3] = [(1, "name"), (3, "namespace"), (6, "resourceVersion")];
-/// Tag of the version in `ObjectMeta`.
+/// The tag of the version in `ObjectMeta`.
 const OBJECT_VERSION_TAG: u8 = 0x32;
 
-/// What is left when versions and order are, if they may be, taken out; `None` if the bytes are not what they should be.
+/// A comparable form, without versions and order where these may differ; `None` if the bytes are invalid.
 pub(crate) fn comparable(rules: Rules, body: &[u8], is_watch: bool) -> Option<String> {
     let mut pieces = if is_watch { frames(body)? } else { message(rules, body)? };
     if rules.any_order {
@@ -43,7 +44,7 @@ pub(crate) struct FrameEvent {
     pub(crate) metadata: Value,
 }
 
-/// Takes a whole frame off the front, without its length.
+/// Removes a complete frame from the front, and returns it without its length.
 pub(crate) fn split_frame(buffer: &mut BytesMut) -> Option<Bytes> {
     let length = usize::try_from(u32::from_be_bytes(*buffer.first_chunk()?)).ok()?;
     if buffer.len() < length + 4 {
@@ -53,7 +54,7 @@ pub(crate) fn split_frame(buffer: &mut BytesMut) -> Option<Bytes> {
     Some(buffer.split_to(length).freeze())
 }
 
-/// `None` if the bytes are not what they should be.
+/// `None` if the bytes are invalid.
 pub(crate) fn event(frame: &[u8]) -> Option<FrameEvent> {
     let kind = String::from_utf8(field(frame, EVENT_TYPE)?.to_vec()).ok()?;
     let envelope = field(field(frame, EVENT_OBJECT)?, EXTENSION_RAW)?.strip_prefix(MAGIC)?;
@@ -70,7 +71,7 @@ fn field(message: &[u8], wanted: u64) -> Option<&[u8]> {
     fields(message)?.into_iter().find(|(number, _)| *number == wanted).map(|(_, field)| field)
 }
 
-/// A watch's frames. Bookmarks come when they come, but for the one that ends initial events.
+/// The frames of a watch without bookmarks, whose times are arbitrary, except for the one that ends initial events.
 fn frames(mut body: &[u8]) -> Option<Vec<String>> {
     let mut frames = Vec::new();
     while !body.is_empty() {
@@ -88,7 +89,7 @@ fn frames(mut body: &[u8]) -> Option<Vec<String>> {
     Some(frames)
 }
 
-/// The version and the lengths around it left out: a longer version makes them longer.
+/// The frame without its version and the lengths around it, which depend on the version's length.
 fn without_version(frame: &[u8]) -> String {
     let is_version = |at: &usize| {
         frame[*at] == OBJECT_VERSION_TAG
@@ -104,7 +105,7 @@ fn without_version(frame: &[u8]) -> String {
     masked.escape_ascii().to_string()
 }
 
-/// An object in one piece; a list in its parts.
+/// An object as one piece; a list in its parts.
 fn message(rules: Rules, body: &[u8]) -> Option<Vec<String>> {
     let envelope = fields(body.strip_prefix(MAGIC)?)?;
     let (_, type_meta) = *envelope.iter().find(|(number, _)| *number == TYPE_META)?;
@@ -133,7 +134,7 @@ fn message(rules: Rules, body: &[u8]) -> Option<Vec<String>> {
     Some(pieces)
 }
 
-/// Number and bytes of each field; those of a number are its varint.
+/// Number and bytes of each field; for a number, the bytes are its varint.
 fn fields(mut bytes: &[u8]) -> Option<Vec<(u64, &[u8])>> {
     let mut found = Vec::new();
     while !bytes.is_empty() {

@@ -1,5 +1,5 @@
-//! Requests that try to be somebody else's, or to be read as something else than what was authorized: through the gateway
-//! they get what they get directly, over every kind of connection.
+//! Requests that try to act as another user, or to be interpreted differently from what was authorized: through the
+//! gateway they get the same responses as directly, over every kind of connection.
 
 use anyhow::{Context, Result};
 use futures_util::{StreamExt, stream};
@@ -18,7 +18,7 @@ use crate::{
     report::Tally,
 };
 
-/// What they try: name, certificate, headers.
+/// The forgeries: name, certificate, headers.
 const FORGERIES: &str = "
     asserted without a certificate | | x-remote-user: admin | x-remote-group: system:masters
     asserted in other letters | | X-ReMoTe-UsEr: admin | X-REMOTE-GROUP: system:masters | x_remote_user: admin
@@ -55,16 +55,16 @@ const FORGERIES: &str = "
     another method | | authorization: Bearer conformance-nobody | x-http-method-override: DELETE
     forwarded for somebody | | authorization: Bearer conformance-nobody | x-forwarded-for: 127.0.0.1 | x-forwarded-user: admin | forwarded: for=127.0.0.1
 ";
-/// What they are after.
+/// The targets.
 const WANTED: [&str; 3] = [
     "/api/v1/namespaces/conf/secrets/secret-0?resourceVersion=0",
     "/api/v1/namespaces/conf/pods?resourceVersion=0",
     "/api/v1/namespaces/conf/secrets/secret-0?resourceVersion=0&token=conformance-keeper&access_token=conformance-keeper",
 ];
-/// At once, on one connection over HTTP/2.
+/// The number of concurrent requests on one HTTP/2 connection.
 const AT_ONCE: usize = 48;
 
-/// Who tries, and what.
+/// A forgery and its target.
 struct Attempt {
     user: User,
     ask: Ask,
@@ -125,7 +125,7 @@ fn attempts() -> Result<Vec<Attempt>> {
 }
 
 impl Way<'_> {
-    /// No certificate without TLS, and no header of HTTP/1.1's connections in HTTP/2.
+    /// A certificate requires TLS, and connection headers require HTTP/1.1.
     fn carries(&self, attempt: &Attempt) -> bool {
         !(self.base.starts_with("http:") && attempt.user.is_verified()
             || self.how == Protocol::Http2 && attempt.user.shows("connection"))
@@ -148,7 +148,8 @@ async fn try_it(attempt: &Attempt, direct: &Answer, way: &Way<'_>, callers: &Cal
     Ok(tally)
 }
 
-/// The same as directly; or nothing, from a gateway that says why it does not pass such a request on.
+/// The differences from the direct response. A refusal by the gateway with a reason is no difference for requests that
+/// it need not forward.
 fn gains(attempt: &Attempt, direct: &Answer, actual: &Answer, outcome: &Outcome) -> Vec<String> {
     let is_refused = outcome.by == "rejected" && (400..500).contains(&actual.status);
     if is_refused && attempt.user.may_be_refused() {

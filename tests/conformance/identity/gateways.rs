@@ -1,4 +1,4 @@
-//! Gateways in `delegated` mode before the server, and how they tell it of users that they have verified.
+//! Gateways in `delegated` mode in front of the server, and how they assert verified users to it.
 
 use anyhow::Result;
 use tokio::time::Duration;
@@ -6,22 +6,22 @@ use tokio::time::Duration;
 use super::users::{Caller, User};
 use crate::{certificates::Certificates, client::Protocol, gateway::Gateway, ports::free_port, servers::Server};
 
-/// How long they remember what they were told.
+/// How long they keep the results of reviews.
 pub(super) const TTL: Duration = Duration::from_secs(2);
-/// How soon they ask again about a watch: the least that is allowed.
+/// How often they review the users of watches: the minimum that is allowed.
 pub(super) const WATCH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A gateway whose clients are who they show to be.
+/// A gateway that authenticates its clients.
 pub(crate) struct Delegated {
     pub(crate) gateway: Gateway,
-    /// With TLS.
+    /// The URL with TLS.
     pub(crate) secure: String,
-    /// Without; of this machine only.
+    /// The URL without TLS, for this machine only.
     pub(super) plain: String,
     asserts: Asserts,
 }
 
-/// How users of certificates and front proxies get upstream.
+/// How users of certificates and front proxies are asserted upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asserts {
     FrontProxy,
@@ -29,7 +29,7 @@ pub(crate) enum Asserts {
 }
 
 impl Delegated {
-    /// Reviews are asked for at `reviews`, if that is another address than the server's.
+    /// Reviews are sent to `reviews` if it is given, otherwise to the server.
     pub(crate) async fn start(
         name: &str,
         asserts: Asserts,
@@ -82,18 +82,19 @@ impl Delegated {
         Ok(Self { gateway, secure, plain, asserts })
     }
 
-    /// These users over TLS, in their order.
+    /// The connections of these users over TLS, in the same order.
     pub(super) fn callers(&self, users: &[User], certificates: &Certificates, how: Protocol) -> Result<Vec<Caller>> {
         users.iter().map(|user| user.calls(&self.secure, certificates, how)).collect()
     }
 
-    /// Whether the gateway could only send this user's requests as somebody else, and so does not: nobody can be
-    /// impersonated twice, and `system:anonymous` only with a group of its own (read-path 8.4).
+    /// Whether the gateway refuses the requests of this user, because it could only send them as another user:
+    /// impersonation cannot be nested, and `system:anonymous` can only be impersonated with a group of its own
+    /// (read-path 8.4).
     pub(super) fn rejects(&self, user: &User) -> bool {
         self.asserts == Asserts::Impersonation && user.is_verified() && (user.impersonates() || user.is_anonymous())
     }
 
-    /// Returns when memory holds what the matrix asks for.
+    /// Returns when memory holds the collections of the matrix.
     pub(crate) async fn warm(&self) -> Result<()> {
         for collection in ["pods", "secrets", "configmaps", "namespaces", "nodes"] {
             self.gateway.warm(&format!("/api/v1/{collection}")).await?;
@@ -101,7 +102,7 @@ impl Delegated {
         self.gateway.warm_as("/api/v1/pods", "application/vnd.kubernetes.protobuf").await
     }
 
-    /// The same of custom resources.
+    /// Returns when memory holds the custom resources of the matrix.
     pub(super) async fn warm_custom(&self) -> Result<()> {
         for collection in ["widgets", "zones"] {
             self.gateway.warm(&format!("/apis/conf.example.com/v1/{collection}")).await?;

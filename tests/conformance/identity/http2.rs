@@ -1,4 +1,5 @@
-//! HTTP/2 as no library sends it: what would be something else in HTTP/1.1, where requests may go on in it.
+//! HTTP/2 requests that no library sends: if they were translated to HTTP/1.1, they would mean something else or
+//! contain another request.
 
 use std::{path::Path, sync::Arc};
 
@@ -14,15 +15,15 @@ use tokio::{
 use super::gateways::Delegated;
 use crate::{certificates::Certificates, client::tls_config, gateway::PATIENCE, report::Tally, servers::Server};
 
-/// Header fields after `:method: GET`, `:scheme: https`, `:authority: a` and a `:path`, and a body. `~` is a line's end;
-/// a field without a name takes the place of those that come before the others.
+/// Header fields after `:method: GET`, `:scheme: https`, `:authority: a` and a `:path`, and a body. `~` is a line end.
+/// A field without a name replaces the fields that are sent in front of the others.
 type Trick = (&'static str, &'static [(&'static str, &'static str)], &'static str);
 
 const SECRETS: &str = "/api/v1/namespaces/conf/secrets?resourceVersion=0";
 const PODS: &str = "/api/v1/namespaces/conf/pods/pod-00/status";
 const HIDDEN: &str = "~~DELETE /api/v1/namespaces/conf/configmaps/victim HTTP/1.1~Host: a~X-Remote-User: admin~\
     X-Remote-Group: system:masters~~";
-/// Tried by somebody who may read pods, but neither their status nor secrets.
+/// Sent by a user who may read pods, but neither their status nor secrets.
 const TRICKS: [Trick; 22] = [
     ("as it should be", &[(":path", SECRETS)], ""),
     ("a header of connections", &[(":path", SECRETS), ("connection", "x-remote-user, x-remote-group")], ""),
@@ -68,7 +69,7 @@ const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reply {
     Status(u16),
@@ -76,7 +77,7 @@ enum Reply {
     Reset,
 }
 
-/// All tricks on the server and the gateways: nothing may come of them that does not come of them directly.
+/// Sends all tricks to the server and the gateways: a trick must not achieve more through a gateway than directly.
 pub(super) async fn run(
     server: &Server,
     gateways: &[&Delegated],
@@ -88,7 +89,7 @@ pub(super) async fn run(
     let (direct, through) = all.split_first().context("no replies")?;
     for through in through {
         for (((name, ..), direct), through) in TRICKS.iter().zip(direct).zip(through) {
-            // A request that is none need not be answered.
+            // An invalid request need not be answered.
             let is_refused = matches!(through, Reply::Reset | Reply::Status(400));
             let details = || format!("{direct:?} from the server, {through:?} from the gateway");
             tally.holds(&format!("HTTP/2, {name}"), direct == through || is_refused, details);
@@ -133,13 +134,13 @@ async fn reply(base: &str, tls: Arc<rustls::ClientConfig>, (name, fields, body):
     timeout(PATIENCE, read(&mut stream)).await.with_context(|| format!("{name}: no reply"))?.with_context(|| *name)
 }
 
-/// A field as it is, in no table.
+/// Writes a literal header field, without indexing.
 fn literal(block: &mut Vec<u8>, name: &str, value: &str) -> Result<()> {
     block.push(0);
     for part in [name, value] {
         match u8::try_from(part.len()) {
             Ok(length @ ..127) => block.push(length),
-            // The rest of what does not fit into seven bits, in seven bits each.
+            // The rest of a length that exceeds seven bits, in groups of seven bits.
             _ => {
                 let rest = part.len() - 127;
                 block.extend([127, u8::try_from(rest % 128)? | 128, u8::try_from(rest / 128)?]);
@@ -158,7 +159,7 @@ fn frame(sent: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) -
     Ok(())
 }
 
-/// What becomes of stream 1.
+/// The result of stream 1.
 async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Reply> {
     loop {
         let mut head = [0; 9];
@@ -178,7 +179,7 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Reply> {
     }
 }
 
-/// The first field of an answer: from the table, in letters, or in Huffman's code.
+/// The first field of a response: indexed, literal, or Huffman-coded.
 fn status(block: &[u8]) -> Option<u16> {
     let at = block.iter().position(|byte| byte & 0xe0 != 0x20)?;
     match &block[at..] {
@@ -186,7 +187,7 @@ fn status(block: &[u8]) -> Option<u16> {
         [_, 0x82, 0x68, 0x01, ..] => Some(401),
         [_, 0x83, 0x68, 0x0c, 0xff, ..] => Some(403),
         [_, 3, digits @ ..] => std::str::from_utf8(digits.get(..3)?).ok()?.parse().ok(),
-        // Some other refusal.
+        // Any other refusal.
         [_, coded, ..] if coded & 0x80 != 0 => Some(499),
         _ => None,
     }

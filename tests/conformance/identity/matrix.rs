@@ -1,4 +1,4 @@
-//! Every user asks everything, directly and through a gateway.
+//! Sends every request as every user, directly and through a gateway.
 
 use std::fmt::Write;
 
@@ -18,40 +18,40 @@ use crate::{
     report::Tally,
 };
 
-/// Requests under way at once; watches among them take a second.
+/// The number of concurrent requests; watches among them take a second.
 const AT_ONCE: usize = 96;
-/// The gateway may not have heard yet what the server already knows.
+/// The gateway may not know yet what the server already knows.
 const TRIES: usize = 4;
-/// Order and versions are those of whoever answers: read-path 4.1.
+/// Order and versions may differ between servers (read-path 4.1).
 const RULES: Rules = Rules { any_order: true, any_version: true };
 
-/// Users and what they ask.
+/// The users and their requests.
 pub(super) struct Matrix {
     pub(super) users: Vec<User>,
     pub(super) requests: Vec<Request>,
-    /// In the order of `users`, before the server.
+    /// Connections to the server, in the order of `users`.
     pub(super) direct: Vec<Caller>,
 }
 
-/// The same users before a gateway.
+/// The same users with connections to a gateway.
 pub(super) struct Through<'a> {
     pub(super) delegated: &'a Delegated,
     pub(super) callers: &'a [Caller],
-    /// Whether its caches hold what is asked for.
+    /// Whether its caches hold the requested collections.
     pub(super) is_warm: bool,
 }
 
-/// The answers of one side, users by requests.
+/// The responses of one side: by user, then by request.
 pub(super) type Answers = Vec<Vec<Answer>>;
 
 impl Matrix {
-    /// Everybody asks one thing, then the next one: so each has few connections.
+    /// All users send one request, then the next one, so that each user needs few connections.
     fn cells(&self) -> impl Iterator<Item = (usize, usize)> {
         let rows = self.users.len();
         (0..self.requests.len()).flat_map(move |column| (0..rows).map(move |row| (row, column)))
     }
 
-    /// What was found for each of `cells`, by users.
+    /// The results for `cells`, grouped by user.
     fn rows<T>(&self, found: Vec<T>) -> Vec<Vec<T>> {
         let mut rows: Vec<Vec<T>> = self.users.iter().map(|_| Vec::new()).collect();
         for ((row, _), found) in self.cells().zip(found) {
@@ -60,7 +60,7 @@ impl Matrix {
         rows
     }
 
-    /// What the server says itself.
+    /// The server's own responses.
     pub(super) async fn ask_directly(&self) -> Result<Answers> {
         let asked = self.cells().map(|(row, column)| async move {
             let answer = self.direct[row].send(&self.requests[column].ask).await;
@@ -70,7 +70,7 @@ impl Matrix {
         Ok(self.rows(answers.into_iter().collect::<Result<Vec<_>>>()?))
     }
 
-    /// What the gateway says, compared with what the server said. Returns the table.
+    /// Compares the gateway's responses with the server's. Returns the table.
     pub(super) async fn compare(&self, direct: &Answers, through: &Through<'_>, tally: &mut Tally) -> Result<String> {
         let asked = self.cells().map(|(row, column)| self.cell(row, column, &direct[row][column], through));
         let cells: Vec<_> = stream::iter(asked).buffered(AT_ONCE).collect().await;
@@ -111,7 +111,7 @@ impl Matrix {
         Ok((tally, format!("{}{}", actual.status, outcome.by.get(..1).unwrap_or("?"))))
     }
 
-    /// Memory answers what it may, and nothing else.
+    /// Whether a response comes from the wrong source: memory must answer what it may, and nothing else.
     fn is_wrong_source(
         &self,
         row: usize,
@@ -132,7 +132,7 @@ impl Matrix {
         format!("{}: {}", self.users[row].name, self.requests[column].name)
     }
 
-    /// Users down, requests across.
+    /// One line per user, one column per request.
     pub(super) fn table<'a>(&self, rows: impl Iterator<Item = &'a [String]>) -> String {
         let mut table = format!("{:<24}", "");
         let width = |request: &Request| request.name.len().max(4);
@@ -148,7 +148,7 @@ impl Matrix {
         table
     }
 
-    /// Whether those from whom pods were taken away are refused, through `callers`.
+    /// Whether the users who lost their right to read pods are refused through `callers`.
     pub(super) async fn changed(&self, callers: &[Caller]) -> Result<bool> {
         let request = self.requests.first().context("no requests")?;
         for (user, caller) in self.users.iter().zip(callers) {
@@ -160,7 +160,7 @@ impl Matrix {
         Ok(true)
     }
 
-    /// The statuses are those that the tables say, and refusals are worded as API servers word them.
+    /// Checks that the statuses match the tables, and that refusals are worded as API servers word them.
     pub(super) fn check_directly(&self, answers: &Answers, is_swapped: bool, tally: &mut Tally) -> Result<()> {
         for (row, user) in self.users.iter().enumerate() {
             for (column, request) in self.requests.iter().enumerate() {
@@ -175,7 +175,7 @@ impl Matrix {
                     403 => user.forbidden(request),
                     _ => None,
                 };
-                // Other forms have the same words in other bytes.
+                // Other representations have the same text in other bytes.
                 if let (Some(refusal), Ok(found)) = (refusal, serde_json::from_slice::<Value>(&answer.body)) {
                     tally.equal(&what, &refusal, &found);
                 }

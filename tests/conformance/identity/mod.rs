@@ -1,9 +1,9 @@
-//! Nobody reads what they may not: a matrix of users and requests, forgeries, reviews that are not to be had, and
+//! No user can read more than they are allowed to: a matrix of users and requests, forgeries, unavailable reviews, and
 //! certificates that change.
 //!
-//! The same certificates and tokens are shown to a server with RBAC and to gateways in `delegated` mode before it. One of
-//! them tells the server of users whom it has verified as a front proxy does, and its clients speak HTTP/1.1; the other
-//! one impersonates them, and its clients speak HTTP/2.
+//! The same certificates and tokens are presented to a server with RBAC and to gateways in `delegated` mode in front of
+//! it. One gateway asserts verified users as a front proxy does, and its clients use HTTP/1.1; the other one
+//! impersonates them, and its clients use HTTP/2.
 
 mod forgeries;
 mod gateways;
@@ -36,7 +36,7 @@ pub(crate) use gateways::{Asserts, Delegated};
 use matrix::{Matrix, Through};
 use users::Caller;
 
-/// The matrix: with cold caches, with warm ones, and after roles have changed.
+/// The matrix with cold caches, with warm ones, and after roles have changed.
 pub(crate) async fn matrix(side: &Side, certificates: &Certificates) -> Result<Tally> {
     let mut tally = Tally::default();
     let (api, server) = (&side.server.endpoint, &side.server);
@@ -82,7 +82,8 @@ pub(crate) async fn matrix(side: &Side, certificates: &Certificates) -> Result<T
     Ok(tally)
 }
 
-/// The matrix before a server that asks another one who somebody is and what they may, as the gateway does.
+/// The matrix in front of a server that delegates authentication and authorization to another server, as the gateway
+/// does.
 pub(crate) async fn custom(full: &Side, side: &Side, certificates: &Certificates) -> Result<Tally> {
     let mut tally = Tally::default();
     let api = &side.server.endpoint;
@@ -102,7 +103,7 @@ pub(crate) async fn custom(full: &Side, side: &Side, certificates: &Certificates
     Ok(tally)
 }
 
-/// Direct answers after the roles have changed, as soon as the server acts on it.
+/// The direct responses after the roles have changed, once the server applies the change.
 async fn settled(matrix: &Matrix) -> Result<matrix::Answers> {
     let started = Instant::now();
     loop {
@@ -114,7 +115,7 @@ async fn settled(matrix: &Matrix) -> Result<matrix::Answers> {
     }
 }
 
-/// Returns when nobody gets any more what was taken away.
+/// Returns when no user can read any more what was taken away.
 async fn forgotten(matrix: &Matrix, delegated: &Delegated, callers: &[Caller]) -> Result<()> {
     let started = Instant::now();
     while !matrix.changed(callers).await? {

@@ -1,6 +1,6 @@
-//! Paths and parameters that different parsers could read as different things.
+//! Paths and parameters that different parsers could interpret differently.
 
-/// Who asks: the readers of pods and of one pod in `conf`, of the pods of one name, and of none.
+/// The users: readers of all pods and of one pod in `conf`, of the pods of one name, and of none.
 const WHO: [&str; 4] = [
     "reader | | authorization: Bearer conformance-reader",
     "named | | authorization: Bearer conformance-named",
@@ -8,7 +8,7 @@ const WHO: [&str; 4] = [
     "certificate, nobody | cert-nobody |",
 ];
 
-/// Asked by each of them.
+/// Requested by each of them.
 const PATHS: &str = "
     /api/v1/namespaces/conf/pods/../secrets?resourceVersion=0
     /api/v1/namespaces/conf/pods/%2e%2e/secrets?resourceVersion=0
@@ -92,7 +92,7 @@ const PATHS: &str = "
     /version/api/v1/namespaces/conf/secrets?resourceVersion=0
 ";
 
-/// Who asks for what.
+/// All combinations of user and path.
 pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     let paths = || PATHS.lines().map(str::trim).filter(|path| !path.is_empty());
     WHO.into_iter().flat_map(move |who| paths().map(move |path| (who, path)))

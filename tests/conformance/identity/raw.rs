@@ -1,7 +1,7 @@
 //! Requests that no client library sends: two lengths, folded headers, requests in the bodies of others.
 //!
-//! A gateway may end such a connection where the server goes on, but nothing more may come of it: no answer that the server
-//! does not give, nothing done that was hidden in a body, and nobody else gets an answer that is not theirs.
+//! A gateway may close such a connection where the server continues, but nothing more may result: no response that the
+//! server does not give, no execution of a request hidden in a body, and no response that goes to another client.
 
 use std::{path::Path, sync::Arc};
 
@@ -24,11 +24,12 @@ use crate::{
     servers::Server,
 };
 
-/// Hides a write, in the name of somebody who may: on a connection that asserts users it would be done.
+/// A hidden write in the name of a user who may do it. It would be executed on a connection that asserts users.
 const HIDDEN: &str = "DELETE /api/v1/namespaces/conf/configmaps/victim HTTP/1.1\r\nHost: a\r\nX-Remote-User: admin\r\n\
     X-Remote-Group: system:masters\r\nImpersonate-User: admin\r\nConnection: close\r\n\r\n";
 const VICTIM: &str = "/api/v1/namespaces/conf/configmaps/victim";
-/// What is sent; `~` is a line's end, `{id}` the client's token if it has no certificate, `{hidden}` another request.
+/// The bytes to send. `~` is a line end, `{id}` the client's token if it has no certificate, and `{hidden}` another
+/// request.
 const RAW: [(&str, &str); 28] = [
     (
         "a length and chunks",
@@ -137,7 +138,7 @@ const RAW: [(&str, &str); 28] = [
     ),
     ("a tunnel", "CONNECT 127.0.0.1:443 HTTP/1.1~Host: a~{id}~{hidden}"),
 ];
-/// What is read in one way only: the gateway answers it as the server does.
+/// Requests that can only be interpreted in one way: the gateway responds like the server.
 const CLEAR: [&str; 5] = [
     "a request in a body",
     "a request in the body of a read",
@@ -145,10 +146,10 @@ const CLEAR: [&str; 5] = [
     "a token in a subprotocol",
     "a bad token in a subprotocol",
 ];
-/// Longer than a silence between two answers.
+/// Longer than any silence between two responses.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Sends all of it to the server and the gateways, and looks at what came of it.
+/// Sends all requests to the server and the gateways, and checks the results.
 pub(super) async fn run(
     server: &Server,
     gateways: &[&Delegated],
@@ -157,7 +158,7 @@ pub(super) async fn run(
 ) -> Result<()> {
     let victim = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "victim"}});
     server.endpoint.create("/api/v1/namespaces/conf/configmaps", &victim).await?;
-    // Silences are waited for at once.
+    // All exchanges wait for silence concurrently.
     let bases = || [&server.endpoint.base].into_iter().chain(gateways.iter().map(|gateway| &gateway.secure));
     let all = [None, Some("cert")].into_iter().flat_map(|certificate| bases().map(move |base| (certificate, base)));
     let answers = all.map(|(certificate, base)| statuses(base, certificate, certificates));
@@ -166,7 +167,8 @@ pub(super) async fn run(
         let (direct, through) = answers.split_first().context("no answers")?;
         for through in through {
             for (((name, _), direct), through) in RAW.iter().zip(direct).zip(through) {
-                // Certificates and such tokens are two identities: the gateway takes the token off with the certificate.
+                // A certificate and such a token are two identities: the gateway removes the token together with the
+                // certificate.
                 if certificate.is_some() && name.ends_with("in a subprotocol") {
                     continue;
                 }
@@ -183,14 +185,14 @@ pub(super) async fn run(
     server.endpoint.write(Method::DELETE, VICTIM, &json!({})).await.map(drop)
 }
 
-/// The same answers, but for those that the gateway refuses; and no more of them. A body that cannot be read is to the gateway
-/// what a connection is that was lost.
+/// Whether the responses are the same, except for those that the gateway refuses, and no more of them. The gateway
+/// treats an unreadable body like a lost connection.
 fn gains_nothing(direct: &[u16], through: &[u16]) -> bool {
     let is_right = |(direct, through): (&u16, &u16)| direct == through || [400, 501, 503].contains(through);
     !through.is_empty() && through.len() <= direct.len() && direct.iter().zip(through).all(is_right)
 }
 
-/// The statuses of all answers to each.
+/// The statuses of all responses to each request.
 async fn statuses(base: &str, certificate: Option<&str>, certificates: &Certificates) -> Result<Vec<Vec<u16>>> {
     let path = certificate.map(|file| certificates.file(&format!("{file}.crt")));
     let tls = Arc::new(tls_config(Some(Path::new(&certificates.file("ca.crt"))), path.as_deref().map(Path::new))?);
@@ -209,17 +211,18 @@ async fn exchange(base: &str, tls: Arc<rustls::ClientConfig>, text: &str) -> Res
     let name = ServerName::try_from("127.0.0.1")?;
     let mut stream = tokio_rustls::TlsConnector::from(tls).connect(name, stream).await?;
     stream.write_all(text.as_bytes()).await?;
-    // With so many exchanges in one task, its turn may be over in the midst of a write: the rest would stay here.
+    // With many exchanges in one task, its turn may end in the middle of a write, whose rest would then not be sent.
     stream.flush().await?;
     let mut answers = Vec::new();
-    // The other side may end this as it likes, and need not.
+    // The other side may close the connection in any way, or not at all.
     while let Ok(Ok(1..)) = timeout(SILENCE, stream.read_buf(&mut answers)).await {}
     let answers = String::from_utf8_lossy(&answers);
     let lines = answers.match_indices("HTTP/1.").filter_map(|(at, _)| answers.get(at + 9..at + 12)?.parse().ok());
     Ok(lines.collect())
 }
 
-/// What was hidden is not done, and others get their own answers, on the connections that may have been led astray.
+/// Checks that the hidden request was not executed, and that other clients get their own responses on connections that
+/// may have been misled.
 async fn unharmed(server: &Server, gateway: &Delegated, certificates: &Certificates, tally: &mut Tally) -> Result<()> {
     let victim = server.endpoint.get(VICTIM).await?;
     tally.equal("what was hidden in a body is not done", &200, &victim.status);

@@ -1,4 +1,4 @@
-//! A way to a server that can be closed.
+//! A relay to a server that can be closed.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::Result;
 
-/// Passes bytes on, for as long as it is open. Its threads end with the process.
+/// Relays bytes while it is open. Its threads end with the process.
 pub(super) struct Relay {
     pub(super) address: String,
     state: Arc<State>,
@@ -25,7 +25,7 @@ struct State {
 }
 
 impl Relay {
-    /// Before `target`, an address.
+    /// Starts in front of `target`, an address.
     pub(super) fn start(target: &str) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?.to_string();
@@ -33,18 +33,18 @@ impl Relay {
         let (accepting, target) = (state.clone(), target.to_owned());
         thread::spawn(move || {
             for client in listener.incoming().filter_map(Result::ok) {
-                // A client whose connection ends at once will see that.
+                // A client whose connection ends at once notices it.
                 accepting.pass(client, &target).ok();
             }
         });
         Ok(Self { address, state })
     }
 
-    /// Ends all connections, and every new one at once.
+    /// Ends all connections, and refuses new ones.
     pub(super) fn close(&self) {
         self.state.is_open.store(false, Ordering::SeqCst);
         for stream in self.state.streams.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            // It may have ended by itself.
+            // It may have ended already.
             stream.shutdown(Shutdown::Both).ok();
         }
     }

@@ -1,4 +1,4 @@
-//! What is asked: the columns of the matrix.
+//! The requests: the columns of the matrix.
 
 use anyhow::{Context, Result};
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use crate::client::{Answer, Ask};
 
-/// Who may what: `guest` is anonymous and may read pods as `reader` may, `staff` may list config maps as well, which is
-/// all that a `clerk` may; `named` may read one pod of a namespace, `wide` those of one name in all namespaces; `keeper` may all that there are cells for; `incomplete` does not say
-/// whom it impersonates.
+/// The kinds of users. `guest` is anonymous and may read pods like `reader`; `staff` may also list config maps, which
+/// is all that a `clerk` may do; `named` may read one pod of a namespace, `wide` the pods of one name in all
+/// namespaces; `keeper` may do everything in the table; `incomplete` does not say who is to be impersonated.
 pub(super) const RIGHTS: [&str; 10] =
     ["anonymous", "guest", "nobody", "reader", "clerk", "staff", "named", "wide", "keeper", "incomplete"];
 
@@ -19,16 +19,16 @@ pub(super) const RIGHTS: [&str; 10] =
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) name: &'static str,
-    /// Memory answers it to whoever may ask it.
+    /// Whether memory answers it for every user who is allowed.
     pub(super) from_memory: bool,
-    /// Memory may answer it, and whether it does depends on what it holds.
+    /// Whether memory may answer it, depending on what it holds.
     pub(super) from_either: bool,
-    /// Of the answer, by [`RIGHTS`].
+    /// The statuses of the response, in the order of [`RIGHTS`].
     pub(super) statuses: [u16; RIGHTS.len()],
     pub(super) ask: Ask,
 }
 
-/// Name, `=` from memory, `>` from upstream, or `~` from either; the statuses by [`RIGHTS`], and the request.
+/// Name; `=` from memory, `>` from upstream, or `~` from either; the statuses in the order of [`RIGHTS`]; the request.
 const BUILTIN: &str = "
     get      = 403 200 403 200 403 200 200 200 200 500 GET /api/v1/namespaces/conf/pods/pod-00?resourceVersion=0
     get.now  ~ 403 200 403 200 403 200 200 200 200 500 GET /api/v1/namespaces/conf/pods/pod-00
@@ -76,7 +76,7 @@ const BUILTIN: &str = "
     whoami   > 201 201 201 201 201 201 201 201 201 500 POST /apis/certificates.k8s.io/v1/certificatesigningrequests?dryRun=All&fieldManager=conf
 ";
 
-/// The same of custom resources.
+/// The same for custom resources.
 const CUSTOM: &str = "
     get      = 403 200 403 200 403 200 200 200 200 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets/w-00?resourceVersion=0
     get.now  ~ 403 200 403 200 403 200 200 200 200 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets/w-00
@@ -108,12 +108,12 @@ const CUSTOM: &str = "
     delete   > 403 403 403 403 403 403 403 403 200 400 DELETE /apis/conf.example.com/v1/namespaces/conf/widgets/w-00?dryRun=All
 ";
 
-/// Every column for a server with built-in types.
+/// All columns for a server with built-in types.
 pub(super) fn builtin() -> Result<Vec<Request>> {
     parse(BUILTIN)
 }
 
-/// Every column for a server of custom resources.
+/// All columns for a server of custom resources.
 pub(super) fn custom() -> Result<Vec<Request>> {
     parse(CUSTOM)
 }
@@ -145,7 +145,7 @@ fn parse(table: &'static str) -> Result<Vec<Request>> {
     Ok(requests)
 }
 
-/// A request for a certificate comes back with the name, the groups and the extras of whoever made it.
+/// A CertificateSigningRequest: the server returns it with the name, the groups and the extras of its creator.
 pub(super) fn whoami() -> Result<Ask> {
     let request = CertificateParams::new(Vec::new())?.serialize_request(&KeyPair::generate()?)?;
     let body = json!({
@@ -157,7 +157,7 @@ pub(super) fn whoami() -> Result<Ask> {
     Ok(Ask { method: Method::POST, body: Bytes::from(body.to_string()), ..Ask::get(path) })
 }
 
-/// Who the server took somebody for, as in the table of users.
+/// The user that the server identified, in the format of the table of users.
 pub(super) fn seen_as(answer: &Answer) -> Result<String> {
     if !(200..300).contains(&answer.status) {
         return Ok(answer.status.to_string());
@@ -175,7 +175,7 @@ pub(super) fn seen_as(answer: &Answer) -> Result<String> {
     Ok(who)
 }
 
-/// The answer without what is made anew for each: a dry run's uid and times.
+/// The response without values that are generated for each: a dry run's uid and times.
 pub(super) fn settled(mut answer: Answer) -> Answer {
     let Ok(text) = std::str::from_utf8(&answer.body) else { return answer };
     if !text.contains("\"whoami\"") && !text.contains("\"dry\"") {
@@ -190,7 +190,7 @@ pub(super) fn settled(mut answer: Answer) -> Answer {
             text.replace_range(start..start + length, &"*".repeat(length));
         }
     }
-    // Servers since 1.32 say it themselves; to an older one it is an extra like others.
+    // Servers since 1.32 add it themselves; for an older one it is an ordinary extra.
     if let Some(start) = text.find(",\"extra\":{\"authentication.kubernetes.io/credential-id\"")
         && let Some(length) = text[start..].find("]}").map(|end| end + 2)
     {

@@ -1,4 +1,4 @@
-//! Nobody says any more who somebody is and what they may: what is known stays true for its time, all else is upstream's.
+//! Reviews become unavailable: known results remain valid for their time, and everything else is forwarded.
 
 use anyhow::{Context, Result};
 use tokio::time::{Instant, sleep};
@@ -20,10 +20,10 @@ use crate::{
 };
 
 const LIST: &str = "/api/v1/namespaces/conf/pods?resourceVersion=0";
-/// Who reads before the reviews stop. All of them lose that role while there are no reviews.
+/// The users who read before the reviews stop. All of them lose that role while reviews are unavailable.
 const KNOWN: [&str; 4] = ["token", "service account", "certificate", "front proxy"];
 
-/// Users before the server and before a gateway whose reviews can be stopped.
+/// Users in front of the server, and in front of a gateway whose reviews can be stopped.
 struct Scene {
     users: Vec<User>,
     direct: Vec<Caller>,
@@ -68,7 +68,7 @@ impl Scene {
         Ok((answer, self.delegated.gateway.outcome(&agent).await?.by))
     }
 
-    /// Asks until it is answered by memory, or by upstream.
+    /// Repeats the request until it is answered from memory, or from upstream, as `by` says.
     async fn until(&self, name: &str, by: &str) -> Result<Answer> {
         let started = Instant::now();
         loop {
@@ -81,7 +81,7 @@ impl Scene {
         }
     }
 
-    /// Those who may are answered from memory.
+    /// The users who are allowed are answered from memory.
     async fn known(&self, tally: &mut Tally) -> Result<()> {
         for name in KNOWN {
             let (answer, by) = self.ask(name).await?;
@@ -90,7 +90,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The same as directly; and, if nobody is known any more, by upstream.
+    /// All users get the same responses as directly; if `forwarded`, from upstream.
     async fn everybody(&self, when: &str, forwarded: bool, tally: &mut Tally) -> Result<()> {
         for (row, user) in self.users.iter().enumerate() {
             let direct = self.direct[row].send(&Ask::get(LIST)).await?;
@@ -103,14 +103,14 @@ impl Scene {
         Ok(())
     }
 
-    /// What was allowed is so for its time and no longer. Ends when all are refused.
+    /// A permission is used for its time and no longer. Returns when all are refused.
     async fn forgotten(&self, tally: &mut Tally) -> Result<()> {
         let started = Instant::now();
         for name in KNOWN {
             let answer = self.until(name, "forwarded").await?;
             tally.equal(&format!("{name}, after their role"), &403, &answer.status);
         }
-        // The server takes a moment to act on a role, and so does a busy machine.
+        // The server needs a moment to apply a role, and so does a busy machine.
         let (elapsed, margin) = (started.elapsed(), TTL);
         tally.holds("nothing is served after its time", elapsed < TTL + margin, || format!("but for {elapsed:?}"));
         tally.note(format!("reviews stopped: what was allowed was served for {:.1} s", elapsed.as_secs_f64()));

@@ -1,4 +1,4 @@
-//! What whom is allowed: the roles that the matrix begins with, and how they change.
+//! The roles of the users at the beginning of the matrix, and how they change.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use crate::client::Endpoint;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-/// The role that is given and taken away.
+/// The role that is granted and revoked.
 const POD_READERS: &str = "pod-readers";
 const READ: [&str; 3] = ["get", "list", "watch"];
 
-/// Grants all of it, and makes the service account that is one of the users.
+/// Grants all roles, and creates the service account that is one of the users.
 pub(crate) async fn grant(api: &Endpoint) -> Result<()> {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}});
     api.create("/api/v1/namespaces/conf/serviceaccounts", &account).await?;
@@ -20,7 +20,7 @@ pub(crate) async fn grant(api: &Endpoint) -> Result<()> {
         {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
         {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["users", "groups", "serviceaccounts"], "verbs": ["impersonate"]},
-        // `userextras` has a subresource for each key, and rules know none by a pattern.
+        // `userextras` has a subresource for each key, and rules cannot match them by a pattern.
         {"apiGroups": ["authentication.k8s.io"], "resources": ["*"], "verbs": ["impersonate"]},
     ]);
     role(api, None, "gateway", &gateway, &[user("gateway")]).await?;
@@ -54,13 +54,13 @@ pub(crate) async fn grant(api: &Endpoint) -> Result<()> {
     role(api, Some("conf"), "staff", &maps, &[group("staff")]).await
 }
 
-/// Takes pods from those that had them, and gives them to those that had not.
+/// Revokes access to pods from the users who had it, and grants it to those who had not.
 pub(super) async fn swap(api: &Endpoint) -> Result<()> {
     let others = [user("nobody"), user("j\u{fc}rgen <b>"), user("system:anonymous")];
     bind(api, POD_READERS, &others).await
 }
 
-/// As it was before [`swap`].
+/// Undoes [`swap`].
 pub(super) async fn restore(api: &Endpoint) -> Result<()> {
     bind(api, POD_READERS, &readers()).await
 }

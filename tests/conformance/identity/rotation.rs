@@ -1,7 +1,7 @@
-//! Certificates change while clients read: the gateway's own, and those that clients are believed by.
+//! Certificates change while clients read: the gateway's own, and the authorities of its clients' certificates.
 //!
-//! The gateway has files of its own, which others take the place of. Whoever is connected goes on, with a watch too; whoever
-//! connects meets the new certificate, and is believed by the new authority, and no longer by the old one once it is gone.
+//! The gateway has its own copies of the files, which are replaced. Connected clients continue, including watches. New
+//! clients see the new certificate; the new authority accepts them, and the old one no longer does once it is removed.
 
 use std::{fs, path::Path};
 
@@ -21,14 +21,14 @@ use crate::{
 };
 
 const LIST: &str = "/api/v1/namespaces/conf/pods?resourceVersion=0";
-/// Only upstream answers it.
+/// Always forwarded.
 const GET: &str = "/api/v1/namespaces/conf/pods/pod-03";
 const WATCH: &str =
     "/api/v1/namespaces/conf/pods?watch=1&resourceVersion=0&timeoutSeconds=120&fieldSelector=metadata.name%3Dpod-03";
-/// The files are looked at every ten seconds.
+/// The files are checked every ten seconds.
 const ROTATED_WITHIN: std::time::Duration = PATIENCE;
 
-/// Clients that have connected before anything changes.
+/// Clients that connected before anything changes.
 struct Connected<'a> {
     gateway: &'a Gateway,
     clients: Vec<(&'static str, Endpoint)>,
@@ -45,7 +45,7 @@ pub(crate) async fn rotation(side: &Side, certificates: &Certificates) -> Result
         let (authority, certificate) = (trusted.file("ca.crt"), shown.file("cert.crt"));
         Endpoint::showing(&delegated.secure, Path::new(&authority), Some(Path::new(&certificate)), how)
     };
-    // Before the files change: these are what the clients have read.
+    // Created before the files change, since clients read the files now.
     let mut connected = Connected {
         gateway: &delegated.gateway,
         clients: vec![
@@ -64,7 +64,7 @@ pub(crate) async fn rotation(side: &Side, certificates: &Certificates) -> Result
     for file in ["server.crt", "server.key"] {
         replace(&old, file, &fs::read_to_string(new.file(file))?)?;
     }
-    // A connection each time: one that was refused is not asked again.
+    // A new connection for each attempt, because a refused client is not used again.
     connected.until("the new certificates are there", 200, || client(&new, &new, Protocol::Http1), &mut tally).await?;
     connected.go_on("with the new certificates", 200, &mut tally).await?;
     let late = client(&new, certificates, Protocol::Http2)?;
@@ -75,7 +75,7 @@ pub(crate) async fn rotation(side: &Side, certificates: &Certificates) -> Result
         .until("the old authority is gone", 401, || client(&new, certificates, Protocol::Http1), &mut tally)
         .await?;
     tally.equal("a new client", &200, &client(&new, &new, Protocol::Http2)?.get(LIST).await?.status);
-    // Whoever was believed by the old authority is not any more, however long he has been connected.
+    // A client whose authority was removed is no longer accepted, even on an existing connection.
     connected.go_on("without their authority", 401, &mut tally).await?;
 
     let label = json!({"metadata": {"labels": {"rotated": connected.requests.to_string()}}});
@@ -87,7 +87,7 @@ pub(crate) async fn rotation(side: &Side, certificates: &Certificates) -> Result
 }
 
 impl Connected<'_> {
-    /// Each of them is answered with `status`: the list by memory, unless he is nobody any more, the get by upstream.
+    /// Each of the clients gets `status`: the list from memory, unless it is refused, and the get from upstream.
     async fn go_on(&mut self, when: &str, status: u16, tally: &mut Tally) -> Result<()> {
         for (how, client) in &self.clients {
             for (path, by) in [(LIST, if status == 200 { "served" } else { "forwarded" }), (GET, "forwarded")] {
@@ -103,7 +103,7 @@ impl Connected<'_> {
         Ok(())
     }
 
-    /// Goes on until a new client is answered with `status`.
+    /// Repeats until a new client gets `status`.
     async fn until(
         &mut self,
         what: &str,
@@ -113,12 +113,13 @@ impl Connected<'_> {
     ) -> Result<()> {
         let started = Instant::now();
         loop {
-            // An error is one, too: who trusts the new certificate alone does not connect to the old one.
+            // An error counts as a refusal: a client that only trusts the new certificate cannot connect with the old
+            // one in use.
             if client()?.get(LIST).await.is_ok_and(|answer| answer.status == status) {
                 return Ok(());
             }
             anyhow::ensure!(started.elapsed() < ROTATED_WITHIN, "{what}: not after {ROTATED_WITHIN:?}");
-            // The last ones may see what the next client will.
+            // The last requests may already see what the next client will.
             if status == 200 {
                 self.go_on(what, 200, tally).await?;
             }
@@ -127,7 +128,7 @@ impl Connected<'_> {
     }
 }
 
-/// Files that may change without anybody else noticing.
+/// Copies of the files, which can change without affecting other scenarios.
 fn copied(certificates: &Certificates) -> Result<Certificates> {
     let folder = subfolder(certificates, "rotation")?;
     for file in fs::read_dir(&certificates.folder)? {
@@ -145,7 +146,7 @@ fn subfolder(certificates: &Certificates, name: &str) -> Result<std::path::PathB
     Ok(folder)
 }
 
-/// As tools that mount secrets do it: at once.
+/// Replaces a file atomically, like tools that mount secrets.
 fn replace(certificates: &Certificates, file: &str, text: &str) -> Result<()> {
     let aside = certificates.file(&format!("{file}.next"));
     fs::write(&aside, text)?;

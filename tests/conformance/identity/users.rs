@@ -1,4 +1,4 @@
-//! Who asks: the rows of the matrix.
+//! The users: the rows of the matrix.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -16,16 +16,16 @@ use crate::{
     client::{Answer, Ask, Endpoint, Protocol},
 };
 
-/// Somebody, by what they show.
+/// A user, defined by the credentials that they present.
 #[derive(Clone, Debug)]
 pub(super) struct User {
     pub(super) name: &'static str,
     /// A file of [`Certificates`].
     certificate: Option<&'static str>,
     headers: Vec<(String, String)>,
-    /// Who the server takes them for: `name [groups] {extras}`, or the status of a refusal.
+    /// The identity that the server sees: `name [groups] {extras}`, or the status of a refusal.
     pub(super) who: &'static str,
-    /// What they may, before and after [`super::roles::swap`].
+    /// Their rights, before and after [`super::roles::swap`].
     rights: [&'static str; 2],
 }
 
@@ -36,11 +36,11 @@ pub(super) struct Caller {
     headers: Vec<(String, String)>,
 }
 
-/// Many users before one side: those with the same certificate share connections.
+/// Many users of one side: those with the same certificate share connections.
 pub(super) struct Callers(HashMap<Option<&'static str>, Endpoint>);
 
-/// Name, rights before and after roles change, certificate, headers, who the server takes them for (read-path 8.1).
-/// `{sa}` is the service account's token.
+/// Name, rights before and after roles change, certificate, headers, and the identity that the server sees (read-path
+/// 8.1). `{sa}` is the service account's token.
 const USERS: &str = "
     anonymous                | anonymous guest |                   | system:anonymous [system:unauthenticated]
     token                    | reader nobody   |                   | authorization: Bearer conformance-reader | reader [readers, system:authenticated]
@@ -76,7 +76,7 @@ const USERS: &str = "
     certificate impersonates | reader nobody   | cert-impersonator | impersonate-user: reader | impersonate-group: readers | reader [readers, system:authenticated]
 ";
 
-/// Everybody. `api` gives the service account its token.
+/// All users. `api` creates the service account's token.
 pub(super) async fn all(api: &Endpoint) -> Result<Vec<User>> {
     let token = &reader_token(api).await?;
     USERS.lines().map(str::trim).filter(|row| !row.is_empty()).map(|row| parse(row, token)).collect()
@@ -108,7 +108,7 @@ fn split(header: &str) -> Option<(String, String)> {
 }
 
 impl User {
-    /// What a request of theirs is answered with: by their rights, or the one status they always have.
+    /// The expected status of a request: by their rights, or the one status that they always get.
     pub(super) fn status(&self, request: &Request, is_swapped: bool) -> Result<u16> {
         let rights = self.rights[usize::from(is_swapped)];
         match RIGHTS.iter().position(|known| *known == rights) {
@@ -117,7 +117,7 @@ impl User {
         }
     }
 
-    /// The words of a refusal, of those requests whose refusals are written down here.
+    /// The text of a refusal, for the requests whose refusals are listed here.
     pub(super) fn forbidden(&self, request: &Request) -> Option<Value> {
         let (verb, named, subresource) = match request.name {
             "list" => ("list", false, ""),
@@ -150,7 +150,7 @@ impl User {
         }))
     }
 
-    /// Somebody who is not in the table: name, certificate, headers.
+    /// A user who is not in the table: name, certificate, headers.
     pub(super) fn forger(row: &'static str) -> Result<Self> {
         let mut parts = row.split('|').map(|part| part.trim_matches(' '));
         let name = parts.next().context("no name")?;
@@ -162,7 +162,7 @@ impl User {
         self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(header))
     }
 
-    /// Whether a gateway need not pass it on: headers that end with the connection, of which it depends who asks.
+    /// Whether a gateway need not forward their requests: `Connection` names headers that determine the user.
     pub(super) fn may_be_refused(&self) -> bool {
         let names = |(name, value): &(String, String)| name == "connection" && value.contains("impersonate-");
         self.headers.iter().any(names)
@@ -172,12 +172,12 @@ impl User {
         self.headers.iter().any(|(name, _)| name.starts_with("impersonate-"))
     }
 
-    /// Without a certificate or a token, but with a header in which upstream may read something.
+    /// Whether they have neither a certificate nor a token, but a header that upstream may interpret.
     pub(super) fn is_left_to_upstream(&self) -> bool {
         self.certificate.is_none() && self.shows("authorization") && self.is_anonymous()
     }
 
-    /// By a certificate, theirs or that of their front proxy.
+    /// Whether they have a certificate, their own or that of their front proxy.
     pub(super) fn is_verified(&self) -> bool {
         self.certificate.is_some()
     }
@@ -186,7 +186,7 @@ impl User {
         self.who.starts_with("system:anonymous ")
     }
 
-    /// This user before a server or a gateway, both of which have the same authority.
+    /// The connections of this user to a server or a gateway; both have the same authority.
     pub(super) fn calls(&self, base: &str, certificates: &Certificates, how: Protocol) -> Result<Caller> {
         Ok(Caller { endpoint: self.endpoint(base, certificates, how)?, headers: self.headers.clone() })
     }
@@ -225,7 +225,7 @@ impl Caller {
         self.endpoint.send(&self.with_headers(ask)).await
     }
 
-    /// The head of the answer; the body is still to come.
+    /// The head of the response; the body is still to be read.
     pub(super) async fn open(&self, ask: &Ask) -> Result<Response<Incoming>> {
         self.endpoint.open(&self.with_headers(ask)).await
     }

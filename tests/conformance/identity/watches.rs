@@ -1,4 +1,4 @@
-//! Watches that go on for as long as their user may read, and no longer.
+//! Watches continue for as long as their user is allowed to read, and no longer.
 
 use anyhow::{Context, Result};
 use http::Response;
@@ -18,10 +18,10 @@ use crate::{
     report::Tally,
 };
 
-/// Whose watches are open while roles change, and whether they may go on.
+/// The users whose watches are open while roles change, and whether their watches may continue.
 const WATCHERS: [(&str, bool); 4] =
     [("token", false), ("certificate", false), ("front proxy", false), ("token, keeper", true)];
-/// Longer than they are needed.
+/// With a timeout that is longer than needed.
 const PATH: &str =
     "/api/v1/namespaces/conf/pods?watch=1&resourceVersion=0&timeoutSeconds=120&fieldSelector=metadata.name%3Dpod-03";
 
@@ -34,7 +34,7 @@ pub(super) struct Watch<'a> {
     agent: String,
 }
 
-/// Opens those of everybody in the table, through every gateway.
+/// Opens the watches of all users in the table through every gateway.
 pub(super) async fn open<'a>(
     gateways: &[(&str, &'a Delegated, Vec<Caller>)],
     matrix: &Matrix,
@@ -55,7 +55,7 @@ pub(super) async fn open<'a>(
     Ok(watches)
 }
 
-/// Who may not read any more comes to a clean end of the watch soon after `swapped`; others go on.
+/// The watches of users who may no longer read end cleanly soon after `swapped`; the others continue.
 pub(super) async fn ended(watches: Vec<Watch<'_>>, swapped: Instant, api: &Endpoint, tally: &mut Tally) -> Result<()> {
     for mut watch in watches {
         if watch.goes_on {
