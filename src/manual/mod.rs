@@ -1,15 +1,15 @@
-//! What the gateway does and promises, in prose. Has no code.
+//! The manual: what the gateway does and guarantees. Contains no code.
 //!
 //! 1. [`request_path`]: what is answered from where, and every reason for forwarding.
-//! 2. [`identity`]: who may read what, in delegated mode, and as whom requests go upstream.
-//! 3. [`threat_model`]: what is protected, who is trusted with what, what an attacker at each position can do.
-//! 4. [`consistency`]: what versions mean here, how a cache is proven fresh, and what happens when something fails.
-//! 5. [`read_path`]: what an API server answers, rule by rule; what the code means by `read-path 1.2`.
-//! 6. [`old_upstreams`]: how today's clients work with a server without watch-list.
+//! 2. [`identity`]: what each user may read in delegated mode, and the identity of forwarded requests.
+//! 3. [`threat_model`]: what is protected, what each party is trusted with, what an attacker at each position can do.
+//! 4. [`consistency`]: the meaning of versions, how a cache is proven fresh, and what happens when something fails.
+//! 5. [`read_path`]: the responses of an API server, rule by rule, to which the code refers as `read-path 1.2`.
+//! 6. [`old_upstreams`]: how current clients work with a server without watch-list.
 //! 7. [`operations`]: rights that the gateway needs, health, metrics, logs, every limit with its default.
 //! 8. [`status`]: the status page, `/status.json` and `kube-fanout status`.
 //! 9. [`alerts`]: what each alert of the chart means, and what to do.
-//! 10. [`figures`]: what it costs, beside the API server.
+//! 10. [`figures`]: the costs compared with the API server.
 //! 11. [`load`]: `kube-fanout load`: profiles, what is measured and how, the report.
 //! 12. [`changelog`].
 
