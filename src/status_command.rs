@@ -1,4 +1,4 @@
-//! `kube-fanout status`: asks a gateway's operator's port for its status, and writes it as text.
+//! `kube-fanout status`: requests the status of a gateway from its admin port, and prints it as text.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -19,18 +19,18 @@ use crate::{
     telemetry::Chain,
 };
 
-/// How it is asked for.
+/// Options of the request and the output.
 #[derive(Clone, Debug)]
 pub struct StatusOptions {
-    /// The operator's port: `http://127.0.0.1:9090`, `https://gateway:9090`, `127.0.0.1:9090`, `unix:/run/admin.sock`.
+    /// The admin port: `http://127.0.0.1:9090`, `https://gateway:9090`, `127.0.0.1:9090`, `unix:/run/admin.sock`.
     pub admin: String,
-    /// Who has signed its certificate, in PEM. None: whom the system trusts.
+    /// The authorities of its certificate, in PEM; `None` for those that the system trusts.
     pub certificate_authority: Option<PathBuf>,
     /// A file with a bearer token.
     pub token_file: Option<PathBuf>,
-    /// Again and again, until the end of the process.
+    /// Whether to repeat the request until the process ends.
     pub watch: bool,
-    /// What was written before is cleared, as a terminal can.
+    /// Whether to clear the terminal before each output.
     pub clears: bool,
 }
 
@@ -54,18 +54,18 @@ pub enum StatusError {
 }
 
 const PATH: &str = "/status.json";
-/// How often it is asked again.
+/// The interval between requests with `watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// A thousand caches take less than one.
+/// The maximum size of the status, in bytes. A thousand caches take less than 1 MiB.
 const BYTES_MAX: usize = 16 << 20;
 /// Clears the terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
-/// Writes the status to `out`. Whether the gateway is ready, as seen last.
+/// Writes the status to `out`. Returns whether the gateway was ready at the last request.
 ///
 /// # Errors
-/// There is no status. Once there was one to watch, an error is written and it is tried again.
+/// There is no status. With `watch`, an error after the first status is printed, and the request is repeated.
 pub async fn status(options: &StatusOptions, out: &mut (dyn io::Write + Send)) -> Result<bool, StatusError> {
     let port = Port::new(options)?;
     if !options.watch {
@@ -85,7 +85,7 @@ pub async fn status(options: &StatusOptions, out: &mut (dyn io::Write + Send)) -
     }
 }
 
-/// An operator's port.
+/// An admin port.
 struct Port {
     name: String,
     way: Way,
@@ -147,6 +147,6 @@ async fn over_unix(path: &PathBuf) -> Answer {
         let status = answer.status();
         Ok((status, Limited::new(answer.into_body(), BYTES_MAX).collect().await?.to_bytes()))
     };
-    // The connection ends with its sender; what goes wrong with it shows in the exchange.
+    // The connection ends with its sender; its errors appear in the exchange.
     join(exchange, connection).await.0
 }

@@ -1,6 +1,6 @@
 //! The meaning of each reason for forwarding, in the manual's own words, so that page and manual say the same.
 
-/// The chapter that explains them, one line each: ``| `most_recent` | the most recent state is wanted |``.
+/// The chapter that explains them, one line each: ``| `excluded` | `cache.exclude` names the resource |``.
 const CHAPTER: &str = include_str!("../manual/request_path.md");
 /// The head of the table.
 const HEAD: &str = "| Reason | Why |";

@@ -15,35 +15,36 @@ use crate::{
     telemetry::limit_reached,
 };
 
-/// Objects a page. Upstream ignores it where its own cache answers, and sends everything.
+/// The number of objects per page. Upstream ignores it if its own cache answers, and sends everything.
 const PAGE_OBJECTS: u32 = 500;
-/// The largest list that is taken. A collection beyond it is not cached, its requests are forwarded.
+/// The maximum size of a list, in bytes. A larger collection is not cached, and requests for it are forwarded.
 const LIST_BYTES_MAX: usize = 4 << 30;
-/// The name of an object, and of a namespace, that nobody has: dots are not allowed at the ends of names.
+/// A name that no object and no namespace can have: names must not end with a dot.
 const NOBODY: &str = "kube-fanout.";
-/// Lists of metadata, in JSON: every resource has them.
+/// The `Accept` header for lists of metadata in JSON, which every resource supports.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-/// Tables, which are JSON.
+/// The `Accept` header for Tables, which are JSON.
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
-/// The largest error body that is read.
+/// The maximum size of an error body that is read, in bytes.
 const STATUS_BYTES_MAX: usize = 64 << 10;
 
-/// The headers of a list must be there after this time: an API server gives one up after 60 s (`--request-timeout`), and has
-/// written all of it into memory before its headers in the worst case.
+/// The maximum time until the headers of a list arrive: an API server aborts a list after 60 s (`--request-timeout`),
+/// and in the worst case writes all of it into memory before its headers.
 const LIST_HEADERS_MAX: Duration = Duration::from_secs(65);
-/// The same for all else: a watch waits 3 s for its version, and a quarter of a minute in a queue of priority and fairness.
+/// The maximum time until the headers of all other responses arrive: a watch waits 3 s for its version, and a quarter
+/// of a minute in a queue of priority and fairness.
 const HEADERS_MAX: Duration = Duration::from_secs(30);
-/// The longest pause within a list. A watch is silent for as long as it likes: its reader decides.
+/// The maximum pause within a list. A watch may be silent for any time; its reader limits that.
 const LIST_SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// One resource of upstream, as it was found by discovery.
+/// One resource of upstream, as found by discovery.
 #[derive(Clone, Debug)]
 pub struct ResourceListWatch {
     upstream: Upstream,
     resource: GroupVersionResource,
     namespaced: bool,
     encoding: Encoding,
-    /// The definition that the resource came from, if it is a custom one.
+    /// The definition of the resource, if it is a custom one.
     definition: Option<Crd>,
 }
 
@@ -60,7 +61,7 @@ impl ResourceListWatch {
     /// A page of all objects' metadata as they were at `version`, as a `PartialObjectMetadataList` in JSON.
     ///
     /// # Errors
-    /// Upstream has compacted the version or not reached it, or does not answer as it should.
+    /// Upstream has compacted the version or not reached it, or its response is not as expected.
     pub async fn metadata_at(&self, version: ResourceVersion, token: Option<&str>) -> Result<Bytes, Failure> {
         let from = match token {
             Some(token) => format!("continue={token}"),
@@ -71,12 +72,12 @@ impl ResourceListWatch {
         whole(answer.into_body()).await
     }
 
-    /// The whole collection, asked with that query.
+    /// Requests the whole collection with that query.
     async fn get(&self, query: &str, headers_max: Duration) -> Result<http::Response<ResponseBody>, Failure> {
         self.get_at(&self.resource.collection_path(), query, accept(self.encoding), headers_max).await
     }
 
-    /// Fails when there is no answer, or an error without its end, after `headers_max`.
+    /// Fails if no response, or only part of an error response, has arrived after `headers_max`.
     async fn get_at(
         &self,
         path: &str,
@@ -110,28 +111,28 @@ impl ResourceListWatch {
 }
 
 impl ResourceListWatch {
-    /// The definition that the resource came from, as it was then; `None` for what is built in.
+    /// The definition of the resource when it was discovered; `None` for a built-in resource.
     pub fn definition(&self) -> Option<&Crd> {
         self.definition.as_ref()
     }
 
-    /// Whether upstream has that definition still, and has not changed it. Costs upstream the metadata of one object.
+    /// Whether upstream still has that definition, unchanged. Costs upstream the metadata of one object.
     pub async fn has_same_definition(&self) -> Result<bool, FetchError> {
         let Some(known) = &self.definition else { return Ok(true) };
         self.upstream.is_current(&self.resource.group_resource(), known).await
     }
 
-    /// A Table of no objects, in JSON: what upstream says of its columns.
+    /// A Table without rows, in JSON, for its column definitions.
     ///
     /// # Errors
-    /// Upstream does not answer as it should.
+    /// Upstream's response is not as expected.
     pub async fn empty_table(&self) -> Result<Bytes, Failure> {
         let query = format!("resourceVersion=0&fieldSelector=metadata.name%3D{NOBODY}");
         let answer = self.get_at(&self.empty_path(), &query, TABLE, HEADERS_MAX).await?;
         whole(answer.into_body()).await
     }
 
-    /// Where nothing is: the objects of a namespace that nobody has, if the resource has namespaces.
+    /// The path of an empty collection: of a namespace that cannot exist, if the resource is namespaced.
     fn empty_path(&self) -> String {
         let (group_version, plural) = (self.resource.group_version_path(), &self.resource.resource);
         match self.namespaced {
@@ -140,7 +141,7 @@ impl ResourceListWatch {
         }
     }
 
-    /// Whether upstream takes a request about what no namespace has.
+    /// Whether upstream accepts a request for that empty collection.
     async fn is_accepted(&self, query: &str) -> Result<bool, Failure> {
         match self.get_at(&self.empty_path(), query, accept(self.encoding), HEADERS_MAX).await {
             Ok(_) => Ok(true),
@@ -154,7 +155,7 @@ impl ResourceListWatch {
 #[derive(Debug)]
 pub struct ListWatchStream {
     body: ResponseBody,
-    /// What may still come of a list. A watch lasts.
+    /// The remaining bytes that a list may have; `None` for a watch, which is not limited.
     left: Option<usize>,
 }
 
@@ -196,8 +197,8 @@ impl ListWatch for ResourceListWatch {
             (None, Some(version)) => {
                 query.push_str(&format!("&resourceVersion={version}&resourceVersionMatch=NotOlderThan"));
             }
-            // What the cache of an older server has is what that server answers reads from. A state from its storage may be
-            // ahead of that by far, and with its version the server's own clients would be refused (seen on 1.20).
+            // The server answers reads from its cache. A state from its storage may be far ahead of that cache, and
+            // requests of the server's own clients with its version would be refused (seen on 1.20).
             (None, None) => query.push_str("&resourceVersion=0"),
         }
         Ok(ListWatchStream { body: self.get(&query, LIST_HEADERS_MAX).await?.into_body(), left: Some(LIST_BYTES_MAX) })
@@ -225,15 +226,16 @@ impl ListWatch for ResourceListWatch {
         Ok(ListPage { body: whole(body).await?, warnings: warnings(&head.headers) })
     }
 
-    /// Asks for one object that is not there: labels are looked at before objects are, and a list of one name costs
-    /// upstream no more than a get. A selector over the collection would be held against every object in its storage.
+    /// Requests one object that does not exist: labels are validated before objects are read, and a list of one name
+    /// costs upstream no more than a get. A selector on the whole collection would be evaluated for every object in its
+    /// storage.
     async fn knows_fields(&self, labels: &[&str]) -> Result<bool, Failure> {
         let labels: String = labels.iter().map(|label| format!(",{label}%3D")).collect();
         let query = format!("resourceVersion=0&fieldSelector=metadata.name%3D{NOBODY}{labels}");
         self.is_accepted(&query).await
     }
 
-    /// Asks for one object that is not there, too.
+    /// Also requests one object that does not exist.
     async fn knows_watch_list(&self) -> Result<bool, Failure> {
         let name = format!("fieldSelector=metadata.name%3D{NOBODY}");
         let watch_list = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
@@ -247,7 +249,7 @@ impl ListWatch for ResourceListWatch {
     async fn is_same_resource(&self) -> Result<bool, Failure> {
         let Some(known) = &self.definition else { return Ok(true) };
         let now = self.upstream.crd(&self.resource.group_resource()).await.map_err(|_| Failure::Unavailable)?;
-        // That it is not there need not be for ever.
+        // The definition may be missing only temporarily.
         now.map(|now| now == *known).ok_or(Failure::NotFound)
     }
 }
