@@ -1,4 +1,4 @@
-//! Which columns the Tables of a custom resource have, by the definition that upstream has now.
+//! The columns of a custom resource's Tables, by the definition that upstream has now.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -14,26 +14,26 @@ use crate::{
     upstream::{Crd, ResourceListWatch},
 };
 
-/// How long a Table waits for what upstream says of its columns, before it is forwarded.
+/// How long a Table waits for upstream's column definitions before it is forwarded.
 const TOLD_WITHIN: Duration = Duration::from_secs(5);
-/// How long no Table is tried after one that could not be printed: what it takes to answer from memory would be in vain.
+/// How long no Table is tried after one that could not be printed, since the work would be in vain.
 const UNPRINTABLE_FOR: Duration = Duration::from_secs(10);
 
-/// The columns as upstream told them once, and what asks whether the definition that they came from has changed since.
+/// The columns as upstream once wrote them, and the question whether their definition has changed since.
 ///
 /// Invariant: the columns are those of the definition that the store was filled under.
 #[derive(Debug)]
 pub(super) struct TableColumns {
-    /// Whether the definition's columns are all understood.
+    /// Whether all columns of the definition are supported.
     are_understood: bool,
-    /// When some object could not be printed last.
+    /// The last time that an object could not be printed.
     unprintable: Mutex<Option<Instant>>,
     recorded: OnceLock<Arc<Columns>>,
     question: SingleFlight<Option<Arc<Columns>>>,
 }
 
 impl TableColumns {
-    /// `version` is that of the API in which the objects are written.
+    /// `version` is the API version in which the objects are written.
     pub(super) fn new(definition: Option<&Crd>, version: &str) -> Self {
         let are_understood = definition.is_some_and(|crd| Columns::are_understood(crd.printer_columns(version)));
         let (unprintable, question) = (Mutex::default(), SingleFlight::new(Join::BeforeItIsSent));
@@ -45,7 +45,7 @@ impl TableColumns {
         self.are_understood && self.unprintable().is_none_or(|last| last.elapsed() >= UNPRINTABLE_FOR)
     }
 
-    /// An object could not be printed.
+    /// Records that an object could not be printed.
     pub(super) fn gave_up(&self) {
         *self.unprintable() = Some(Instant::now());
     }
@@ -54,8 +54,9 @@ impl TableColumns {
         self.unprintable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The columns, if upstream says after this was called that the definition is still the same. One question serves all who ask
-    /// meanwhile: it costs upstream the definition's metadata, and the first time a Table without rows.
+    /// The columns, if upstream confirms after the call that the definition is unchanged. One question serves all
+    /// callers that wait when it is sent. It costs upstream the definition's metadata, and the first time a Table
+    /// without rows.
     pub(super) async fn current(
         &self,
         upstream: &ResourceListWatch,
@@ -67,7 +68,7 @@ impl TableColumns {
                 Some(columns) => columns.clone(),
                 None => {
                     let table = upstream.empty_table().await.ok()?;
-                    // Upstream may have another definition by now, or may be about to learn of this one.
+                    // Upstream may already have another definition, or may not know this one yet.
                     Arc::new(Columns::record(&table, definition.printer_columns(version))?)
                 }
             };

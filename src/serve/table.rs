@@ -1,4 +1,5 @@
-//! A Table of one object or of a list: rows are checked before the first one is sent, and made as they are sent (read-path 6).
+//! The Table of one object or of a list: rows are verified before the first one is sent, and made while they are sent
+//! (read-path 6).
 
 use std::{mem, sync::Arc, vec};
 
@@ -19,21 +20,23 @@ use crate::{
     store::{Object, Shape},
 };
 
-/// Bytes of rows up to which a Table is one piece.
+/// Tables whose rows have at most this many bytes are sent in one piece.
 const JOINED_AT_ONCE: usize = 64 << 10;
-/// Bytes that are read for cells until other tasks get their turn: each column reads its object from the beginning.
+/// The number of bytes that are read for cells before other tasks get their turn. Each column reads its object from the
+/// beginning.
 const READ_AT_ONCE: usize = 256 << 10;
-/// Bytes that may be read for the cells of one Table: about half a second of CPU. Upstream prints what takes more.
+/// The maximum number of bytes that are read for the cells of one Table: about half a second of CPU. Larger Tables are
+/// forwarded.
 const READ_MAX: usize = 512 << 20;
 
-/// What writes an answer.
+/// Writes the objects of a response.
 #[derive(Debug)]
 pub(super) enum Writer {
     Objects(Form),
     Table(Table),
 }
 
-/// A Table as it was asked for.
+/// The Table that a request asks for.
 #[derive(Debug)]
 pub(super) struct Table {
     version: MetaVersion,
@@ -41,7 +44,7 @@ pub(super) struct Table {
     object: Option<Form>,
 }
 
-/// A Table that is too long for one piece. Holds no rows but those that are being sent.
+/// A Table that is too long for one piece. Only holds the rows that are being sent.
 #[derive(Debug)]
 pub struct TableBody {
     head: Bytes,
@@ -49,13 +52,13 @@ pub struct TableBody {
     objects: vec::IntoIter<Arc<Object>>,
     is_first: bool,
     tail: Bytes,
-    /// Of the whole Table, as long as nothing indents it.
+    /// The length of the whole Table in bytes, before indentation.
     length: usize,
     pretty: Option<Pretty>,
 }
 
 impl Writer {
-    /// What writes the instance's objects in the form that was asked for.
+    /// The writer for the negotiated representation.
     pub(super) fn of(read: &Read<'_>) -> Result<Self, ForwardReason> {
         match read.form.view {
             View::Table(version) => Table::of(read, version).map(Self::Table),
@@ -86,7 +89,7 @@ impl Table {
         Ok(Self { version, object })
     }
 
-    /// The Table of these objects. Whether its columns are the resource's is upstream's to say.
+    /// The Table of these objects. Asks upstream whether its columns are still those of the resource.
     pub(super) async fn body(
         self,
         read: &Read<'_>,
@@ -130,17 +133,18 @@ impl Table {
 }
 
 impl TableBody {
-    /// What it holds beside what is in memory anyway.
+    /// Bytes that it holds in addition to the objects in memory.
     pub(super) fn own_bytes(&self) -> usize {
         self.head.len() + size_of_val(self.objects.as_slice()) + 2 * PIECE
     }
 
-    /// Asked before anything is sent. Indenting makes it longer still.
+    /// Whether the body has more than `limit` bytes. Must be called before anything is sent. Indentation only makes the
+    /// body longer.
     pub(super) fn is_longer_than(&self, limit: usize) -> bool {
         self.length > limit || self.pretty.is_some() && self.indented_len() > limit
     }
 
-    /// Of one that is not long: it is made for this once.
+    /// The length with indentation, computed by making the Table once. Only called for short Tables.
     fn indented_len(&self) -> usize {
         let (rows, objects) = (self.rows.clone(), self.objects.clone());
         let pretty = Some(Pretty::default());

@@ -1,8 +1,8 @@
-//! One cell: what apiextensions-apiserver prints of a value in a column of some kind.
+//! One cell: the output of apiextensions-apiserver for a value in a column of some type.
 //!
-//! Upstream writes an object and its cells with the same encoder, so that texts stay as they stand in the object. Of numbers it has
-//! to be known whether upstream holds them as integers or as floating-point ones, which their text tells only in part: defaults and
-//! conversions may make 1000000 of either kind. Where it matters, the cell is not printed.
+//! Upstream writes an object and its cells with the same encoder, so strings are copied unchanged. For numbers it
+//! matters whether upstream holds them as integers or as floating-point numbers, which their text shows only in part:
+//! defaults and conversions can turn 1000000 into either. If this makes a difference, the cell is not printed.
 
 use jiff::Timestamp;
 
@@ -12,14 +12,14 @@ use crate::{
     json::text,
 };
 
-/// From here on Go prints floating-point numbers with an exponent, and integers without.
+/// From here on, Go prints floating-point numbers with an exponent, but integers without.
 const WITH_EXPONENT: f64 = 1e6;
-/// Below it, likewise.
+/// Below this value, Go prints floating-point numbers with an exponent, too.
 const WITH_NEGATIVE_EXPONENT: f64 = 1e-4;
-/// Up to here every integer is a floating-point number.
+/// All integers up to this absolute value are exact as floating-point numbers.
 const EXACT_MAX: i64 = 1 << 53;
 
-/// Appends what is printed of the first value at a column's path.
+/// Appends the cell for the first value at a column's path.
 pub(super) fn put(kind: Kind, value: Option<&[u8]>, now: Timestamp, out: &mut Vec<u8>) -> Result<(), Unprintable> {
     let nothing = b"null";
     let Some(value) = value else {
@@ -40,7 +40,7 @@ pub(super) fn put(kind: Kind, value: Option<&[u8]>, now: Timestamp, out: &mut Ve
     Ok(())
 }
 
-/// As client-go prints a result.
+/// Appends a value as client-go prints a result.
 fn put_printed(value: &[u8], out: &mut Vec<u8>) -> Result<(), Unprintable> {
     match value {
         [b'"', ..] => out.extend_from_slice(value),
@@ -61,7 +61,7 @@ fn put_printed(value: &[u8], out: &mut Vec<u8>) -> Result<(), Unprintable> {
     Ok(())
 }
 
-/// Without its fraction.
+/// The number without its fraction.
 fn integer(value: &[u8]) -> Result<i64, Unprintable> {
     let number = str::from_utf8(value).map_err(|_| Unprintable)?;
     if let Ok(integer) = number.parse() {
@@ -73,12 +73,12 @@ fn integer(value: &[u8]) -> Result<i64, Unprintable> {
         Some((whole, fraction)) if fraction.bytes().all(|byte| byte.is_ascii_digit()) => {
             whole.parse().map_err(|_| Unprintable)
         }
-        // Beyond 64 bits it depends on the processor.
+        // Beyond 64 bits the result depends on the processor.
         _ => Err(Unprintable),
     }
 }
 
-/// As a floating-point number, which the object may hold it as, too: then it is written in the same way.
+/// Appends a number as a floating-point number. If the object holds it as one, too, it is written in the same way.
 fn put_number(value: &[u8], out: &mut Vec<u8>) -> Result<(), Unprintable> {
     let number = str::from_utf8(value).map_err(|_| Unprintable)?;
     let is_exact = number.parse::<i64>().map_or(true, |integer| (-EXACT_MAX..=EXACT_MAX).contains(&integer));
@@ -92,24 +92,24 @@ fn put_number(value: &[u8], out: &mut Vec<u8>) -> Result<(), Unprintable> {
 /// The age of a time.
 fn date(time: &str, now: Timestamp) -> Result<String, Unprintable> {
     match time.as_bytes() {
-        // Older clients write a time that was never set like that.
+        // Older clients write a time that was never set in this way.
         b"" | b"null" => return Ok("<unknown>".to_owned()),
         time if !begins_with_year(time) => return Ok("<invalid>".to_owned()),
         _ => {}
     }
-    // Go takes some that are not quite RFC 3339.
+    // Go accepts some times that are not quite RFC 3339.
     if !is_plain_time(time.as_bytes()) {
         return Err(Unprintable);
     }
     age(time.parse().map_err(|_| Unprintable)?, now).ok_or(Unprintable)
 }
 
-/// Whether Go reads on: what else begins a time is none.
+/// Whether Go continues to parse the time: a text with another beginning is invalid.
 fn begins_with_year(time: &[u8]) -> bool {
     time.split_at_checked(4).is_some_and(|(year, rest)| year.iter().all(u8::is_ascii_digit) && rest.starts_with(b"-"))
 }
 
-/// Whether it is of the form `2006-01-02T15:04:05Z`, with a fraction or without, in UTC or elsewhere.
+/// Whether the time has the form `2006-01-02T15:04:05Z`, with or without a fraction, in UTC or another zone.
 fn is_plain_time(time: &[u8]) -> bool {
     let is_like = |text: &[u8], form: &[u8]| {
         let fits = |(byte, form): (&u8, &u8)| if *form == b'0' { byte.is_ascii_digit() } else { byte == form };
@@ -127,9 +127,9 @@ fn is_plain_time(time: &[u8]) -> bool {
             &fraction[digits..]
         }
     };
-    // Go knows no hours beyond these.
+    // Go accepts no offsets beyond these hours.
     let is_zone = |zone: &[u8]| (is_like(zone, b"+00:00") || is_like(zone, b"-00:00")) && zone.get(1..3) < Some(b"24");
-    // A leap second is none for Go.
+    // Go does not accept leap seconds.
     is_like(whole, SECONDS) && !whole.ends_with(b"60") && (rest == b"Z" || is_zone(rest))
 }
 
@@ -202,7 +202,7 @@ mod tests {
             (r#""2026-01-09T23:58:01Z""#, Some(r#""119s""#)),
             (r#""2026-01-09T23:58:01.5Z""#, Some(r#""118s""#)),
             (r#""2026-01-10T01:00:00+01:30""#, Some(r#""30m""#)),
-            // Go knows no such zone.
+            // Go does not accept this offset.
             (r#""2026-01-10T01:00:00+25:00""#, None),
             (r#""2027-01-09T23:58:01Z""#, Some(r#""\u003cinvalid\u003e""#)),
             (r#""soon""#, Some(r#""\u003cinvalid\u003e""#)),

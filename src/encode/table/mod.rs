@@ -1,7 +1,7 @@
-//! Tables of custom resources: what `kubectl get` prints (read-path 6).
+//! Tables of custom resources, as `kubectl get` prints them (read-path 6).
 //!
-//! The columns are those that upstream itself tells of; cells are made from the objects' JSON, as apiextensions-apiserver does. What
-//! cannot be made exactly so is [`Unprintable`].
+//! The columns are those that upstream itself reports; cells are made from the objects' JSON, as in
+//! apiextensions-apiserver. A Table that cannot be made exactly like that is [`Unprintable`].
 
 mod cell;
 #[cfg(test)]
@@ -21,7 +21,7 @@ use crate::{
     store::Object,
 };
 
-/// The Table may have a cell of which it is not certain how upstream would print it: upstream has to answer.
+/// The Table may have a cell for which upstream's output is uncertain, so the request is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a cell cannot be printed with certainty")]
 pub struct Unprintable;
@@ -31,7 +31,7 @@ pub struct Unprintable;
 pub struct Columns {
     /// `columnDefinitions` as upstream wrote them.
     definitions: Bytes,
-    /// Those behind the name.
+    /// The columns after the name.
     columns: Box<[Column]>,
 }
 
@@ -41,7 +41,7 @@ struct Column {
     path: JsonPath,
 }
 
-/// What is printed of a value.
+/// How a value is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -63,7 +63,8 @@ struct ColumnDefinition {
 }
 
 impl Columns {
-    /// The columns of a Table that upstream has written, if they are those of `printer_columns` and all of these are understood.
+    /// The columns of a Table that upstream has written. `None` if they are not those of `printer_columns`, or if one
+    /// of these is not supported.
     pub fn record(table: &[u8], printer_columns: &[PrinterColumn]) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -80,12 +81,12 @@ impl Columns {
         Some(Self { definitions: column_definitions.get().to_owned().into(), columns: columns.filter(|_| is_name)? })
     }
 
-    /// Whether Tables with these columns can be printed at all.
+    /// Whether all of these columns are supported, so that Tables can be printed.
     pub fn are_understood(printer_columns: &[PrinterColumn]) -> bool {
         printer_columns.iter().all(|column| Column::of(column).is_some())
     }
 
-    /// Where a definition names no columns.
+    /// The columns of a definition that specifies none.
     fn default_columns(told: &[ColumnDefinition]) -> Option<Box<[Column]>> {
         let [age] = told else { return None };
         let is_age = (&*age.name, &*age.kind, &*age.format, age.priority) == ("Age", "date", "", 0);
@@ -108,12 +109,13 @@ impl Columns {
         [head.as_bytes(), &self.definitions, b",\"rows\":["].concat().into()
     }
 
-    /// Everything behind the last row.
+    /// Everything after the last row.
     pub const TAIL: &[u8] = b"]}\n";
 }
 
 impl ColumnDefinition {
-    /// Whether it is what upstream makes of that column. Where that has no description, its path is one.
+    /// Whether upstream makes this definition from that column. A column without a description gets one made from its
+    /// path.
     fn is_of(&self, column: &PrinterColumn) -> bool {
         let path = || format!("Custom resource definition column (in JSONPath format): {}", column.json_path);
         let description = Some(&*column.description).filter(|given| !given.is_empty());
@@ -125,7 +127,7 @@ impl ColumnDefinition {
 }
 
 impl Column {
-    /// `None` if it is not understood.
+    /// `None` if the column is not supported.
     fn of(column: &PrinterColumn) -> Option<Self> {
         let kind = match &*column.kind {
             "string" => Kind::Text,
@@ -139,13 +141,13 @@ impl Column {
     }
 }
 
-/// Writes the rows of one answer.
+/// Writes the rows of one response.
 #[derive(Clone, Debug)]
 pub struct Rows {
     columns: Arc<Columns>,
-    /// How each row's object is written; `None` for none.
+    /// How each row's object is written; `None` if rows have no object.
     object: Option<Form>,
-    /// What ages are counted to.
+    /// The time to which ages are computed.
     now: Timestamp,
 }
 
@@ -154,7 +156,7 @@ impl Rows {
         Self { columns, object, now }
     }
 
-    /// How many bytes are read for an object's row, at most.
+    /// The maximum number of bytes that are read for an object's row.
     pub fn cost(&self, object: &Object) -> usize {
         object.tail().len() * (self.columns.columns.len() + 1)
     }

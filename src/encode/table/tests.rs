@@ -1,4 +1,4 @@
-//! Tables as a real server printed them, from the same server's objects.
+//! Compares Tables that a real server printed with those made from the same server's objects.
 
 use super::*;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     store::{Schema, Shape},
 };
 
-/// What a server said within one second.
+/// What a server answered within one second.
 struct Recorded {
     plural: &'static str,
     at: &'static str,
@@ -88,7 +88,7 @@ fn columns_are_those_of_the_definition_or_none_are_known() {
         |column: &mut PrinterColumn| column.format = "byte".into(),
         |column: &mut PrinterColumn| column.priority = 7,
         |column: &mut PrinterColumn| column.description = "other".into(),
-        // The second one has no description but its path.
+        // The second column has no description except its path.
         |column: &mut PrinterColumn| column.json_path = ".spec.other".into(),
     ] {
         let mut changed = columns.clone();
