@@ -1,4 +1,4 @@
-//! The operator's port, as probes and scrapers see it.
+//! The admin port, as probes and scrapers see it.
 
 use std::{fs, sync::Arc};
 
@@ -30,7 +30,7 @@ use crate::harness::{
     within,
 };
 
-/// A gateway in `trusted` mode, asked at its operator's port.
+/// A gateway in `trusted` mode whose admin port is tested.
 struct Scene {
     upstream: Guarded,
     address: Address,
@@ -121,7 +121,7 @@ async fn who_scrapes_without_end_keeps_no_other_address_out() {
     scene.upstream.add_user("prometheus-token", "prometheus");
     scene.upstream.grant("prometheus", "get", "/metrics");
     scene.upstream.hold_reviews(true);
-    // Five are asked about; the others are refused at once.
+    // For five, reviews are sent to upstream; the others are refused at once.
     let mut scrapes: FuturesUnordered<_> = (0..20).map(|_| scene.get("/metrics", Some("prometheus-token"))).collect();
     for _ in 0..15 {
         assert_eq!(scrapes.next().await.unwrap().0, StatusCode::TOO_MANY_REQUESTS);
@@ -157,7 +157,7 @@ async fn the_status_names_users_and_needs_leave_of_its_own() {
     assert_eq!((status.gateway.state, status.gateway.mode.as_str()), (State::Ready, "trusted"));
     assert_eq!(status.upstream.server, format!("http://{}", scene.upstream.address));
     assert!(!json.contains(GATEWAY_TOKEN), "{json}");
-    // What the page loads tells nothing.
+    // The stylesheet of the status page contains nothing about the cluster and needs no credentials.
     assert_eq!(scene.get("/status.css", None).await.0, StatusCode::OK);
 }
 

@@ -10,7 +10,7 @@ use crate::{
 
 const PODS: &str = "/api/v1/pods?resourceVersion=0";
 const WATCH: &str = "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1800";
-/// Events are never cached: such a watch is forwarded.
+/// Events are never cached: this watch is forwarded.
 const FORWARDED: &str = "/api/v1/events?watch=1&timeoutSeconds=1800";
 
 #[tokio::test]
@@ -59,7 +59,8 @@ async fn refusals_of_the_gateway_itself_are_in_the_audit_log() {
         refused.push((path, second.headers["audit-id"].to_str().unwrap().to_owned()));
         drop(first);
     }
-    // A client's own audit ID stays; nothing is known of who has two readings.
+    // The audit ID that the client has sent is kept. A request that could be understood in two ways is refused before
+    // the user is known.
     let ambiguous = [("audit-id", "of-the-client"), ("host", "a"), ("host", "b")];
     let answer = scene.ask("GET", PODS, &ambiguous).await;
     assert_eq!((answer.status.as_u16(), &answer.headers["audit-id"]), (400, &"of-the-client".parse().unwrap()));
@@ -81,7 +82,7 @@ async fn refusals_of_the_gateway_itself_are_in_the_audit_log() {
     assert_eq!((&malformed["responseStatus"]["code"], &malformed["user"]), (&json!(400), &json!({})));
 }
 
-/// A client that does not read its answers holds no room in the log: they are logged when they begin.
+/// A client that does not read its answers takes no space in the log's queue: answers are logged when they start.
 #[tokio::test]
 async fn answers_that_are_not_read_are_logged_all_the_same() {
     let folder = tempfile::tempdir().unwrap();

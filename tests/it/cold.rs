@@ -1,4 +1,5 @@
-//! A gateway whose caches are being filled: reads that memory will be able to answer wait, and upstream is asked once.
+//! A gateway whose caches are being filled: reads that memory will be able to answer wait, and upstream is sent one
+//! fill.
 
 use std::time::Duration;
 
@@ -20,16 +21,16 @@ const LIST: &str = "/api/v1/pods?resourceVersion=0";
 const WATCH: &str = "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=600";
 const WATCH_LIST: &str = "/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
                           &resourceVersionMatch=NotOlderThan&timeoutSeconds=600";
-/// Longer than the reflector's first pause after a failure.
+/// Longer than the first pause of the reflector after a failure.
 const BACKOFF: Duration = Duration::from_secs(2);
-/// As many as wait of each kind.
+/// The number of waiting clients of each kind.
 const HERD: usize = 20;
 
 fn forwarded(reason: &str) -> Route {
     Route::Forwarded(reason.to_owned())
 }
 
-/// A cold gateway, whose first fill comes as far as its watch and no further.
+/// A cold gateway, whose first fill stops at its watch request.
 async fn held(features: Features) -> World {
     held_with(features, |_| {}).await
 }
@@ -45,7 +46,7 @@ async fn held_with(features: Features, change: impl FnOnce(&mut Config)) -> Worl
     world
 }
 
-/// Waits until the fill has come that far.
+/// Waits until the fill has sent its watch request.
 async fn fill_begun(world: &World) {
     within("the fill's watch", world.sim.until(|counts| counts.requests("watch", "pods") > 0)).await;
 }
@@ -70,7 +71,7 @@ async fn a_herd_at_a_cold_gateway_costs_one_list_and_one_watch() {
     for (events, route) in passing(Duration::from_secs(60), join_all(rests)).await {
         assert_eq!((route, events.matches(r#""uid":"#).count()), (Route::Served, 3), "{events}");
     }
-    // What a fill asks for, and the head of a proof that serves all watch-lists.
+    // The lists of a fill, and the head version of a proof that serves all watch-lists.
     assert!(counts.requests("list", "pods") <= 5, "{counts:?}");
     assert_eq!((counts.requests("watch", "pods"), counts.open_watches("pods")), (1, 1));
 }
@@ -120,11 +121,11 @@ async fn a_herd_that_takes_protobuf_is_served_by_one_fill() {
 
 #[tokio::test]
 async fn a_fill_that_is_slower_than_the_wait_leaves_reads_to_upstream() {
-    // Shorter than what the fill itself may wait for upstream.
+    // Shorter than the time that the fill itself waits for upstream.
     let world = held_with(Features::default(), |config| config.reads.fill_wait = Duration::from_secs(10)).await;
     let answer = passing(Duration::from_secs(5), world.client().get(LIST)).await;
     assert_eq!((answer.status.as_u16(), answer.route), (200, forwarded("cache_filling")));
-    // And all that come later wait for themselves.
+    // Later reads each wait for the fill again.
     let (answer, ()) = join!(world.client().get(LIST), async { world.sim.release_requests() });
     assert_eq!(answer.route, Route::Served);
 }
@@ -148,7 +149,7 @@ async fn a_fill_that_fails_leaves_reads_to_upstream_at_once() {
     };
     let (lists, ()) = join!(join_all((0..HERD).map(|_| world.client().get(LIST))), failed);
     assert!(lists.iter().all(|list| list.route == forwarded("fill_failed")), "{lists:?}");
-    // Nothing waits for the pause that follows, and then there is another fill.
+    // Reads do not wait during the pause after the failure; then the cache is filled again.
     world.assert_same(LIST, &forwarded("fill_failed")).await;
     skip(BACKOFF).await;
     world.gateway.warm("/api/v1/pods").await;
@@ -198,7 +199,7 @@ async fn a_resume_goes_on_upstream_while_the_cache_is_filled() {
     world.create_pod("default", "a", "x");
     let version = world.sim.revision();
     world.create_pod("default", "b", "x");
-    // The fill comes no further than the head.
+    // The fill does not get past the head version.
     world.sim.hold_requests("list", "pods");
     let resumed = format!("/api/v1/pods?watch=1&resourceVersion={version}&timeoutSeconds=600");
     let mut watch = world.client().watch(&resumed).await;

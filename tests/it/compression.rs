@@ -1,4 +1,5 @@
-//! Answers in gzip: the plain ones' bytes, over both protocols, for those who ask and where it is worth it.
+//! Answers in gzip contain the bytes of the plain answers, over HTTP/1.1 and HTTP/2, for clients that accept gzip and
+//! where compression is worthwhile.
 
 use std::io::Read;
 
@@ -9,10 +10,10 @@ use serde_json::json;
 
 use crate::harness::{Answer, Client, Route, World};
 
-/// Bodies above this are compressed (read-path 4.3).
+/// Bodies larger than this many bytes are compressed (read-path 4.3).
 const THRESHOLD: usize = 128 << 10;
 
-/// Some 200 objects, most of them pods, and a config map that is large on its own.
+/// About 200 objects, most of them pods, and a config map that is large enough to be compressed on its own.
 async fn populated() -> World {
     let sim = Sim::new();
     sim.populate(200).unwrap();
@@ -39,7 +40,7 @@ fn inflated(gzip: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Content-Encoding and Vary.
+/// The values of `Content-Encoding` and `Vary`.
 fn coding(headers: &HeaderMap) -> [Option<&str>; 2] {
     [header::CONTENT_ENCODING, header::VARY].map(|name| headers.get(name).map(|value| value.to_str().unwrap()))
 }
@@ -59,7 +60,7 @@ async fn large_answers_are_the_plain_ones_inflated() {
         let (_, plain) = world.directly(path).await;
         assert!(plain.len() > THRESHOLD, "{path} is no large answer: {}", plain.len());
         for client in [world.client(), &world.client().over_http2()] {
-            // The second time it comes from what the first has left.
+            // The second answer reuses the compressed bytes of the first one.
             for _ in 0..2 {
                 let answer = asked(client, path, "br, gzip").await;
                 assert_eq!(coding(&answer.headers), [Some("gzip"), Some("Accept-Encoding")], "{path}");

@@ -1,4 +1,5 @@
-//! Delegated mode, as clients see it: who may read from memory, for how long, and as whom everything else goes upstream.
+//! Delegated mode, as clients see it: which user may read from memory, for how long, and with which credentials all
+//! other requests are forwarded.
 
 use std::{path::Path, pin::pin, time::Duration};
 
@@ -19,13 +20,13 @@ use crate::harness::{
 
 pub(crate) const PODS: &str = "/api/v1/pods?resourceVersion=0";
 pub(crate) const WATCH: &str = "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1800";
-/// How long verdicts are kept, and after which a watch is authorized again.
+/// How long verdicts are kept, and the interval at which open watches are authorized again.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(300);
-/// Who is refused is told so sooner.
+/// A watch that is refused is refused within this time.
 const NO_ANSWER: Duration = Duration::from_millis(200);
 
-/// Jane may list and watch pods, john may not.
+/// Jane may list and watch pods; John may not.
 pub(crate) struct Scene {
     pub(crate) sim: Sim,
     pub(crate) upstream: Guarded,
@@ -96,7 +97,7 @@ pub(crate) fn forwarded(reason: &str) -> Route {
 #[tokio::test]
 async fn only_who_may_read_is_answered_from_memory() {
     let scene = Scene::start().await;
-    // Warm and asked again: the answers stay what they are.
+    // The second round reads remembered verdicts: the answers are the same.
     for _ in 0..2 {
         let jane = scene.get("jane-token", PODS).await;
         assert_eq!((jane.status.as_u16(), jane.route), (200, Route::Served));
@@ -117,8 +118,8 @@ async fn only_who_may_read_is_answered_from_memory() {
     }
 }
 
-/// `resourceNames` of a role that is bound in the whole cluster: one name in each namespace, and nothing else, in whatever
-/// way it is asked for.
+/// `resourceNames` of a role that is bound in the whole cluster: it allows one name in each namespace and nothing else,
+/// in whatever form the request names it.
 #[tokio::test]
 async fn who_may_read_one_name_reads_no_other() {
     let scene = Scene::start().await;
@@ -184,7 +185,7 @@ async fn reviews_are_asked_for_once_in_their_time() {
     skip(TTL + Duration::from_secs(1)).await;
     assert_eq!(scene.get("jane-token", PODS).await.route, Route::Served);
     assert_eq!(scene.upstream.reviews(), (before.0 + 1, before.1 + 1));
-    // What is forwarded anyway is upstream's to judge: no reviews.
+    // A request that is forwarded in any case is authorized by upstream: the gateway sends no reviews.
     let write =
         scene.ask("DELETE", "/api/v1/namespaces/default/pods/a", &[("authorization", "Bearer jane-token")]).await;
     assert_eq!((write.status.as_u16(), write.route), (403, forwarded("not_a_read")));
@@ -213,7 +214,7 @@ async fn without_reviews_only_what_was_allowed_lately_is_served() {
     scene.upstream.grant("john", "list", "pods");
     scene.upstream.stop_reviews();
     assert_eq!(scene.get("jane-token", PODS).await.route, Route::Served);
-    // Upstream itself knows whom it may answer.
+    // Upstream can authorize the request itself.
     let john = scene.get("john-token", PODS).await;
     assert_eq!((john.status.as_u16(), john.route), (200, forwarded("no_verdict")));
     skip(TTL + Duration::from_secs(1)).await;
@@ -298,7 +299,7 @@ async fn nobody_takes_more_than_a_share() {
         config.limits.forwarded_per_client = 1;
     })
     .await;
-    // Events are never cached: such a watch is forwarded.
+    // Events are never cached: this watch is forwarded.
     const FORWARDED: &str = "/api/v1/events?watch=1&timeoutSeconds=1800";
     for user in ["jane", "john"] {
         scene.upstream.grant(user, "watch", "events");
@@ -314,7 +315,7 @@ async fn nobody_takes_more_than_a_share() {
             (&status["reason"], &status["details"]["retryAfterSeconds"]),
             (&"TooManyRequests".into(), &1.into())
         );
-        // Others go on, and so does who has given something back.
+        // Other clients are not refused, and neither is this one after it has closed its watch.
         drop(scene.gateway.client.watch_with(FORWARDED, &[("authorization", "Bearer john-token")]).await);
         drop(first);
         let again = async || scene.gateway.client.open_with(path, &jane).await.ok();
@@ -333,7 +334,7 @@ async fn who_waits_for_a_cache_holds_a_place_among_its_watches() {
     const CONFIG_MAPS: &str = "/api/v1/configmaps?watch=1&resourceVersion=0&timeoutSeconds=1800";
     let jane = [("authorization", "Bearer jane-token")];
     let open = |headers| scene.gateway.client.open_with(CONFIG_MAPS, headers);
-    // Who may not read does not wait: upstream says so.
+    // A client without the right does not wait: its request is forwarded and refused.
     let nobody = open(&[]).await.unwrap_err();
     assert_eq!((nobody.status.as_u16(), nobody.route), (403, forwarded("unauthenticated")));
     let mut first = pin!(open(&jane));
@@ -352,7 +353,7 @@ async fn who_waits_for_a_cache_holds_a_place_among_its_watches() {
         answer = &mut first => panic!("answered before the cache was filled: {answer:?}"),
         () = more => {}
     }
-    // Gone is who closes the connection while waiting.
+    // Closing the connection while waiting gives back the place.
     first.set(open(&[]));
     let again = async || match timeout(NO_ANSWER, open(&jane)).await {
         Ok(answer) => answer.unwrap_err().status.is_success().then_some(()),
@@ -361,7 +362,7 @@ async fn who_waits_for_a_cache_holds_a_place_among_its_watches() {
     until("a place that was given back", again).await;
 }
 
-/// Memory goes on with it as with any other watch: authorized, audited, ended when the right is gone.
+/// Memory continues it like any other watch: authorized, audited, and ended when the right is revoked.
 #[tokio::test]
 async fn a_forwarded_watch_goes_on_from_memory_for_who_may() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Random requests over data that stands still: whoever answers, the answer is the one that upstream gives when it is
-//! asked directly. Parameters come in all combinations, sensible or not.
+//! Random requests over data that does not change: an answer of the gateway, from memory or forwarded, equals the
+//! answer of a direct request to upstream. Parameters occur in all combinations, valid or not.
 //!
 //! `SIMULATION_SEED=…` repeats one seed.
 
@@ -14,9 +14,9 @@ use serde_json::Value;
 use crate::harness::{Route, World, passing, seed::Seed};
 
 const REQUESTS: usize = 1_000;
-/// Sent at once.
+/// The number of concurrent requests.
 const BATCH: usize = 100;
-/// Of the requests, those that memory has to answer at least: else this compares upstream with itself.
+/// The minimum number of requests that are answered from memory: forwarded answers would compare upstream with itself.
 const SERVED_MIN: usize = REQUESTS / 8;
 const STEP: Duration = Duration::from_millis(400);
 
@@ -72,7 +72,7 @@ async fn answers_are_upstreams_own_whatever_is_asked() {
     assert!(served >= SERVED_MIN, "{served} of {REQUESTS} were served");
 }
 
-/// A world where nothing changes any more, and versions that a request may name.
+/// A world in which nothing changes any more, and the versions that a request may name.
 async fn still() -> (World, Vec<u64>) {
     let world = World::start().await;
     world.gateway.warm("/api/v1/pods").await;
@@ -86,7 +86,7 @@ async fn still() -> (World, Vec<u64>) {
     world.delete_pod("default/c");
     let head = world.sim.revision();
     world.gateway.reach("/api/v1/pods", head).await;
-    // Those without a history, at the same version.
+    // Caches without a history, all filled at the same version.
     for collection in ["/api/v1/namespaces", "/api/v1/nodes", "/apis/apps/v1/deployments"] {
         world.gateway.warm(collection).await;
     }
@@ -111,7 +111,7 @@ async fn compare(world: &World, path: &str, accept: Option<&str>) -> Route {
     answer.route
 }
 
-/// Path with query, and what is accepted.
+/// The path with query, and the `Accept` header.
 fn random_request(rng: &mut Rng, versions: &[u64]) -> (String, Option<&'static str>) {
     let mut path = (*rng.choice(PATHS).unwrap()).to_owned();
     let is_watch = rng.u32(..4) == 0;
@@ -120,14 +120,14 @@ fn random_request(rng: &mut Rng, versions: &[u64]) -> (String, Option<&'static s
     }
     let mut query = Vec::new();
     if is_watch {
-        // Over soon, and without the bookmark before the end.
+        // Ends before the bookmark that precedes the end of a longer watch.
         query.push(format!("timeoutSeconds=1&watch={}", rng.choice(["1", "true", "", "0"]).unwrap()));
         if rng.bool() {
             query.push(format!("sendInitialEvents={}", rng.choice(["true", "false", "nonsense"]).unwrap()));
         }
         query.push(format!("allowWatchBookmarks={}", rng.choice(["true", "false", "1", ""]).unwrap()));
     }
-    // Of the others there is no history: only the newest version, and one that is not there yet.
+    // Only pods have a history; for other resources the newest version and a future one are used.
     let known = if path.contains("pods") { versions } else { &versions[versions.len() - 2..] };
     let version = rng.choice(known).unwrap();
     let mut maybe = |one_in: u32, parameter: String| {
@@ -158,7 +158,7 @@ fn random_request(rng: &mut Rng, versions: &[u64]) -> (String, Option<&'static s
     (format!("{path}?{}", query.join("&")), accept)
 }
 
-/// A continue token as a server makes them, behind the first pods.
+/// A continue token as an API server makes it, after the first pod.
 fn token(version: u64) -> String {
     use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
     let token = Value::String("/default/a\0".to_owned());

@@ -1,4 +1,4 @@
-//! What a request meets before anybody looks at what it asks for.
+//! Requests that are refused before they are parsed as Kubernetes requests.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -127,7 +127,7 @@ async fn pages_of_the_gateway_itself_do_all_but_run_commands() {
     let answer = ask(EXEC).await;
     assert_eq!((answer.status, answer.route.clone()), (StatusCode::FORBIDDEN, Route::Rejected("own_page".to_owned())));
     assert!(answer.text().contains("clients.acceptOrigins"), "{}", answer.text());
-    // What is no page runs them: kubectl sends no origin.
+    // kubectl is no web page and sends no `Origin`: it may exec.
     let kubectl = world.client().request("GET", EXEC, &WEB_SOCKET, Bytes::new()).await;
     assert!(matches!(kubectl.route, Route::Forwarded(_)), "{kubectl:?}");
 }
@@ -139,7 +139,7 @@ async fn a_request_with_two_readings_goes_nowhere() {
     let answer = ask(world.client(), "DELETE", &["localhost", "127.0.0.1"]).await;
     assert_eq!((answer.status, reason(&answer).as_str()), (StatusCode::BAD_REQUEST, "BadRequest"));
     assert_eq!(answer.route, Route::Rejected("malformed_host".to_owned()));
-    // Nor is anything read that may have been a part of it.
+    // The connection is closed: bytes after the head may be a part of the refused request.
     assert_eq!(answer.headers["connection"], "close");
     assert_eq!(world.sim.counts().requests("deletecollection", "pods"), before);
 }

@@ -1,4 +1,4 @@
-//! What can happen to upstream, and what its clients see of it through the gateway: no event lost, doubled or reordered.
+//! Faults of upstream, and what clients see of them through the gateway: no event is lost, duplicated or reordered.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::harness::{
     world::{pod, pods},
 };
 
-/// Longer than the reflector's first pause after a failure.
+/// Longer than the first pause of the reflector after a failure.
 const BACKOFF: Duration = Duration::from_secs(2);
 
-/// A world with some pods, and informers of several kinds that are equal to it.
+/// Some pods, and informers of several kinds that have read them.
 async fn settled(world: &World) -> Vec<Informer> {
     for (namespace, name, app) in [("default", "a", "x"), ("default", "b", "y"), ("kube-system", "c", "x")] {
         world.create_pod(namespace, name, app);
@@ -36,7 +36,7 @@ async fn catch_up(informers: &mut [Informer]) {
     join_all(informers.iter_mut().map(Informer::catch_up)).await;
 }
 
-/// Changes of every kind to what [`settled`] made; can be repeated.
+/// Changes of every kind to the pods that [`settled`] created; can be repeated.
 fn change(world: &World) {
     world.label_pod("default/a", "y");
     world.delete_pod("default/b");
@@ -48,7 +48,7 @@ fn change(world: &World) {
     world.delete_pod("kube-system/b");
 }
 
-/// Breaks something, changes what nobody sees, and holds all informers to the result, then to later changes.
+/// Causes a fault, then checks that all informers reach upstream's state, and that they get later changes.
 async fn survive(world: &mut World, fault: impl AsyncFnOnce(&mut World)) -> Vec<Informer> {
     let mut informers = settled(world).await;
     fault(world).await;
@@ -104,7 +104,7 @@ async fn an_expired_version_is_bridged_or_ends_watches_cleanly() {
         })
         .await;
         for informer in &informers {
-            // Without a bridge: the first end, the answer that its version has expired, and the new list.
+            // Without a bridge: the end of the watch, the answer that its version has expired, and the new list.
             let Told { states, clean_ends, broken, expired, .. } = informer.told;
             assert_eq!((states, clean_ends, broken, expired), expected, "{bridge}: {:?}", informer.selection);
         }
@@ -120,7 +120,7 @@ async fn a_restart_of_upstream_loses_nothing() {
         world.server.start_again().await.unwrap();
     })
     .await;
-    // It remembers nothing from before, and no client lists again.
+    // The new server process has no history, and still no client lists again.
     assert!(informers.iter().all(|informer| (informer.told.states, informer.told.clean_ends) == (1, 0)));
 }
 
@@ -133,7 +133,7 @@ async fn an_upstream_that_is_away_for_long_is_found_again() {
     for _ in 0..5 {
         skip(Duration::from_secs(10)).await;
     }
-    // Memory goes on answering what does not have to be fresh.
+    // Memory goes on answering reads that accept an older state.
     assert_eq!(world.client().get("/api/v1/pods?resourceVersion=0").await.route, Route::Served);
     world.server.start_again().await.unwrap();
     skip(Duration::from_secs(60)).await;
@@ -165,7 +165,7 @@ async fn requests_that_are_never_answered_are_repeated() {
         let world = World::start().await;
         world.create_pod("default", "a", "x");
         world.sim.swallow(Refusal { verb: Some(verb), resource: Some("pods".to_owned()), times: Some(1), status: 0 });
-        // Starts the cache, and is neither a list nor a watch itself.
+        // This get starts the cache; it sends no list and no watch of its own.
         world.client().get("/api/v1/namespaces/default/pods/a?resourceVersion=0").await;
         until("a cache", async || {
             skip(BACKOFF * 10).await;
@@ -189,13 +189,14 @@ async fn versions_that_jump_back_end_watches_and_start_over() {
     skip(BACKOFF).await;
 
     world.gateway.warm("/api/v1/pods").await;
-    // Those from before wait for versions that are long gone, as they would with upstream itself.
+    // The informers of before the restore wait for versions that are gone, as they would with upstream itself.
     let mut fresh: Vec<_> = informers.iter().map(|informer| world.informer(informer.selection.clone())).collect();
     catch_up(&mut fresh).await;
     world.assert_same("/api/v1/pods?resourceVersion=0", &Route::Served).await;
 }
 
-/// More than the sockets between the gateway and a client who does not read hold.
+/// All pods of this number and size are more than the socket buffers between the gateway and a client that does not
+/// read hold.
 const UNREAD_PODS: usize = 2_000;
 const UNREAD_POD_BYTES: usize = 16_000;
 
@@ -215,7 +216,7 @@ async fn a_state_that_upstream_does_not_have_any_more_is_not_told_to_its_end() {
     let watch = world.client().watch(watch_list).await;
     world.sim.rewind(backup).unwrap();
     skip(BACKOFF).await;
-    // Whether it is upstream that answers or a new cache.
+    // The answer may be forwarded or come from a new cache.
     let given_up = async || {
         let answer = world.client().get("/api/v1/pods?resourceVersion=0").await;
         (!answer.text().contains("ghost")).then_some(())
@@ -241,7 +242,7 @@ async fn an_upgraded_upstream_leaves_nothing_in_memory_that_the_old_one_wrote() 
         let answer = world.client().get(list).await;
         answer.text().contains("onlyNewerServersWriteThis").then_some(answer.route)
     };
-    // The older bytes are answered until the new ones are there.
+    // The older bytes are answered until the new ones have been read.
     assert_eq!(until("what the newer server writes", upgraded).await, Route::Served);
     world.assert_same(list, &Route::Served).await;
 }
@@ -251,7 +252,7 @@ async fn several_servers_whose_caches_lag_are_followed_and_time_does_not_go_back
     let sim = Sim::new();
     sim.lag_caches(&[0, 700, 300].map(Duration::from_millis));
     let mut world = World::start_with(sim, |_| {}).await;
-    // Each break leads to another server, which may be behind the one before.
+    // Each broken watch is opened at another server, whose cache may be older than the previous server's.
     let informers = survive(&mut world, async |world| {
         for _ in 0..4 {
             change(world);
@@ -270,7 +271,7 @@ async fn a_cache_is_not_filled_from_a_server_that_lags() {
     skip(Duration::from_secs(60)).await;
     world.create_pod("default", "b", "x");
     world.sim.lag_caches(&[Duration::from_secs(30)]);
-    // One object is not waited for.
+    // A get of one object does not wait for the fill.
     let stale = world.client().get("/api/v1/namespaces/default/pods/b?resourceVersion=0").await;
     assert_eq!((stale.status.as_u16(), stale.route), (404, Route::Forwarded("cache_filling".to_owned())));
     world.gateway.warm("/api/v1/pods").await;
@@ -367,7 +368,7 @@ async fn an_upstream_that_falls_silent_is_given_up_after_a_while() {
     let mut informers = settled(&world).await;
     world.sim.hold_watches(Some("pods"));
     change(&world);
-    // The watch's own end, which is held as well, and a minute of grace.
+    // The gateway gives the watch up a minute after the end that upstream should have sent, which is held, too.
     let opened = world.sim.counts().requests("watch", "pods");
     until("a new watch", async || {
         skip(Duration::from_secs(60)).await;

@@ -1,4 +1,4 @@
-//! A client that is not of this house: kube-rs' reflector ends with upstream's state.
+//! A client of another project: the store of kube-rs' reflector ends up equal to upstream's state.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::harness::{World, passing, until, world::pods};
 
-/// Versions of objects by `namespace/name`.
+/// The versions of objects by `namespace/name`.
 type Versions = BTreeMap<String, String>;
 
 fn upstream(world: &World) -> Versions {
@@ -33,7 +33,7 @@ fn known(store: &reflector::Store<Pod>) -> Versions {
     store.state().iter().map(|pod| entry(pod)).collect()
 }
 
-/// Waits until the store is equal to upstream, with as much time as it takes.
+/// Waits until the store is equal to upstream, advancing the clock meanwhile.
 async fn equal(world: &World, store: &reflector::Store<Pod>) {
     let equal = until("a store equal to upstream", async || (known(store) == upstream(world)).then_some(()));
     passing(Duration::from_millis(500), equal).await;
@@ -56,7 +56,7 @@ async fn a_reflector_of_kube_rs_ends_with_upstreams_state() {
         let (store, writer) = reflector::store();
         let stream = reflector(writer, watcher(Api::<Pod>::all(client), config)).default_backoff();
         let mut following = JoinSet::new();
-        // Errors are what faults make; the reflector goes on.
+        // Faults cause errors; the reflector retries by itself.
         following.spawn(stream.for_each(|event| async move { drop(event) }));
         equal(&world, &store).await;
 

@@ -1,4 +1,4 @@
-//! `kube-fanout load`, against the embedded API server: what it measures is what there was.
+//! `kube-fanout load` against the embedded API server: the report contains what happened.
 
 use std::{future::pending, net::SocketAddr, path::Path, process::Output, sync::Arc, time::Duration};
 
@@ -60,7 +60,7 @@ fn resource(plural: &str) -> GroupResource {
     GroupResource { group: "".into(), resource: plural.into() }
 }
 
-/// Everything that a run has made and not deleted.
+/// The objects that a run has created and not deleted.
 fn leftovers(sim: &Sim) -> Vec<String> {
     let all =
         ["pods", "configmaps", "namespaces"].into_iter().flat_map(|plural| sim.objects(&resource(plural)).unwrap());
@@ -68,7 +68,8 @@ fn leftovers(sim: &Sim) -> Vec<String> {
     of_runs.map(|object| object["metadata"]["name"].to_string()).collect()
 }
 
-/// Passes connections on to a server. How long each piece of an answer is held is said by its number on its connection.
+/// Forwards connections to a server. `hold` returns how long a piece of an answer is delayed, by the number of the
+/// piece on its connection.
 struct Proxy {
     address: SocketAddr,
     _tasks: JoinSet<()>,
@@ -134,7 +135,7 @@ workloads:
     assert_eq!(watches.sync.as_ref().unwrap().count, 3);
     let delay = watches.event_delay.as_ref().unwrap();
     assert!(delay.p50 >= least, "{watches:?}");
-    // Each watch has an event of each write that came in time; those of deletions have no stamp.
+    // Each watch gets at most one event per write. Events of deletions have no timestamp and so no delay.
     let changes = workload(&report, "changes");
     assert!(changes.errors.is_empty(), "{changes:?}");
     assert!(watches.events > 0 && watches.events <= 3 * changes.requests, "{watches:?} {changes:?}");
@@ -153,7 +154,8 @@ async fn a_stall_shows_in_all_requests_that_were_due_meanwhile() {
     let report = measured(&options(proxy.url(), text)).await;
     let gets = workload(&report, "get");
     assert!(gets.requests >= 45 && gets.errors.is_empty(), "{gets:?}");
-    // Thirty of fifty were due in the stall. One alone was sent in it: without correction only the maximum would show it.
+    // Thirty of fifty requests were due during the stall, of which only one was sent: without correction, the stall
+    // would show only in the maximum.
     let latency = gets.latency.as_ref().unwrap();
     assert!(latency.p90 >= 200.0 && latency.max >= 600.0, "{gets:?}");
 }
@@ -185,7 +187,7 @@ workloads:
     assert!(errors(busy).contains(&"connect"), "{busy:?}");
     assert!(errors(watches).contains(&"stream"), "{watches:?}");
     assert!(!lists.errors[0].first.is_empty(), "{lists:?}");
-    // What was made cannot be deleted any more.
+    // The objects of the run can no longer be deleted.
     let left = report.left.clone().unwrap();
     assert!(
         left.contains("kubectl delete namespaces -l load.kube-fanout.io/run=") && left.contains("connect"),
@@ -199,7 +201,7 @@ async fn a_server_that_does_not_answer_is_not_fast() {
     let sim = Sim::new();
     sim.create(pod("default", "a", "x")).unwrap();
     let server = sim.start().await.unwrap();
-    // Lists are asked for when the turn begins, too.
+    // Only gets are held, because the start of the turn lists the pods.
     sim.hold_requests("get", "pods");
     let text = "duration: 1s\ntimeout: 300ms\nworkloads: [{clients: 2, rate: 50, get: {resource: pods}}]";
     let report = measured(&options(server.url(), text)).await;
@@ -216,7 +218,7 @@ async fn an_interrupted_run_cleans_up_and_reports() {
     let server = sim.start().await.unwrap();
     let text = "duration: 1h\nworkloads: [{rate: 20, list: {resource: pods}}, {rate: 20, churn: {objects: 20}}]";
     let pods = || sim.objects(&resource("pods")).unwrap().len();
-    // While objects are made, and while it measures.
+    // Interrupted while the objects are created, and while the load is measured.
     for (objects, wanted) in [(100_000, "create"), (10, "list")] {
         let options = LoadOptions { seed_objects: objects, ..options(server.url(), text) };
         let before = sim.counts().requests(wanted, "pods");
@@ -250,7 +252,7 @@ workloads:
     let (report, ()) = tokio::join!(measured(&options), cut);
     let [all, changes, writes] = ["all", "changes", "writes"].map(|name| workload(&report, name));
     assert_eq!((all.requests, all.watches_ended, changes.watches_ended), (2, 1, 1), "{all:?} {changes:?}");
-    // The objects of the beginning came again, with stamps of this turn.
+    // After the cut, the initial events came again with timestamps of this turn: they are not counted again.
     let count = all.event_delay.as_ref().unwrap().count;
     assert!(count > 0 && count <= writes.requests, "{all:?} {writes:?}");
     assert!(changes.event_delay.as_ref().unwrap().count <= writes.requests, "{changes:?}");
@@ -269,7 +271,7 @@ async fn two_servers_have_their_turns() {
     for endpoint in &report.endpoints {
         let [list, watch, churn] = &endpoint.workloads[..] else { panic!("{endpoint:?}") };
         assert!(list.requests > 0 && churn.requests > 0, "{endpoint:?}");
-        // Events of the other one's turn are not of this one.
+        // Events of the other server's turn are not counted here.
         let count = watch.event_delay.as_ref().unwrap().count;
         assert!(count > 0 && count <= churn.requests, "{endpoint:?}");
     }
@@ -297,7 +299,7 @@ async fn a_cluster_that_is_none_for_tests_is_refused() {
     assert!(matches!(error, LoadError::Unreachable(..)), "{error:?}");
 }
 
-/// The built program, with a profile in a file.
+/// Runs the built program with a profile in a file.
 async fn command(folder: &Path, url: &str, arguments: &[&str]) -> Output {
     let path = folder.join("small.yaml");
     let text = "apiVersion: kube-fanout.io/v1alpha1\nkind: LoadProfile\nduration: 300ms\nworkloads:\n\
@@ -387,7 +389,7 @@ async fn a_profile_with_problems_is_told_so_by_line() {
     assert!(said.contains("kubelets, daemonsets, controllers"), "{said}");
 }
 
-/// The fields of a report, each with the first of its values' kinds. They are a promise: fields may only be added.
+/// The paths of all fields of a report. They are a public interface: fields may only be added.
 const REPORT: &str = "apiVersion
 assertions[].assertion
 assertions[].passed
@@ -475,7 +477,7 @@ left
 profile
 version";
 
-/// Of all values that are no objects and no lists; of times that are null, too.
+/// The paths of all values that are neither objects nor arrays, `null` included.
 fn paths(value: &Value) -> String {
     fn collect(value: &Value, path: &str, paths: &mut std::collections::BTreeSet<String>) {
         match value {

@@ -20,7 +20,7 @@ use crate::{
 
 const LIST: &str = "/api/v1/pods";
 const GET: &str = "/api/v1/namespaces/default/pods/a";
-/// As many pods as are more than a small answer.
+/// A number of pods whose list is not a small answer.
 const LARGE: usize = 40;
 
 fn forwarded(reason: &str) -> Route {
@@ -47,7 +47,7 @@ async fn proving() -> World {
     with_pods(MostRecentReads::Prove, Features::default(), 0).await
 }
 
-/// An answer, with as much time as it takes.
+/// The answer to a get of the path, advancing the clock meanwhile.
 async fn asked(world: &World, path: &str) -> Answer {
     passing(Duration::from_millis(500), world.client().get(path)).await
 }
@@ -69,7 +69,7 @@ async fn memory_that_is_proven_gives_upstream_s_own_bytes() {
     ] {
         world.assert_same(path, &Route::Served).await;
     }
-    // What other resources count on is told by a small watch only.
+    // Only a small watch learns that other resources have increased the version.
     world.sim.skip_revisions(10);
     let answer = asked(&world, LIST).await;
     assert_eq!((version(&answer), answer.route), (world.sim.revision(), Route::Served));
@@ -95,7 +95,7 @@ async fn later_pages_are_of_the_first_one_s_state() {
     let second = format!("/api/v1/pods?limit=1&continue={}", token(&first).unwrap());
     let second = world.assert_same(&second, &Route::Served).await;
     assert_eq!((version(&second), second.text().contains(r#""name":"b""#)), (version(&first), true));
-    // "Go on with whatever there is now", from the refusal of a token that has expired.
+    // The token of the answer to an expired token: "continue with the most recent state".
     let latest =
         "/api/v1/pods?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiL2RlZmF1bHQvYVx1MDAwMCJ9";
     let latest = world.assert_same(latest, &Route::Served).await;
@@ -117,7 +117,7 @@ async fn what_cannot_be_proven_is_forwarded() {
     for path in [LIST, GET] {
         assert_eq!(asked(&world, path).await.route, forwarded("unproven"), "{path}");
     }
-    // Nor is one proven whose upstream does not tell its head version.
+    // A cache is not proven either if upstream does not answer with its head version.
     let world = proving().await;
     let heads = Refusal { verb: Some("list"), resource: Some("pods".to_owned()), times: Some(1), status: 503 };
     world.sim.refuse(heads);
@@ -137,7 +137,8 @@ async fn one_head_version_serves_all_that_wait() {
     };
     let (answers, ()) = tokio::join!(lists, released);
     assert!(answers.iter().all(|answer| answer.route == Route::Served));
-    // One for those that came before it was asked, and more for those that came while it was under way.
+    // One request serves all lists that arrived before it was sent; lists that arrived while it was under way need
+    // further requests.
     let asked = world.sim.counts().requests("list", "pods") - before;
     assert!(asked < 25, "{asked} lists upstream for 50");
 }
@@ -173,12 +174,12 @@ async fn auto_forwards_what_upstream_has_at_hand() {
 #[tokio::test]
 async fn auto_proves_what_can_be_proven_at_once_and_forwards_the_rest() {
     let world = with_pods(MostRecentReads::Auto, Features { bookmarks: false, ..Features::default() }, LARGE).await;
-    // Nothing else happens here: memory has the head version. The first attempt shows it.
+    // Nothing else has changed: memory has the head version, as the first attempt shows.
     until("a proof", async || (world.client().get(LIST).await.route == Route::Served).then_some(())).await;
     world.sim.skip_revisions(10);
     let quiet = async || (world.client().get(LIST).await.route == forwarded("most_recent_quiet")).then_some(());
     until("the choice to forward", quiet).await;
-    // It is tried again later.
+    // The proof is tried again later.
     world.create_pod("default", "d", "x");
     world.gateway.reach(LIST, world.sim.revision()).await;
     skip(Duration::from_secs(10)).await;
@@ -207,7 +208,7 @@ async fn nobody_is_asked_about_for_what_is_forwarded_anyway() {
     assert_eq!(scene.upstream.reviews(), reviews);
 }
 
-/// Rounds of one writer that reads its own writes; what is done to upstream in between.
+/// The number of rounds in which a writer writes and reads its own write, while upstream is disturbed.
 const ROUNDS: u64 = 250;
 
 #[tokio::test]
@@ -218,7 +219,7 @@ async fn one_s_own_writes_are_always_there() {
         tokio::select! {
             served = writers => {
                 let served: u64 = served.iter().sum();
-                // Else it shows nothing.
+                // With fewer reads from memory the test would prove nothing.
                 assert!(served > 2 * ROUNDS, "{features:?}: {served} of {} from memory", 8 * ROUNDS);
             }
             () = disturb(&world) => unreachable!("disturbances do not end"),
@@ -226,7 +227,7 @@ async fn one_s_own_writes_are_always_there() {
     }
 }
 
-/// Gives how many reads memory has answered.
+/// Returns the number of reads that were answered from memory.
 async fn write_and_read(world: &World, writer: usize) -> u64 {
     let name = format!("own-{writer}");
     world.sim.create(pod("default", &name, "x")).unwrap();
@@ -249,13 +250,13 @@ async fn write_and_read(world: &World, writer: usize) -> u64 {
     served
 }
 
-/// `None`: upstream could not be reached just then.
+/// `None` if upstream could not be reached.
 async fn answered(client: &Client, path: &str) -> Option<Answer> {
     let answer = client.get(path).await;
     (answer.status == 200).then_some(answer)
 }
 
-/// Breaks and delays what upstream tells, for ever.
+/// Breaks and delays upstream's watches without end.
 async fn disturb(world: &World) {
     for round in 0_u64.. {
         let delay = Duration::from_millis(round % 3 * 20);
@@ -270,7 +271,7 @@ async fn disturb(world: &World) {
             world.sim.refuse(Refusal { status: 503, times: Some(2), ..Refusal::default() });
         }
         sleep(Duration::from_millis(20)).await;
-        // Longer than any pause of the reflector's, in steps that leave HTTP/2 time for the answers to its pings.
+        // Longer than any pause of the reflector, in steps that leave HTTP/2 time for the answers to its pings.
         for _ in 0..4 {
             skip(Duration::from_secs(10)).await;
             sleep(Duration::from_millis(50)).await;

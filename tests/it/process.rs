@@ -1,4 +1,4 @@
-//! The built gateway as a process: what the pipes and files that it writes to may do to it.
+//! The built gateway as a process: blocked and closed pipes, log files, signals, and the `status` command.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,22 +19,22 @@ use tokio::{
 
 use crate::harness::{until, within, world::pod};
 
-/// A pipe holds 64 KiB.
+/// The length of a `User-Agent`, in bytes. A pipe holds 64 KiB: a test logs several times as much.
 const LONG_AGENT: usize = 1_000;
 
-/// In front of an embedded server, on Unix sockets; ends with its test.
+/// A gateway in front of an embedded server, on Unix sockets. Killed at the end of the test.
 struct Process {
     child: Child,
     client: PathBuf,
     admin: PathBuf,
-    /// The configuration, and what it has beside the fields of the test.
+    /// The configuration file, and its text without the fields of the test.
     config: (PathBuf, String),
     _server: SimServer,
     _folder: TempDir,
 }
 
 impl Process {
-    /// With further fields of the configuration. Nothing reads its standard error.
+    /// Starts a gateway with additional configuration fields. Nothing reads its standard error.
     async fn start(fields: &str) -> Self {
         Self::in_front_of(Sim::new(), fields).await
     }
@@ -72,7 +72,7 @@ impl Process {
         process
     }
 
-    /// Has it read its configuration again, with other fields.
+    /// Writes other configuration fields and sends SIGHUP.
     fn reload(&self, fields: &str) {
         let (path, text) = &self.config;
         std::fs::write(path, format!("{text}{fields}\n")).unwrap();
@@ -93,7 +93,7 @@ impl Process {
     }
 }
 
-/// The whole answer.
+/// Returns the whole answer, with its head.
 async fn ask(socket: &Path, path: &str) -> String {
     ask_as(socket, path, &"x".repeat(LONG_AGENT)).await
 }
@@ -115,7 +115,7 @@ async fn a_log_that_is_not_read_stops_nothing() {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
     assert!(gateway.admin("/livez").await.starts_with("HTTP/1.1 200"));
-    // It ends all the same, with most of its log unread.
+    // The process ends although most of its log is unread.
     gateway.send(Signal::TERM);
     let ended = within("the end of the process", gateway.child.wait()).await.unwrap();
     assert!(ended.success(), "{ended}");
@@ -165,7 +165,7 @@ async fn a_changed_configuration_takes_effect_without_a_restart() {
     let line = until_line("configuration reloaded").await;
     assert!(line.contains(r#""fields":"cache.verifyInterval""#), "{line}");
     gateway.get("/version?after").await;
-    // The first request that has a line.
+    // The first request that is logged.
     let line = until_line(r#""target":"access""#).await;
     assert!(line.contains(r#""path":"/version""#), "{line}");
     gateway.reload("logging: {format: json, access: most}");
@@ -309,7 +309,7 @@ async fn the_status_command_tells_a_gateway_that_is_not_ready_from_none() {
     }
 }
 
-/// What `status` writes, which ends with `code`.
+/// Runs `status`, which must exit with `code`, and returns its output.
 async fn shown(admin: &Path, code: i32) -> String {
     let address = format!("unix:{}", admin.display());
     let status = Command::new(env!("CARGO_BIN_EXE_kube-fanout")).args(["status", "--admin", &address]).output();

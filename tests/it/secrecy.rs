@@ -1,4 +1,4 @@
-//! What the log never shows, at whatever level.
+//! The contents of secrets and credentials, which are never logged at any level.
 
 use std::{
     io::{self, Write},
@@ -26,14 +26,14 @@ use crate::{
 const TOKEN: &str = "b3BhcXVlLXRva2Vu-of-jane";
 const UNKNOWN_TOKEN: &str = "dG9rZW4tb2Ytbm9ib2R5";
 const PASSWORD: &str = "amFuZTpwYXNzd29yZA==";
-/// What is in the Secret, and what a client writes into another.
+/// The content of the secret, and the content that a client writes into another one.
 const CONTENT: &str = "Y29udGVudC1vZi1hLXNlY3JldA==";
 const WRITTEN: &str = "d3JpdHRlbi1pbnRvLWEtc2VjcmV0";
 
 const SECRETS: &str = "/api/v1/secrets?resourceVersion=0";
 const SECRET: &str = "/api/v1/namespaces/default/secrets/s";
 
-/// Collects what is logged.
+/// Collects the log.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -55,7 +55,7 @@ fn secret(name: &str, content: &str) -> Value {
     })
 }
 
-/// Reads and writes in every way, with valid credentials and with others.
+/// Reads and writes in every way, with valid and with invalid credentials.
 async fn use_secrets(client: &Client, name: &str) {
     let jane = format!("Bearer {TOKEN}");
     let jane = [("authorization", jane.as_str())];

@@ -1,4 +1,4 @@
-//! What clients share: none takes it from the others, whatever it sends and whatever it does not read.
+//! Shared limits: no client can use up another client's share, whatever it sends and however little it reads.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -12,10 +12,10 @@ use crate::{
 
 /// A most-recent read: always forwarded.
 const MOST_RECENT: &str = "/api/v1/namespaces/default/pods/a";
-/// Events are never cached: such a watch is forwarded.
+/// Events are never cached: this watch is forwarded.
 const EVENTS: &str = "/api/v1/events?watch=1&timeoutSeconds=1800";
 
-/// The client's side of the connection that an answer came on.
+/// The local address of the client's connection for this answer.
 fn connection<B>(answer: &Response<B>) -> SocketAddr {
     answer.extensions().get::<HttpInfo>().unwrap().local_addr()
 }
@@ -32,7 +32,7 @@ async fn a_peer_without_credentials_that_does_not_read_keeps_no_other_out() {
     let refused = held.iter().filter(|answer| answer.status() == StatusCode::TOO_MANY_REQUESTS).count();
     assert_eq!(refused, 750, "an address has a quarter of the 1,000 places");
 
-    // A token that was not seen before, from elsewhere; and one that was, even from the same address.
+    // A new token is accepted from another address, a known one even from the same address.
     let new = [("authorization", "Bearer new-token")];
     let elsewhere = scene.gateway.client.at([127, 0, 0, 2]).request("GET", MOST_RECENT, &new, "".into()).await;
     assert_eq!((elsewhere.status, elsewhere.route), (StatusCode::OK, forwarded("most_recent")));
@@ -44,7 +44,8 @@ async fn a_peer_without_credentials_that_does_not_read_keeps_no_other_out() {
     let same = scene.ask("GET", "/version", &[]).await;
     assert_eq!((same.status.as_u16(), same.route), (429, Route::Rejected("client_share".to_owned())));
 
-    // Its places are free after a while although it reads nothing and its connection lives.
+    // The places of unread answers are given back after a while, although the client reads nothing and keeps its
+    // connection.
     let again = async || {
         let answer = scene.ask("GET", "/version", &[]).await;
         (answer.status == StatusCode::FORBIDDEN).then_some(())

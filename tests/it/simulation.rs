@@ -1,8 +1,8 @@
-//! Random changes, faults and clients from a seed, and what has to hold whatever they are:
-//! a watcher's replay of events over its list is upstream's state; versions never go back; no event comes twice, out of
-//! order or to whom it does not concern. The informers check it event by event, this file checks lists.
+//! Random changes, faults and clients from a seed, and the invariants that hold for all of them: the list of a watcher
+//! plus its events equals the state upstream; versions never go back; no event is sent twice, out of order, or to a
+//! watcher that did not select it. The informers check this for each event; this file checks lists.
 //!
-//! `SIMULATION_SEED=…` repeats one seed, with each profile.
+//! `SIMULATION_SEED=…` repeats one seed with each profile.
 
 use std::time::Duration;
 
@@ -18,14 +18,15 @@ const ROUNDS: usize = 60;
 const INFORMERS: usize = 12;
 /// How often upstream is restored from a backup.
 const RESTORES: usize = 6;
-/// How often time is skipped in a round, and the real time before it.
+/// The number of times that the clock is advanced per round, and the real time before each.
 const SKIPS: u32 = 4;
 const REAL_TIME: Duration = Duration::from_millis(8);
-/// Time that passes in one step while informers catch up: several times what they get of real time to ask something must be
-/// less than what the gateway gives a new connection for its first request.
+/// The time by which the clock advances per step while informers catch up. An informer may need the real time of
+/// several steps to send a request: these steps must be shorter than the time that the gateway gives a new connection
+/// for its first request.
 const CATCH_UP_STEP: Duration = Duration::from_secs(3);
 
-/// What a run is worth at least: events told, lists compared.
+/// The minimum number of events and compared lists in a run; with fewer, the run would prove nothing.
 const EVENTS_MIN: u32 = 100;
 const LISTS_MIN: u32 = 10;
 
@@ -33,12 +34,12 @@ const NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 const NAMES: [&str; 5] = ["a", "a-b", "b", "c", "d"];
 const APPS: [&str; 3] = ["x", "y", "z"];
 
-/// What kind of world it is.
+/// The kind of upstream.
 struct Profile {
     features: Features,
-    /// Changes that upstream keeps for watches.
+    /// The number of changes that upstream keeps for watches.
     history: usize,
-    /// Faults in a hundred rounds.
+    /// The percentage of rounds with a fault.
     faults: u32,
 }
 
@@ -93,7 +94,7 @@ async fn an_upstream_that_is_restored() {
             lists += assert_list(&world, &mut rng).await;
         }
         heal(&world);
-        // What is compacted cannot be restored.
+        // A compacted revision cannot be restored.
         let restored = revisions.iter().rev().skip(1).find(|revision| world.sim.rewind(**revision).is_ok());
         informers.clear();
         if restored.is_some() {
@@ -105,7 +106,7 @@ async fn an_upstream_that_is_restored() {
     assert!(lists > LISTS_MIN, "{lists} lists");
 }
 
-/// Returns when nothing is answered any more that upstream does not have: nothing is written until then.
+/// Waits until the gateway no longer answers with a version that upstream does not have. Nothing is written meanwhile.
 async fn forgets_the_future(world: &World) {
     let all = Selection::pods().path("resourceVersion=0");
     until("the end of what upstream does not have", async || {
@@ -129,7 +130,8 @@ async fn run_on(seed: u64, profile: Profile, change_sim: impl FnOnce(&Sim)) {
     sim.set_features(profile.features);
     change_sim(&sim);
     let mut world = World::start_with(sim, |config| {
-        // Small, so that a watcher that sleeps falls out of it; a hundred changes are kept in any case.
+        // Small, so that the history loses changes that a paused watcher has not read. The history keeps at least a
+        // hundred changes.
         config.cache.history.bytes = 1;
     })
     .await;
@@ -156,12 +158,12 @@ async fn run_on(seed: u64, profile: Profile, change_sim: impl FnOnce(&Sim)) {
     }
     heal(&world);
     passing(CATCH_UP_STEP, join_all(informers.iter_mut().map(Informer::catch_up))).await;
-    // Not a storm in which nobody saw anything.
+    // Fails if the faults kept the clients from reading anything.
     let events: u32 = informers.iter().map(|informer| informer.told.events).sum();
     assert!(events > EVENTS_MIN && lists > LISTS_MIN, "{events} events, {lists} lists");
 }
 
-/// Some seconds, with some real time for clients between them.
+/// Advances the clock by some seconds, with some real time for clients in between.
 async fn pass(rng: &mut Rng) {
     for _ in 0..SKIPS {
         sleep(REAL_TIME).await;
@@ -169,12 +171,12 @@ async fn pass(rng: &mut Rng) {
     }
 }
 
-/// One random write to a random pod: it is made, changed or deleted.
+/// Creates, changes or deletes a random pod.
 fn change(world: &World, rng: &mut Rng) {
     let (namespace, name) = (*rng.choice(&NAMESPACES).unwrap(), *rng.choice(&NAMES).unwrap());
     let app = *rng.choice(&APPS).unwrap();
     let key = format!("{namespace}/{name}");
-    // What is there already is changed or deleted, what is not is made.
+    // A pod that does not exist is created; an existing one is changed or deleted.
     if world.sim.create(pod(namespace, name, app)).is_ok() {
         return;
     }
@@ -212,7 +214,8 @@ async fn fault(world: &mut World, rng: &mut Rng) {
         10 => world.sim.accept_all(),
         11 => world.sim.spoil_events(1),
         12 => {
-            // Accepted, and not even a head comes. A list of this test itself would wait for ever.
+            // Upstream accepts the watch and does not even send a response head. A list of this test would wait
+            // forever.
             let (verb, resource) = (Some("watch"), Some("pods".to_owned()));
             let holes = Refusal { verb, resource, times: Some(1), status: 0 };
             world.sim.swallow(holes);
@@ -225,7 +228,7 @@ async fn fault(world: &mut World, rng: &mut Rng) {
     }
 }
 
-/// Ends what does not end by itself.
+/// Ends the faults that do not end by themselves.
 fn heal(world: &World) {
     world.sim.accept_all();
     world.sim.spoil_events(0);
@@ -234,7 +237,7 @@ fn heal(world: &World) {
     world.sim.delay_events(Duration::ZERO);
 }
 
-/// A list from memory is upstream's state at the version that it names. Gives how many were compared.
+/// A list from memory equals upstream's state at the version of the list. Returns the number of compared lists.
 async fn assert_list(world: &World, rng: &mut Rng) -> u32 {
     let selection = random_selection(rng);
     let answer = world.client().get(&selection.path("resourceVersion=0")).await;
@@ -246,7 +249,7 @@ async fn assert_list(world: &World, rng: &mut Rng) -> u32 {
     assert!(version.parse::<u64>().unwrap() <= world.sim.revision(), "{version} is an invention");
     let exact = format!("resourceVersion={version}&resourceVersionMatch=Exact");
     let (status, expected) = world.directly(&selection.path(&exact)).await;
-    // Upstream may have forgotten that version.
+    // Upstream may have compacted that version.
     if status != 200 {
         return 0;
     }

@@ -1,4 +1,4 @@
-//! Clients that ask, and do not read the answers: what they hold is bounded, and they hold it for a bounded time.
+//! Clients that do not read their answers: the memory that they hold and the time for which they hold it are bounded.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::{
     reads::{definition, widget},
 };
 
-/// The least that may be configured.
+/// The lowest valid value of `limits.answerBytes`.
 const ROOM: u64 = 16 << 20;
 const OBJECT: usize = 1 << 20;
 const ALL: &str = "/api/v1/configmaps?resourceVersion=0";
 const SELECTED: &str = "/api/v1/configmaps?resourceVersion=0&labelSelector=!no-such-label";
 const ONE: &str = "/api/v1/namespaces/default/configmaps/large-0?resourceVersion=0";
 
-/// Ten objects of a megabyte, and room for sixteen.
+/// Ten objects of 1 MiB, and a limit of 16 MiB.
 async fn world() -> World {
     let sim = Sim::new();
     for number in 0..10 {
@@ -51,7 +51,7 @@ async fn lists_that_are_not_read_hold_no_copies_of_their_objects() {
     drop(unread);
 }
 
-/// What has been handed to an HTTP/2 stream is kept until the client takes it: small answers have their time, too.
+/// Data that was handed to an HTTP/2 stream is kept until the client takes it: small answers have a timeout, too.
 #[tokio::test]
 async fn small_answers_that_are_not_read_are_given_back_after_their_time() {
     let world = world().await;
@@ -65,14 +65,14 @@ async fn small_answers_that_are_not_read_are_given_back_after_their_time() {
     for _ in 0..20 {
         unread.push(client.watch(&path).await);
     }
-    // The client's window is a byte; the answers are whole in the gateway, and it gives them up.
+    // The client's window is one byte; the whole answers wait in the gateway until it gives them up.
     skip(Duration::from_secs(61)).await;
     for answer in unread {
         assert!(passing(Duration::from_secs(1), answer.ends_broken()).await);
     }
 }
 
-/// Metadata of custom resources is made for each selected list: it counts.
+/// The metadata of custom resources is encoded for each selected list and counts against the limit.
 #[tokio::test]
 async fn selected_lists_of_metadata_count_what_they_hold() {
     let world = world().await;
@@ -119,7 +119,7 @@ async fn copies_that_are_not_read_are_bounded_and_given_back() {
     let client = world.client().taking_a_byte();
     let mut unread = gets_until_refused(&client).await;
     assert!(unread.len() > 10, "{}", unread.len());
-    // Who gives something back goes on.
+    // A client that closes an answer may send the next request.
     unread.pop();
     let again = async || client.open(ONE).await.ok();
     drop(until("room that was given back", again).await);

@@ -1,4 +1,4 @@
-//! Caches that are held against upstream, now and then (`cache.verifyInterval`).
+//! Caches are compared with upstream at intervals (`cache.verifyInterval`).
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::harness::{
     world::{pod, pods},
 };
 
-/// More than are too few to be looked at.
+/// More objects than the verifier requires.
 const PODS: usize = 120;
 const LIST: &str = "/api/v1/pods?resourceVersion=0";
-/// Longer than the default of `cache.verifyInterval`, by as much as it varies.
+/// Longer than the default of `cache.verifyInterval` plus its jitter.
 const INTERVAL: Duration = Duration::from_secs(5 * 60 + 80);
 
 async fn with_pods(change: impl FnOnce(&mut Config)) -> World {
@@ -31,7 +31,7 @@ async fn with_pods(change: impl FnOnce(&mut Config)) -> World {
     world
 }
 
-/// How many looks at pods have come to this, in all tests.
+/// The number of verifications of pods with this outcome, in all tests of the process.
 fn looks(outcome: &str) -> u64 {
     let text = telemetry::install().unwrap().render();
     let row = text.lines().find(|line| {
@@ -41,7 +41,7 @@ fn looks(outcome: &str) -> u64 {
     row.map_or(0, |row| row.rsplit_once(' ').unwrap().1.parse().unwrap())
 }
 
-/// Lets intervals pass until something has come of it.
+/// Lets intervals pass until `has` returns true.
 async fn until_looked(what: &str, has: impl AsyncFn() -> bool) {
     until(what, async || {
         skip(INTERVAL / 8).await;
@@ -58,13 +58,13 @@ async fn a_change_that_memory_was_not_told_of_is_found_and_clients_begin_anew() 
     informer.catch_up().await;
     let silently = |pod: &mut serde_json::Value| pod["metadata"]["labels"]["app"] = json!("silent");
     world.sim.change_silently(&pods(), "default/pod-077", silently).unwrap();
-    // What is told goes on, and memory believes to be complete.
+    // Later changes are sent as usual, so that the cache takes itself to be complete.
     world.create_pod("default", "told", "x");
     world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
     let found = async || world.client().get(LIST).await.text().contains("silent");
     assert!(!found().await, "it is there before anything was looked at");
     let before = looks("different");
-    // The informer has its answers while time passes.
+    // The informer runs while the clock advances.
     let mended = until_looked("the change in memory", async || {
         let answer = world.client().get(LIST).await;
         answer.route == Route::Served && answer.text().contains("silent")
@@ -74,7 +74,7 @@ async fn a_change_that_memory_was_not_told_of_is_found_and_clients_begin_anew() 
         never = informer.follow() => match never {},
     }
     assert!(looks("different") > before);
-    // It would go on from the version that it knows, and never be told.
+    // Without a new list, the informer would never get the change, which is older than the version that it has reached.
     informer.catch_up().await;
     assert_eq!((informer.told.expired, informer.told.states), (1, 2), "{:?}", informer.told);
 }
@@ -116,7 +116,7 @@ async fn nothing_is_looked_at_if_it_is_not_wanted() {
         .change_silently(&pods(), "default/pod-077", |pod| pod["metadata"]["labels"]["app"] = json!("silent"))
         .unwrap();
     let lists = world.sim.counts().requests("list", "pods");
-    // Less than the shortest time after which the reflector looks by itself.
+    // In total less than the shortest time after which the reflector lists by itself.
     for _ in 0..4 {
         skip(Duration::from_secs(60)).await;
         sleep(Duration::from_millis(20)).await;

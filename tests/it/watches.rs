@@ -1,4 +1,5 @@
-//! Watches from memory: the stream is the one that upstream itself would have sent, however many read it and however slow.
+//! Watches from memory: each stream equals the one of upstream, for any number of watchers and however slowly they
+//! read.
 
 use std::time::Duration;
 
@@ -13,10 +14,10 @@ use serde_json::json;
 
 use crate::harness::{Route, World, passing, raw, skip, within, world::pod};
 
-/// Shorter than the time from the last bookmark to the end of a watch.
+/// Shorter than the time between the last bookmark and the end of a watch.
 const STEP: Duration = Duration::from_millis(500);
 
-/// A world with changes in its past. Gives the version from before them.
+/// A world with changes in its history, and the version before them.
 async fn with_history() -> (World, u64) {
     let world = World::start().await;
     world.create_pod("default", "a", "x");
@@ -36,7 +37,7 @@ fn change(world: &World) {
     world.delete_pod("kube-system/c");
 }
 
-/// Opens the same watches at upstream and at the gateway, lets things happen until all end, and compares all bytes.
+/// Opens each watch at upstream and at the gateway, makes changes until all watches end, and compares all bytes.
 async fn assert_same_streams(world: &World, paths: &[String]) {
     let open = async |path: &String| {
         let request = Request::get(path).body(Full::default()).unwrap();
@@ -110,7 +111,7 @@ async fn a_version_from_before_the_fill_is_upstreams_to_judge() {
     assert_eq!(events.as_bytes(), direct.unwrap().to_bytes());
     assert!(events.lines().count() > 4, "{events}");
     assert_eq!(route, Route::Forwarded("before_fill".to_owned()));
-    // What upstream has forgotten, too, it says itself.
+    // If upstream has forgotten the version as well, its own error is forwarded.
     world.sim.forget_history();
     let (events, route) = world.client().watch(path).await.rest().await;
     assert!(events.contains(r#""reason":"Expired","code":410}}"#), "{events}");
@@ -173,7 +174,7 @@ async fn all_streams_may_share_one_connection() {
 
 #[tokio::test]
 async fn a_watcher_that_never_reads_holds_up_nobody_and_ends_cleanly() {
-    // More than the kernel and the connection take, and more changes than history keeps at least.
+    // More bytes than the socket buffers and the connection hold, and more changes than the history keeps at least.
     const CHANGES: usize = 200;
     const BYTES: usize = 100_000;
     let sim = Sim::with_history(10 * CHANGES);

@@ -1,5 +1,5 @@
-//! A watch in JSON: the same lines however the bytes arrive, and each object refused, or read as serde_json's own
-//! decoder reads it.
+//! A watch in JSON: the lines do not depend on how the bytes are split, and each object is either refused or parsed as
+//! serde_json parses it.
 
 #![no_main]
 
@@ -54,12 +54,12 @@ fn object(json: &[u8], schema: &Schema, resource: &GroupResource) {
     let Ok(object) = Object::from_event(Bytes::copy_from_slice(json), schema) else { return };
     for encoding in [Encoding::Json, Encoding::Protobuf] {
         let partial = Partial::new(encoding, MetaVersion::V1, &schema.shape, resource);
-        // Whatever it says: bytes, or that there are none.
+        // The result does not matter: only a panic is an error.
         drop(partial.map(|partial| partial.added(&object)));
     }
-    // What is passed over may be no JSON: then there is nothing to compare with.
+    // Members that the reader skips may be invalid JSON: then there is nothing to compare with.
     let Ok(value) = serde_json::from_slice::<Value>(json) else { return };
-    // Of members that are there twice, decoders keep what they like.
+    // Of members that occur twice, each decoder may keep another one.
     if serde_json::from_slice::<NoTwins>(json).is_err() {
         return;
     }
@@ -91,7 +91,7 @@ fn object(json: &[u8], schema: &Schema, resource: &GroupResource) {
     }
 }
 
-/// Any JSON in which no object has two members of the same name.
+/// Any JSON in which no object has two members with the same name.
 struct NoTwins;
 
 impl<'de> Deserialize<'de> for NoTwins {

@@ -1,5 +1,5 @@
-//! A pod as far as the table of field numbers knows it, for a decoder that is not ours: of the fuzz target, and of the unit
-//! tests beside the reader.
+//! A pod with the fields of the table of field numbers, for prost as an independent decoder. Used by the fuzz target
+//! and by the unit tests of the reader.
 
 use std::collections::HashMap;
 
@@ -50,7 +50,7 @@ pub(crate) struct PodStatus {
 }
 
 impl Pod {
-    /// The values of all selectable fields that stand in the message.
+    /// The values of all selectable fields in the message.
     pub(crate) fn selectable(&self) -> [(&'static str, String); 9] {
         let Self { spec, status, .. } = self;
         [

@@ -1,4 +1,5 @@
-//! Bytes from upstream in protobuf, as a watch, as a list and as an object: refused, or read as prost reads them.
+//! Bytes from upstream in protobuf, as a watch, as a list and as an object: either refused, or parsed as prost parses
+//! them.
 
 #![no_main]
 
@@ -37,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
                 let again = BookmarkTemplate::record(&again).expect("still a bookmark");
                 assert_eq!((again.version, again.template), (recorded.version, recorded.template));
             }
-            // Whatever it says: an answer or an error.
+            // The result does not matter: only a panic is an error.
             drop(event.status());
             object(event.message, &schema, &pods);
         }

@@ -1,5 +1,5 @@
-//! A whole request: a line with method and target, and headers, as `name: value`. What memory may answer is what was authorized, and
-//! that is what the API server takes the request for.
+//! A whole request: a line with method and target, and headers as `name: value`. The request that is answered from
+//! memory is the request that was authorized, and the API server would parse it in the same way.
 
 #![no_main]
 
@@ -15,7 +15,7 @@ fuzz_target!(|head: &str| {
         request = request.header(name, value);
     }
     if let Ok(mut request) = request.body(()) {
-        // Without one it is refused, which is soon learned.
+        // A request without `Host` is refused; the fuzzer would spend its time on these.
         request.headers_mut().entry(header::HOST).or_insert(HeaderValue::from_static("localhost"));
         drop(same_request::check(request));
     }

@@ -1,6 +1,7 @@
-//! Single requests: what comes from memory is what the server answered, and everything else reaches it.
+//! Single requests: an answer from memory equals the answer of the recorded server, and all other requests are
+//! forwarded.
 //!
-//! `routes.tsv` says for each case which of both it is, so that a change of it is seen.
+//! `routes.tsv` contains the route of each case, so that a changed route fails the test.
 
 use std::{collections::HashMap, fmt::Write, fs, path::Path};
 
@@ -13,9 +14,9 @@ use serde_json::Value;
 use super::recording::{recorded, recorded_bytes, still};
 use crate::harness::{Answer, Gateway, Route, replay::NOT_RECORDED, until};
 
-/// Beyond every version that the cases name, but for the one in the far future.
+/// Higher than all versions that the cases name, except for the version in the far future.
 const VERSION: u64 = 362;
-/// What the cases ask for from memory.
+/// The collections that the cases read from memory.
 const COLLECTIONS: [&str; 5] = [
     "/api/v1/pods",
     "/api/v1/configmaps",
@@ -24,7 +25,7 @@ const COLLECTIONS: [&str; 5] = [
     "/apis/diff.example.com/v1/widgets",
 ];
 
-/// A request and what a real server answered.
+/// A request and the answer of a real server.
 #[derive(serde::Deserialize)]
 struct Case {
     name: String,
@@ -33,7 +34,7 @@ struct Case {
     headers: HashMap<String, String>,
     status: u16,
     content_type: Option<String>,
-    /// The file with the body, if it may come from memory.
+    /// The file with the body; `None` for requests that are never answered from memory.
     answer: Option<String>,
 }
 
@@ -43,7 +44,7 @@ async fn recorded_answers_come_from_memory_or_the_request_reaches_upstream() {
     let gateway = Gateway::start(&upstream.url).await;
     join_all(COLLECTIONS.map(|collection| reached(&gateway, collection, "application/json"))).await;
     reached(&gateway, "/api/v1/pods", "application/vnd.kubernetes.protobuf").await;
-    // That these have no protobuf takes the gateway a look.
+    // The gateway learns only by trying that custom resources have no protobuf.
     let look = async || {
         let headers = [("accept", "application/vnd.kubernetes.protobuf,application/json")];
         let answer = gateway.client.request("GET", COLLECTIONS[4], &headers, Bytes::new()).await;
@@ -72,7 +73,7 @@ async fn recorded_answers_come_from_memory_or_the_request_reaches_upstream() {
     assert_routes(&routes);
 }
 
-/// Waits until memory is complete up to [`VERSION`].
+/// Waits until the cache is complete up to [`VERSION`].
 async fn reached(gateway: &Gateway, collection: &str, accept: &str) {
     let path = format!("{collection}?resourceVersion={VERSION}");
     let headers = [("accept", accept)];
@@ -88,7 +89,7 @@ async fn ask(gateway: &Gateway, case: &Case) -> Answer {
     gateway.client.request(&case.method, &case.path, &headers, Bytes::new()).await
 }
 
-/// How an answer from memory is not the one that was recorded.
+/// Describes how an answer from memory differs from the recorded one; `None` if they are equal.
 fn differs(case: &Case, answer: &Answer) -> Option<String> {
     let Some(file) = &case.answer else {
         return Some(format!("{}: served, but no answer is recorded", case.name));
@@ -116,7 +117,8 @@ fn differs(case: &Case, answer: &Answer) -> Option<String> {
     Some(format!("{} ({}):\n  recorded …{}…\n  served   …{}…", case.name, case.path, piece(&expected), piece(&found)))
 }
 
-/// The same of protobuf: a list with its version apart, or the events of a watch with the bookmarks' versions apart.
+/// Like [`without_version`], for protobuf: a list with its version replaced, or the events of a watch with the versions
+/// of bookmarks replaced.
 fn without_versions(body: &[u8]) -> Vec<Vec<u8>> {
     if body.starts_with(b"k8s\0") {
         let list = ListBody::parse(Bytes::copy_from_slice(body));
@@ -135,7 +137,7 @@ fn without_versions(body: &[u8]) -> Vec<Vec<u8>> {
     frames.map(bare).collect()
 }
 
-/// With stars for the first occurrence of the digits.
+/// Replaces the first occurrence of the digits by stars.
 fn replaced(bytes: &[u8], digits: &str) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if let Some(at) = bytes.windows(digits.len()).position(|window| !digits.is_empty() && window == digits.as_bytes()) {
@@ -144,8 +146,8 @@ fn replaced(bytes: &[u8], digits: &str) -> Vec<u8> {
     bytes
 }
 
-/// Without the collection's own version, in its metadata, its continue token or its bookmark: that one is the version of
-/// the moment when the server was asked.
+/// Replaces the version of the collection, in its metadata, its continue token or its bookmarks: it depends on the
+/// moment of the request.
 fn without_version(text: &str) -> String {
     let is_stream = text.starts_with("{\"type\":");
     let text = if is_stream { text.lines().map(without_bookmark_version).collect() } else { text.to_owned() };
@@ -165,7 +167,7 @@ fn without_version(text: &str) -> String {
     }
 }
 
-/// The list's metadata come before its items or, in a custom resource's, behind them.
+/// The metadata of a list are before its items or, for custom resources, after them.
 fn replace_collection_version(text: &str, version: &str) -> String {
     let is_custom = text.trim_start_matches(['{', ' ', '\n']).starts_with("\"apiVersion\"");
     let at = if is_custom { text.rfind("\"resourceVersion\"") } else { text.find("\"resourceVersion\"") }.unwrap();
@@ -183,7 +185,7 @@ fn without_bookmark_version(line: &str) -> String {
     }
 }
 
-/// Compares with the table that is checked in, and leaves the new one where it can be copied from.
+/// Compares the routes with the recorded table. If they differ, writes the new table to a file and names it.
 fn assert_routes(routes: &str) {
     let expected = recorded("routes.tsv");
     if expected == routes {

@@ -1,5 +1,5 @@
-//! One run of changes, seen by many watches: fed with what a gateway's own watch would have read, each watch gets the
-//! bytes that the server gave to one like it.
+//! One recorded series of changes, seen by many watches: the gateway reads the recording of a watch like its own, and
+//! each client's watch gets the bytes that the server sent to the same watch.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use futures_util::future::join_all;
 use super::recording::{changing, recorded, recorded_bytes};
 use crate::harness::{Gateway, Route, Watch, until, within};
 
-/// Where all watches begin.
+/// The version at which all watches start.
 const VERSION: u64 = 368;
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const COLLECTIONS: [&str; 3] = ["/api/v1/configmaps", "/api/v1/pods", "/apis/diff.example.com/v1/widgets"];
 
-/// A watch and the file with what it got.
+/// A watch and the file that contains the recorded stream.
 #[derive(serde::Deserialize)]
 struct Recorded {
     path: String,
@@ -27,7 +27,7 @@ fn json() -> String {
     "application/json".to_owned()
 }
 
-/// What happens to the collections upstream.
+/// The recorded changes of a collection.
 fn live(collection: &str) -> String {
     match collection {
         "configmaps" => recorded("live/all.jsonl"),
@@ -44,7 +44,7 @@ async fn watches_of_recorded_changes_get_the_recorded_bytes() {
     join_all(COLLECTIONS.map(|collection| gateway.warm(collection))).await;
     let watches: BTreeMap<String, Recorded> = serde_json::from_str(&recorded("live/index.json")).unwrap();
 
-    // Once as it happens, once from history.
+    // Each watch is opened twice: before the changes, and afterwards, to read them from history.
     let open =
         async || join_all(watches.values().map(|watch| gateway.client.watch_as(&watch.path, &watch.accept))).await;
     let early = open().await;
@@ -54,7 +54,7 @@ async fn watches_of_recorded_changes_get_the_recorded_bytes() {
     let mut late = open().await.into_iter().zip(watches.values()).collect::<Vec<_>>();
     join_all(late.iter_mut().map(|(watch, recorded)| assert_gets(watch, recorded))).await;
 
-    // And nothing beyond it.
+    // No watch gets anything beyond the recorded events.
     let mut stopping = gateway.stop();
     let rests = join_all(opened.into_iter().chain(late).map(|(watch, _)| watch.rest()));
     let (rests, _) = within("the end of all watches", async { tokio::join!(rests, stopping.drained()) }).await;
@@ -87,7 +87,7 @@ async fn watches_of_recorded_changes_get_the_recorded_protobuf() {
         let expected = recorded_bytes(file);
         assert!(watch.bytes(expected.len()).await == expected, "{path} as it happens");
     }
-    // And from history.
+    // The same events from history.
     let mut late = Vec::new();
     for (mut watch, (path, file)) in open().await.into_iter().zip(&rows) {
         let expected = recorded_bytes(file);

@@ -1,4 +1,4 @@
-//! A gateway before a recording of a real API server answers as that server did, byte for byte.
+//! A gateway in front of the recording of a real API server answers as that server did, byte for byte.
 
 mod cases;
 mod live;

@@ -1,14 +1,14 @@
-//! An upstream that sends what no API server would: clients see the events before it, then the end of their watch, and
-//! nothing that was made up.
+//! An upstream that sends what no API server would send: clients get the events before it, then the end of their watch,
+//! and nothing that is made up.
 
 use super::recording::{changing, recorded};
 use crate::harness::{Gateway, Route, skip, within};
 
 const VERSION: u64 = 368;
-/// Longer than the reflector's first pause after a failure.
+/// Longer than the first pause of the reflector after a failure.
 const BACKOFF: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// Events that come before the nonsense.
+/// The valid events that precede the invalid one.
 fn sensible() -> Vec<String> {
     recorded("live/all.jsonl").split_inclusive('\n').take(2).map(str::to_owned).collect()
 }
@@ -25,7 +25,7 @@ async fn assert_ends_watches(nonsense: &str) {
     upstream.go_on();
     let (events, route) = within("the end of the watch", watch.rest()).await;
     assert_eq!((events, route), (sensible().concat(), Route::Served), "{nonsense}");
-    // And goes on: with a new state, or with upstream's answers until there is one.
+    // Reads go on: from a new state, or forwarded until there is one.
     skip(BACKOFF).await;
     let list = gateway.client.get("/api/v1/configmaps?resourceVersion=0").await;
     assert!(list.status == 200 || list.route == Route::Forwarded("fill_failed".to_owned()), "{list:?}");

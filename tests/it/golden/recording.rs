@@ -1,4 +1,4 @@
-//! What was recorded of a 1.36 server, as an upstream (`tests/data/golden`).
+//! The recording of a Kubernetes 1.36 API server as an upstream (`tests/data/golden`).
 
 use std::{collections::HashMap, fs, path::PathBuf};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::harness::replay::{Collection, Replay};
 
-/// Recorded collections and their paths.
+/// The recorded collections and their paths.
 const COLLECTIONS: [(&str, &str); 8] = [
     ("configmaps", "/api/v1/configmaps"),
     ("pods", "/api/v1/pods"),
@@ -20,23 +20,23 @@ const COLLECTIONS: [(&str, &str); 8] = [
     ("deployments", "/apis/apps/v1/deployments"),
     ("widgets", "/apis/diff.example.com/v1/widgets"),
 ];
-/// Recorded documents and their paths.
+/// The recorded discovery documents and their paths.
 const DOCUMENTS: [(&str, &str); 2] = [("discovery-api", "/api"), ("discovery-apis", "/apis")];
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// A file of the recording.
+/// A text file of the recording.
 pub(super) fn recorded(name: &str) -> String {
     String::from_utf8(recorded_bytes(name)).unwrap()
 }
 
-/// A file of the recording that is no text.
+/// A binary file of the recording.
 pub(super) fn recorded_bytes(name: &str) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden").join(name);
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The collections as they were, then a bookmark: the server went on to this version and nothing happened to them.
+/// The recorded collections, then a bookmark with `version`, as if other resources had changed up to this version.
 pub(crate) async fn still(version: u64) -> Replay {
     let collections = in_json(|name| {
         let watch_list = recorded(&format!("upstream/{name}.watchlist.json"));
@@ -48,7 +48,7 @@ pub(crate) async fn still(version: u64) -> Replay {
     start(collections).await
 }
 
-/// The same in protobuf.
+/// Like [`still`], for one collection in protobuf.
 fn still_protobuf(name: &str, path: &str, version: u64) -> ((String, Encoding), Collection) {
     let bytes = |suffix: &str| Bytes::from(recorded_bytes(&format!("upstream/{name}.{suffix}.pb")));
     let later = end_bookmark(name).event(ResourceVersion::new(version).unwrap());
@@ -56,7 +56,7 @@ fn still_protobuf(name: &str, path: &str, version: u64) -> ((String, Encoding), 
     ((path.to_owned(), Encoding::Protobuf), Collection { head: bytes("list"), watch_list, ..Default::default() })
 }
 
-/// Empty collections at a version, to which later happens what was recorded.
+/// Empty collections at a version, followed by the recorded changes.
 pub(super) async fn changing(version: u64, live: impl Fn(&str) -> String) -> Replay {
     let collections = in_json(|name| {
         let watch_list = recorded(&format!("upstream/{name}.watchlist.json"));
@@ -68,7 +68,7 @@ pub(super) async fn changing(version: u64, live: impl Fn(&str) -> String) -> Rep
     start(collections.chain(in_protobuf.map(|(name, path, live)| changing_protobuf(name, path, live, version)))).await
 }
 
-/// The same in protobuf.
+/// Like [`changing`], for one collection in protobuf.
 fn changing_protobuf(name: &str, path: &str, live: &str, version: u64) -> ((String, Encoding), Collection) {
     let watch_list = end_bookmark(name).initial_events_end(ResourceVersion::new(version).unwrap());
     let head = recorded_bytes(&format!("upstream/{name}.list.pb")).into();
@@ -76,7 +76,7 @@ fn changing_protobuf(name: &str, path: &str, live: &str, version: u64) -> ((Stri
     ((path.to_owned(), Encoding::Protobuf), Collection { head, watch_list, live })
 }
 
-/// The bookmark that a recorded watch-list ends with, under any version.
+/// The bookmark at the end of a recorded watch-list, with a replaceable version.
 fn end_bookmark(name: &str) -> BookmarkTemplate {
     let mut frames = FrameReader::default();
     frames.push(&recorded_bytes(&format!("upstream/{name}.watchlist.pb")));
@@ -94,7 +94,7 @@ async fn start(collections: impl Iterator<Item = ((String, Encoding), Collection
     Replay::start(documents.chain(definition).collect(), collections.collect()).await
 }
 
-/// Definitions by their own paths.
+/// Each custom resource definition by its path.
 fn definitions() -> HashMap<String, String> {
     let list = recorded("upstream/crds.list.json");
     let list: HashMap<String, Box<RawValue>> = serde_json::from_str(&list).unwrap();
@@ -106,7 +106,7 @@ fn definitions() -> HashMap<String, String> {
     items.into_iter().map(|item| (path(item), item.get().to_owned())).collect()
 }
 
-/// The list with so many of its items, and its own bytes otherwise.
+/// The list with only its first `count` items; all other bytes are unchanged.
 fn with_items(list: &str, count: usize) -> String {
     let members: HashMap<&str, &RawValue> = serde_json::from_str(list).unwrap();
     let all = members["items"].get();
@@ -115,7 +115,8 @@ fn with_items(list: &str, count: usize) -> String {
     list.replace(all, &format!("[{}]", kept.join(",")))
 }
 
-/// The watch-list's end bookmark under another version, as the end or as one in between.
+/// The bookmark at the end of a recorded watch-list with another version; without the annotation of the end of the
+/// initial events unless `is_end`.
 fn bookmark(watch_list: &str, version: u64, is_end: bool) -> String {
     let line = watch_list.lines().last().unwrap();
     let event: Value = serde_json::from_str(line).unwrap();

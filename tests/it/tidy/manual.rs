@@ -1,4 +1,4 @@
-//! What the manual and the README list is what the code has.
+//! The manual and the README list what the code has: limits, metrics, reasons, fields.
 
 use kube_fanout::{
     config::{Config, Overrides},
@@ -14,7 +14,7 @@ const REQUEST_PATH: &str = include_str!("../../../src/manual/request_path.md");
 
 const METRIC_ROWS: [&str; 2] = ["| `kube_fanout_", "| `process_"];
 
-/// The words that `as_str` gives in a file.
+/// The texts that `as_str` returns in a source file.
 fn words(source: &str) -> impl Iterator<Item = &str> {
     let quoted = source.lines().filter_map(|line| line.trim().strip_prefix("Self::")?.split_once("=> \""));
     quoted.filter_map(|(_, rest)| rest.split_once('"')).map(|(word, _)| word)

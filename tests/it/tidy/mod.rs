@@ -1,5 +1,5 @@
-//! The style of the crate as tests: which module may use which, how long things may be, what may not be
-//! named, what the manual has to list.
+//! The style of the crate as tests: which module may use which, the length of files and functions, forbidden names, and
+//! what the manual has to list.
 
 mod layering;
 mod manual;
@@ -9,13 +9,13 @@ use std::collections::HashSet;
 
 use source::{Source, sources};
 
-/// Lines of a file before its tests.
+/// The maximum number of lines of a file, without its tests.
 const CODE_LINES_MAX: usize = 700;
-/// Lines of a function, from its name to its brace.
+/// The maximum number of lines of a function, from its signature to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
-/// What says nothing about a file.
+/// File and module names that say nothing about the contents.
 const BANNED_NAMES: [&str; 5] = ["util", "helper", "common", "misc", "manager"];
-/// What is to be done, or said, somewhere else. In halves, since this file is looked at too.
+/// Notes about unfinished work. Each is written in two halves because this file is checked, too.
 const BANNED_WORDS: [&str; 4] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("to", "do!(")];
 
 /// Fails with one line for each problem.
@@ -37,7 +37,7 @@ fn every_file_says_what_it_owns() {
 fn every_file_is_part_of_the_crate() {
     let sources = all();
     let declared: HashSet<_> = sources.iter().flat_map(Source::declared_files).collect();
-    // Each fuzz target is a program of its own.
+    // Each fuzz target is a program of its own and so the root of a crate.
     let is_root = |path: &str| {
         matches!(path, "src/lib.rs" | "src/main.rs")
             || path.starts_with("tests/") && path.ends_with("/main.rs")
@@ -87,7 +87,7 @@ fn functions_are_short() {
     assert_none(&problems);
 }
 
-/// Line, name and length of each function, as rustfmt lays them out.
+/// The line, the name and the length of each function. Relies on the layout of rustfmt.
 fn functions(text: &str) -> Vec<(usize, &str, usize)> {
     let lines: Vec<_> = text.lines().collect();
     let mut functions = Vec::new();
@@ -107,7 +107,7 @@ fn functions(text: &str) -> Vec<(usize, &str, usize)> {
     functions
 }
 
-/// The name of the function that begins here.
+/// The name of the function that starts on this line; `None` if no function does.
 fn function_name(code: &str) -> Option<&str> {
     let (before, after) = code.split_once("fn ")?;
     let is_qualifier =

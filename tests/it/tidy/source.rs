@@ -1,4 +1,4 @@
-//! The crate's own text: files, the module each belongs to, and its lines without tests and comments.
+//! The source files of the crate: the module to which each belongs, and its lines without tests and comments.
 
 use std::{
     collections::HashSet,
@@ -9,21 +9,21 @@ use std::{
 /// One Rust file.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// Relative to the crate: `src/store/history.rs`.
+    /// Relative to the root of the crate, for example `src/store/history.rs`.
     pub(super) path: String,
     pub(super) text: String,
-    /// Compiled for tests only.
+    /// Whether the file is compiled for tests only.
     pub(super) is_test: bool,
 }
 
-/// A line of code, without its comment.
+/// A line of code without its comment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'a> {
     pub(super) number: usize,
     pub(super) code: &'a str,
 }
 
-/// All Rust files below a folder of the crate.
+/// All Rust files in a folder of the crate and its subfolders.
 pub(super) fn sources(folder: &str) -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
@@ -54,49 +54,49 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
 }
 
 impl Source {
-    /// `store` of `src/store/history.rs`, `run` of `src/run.rs`.
+    /// For example `store` for `src/store/history.rs` and `run` for `src/run.rs`.
     pub(super) fn module(&self) -> &str {
         let below = self.path.split_once('/').unwrap().1;
         below.split('/').next().unwrap().trim_end_matches(".rs")
     }
 
-    /// The module's own root, where `super` is the crate.
+    /// Whether this file is the root of its module, so that `super` is the crate.
     pub(super) fn is_module_root(&self) -> bool {
         let depth = self.path.matches('/').count();
         depth == 1 || depth == 2 && self.path.ends_with("/mod.rs")
     }
 
-    /// The file's name without its extension.
+    /// The file name without its extension.
     pub(super) fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap().trim_end_matches(".rs")
     }
 
-    /// How many lines there are before the tests.
+    /// The number of lines above the tests.
     pub(super) fn code_lines(&self) -> usize {
         let lines: Vec<_> = self.text.lines().collect();
         let is_tests = |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].contains("mod ") && pair[1].ends_with('{');
         lines.windows(2).position(is_tests).unwrap_or(lines.len())
     }
 
-    /// The lines before the tests, without comments.
+    /// The lines above the tests, without comments.
     pub(super) fn code(&self) -> impl Iterator<Item = Line<'_>> {
         let lines = self.text.lines().take(self.code_lines()).enumerate();
         lines.map(|(at, line)| Line { number: at + 1, code: line.split("//").next().unwrap_or_default() })
     }
 
-    /// Files that this one declares as modules.
+    /// The files that this file declares as modules.
     pub(super) fn declared_files(&self) -> Vec<String> {
         self.text.lines().filter_map(declared_module).flat_map(|name| self.file_of(name)).collect()
     }
 
-    /// Those of them that are compiled for tests only.
+    /// The declared files that are compiled for tests only.
     fn test_files(&self) -> Vec<String> {
         let lines: Vec<_> = self.text.lines().collect();
         let declared = lines.windows(2).filter(|pair| pair[0] == "#[cfg(test)]");
         declared.filter_map(|pair| declared_module(pair[1])).flat_map(|name| self.file_of(name)).collect()
     }
 
-    /// Where a module that is declared here may lie.
+    /// The two possible files of a module that this file declares.
     fn file_of(&self, module: &str) -> [String; 2] {
         let folder = match self.path.rsplit_once('/').unwrap() {
             (folder, "mod.rs" | "lib.rs" | "main.rs") => folder.to_owned(),
@@ -106,7 +106,7 @@ impl Source {
     }
 }
 
-/// The module that a line declares in a file of its own.
+/// The name of the module that this line declares, if the module has a file of its own.
 fn declared_module(line: &str) -> Option<&str> {
     let (visibility, name) = line.strip_suffix(';')?.split_once("mod ")?;
     (visibility.is_empty() || visibility.starts_with("pub")).then_some(name)
