@@ -1,8 +1,8 @@
-//! How the costs of the parts grow: a change with the size of its collection and with those who watch, a list and a new
-//! watch with the size of the collection.
+//! How the costs of the parts grow: of a change, with the size of its collection and the number of watchers; of a list
+//! and of opening a watch, with the size of the collection.
 //!
-//! `cargo bench --bench parts`, with words of names to run only those; as a test (`cargo test --bench parts`) each runs once.
-//! What came of it: `kube_fanout::manual::figures`.
+//! `cargo bench --bench parts`, followed by parts of names to run only those; as a test (`cargo test --bench parts`)
+//! each runs once. Results: `kube_fanout::manual::figures`.
 
 use std::{hint::black_box, sync::Arc, task::Waker, time::Duration};
 
@@ -17,13 +17,13 @@ use kube_fanout::store::{
 };
 use tokio::time::Instant;
 
-/// The same as the gateway's.
+/// The allocator of the gateway.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const COLLECTIONS: [usize; 3] = [1_000, 10_000, 100_000];
 const WATCHERS: [usize; 3] = [10, 1_000, 8_000];
-/// Objects of the namespace that is listed, whatever there is beside it.
+/// The number of objects in the listed namespace, whatever the size of the collection.
 const NAMESPACE: usize = 200;
 
 fn main() {
@@ -41,12 +41,12 @@ fn main() {
     criterion.final_summary();
 }
 
-/// A collection of pods, its writer, and whoever watches.
+/// A collection of pods with its writer and its watchers.
 struct Collection {
     writer: Writer,
     reader: Reader,
     hub: Arc<Hub>,
-    /// Of the last change.
+    /// The version of the last change.
     version: u64,
 }
 
@@ -61,7 +61,7 @@ impl Collection {
         Self { writer, reader, hub: Hub::new(0, Spread::default()), version: 1 }
     }
 
-    /// The event of a change to that pod, as upstream sends it.
+    /// The event of a change to the pod with this index, as upstream sends it.
     fn event(&mut self, index: usize) -> Bytes {
         self.version += 1;
         let kind = "\"kind\":\"Pod\",\"apiVersion\":\"v1\",";
@@ -69,7 +69,7 @@ impl Collection {
         [b"{\"type\":\"MODIFIED\",\"object\":", &*object, b"}\n"].concat().into()
     }
 
-    /// Takes an event as a reflector does, and wakes those whom it concerns.
+    /// Applies an event as a reflector does, and wakes the watchers that may have selected it.
     fn take(&mut self, line: Bytes) {
         const HEAD: usize = "{\"type\":\"MODIFIED\",\"object\":".len();
         let object = Object::from_event(line.slice(HEAD..line.len() - 2), self.writer.schema()).expect("a pod");
@@ -102,7 +102,7 @@ impl Collection {
     }
 }
 
-/// 1.3 KB; pods of one namespace stand together, five lie on a node.
+/// A pod of 1.3 KB. The pods of a namespace are adjacent; there are five on each node.
 fn pod(kind: &str, index: usize, version: u64) -> Bytes {
     let (namespace, node, rest) = (index / NAMESPACE, index / 5, "x".repeat(1000));
     format!(
@@ -114,7 +114,7 @@ fn pod(kind: &str, index: usize, version: u64) -> Bytes {
     .into()
 }
 
-/// Reading an event, putting it in its place, and the end of the oldest one in history.
+/// Parsing an event, applying it to the store, and dropping the oldest event of the history.
 fn change(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a change in a collection of");
     for size in COLLECTIONS {
@@ -131,7 +131,7 @@ fn change(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Its items as a list sends them.
+/// The items of the namespace, encoded for a list.
 fn list_of_a_namespace(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a list of 200 objects of a collection of");
     for size in COLLECTIONS {
@@ -150,7 +150,7 @@ fn list_of_a_namespace(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// From the current version on, until it waits.
+/// A watch that starts at the current version, until it waits for a change.
 fn opening_a_watch(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("opening a watch of a collection of");
     for size in COLLECTIONS {
@@ -162,7 +162,7 @@ fn opening_a_watch(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A change that all see, until each has its frame.
+/// A change that all watchers selected, until each has its frame.
 fn waking(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a change, for each of watchers");
     for count in WATCHERS {
@@ -184,7 +184,7 @@ fn waking(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A change that one of them sees: the others cost it nothing.
+/// A change that one watcher selected: it must not cost anything for the other watchers.
 fn waking_by_node(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a change that one sees, of watchers of a node each");
     for count in [50, 5_000] {

@@ -1,4 +1,4 @@
-//! A client that does as little as it can: HTTP/1.1 or HTTP/2, one connection each.
+//! A client with as little work of its own as possible: HTTP/1.1 or HTTP/2, one connection each.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -22,18 +22,18 @@ use tokio_rustls::TlsConnector;
 
 use crate::certificates::ADMIN_TOKEN;
 
-/// Longer than the head of any answer takes.
+/// The timeout for the head of an answer.
 const HEAD_MAX: Duration = Duration::from_secs(120);
 
-/// A server.
+/// The address of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) port: u16,
-    /// What its certificate is signed with; `None`: plain HTTP.
+    /// The authority that signed the server's certificate; `None` for plain HTTP.
     authority: Option<CertificateDer<'static>>,
 }
 
-/// What is asked.
+/// A get.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) path: String,
@@ -101,7 +101,7 @@ impl Endpoint {
         Ok(Connection { sender, port: self.port, _driver: driver })
     }
 
-    /// The answer to one get on a connection of its own, which must succeed.
+    /// The body of the answer to one get on a new connection. Fails if the answer is no success.
     pub(crate) async fn get(&self, ask: &Ask) -> Result<Bytes> {
         let mut connection = self.connect(ask.http2).await?;
         Ok(connection.open(ask).await?.into_body().collect().await?.to_bytes())
@@ -127,12 +127,12 @@ where
     let io = TokioIo::new(io);
     if !http2 {
         let (sender, connection) = http1::handshake(io).await?;
-        // Whoever reads a body learns of its end.
+        // The reader of the body gets the error.
         driver.spawn(async move { connection.await.unwrap_or_default() });
         return Ok(Sender::Http1(sender));
     }
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-        // As wide as Go's clients open them.
+        // The window sizes of Go's clients.
         .initial_stream_window_size(4 << 20)
         .initial_connection_window_size(1 << 30)
         .handshake(io)
@@ -142,14 +142,14 @@ where
 }
 
 impl Connection {
-    /// The head of an answer that must be a success; the body is still to come.
+    /// Sends a get and returns its answer, whose body is not read yet. Fails if the answer is no success.
     pub(crate) async fn open(&mut self, ask: &Ask) -> Result<Response<Incoming>> {
         let request = self.request(Method::GET, &ask.path).header(header::ACCEPT, ask.accept);
         let request = if ask.gzip { request.header(header::ACCEPT_ENCODING, "gzip") } else { request };
         self.send(request.body(Full::default())?).await
     }
 
-    /// Reads an answer to its end, and says how many bytes it had.
+    /// Reads an answer to its end and returns the number of bytes of its body.
     pub(crate) async fn read(&mut self, ask: &Ask) -> Result<u64> {
         let mut body = self.open(ask).await?.into_body();
         let mut bytes = 0;
@@ -159,7 +159,7 @@ impl Connection {
         Ok(bytes)
     }
 
-    /// A write that must succeed.
+    /// Sends a write. Fails if the answer is no success.
     pub(crate) async fn write(&mut self, method: Method, path: &str, body: &serde_json::Value) -> Result<()> {
         let content = if method == Method::PATCH { "application/merge-patch+json" } else { JSON };
         let request = self.request(method, path).header(header::CONTENT_TYPE, content);

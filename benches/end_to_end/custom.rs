@@ -1,4 +1,4 @@
-//! Custom resources like pods, on the library of a current API server (`KUBE_FANOUT_CRD_ASSETS`).
+//! Custom resources that are similar to pods, on the library of a current API server (`KUBE_FANOUT_CRD_ASSETS`).
 
 use std::{
     path::Path,
@@ -26,7 +26,8 @@ const COLLECTION: &str = "/apis/bench.example.com/v1/widgets";
 const RESOURCE: &str = "widgets.bench.example.com";
 const WRITERS: usize = 8;
 
-/// The server with as many objects as the world has pods; `None` where there is none.
+/// A server with as many custom objects as the world has pods; `None` without `KUBE_FANOUT_CRD_ASSETS` or a real API
+/// server.
 pub(crate) async fn start(world: &World) -> Result<Option<Upstream>> {
     let assets = std::env::var_os("KUBE_FANOUT_CRD_ASSETS");
     let Some(assets) = assets.filter(|_| world.upstream.real.is_some()) else { return Ok(None) };
@@ -49,7 +50,7 @@ pub(crate) async fn start(world: &World) -> Result<Option<Upstream>> {
     Ok(Some(upstream))
 }
 
-/// The resource there.
+/// The collection of custom objects on that server.
 pub(crate) fn scene<'a>(world: &'a World, upstream: &'a Upstream) -> Scene<'a> {
     Scene { world, upstream, collection: COLLECTION, resource: RESOURCE, watch_list: true }
 }

@@ -1,4 +1,4 @@
-//! The first sync, beside merely downloading the same list.
+//! The first sync compared with a mere download of the same list.
 
 use std::{path::Path, time::Duration};
 
@@ -16,12 +16,14 @@ use crate::{
     world::{LIST, World},
 };
 
-/// The API server has thrown away by then what it needed for the list before: that costs it both cores for some 100 ms.
+/// A pause before each measurement, in which the API server collects the garbage of the previous list. That uses both
+/// cores for some 100 ms.
 const REST: Duration = Duration::from_secs(2);
-/// Says that the list is there.
+/// The name of the file that shows the end of the download.
 const DONE: &str = "downloaded";
 
-/// Downloads the list and keeps it until it is killed. Arguments: URL of upstream, folder of the certificates.
+/// Downloads the list and keeps it in memory until the process is killed. Arguments: the URL of upstream and the folder
+/// of the certificates.
 pub(crate) async fn download(arguments: &[&str]) -> Result<()> {
     let [upstream, certificates] = arguments else { bail!("upstream and certificates, not {arguments:?}") };
     let certificates = Path::new(certificates);
@@ -37,12 +39,12 @@ pub(crate) async fn download(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// What a process has needed from its start until everything is there.
+/// What a process has used from its start until it has read everything.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     time: Duration,
     cpu: Duration,
-    /// The most resident memory, in bytes.
+    /// The peak of resident memory, in bytes.
     memory: u64,
 }
 
@@ -70,10 +72,11 @@ async fn one_sync(world: &World) -> Result<Cost> {
     Ok(Cost::of(&gateway.process, gateway.ready_after))
 }
 
-/// The middle of as many syncs as downloads.
+/// The medians of as many syncs as downloads.
 pub(crate) async fn first_sync(world: &World) -> Result<Vec<Line>> {
     let (mut downloads, mut syncs) = (Vec::new(), Vec::new());
-    // The order turns each time: the API server collects its garbage every few lists, which must not always meet the same.
+    // The order alternates: the API server collects its garbage every few lists, which must not always affect the same
+    // side.
     for _ in 0..world.sizes.sync_turns {
         downloads.push(one_download(world).await?);
         syncs.push(one_sync(world).await?);

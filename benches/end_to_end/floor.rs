@@ -1,5 +1,6 @@
-//! The least that a gateway can do: it sends the bytes of a list that it once fetched, and what one watch upstream brings
-//! it relays to all. No rules, no selection, no history. The same TLS, HTTP and allocator as the gateway has.
+//! The minimum that a gateway can do: it sends the bytes of a list that it fetched once, and relays the events of one
+//! upstream watch to all clients. It has no rules, no selection and no history. TLS, HTTP and the allocator are those
+//! of the gateway.
 
 use std::{convert::Infallible, path::Path, sync::Arc};
 
@@ -26,28 +27,29 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::client::{Ask, Endpoint};
 
-/// Bytes that are sent at a time: as large as what the gateway has in one piece, about.
+/// The size of a frame of a list, in bytes: about as large as the gateway's.
 const PIECE: usize = 256 << 10;
-/// Events that a client may lag behind.
+/// The number of events by which a client may lag behind.
 const EVENTS: usize = 4096;
-/// As many streams on a connection as the gateway allows.
+/// The maximum number of streams per connection, as in the gateway.
 const STREAMS: u32 = 1000;
 const PODS: &str = "/api/v1/pods";
 
-/// One encoding's list and watch.
+/// The list and the watch of one encoding.
 #[derive(Clone)]
 struct Relay {
     pieces: Arc<Vec<Bytes>>,
     events: broadcast::Sender<Bytes>,
 }
 
-/// Serves until it is killed. Arguments: URL of upstream, own port, folder of the certificates.
+/// Serves until the process is killed. Arguments: the URL of upstream, the port to listen on, and the folder of the
+/// certificates.
 pub(crate) async fn serve(arguments: &[&str]) -> Result<()> {
     let [upstream, port, certificates] = arguments else { bail!("upstream, port and certificates, not {arguments:?}") };
     let (upstream, certificates) = (endpoint(upstream, Path::new(certificates))?, Path::new(certificates));
     let mut tasks = JoinSet::new();
     let json = Relay::start(&upstream, Ask::json, &mut tasks).await?;
-    // Not every server has it.
+    // Not every server supports protobuf.
     let protobuf = Relay::start(&upstream, Ask::protobuf, &mut tasks).await.unwrap_or_else(|_| json.clone());
     let tls = acceptor(certificates)?;
     let listener = TcpListener::bind(("127.0.0.1", port.parse()?)).await?;
@@ -59,7 +61,7 @@ pub(crate) async fn serve(arguments: &[&str]) -> Result<()> {
     }
 }
 
-/// The server that a URL names.
+/// The server at this URL.
 pub(crate) fn endpoint(url: &str, certificates: &Path) -> Result<Endpoint> {
     let (scheme, rest) = url.split_once("://").context("a URL")?;
     let port = rest.rsplit_once(':').context("a port")?.1.parse()?;
@@ -96,7 +98,7 @@ impl Relay {
             while let Some(Ok(frame)) = body.frame().await {
                 buffer.extend_from_slice(&frame.into_data().unwrap_or_default());
                 while let Some(length) = event_len(&buffer, is_protobuf) {
-                    // Nobody may be listening.
+                    // Fails if there is no client.
                     events.send(buffer.split_to(length).freeze()).unwrap_or_default();
                 }
             }
@@ -124,7 +126,8 @@ impl Relay {
     }
 }
 
-/// How long the first event is, if all of it is there: a line, or a message behind its length.
+/// The length of the first event if the buffer contains all of it: a line in JSON, a message after its length in
+/// protobuf.
 fn event_len(buffer: &[u8], is_protobuf: bool) -> Option<usize> {
     if !is_protobuf {
         return memchr::memchr(b'\n', buffer).map(|at| at + 1);
@@ -144,6 +147,6 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, json: Relay, protobuf: 
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http2().max_concurrent_streams(STREAMS);
-    // However it ends: the client notices by itself.
+    // An error is ignored: the client notices it by itself.
     builder.serve_connection(TokioIo::new(stream), service).await.unwrap_or_default();
 }

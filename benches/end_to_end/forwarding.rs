@@ -1,4 +1,4 @@
-//! A forwarded request, beside nginx.
+//! A forwarded request through the gateway, compared with nginx.
 
 use std::{fs, path::Path, process::Command};
 
@@ -18,7 +18,7 @@ use crate::{
 
 const NGINX: &str = "/usr/sbin/nginx";
 
-/// nginx as a proxy before the API server, TLS and kept connections on both sides.
+/// nginx as a proxy in front of the API server, with TLS and kept connections on both sides.
 struct Nginx {
     endpoint: Endpoint,
     process: Process,
@@ -62,7 +62,7 @@ fn configuration(port: u16, upstream: &str, certificates: &Certificates, folder:
     )
 }
 
-/// A get that only upstream can answer: directly, through the gateway, through nginx, in turns.
+/// A get that only upstream can answer: directly, through the gateway and through nginx, in turns.
 pub(crate) async fn added(world: &World) -> Result<Vec<Line>> {
     let nginx = Nginx::start(world).await?;
     let mut servers = vec![Target::new(&world.upstream.endpoint, 0).await?];
@@ -101,7 +101,7 @@ struct Target {
     connection: Connection,
     id: u32,
     before: std::time::Duration,
-    /// Microseconds.
+    /// In microseconds.
     times: Vec<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! How much later a change comes through the gateway than from the API server itself.
+//! The latency that the gateway adds to the events of the API server.
 
 use anyhow::Result;
 
@@ -10,10 +10,11 @@ use crate::{
     world::World,
 };
 
-/// On each side.
+/// The number of watchers of each server.
 const WATCHERS: usize = 100;
 
-/// What came directly, and what came through a server, of the same changes at the same time: milliseconds since they were sent.
+/// The latencies of events that were sent directly and through a server, of the same changes at the same time:
+/// milliseconds since the write.
 struct Latencies {
     direct: Vec<f64>,
     through: Vec<f64>,
@@ -32,15 +33,15 @@ impl Latencies {
         Ok(Self { direct: direct.latencies(), through: through.latencies() })
     }
 
-    /// Directly, and how much more through the server.
+    /// The direct latency, and the difference of the latency through the server.
     fn added(&mut self, percent: usize) -> (f64, f64) {
         let direct = percentile(&mut self.direct, percent);
         (direct, percentile(&mut self.through, percent) - direct)
     }
 }
 
-/// What the gateway adds, and what the floor does: on few cores most of it is that they wait for the API server to be done with
-/// its own watchers.
+/// The latency that the gateway adds, and the one that the floor adds. On few cores most of it is the time in which
+/// they wait for the API server to serve its own watchers.
 pub(crate) async fn added(world: &World) -> Result<Vec<Line>> {
     let load = Load::new(WATCHERS.min(world.sizes.watchers), false);
     let mut floor = Latencies::of(world, &world.floor.endpoint, &load).await?;
@@ -59,7 +60,7 @@ pub(crate) async fn added(world: &World) -> Result<Vec<Line>> {
     ])
 }
 
-/// The value that so many percent of all are not above.
+/// The percentile `percent` of the values; not a number if there are none.
 pub(crate) fn percentile(values: &mut [f64], percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
     let last = values.len().saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Reads that end: what one costs the server.
+//! Gets and lists: the CPU that a request costs the server.
 
 use std::{
     sync::{
@@ -19,15 +19,15 @@ use crate::{
     world::{LIST, World},
 };
 
-/// Connections that read at once.
+/// The number of connections that read concurrently.
 const READERS: usize = 2;
-/// Servers take turns, so that what else the machine does hits all of them.
+/// Servers are measured in this many turns, so that other load of the machine affects all of them.
 const TURNS: usize = 4;
 
 const NAMESPACE: &str = "/api/v1/namespaces/load-0/pods?resourceVersion=0";
 const POD: &str = "/api/v1/namespaces/load-0/pods/pod-0?resourceVersion=0";
 
-/// What requests cost in all.
+/// The total cost of requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     cpu: Duration,
@@ -36,7 +36,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Milliseconds of CPU of a request.
+    /// Milliseconds of CPU per request.
     pub(crate) fn each(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e3 / self.requests.max(1) as f64
     }
@@ -46,7 +46,7 @@ impl Cost {
     }
 }
 
-/// Who is measured, and with what.
+/// A server and the requests with which it is measured.
 struct Measured {
     endpoint: Endpoint,
     id: u32,
@@ -70,7 +70,7 @@ async fn repeat(server: &Measured, requests: usize, cost: &mut Cost) -> Result<(
     let mut connections = Vec::new();
     for _ in 0..READERS {
         let mut connection = server.endpoint.connect(server.ask.http2).await?;
-        // One that does not count: caches fill, windows open.
+        // The first request is not counted: caches are filled and flow-control windows grow.
         connection.read(&server.ask).await?;
         connections.push(connection);
     }
@@ -95,7 +95,7 @@ async fn repeat(server: &Measured, requests: usize, cost: &mut Cost) -> Result<(
     Ok(())
 }
 
-/// Of the API server (if it is a real one), the floor and the gateway, for one request.
+/// The costs of a request at the API server (if it is a real one), the floor and the gateway.
 struct Costs {
     api_server: Option<Cost>,
     floor: Cost,
@@ -142,7 +142,7 @@ pub(crate) async fn protobuf(world: &World) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Full lists in gzip, from the second on.
+/// Full lists in gzip, from the second one on.
 pub(crate) async fn gzip(world: &World) -> Result<Vec<Line>> {
     let Costs { api_server, gateway, .. } = costs(world, &Ask::json(LIST).gzip(), world.sizes.lists).await?;
     let cpu = Line::new("full list, JSON, gzip", "ms CPU", gateway.each());
@@ -152,26 +152,26 @@ pub(crate) async fn gzip(world: &World) -> Result<Vec<Line>> {
     Ok(vec![cpu, size])
 }
 
-/// A tenth of the collection.
+/// A list of a tenth of the collection.
 pub(crate) async fn namespace(world: &World) -> Result<Vec<Line>> {
     small(world, "list of one namespace, a tenth of all", NAMESPACE, world.sizes.lists * 4, 0.1).await
 }
 
-/// A fifth of a namespace.
+/// A list of a fifth of a namespace.
 pub(crate) async fn label(world: &World) -> Result<Vec<Line>> {
     let path = "/api/v1/namespaces/load-0/pods?resourceVersion=0&labelSelector=app%3Dapp-0";
     small(world, "list by label, a fifth of a namespace", path, world.sizes.lists * 8, 0.1).await
 }
 
-/// One pod.
+/// A get of one pod.
 pub(crate) async fn get(world: &World) -> Result<Vec<Line>> {
     small(world, "get", POD, world.sizes.requests, 0.25).await
 }
 
-/// The same reads by clients of whom upstream has said lately who they are and what they may.
+/// The same reads by authenticated clients, whose reviews are remembered.
 pub(crate) async fn delegated(world: &World) -> Result<Vec<Line>> {
     if world.api_server().is_none() {
-        // Nobody else answers reviews.
+        // Only a real API server answers reviews.
         return Ok(Vec::new());
     }
     let delegated = world.delegated_gateway().await?;
@@ -193,7 +193,7 @@ pub(crate) async fn delegated(world: &World) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Something that the floor does not have.
+/// A read that the floor cannot answer.
 async fn small(world: &World, name: &str, path: &str, requests: usize, most: f64) -> Result<Vec<Line>> {
     let ask = Ask::json(path);
     let gateway =
@@ -206,7 +206,7 @@ async fn small(world: &World, name: &str, path: &str, requests: usize, most: f64
     Ok(vec![line.api_server(costs.get(1).map(Cost::each)).of_api_server(most)])
 }
 
-/// What a full list in JSON costs the floor.
+/// The cost of a full list in JSON at the floor.
 pub(crate) async fn floor_list(world: &World) -> Result<f64> {
     let (endpoint, id) = (world.floor.endpoint.clone(), world.floor.id());
     let floor = Measured { endpoint, id, ask: Ask::json(LIST), requests: world.sizes.lists };

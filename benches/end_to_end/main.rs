@@ -1,19 +1,19 @@
-//! What the gateway costs, beside the API server that it stands before and beside the least that any server could do.
+//! The costs of the gateway, compared with the API server behind it and with the minimum that any server could need.
 //!
 //! Starts an API server (kube-apiserver and etcd from `KUBEBUILDER_ASSETS`, else `sim`), fills it with pods, starts the
-//! gateway and a *floor* ([`floor`]), TLS on all of them, and prints for each row what they cost and whether the goal is
-//! reached. CPU and memory are those of the server processes, as the kernel counts them; that of the load is not counted.
+//! gateway and a *floor* ([`floor`]), all with TLS, and prints for each row their costs and whether the goal is reached.
+//! CPU and memory are those of the server processes, as the kernel counts them, without those of the clients.
 //!
 //! ```sh
-//! KUBEBUILDER_ASSETS=... cargo bench --bench end_to_end                   # everything: some ten minutes
-//! KUBEBUILDER_ASSETS=... cargo bench --bench end_to_end -- list watchers  # the rows that have these words in their names
-//! KUBE_FANOUT_CRD_ASSETS=... cargo bench --bench end_to_end -- storm      # with KUBEBUILDER_ASSETS: on a current library, too
+//! KUBEBUILDER_ASSETS=... cargo bench --bench end_to_end                   # all rows: some ten minutes
+//! KUBEBUILDER_ASSETS=... cargo bench --bench end_to_end -- list watchers  # the rows whose names have these words
+//! KUBE_FANOUT_CRD_ASSETS=... cargo bench --bench end_to_end -- storm      # needs both: on a current library, too
 //! BENCH_GATEWAY=... cargo bench --bench end_to_end                        # another build of the gateway
 //! BENCH_PODS=1000 cargo bench --bench end_to_end                          # smaller, see [`sizes::Sizes`]
-//! cargo test --bench end_to_end                                           # as a test: tiny, before sim, any profile
+//! cargo test --bench end_to_end                                           # as a test: tiny, in front of sim, any profile
 //! ```
 //!
-//! What came of it, and what was learned: `kube_fanout::manual::figures`.
+//! Results and conclusions: `kube_fanout::manual::figures`.
 
 #[path = "../../tests/conformance/certificates.rs"]
 mod certificates;
@@ -43,11 +43,11 @@ use anyhow::{Result, bail};
 
 use crate::{sizes::Sizes, table::Line, world::World};
 
-/// The same as the gateway's, for the floor.
+/// The allocator of the gateway, for the floor.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Rows in the order of the table; each is measured by itself.
+/// The rows of the table, in order. Each is measured on its own.
 const ROWS: [&str; 21] = [
     "list-json",
     "list-protobuf",
@@ -72,7 +72,7 @@ const ROWS: [&str; 21] = [
     "resumes",
 ];
 
-/// Those of them that are measured on custom resources, too.
+/// The rows that are measured on custom resources, too.
 const STORMS: [&str; 2] = ["cold-storm", "resumes"];
 
 fn main() -> Result<ExitCode> {
@@ -80,12 +80,12 @@ fn main() -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        // What this program starts of itself, so that it has a process of its own to be measured.
+        // Roles in which this program starts itself as a process of its own, so that the role can be measured.
         ["serve-floor", arguments @ ..] => runtime.block_on(floor::serve(arguments))?,
         ["serve-sim", port] => runtime.block_on(servers::serve_sim(port.parse()?))?,
         ["download", arguments @ ..] => runtime.block_on(download::download(arguments))?,
         words => {
-            // `cargo bench` says so; without it this is a test that everything still works.
+            // `cargo bench` passes `--bench`; without it, this program is a test that everything works.
             let sizes = Sizes::of(words.contains(&"--bench"))?;
             let wanted: Vec<_> = words.iter().copied().filter(|word| !word.starts_with('-')).collect();
             return runtime.block_on(run(&wanted, sizes));
@@ -128,7 +128,7 @@ fn say(lines: Vec<Line>) {
     }
 }
 
-/// Those of pods, and of custom resources where there is a server of them.
+/// Measures a row on pods, and on custom resources where there is a server of them.
 async fn measure_storm(scene: &storm::Scene<'_>, row: &str) -> Result<Vec<Line>> {
     match row {
         "cold-storm" => Box::pin(storm::cold(scene)).await,
@@ -162,7 +162,7 @@ async fn measure(world: &World, row: &str) -> Result<Vec<Line>> {
     }
 }
 
-/// Thousands of watches need as many files, here and in the servers that inherit the limit.
+/// Thousands of watches need as many open files, here and in the servers, which inherit the limit.
 fn lifecycle_limit() -> Result<()> {
     kube_fanout::lifecycle::raise_open_files()?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Resident memory. Every row starts servers of its own: what one did before would be seen.
+//! Resident memory. Every row starts new servers, because earlier work would affect the result.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::{
     world::{LIST, World},
 };
 
-/// What one slow client reads in a second.
+/// The rate at which a slow client reads, in bytes per second.
 const SLOW: f64 = 1e6;
-/// Between two looks.
+/// The interval at which memory is read.
 const LOOK: Duration = Duration::from_millis(20);
 const MB: f64 = 1e6;
 
-/// Caches full, nobody there.
+/// With full caches and no clients.
 pub(crate) async fn idle(world: &World) -> Result<Vec<Line>> {
     let (gateway, json) = (world.fresh_gateway().await?, world.json_bytes as f64);
     rest(world).await;
@@ -50,7 +50,7 @@ async fn rest(world: &World) {
     sleep(Duration::from_secs(world.sizes.seconds.min(8))).await;
 }
 
-/// Many lists at once, one in four read slowly.
+/// With many concurrent lists, one in four of which is read slowly.
 pub(crate) async fn lists(world: &World) -> Result<Vec<Line>> {
     let gateway = world.fresh_gateway().await?;
     rest(world).await;
@@ -63,7 +63,7 @@ pub(crate) async fn lists(world: &World) -> Result<Vec<Line>> {
     Ok(vec![line, Line::new("some seconds after the last list", "MB", after / MB)])
 }
 
-/// The most memory while clients read.
+/// The peak of resident memory while clients read.
 async fn while_read(world: &World, gateway: &Server) -> Result<f64> {
     let mut readers = JoinSet::new();
     for reader in 0..world.sizes.readers {
@@ -82,7 +82,7 @@ async fn while_read(world: &World, gateway: &Server) -> Result<f64> {
     Ok(peak as f64)
 }
 
-/// Reads full lists, one after the other, at that many bytes a second.
+/// Reads full lists, one after the other, at `rate` bytes per second.
 async fn read_on(mut connection: Connection, rate: f64) -> Result<()> {
     let (started, mut bytes) = (Instant::now(), 0.0);
     loop {
@@ -97,8 +97,8 @@ async fn read_on(mut connection: Connection, rate: f64) -> Result<()> {
     }
 }
 
-/// KiB for each of so many things as `open` opens. They are opened in batches, and the one in the middle counts: single ones
-/// also show what memory the allocator gives back of other work, or takes ahead.
+/// KiB for each of the `count` things that a call of `open` opens. They are opened in batches, of which the median
+/// counts: a single batch also shows memory that the allocator returns from other work or reserves in advance.
 async fn each<T>(world: &World, server: &Server, count: usize, open: impl AsyncFn() -> Result<T>) -> Result<f64> {
     let (mut opened, mut grown) = (Vec::new(), Vec::new());
     let mut before = process::resident(server.id()) as f64;
@@ -112,7 +112,7 @@ async fn each<T>(world: &World, server: &Server, count: usize, open: impl AsyncF
     Ok(grown[grown.len() / 2])
 }
 
-/// A watch that sees nothing, on a connection of HTTP/2 that has others.
+/// A watch without events, on an HTTP/2 connection with other watches.
 pub(crate) async fn watcher(world: &World) -> Result<Vec<Line>> {
     let (gateway, floor) = (world.fresh_gateway().await?, world.fresh_floor().await?);
     let (count, version) = (world.sizes.watchers, world.version().await?);
@@ -124,7 +124,7 @@ pub(crate) async fn watcher(world: &World) -> Result<Vec<Line>> {
     Ok(vec![line.goal(gateway, 4.0, "KiB")])
 }
 
-/// Watches on few connections: what they cost hardly counts.
+/// Watches on few connections, whose own cost is negligible.
 struct Streams {
     _connections: Vec<Connection>,
     _bodies: Vec<hyper::body::Incoming>,
@@ -147,7 +147,7 @@ impl Streams {
     }
 }
 
-/// A TLS connection with one watch on it.
+/// A TLS connection with one watch.
 pub(crate) async fn connection(world: &World) -> Result<Vec<Line>> {
     let (gateway, floor) = (world.fresh_gateway().await?, world.fresh_floor().await?);
     let (load, version) = (Load::new(world.sizes.watchers / 4, false), world.version().await?);

@@ -1,4 +1,4 @@
-//! Lists of the most recent state: from memory after a proof, beside the same lists forwarded.
+//! Lists of the most recent state: from memory after a proof, compared with the same lists forwarded.
 
 use std::time::Duration;
 
@@ -13,29 +13,30 @@ use crate::{
     world::{LIST, World},
 };
 
-/// All pods, as recent as can be.
+/// All pods, in the most recent state.
 const MOST_RECENT: &str = "/api/v1/pods";
 /// A small collection.
 const SMALL: &str = "/api/v1/namespaces";
-/// Changes that are more than are made while lists are read.
+/// More changes than are made while the lists are read.
 const CHANGES_MAX: usize = 20_000;
-/// For how long the changes alone are looked at.
+/// For how long the CPU of the changes alone is measured.
 const CHANGES_ALONE: Duration = Duration::from_secs(5);
 
-/// What came of lists that were read one after another.
+/// The results of lists that were read one after another.
 struct Lists {
-    /// To the last byte of one in the middle, in milliseconds.
+    /// The median time to the last byte, in milliseconds.
     median: f64,
-    /// CPU of the API server for each, in milliseconds, without what it needs anyway.
+    /// CPU of the API server per list, in milliseconds, without what the changes alone use. `None` for `sim`.
     upstream: Option<f64>,
 }
 
-/// Reads lists from several servers in turns.
+/// Reads lists from several servers in turns. `anyway` is the CPU that upstream uses without them, in seconds per
+/// second.
 async fn in_turns(world: &World, servers: &[(&Endpoint, &str)], count: usize, anyway: f64) -> Result<Vec<Lists>> {
     let mut connections: Vec<(Connection, Ask)> = Vec::new();
     for (endpoint, path) in servers {
         let (mut connection, ask) = (endpoint.connect(false).await?, Ask::json(*path));
-        // One that does not count: caches fill, windows open.
+        // The first request is not counted: caches are filled and flow-control windows grow.
         connection.read(&ask).await?;
         connections.push((connection, ask));
     }
@@ -83,7 +84,7 @@ pub(crate) async fn lists(world: &World) -> Result<Vec<Line>> {
     };
     let quiet = in_turns(world, &[(auto, MOST_RECENT), (forwarding, MOST_RECENT)], count, 0.0).await?;
     let small = in_turns(world, &[(auto, SMALL), (forwarding, SMALL)], sizes.requests.div_ceil(4), 0.0).await?;
-    // `API server` is the list that the gateway forwards.
+    // The column `API server` shows the list that the gateway forwards.
     let p50 = |name: &str, lists: &[Lists]| Line::new(name, "ms", lists[0].median).api_server(Some(lists[1].median));
     let cpu = |name: &str, lists: &[Lists], most| {
         let [proven, forwarded] = [0, 1].map(|at| lists[at].upstream);
@@ -99,7 +100,7 @@ pub(crate) async fn lists(world: &World) -> Result<Vec<Line>> {
         cpu("the same: the API server's CPU", &quiet, 1.05),
         p50("most-recent list of a small resource, auto (API server: forwarded), p50", &small).of_api_server(1.05),
     ];
-    // Sim's CPU is not told.
+    // The CPU of `sim` is not measured.
     lines.retain(|line| !line.gateway.is_nan());
     Ok(lines)
 }

@@ -1,4 +1,4 @@
-//! Pods like real ones, and changes to them.
+//! Pods of a realistic size, and changes to them.
 
 use std::{
     sync::{
@@ -18,20 +18,20 @@ use tokio::{
 
 use crate::{client::Endpoint, sizes::Sizes};
 
-/// Connections that write at once.
+/// The number of connections that write concurrently.
 const WRITERS: usize = 16;
-/// Applications that the pods belong to; a namespace has the pods of a tenth of them.
+/// The number of applications to which the pods belong; a namespace contains the pods of a tenth of them.
 const APPLICATIONS: usize = 50;
-/// The annotation of a change: when it was sent, in nanoseconds.
+/// The annotation with the time at which a change was sent, in nanoseconds.
 pub(crate) const SENT: &str = "bench/sent";
 
-/// Where pod number `index` is.
+/// The path of the pod with this index.
 pub(crate) fn path(sizes: &Sizes, index: usize) -> String {
     let (namespace, name) = (index % sizes.namespaces, index / sizes.namespaces);
     format!("/api/v1/namespaces/load-{namespace}/pods/pod-{name}")
 }
 
-/// Namespaces and pods.
+/// Creates the namespaces and pods.
 pub(crate) async fn seed(endpoint: &Endpoint, sizes: &Sizes) -> Result<()> {
     let mut connection = endpoint.connect(false).await?;
     for namespace in 0..sizes.namespaces {
@@ -63,7 +63,7 @@ pub(crate) async fn seed(endpoint: &Endpoint, sizes: &Sizes) -> Result<()> {
     Ok(())
 }
 
-/// Changes the pods of `indices` one after the other, so many a second.
+/// Changes the pods of `indices` one after the other, `rate` per second.
 pub(crate) async fn change(
     endpoint: &Endpoint,
     sizes: &Sizes,
@@ -96,13 +96,13 @@ pub(crate) async fn change(
     Ok(())
 }
 
-/// Nanoseconds since 1970, which all processes agree on.
+/// Nanoseconds since 1970: a clock that all processes share.
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Waits until `done` says so, or the time is over.
+/// Waits until `done` returns true, at most for `limit`.
 pub(crate) async fn until(limit: Duration, done: impl Fn() -> bool) {
     let started = Instant::now();
     while !done() && started.elapsed() < limit {

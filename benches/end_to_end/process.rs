@@ -1,4 +1,4 @@
-//! Programs that are started here, and what they use up. Killed when dropped.
+//! Programs that the bench starts, and the resources that they use. Killed when dropped.
 
 use std::{
     ffi::OsStr,
@@ -41,7 +41,7 @@ impl Process {
         self.child.id()
     }
 
-    /// An error if it has ended.
+    /// Fails if the program has ended.
     pub(crate) fn check(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -52,7 +52,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself. A signal that can be caught, for those that have children of their own.
+        // The program may have ended by itself. A signal that can be caught lets a program stop its own children.
         if let Some(id) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
             rustix::process::kill_process(id, rustix::process::Signal::TERM).ok();
         }
@@ -67,7 +67,7 @@ impl Drop for Process {
     }
 }
 
-/// CPU that a process and its children have used: by its threads, to the nanosecond.
+/// The CPU that a process and its children have used: the sum over their threads, in nanoseconds.
 pub(crate) fn cpu(id: u32) -> Duration {
     let mut processes = vec![id];
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
@@ -80,12 +80,12 @@ pub(crate) fn cpu(id: u32) -> Duration {
     Duration::from_nanos(nanoseconds.sum())
 }
 
-/// Resident memory now, in bytes.
+/// The current resident memory, in bytes.
 pub(crate) fn resident(id: u32) -> u64 {
     status(id, "VmRSS:")
 }
 
-/// The most resident memory that there ever was, in bytes.
+/// The peak of resident memory, in bytes.
 pub(crate) fn resident_peak(id: u32) -> u64 {
     status(id, "VmHWM:")
 }

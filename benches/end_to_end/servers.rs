@@ -1,4 +1,4 @@
-//! The servers that are measured, each in a process of its own.
+//! The measured servers, each in a process of its own.
 
 use std::{
     fs,
@@ -19,9 +19,9 @@ use crate::{
     process::Process,
 };
 
-/// How long a server may take to be ready.
+/// The time that a server may take to be ready.
 const READY_MAX: Duration = Duration::from_secs(120);
-/// The gateway as cargo has built it for this bench; `BENCH_GATEWAY` names another one, to compare with.
+/// The gateway that cargo has built for this bench. `BENCH_GATEWAY` names another one, for comparison.
 const GATEWAY: &str = env!("CARGO_BIN_EXE_kube-fanout");
 
 /// The API server.
@@ -30,7 +30,7 @@ pub(crate) struct Upstream {
     pub(crate) endpoint: Endpoint,
     pub(crate) url: String,
     pub(crate) kubeconfig: PathBuf,
-    /// That of the API server; `sim` is none that costs could be compared with.
+    /// The process of a real API server; `None` for `sim`, whose costs are not comparable.
     pub(crate) real: Option<u32>,
     pub(crate) name: String,
     process: Process,
@@ -42,7 +42,7 @@ pub(crate) struct Upstream {
 pub(crate) struct Server {
     pub(crate) endpoint: Endpoint,
     pub(crate) process: Process,
-    /// From its start until it was ready.
+    /// The time from its start until it was ready.
     pub(crate) ready_after: Duration,
 }
 
@@ -84,11 +84,11 @@ impl Upstream {
                 "--authorization-mode=RBAC".to_owned(),
                 "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
                 "--disable-admission-plugins=ServiceAccount".to_owned(),
-                // The load comes as one user, which is not to be slowed down.
+                // The load comes from one user, who must not be throttled.
                 "--enable-priority-and-fairness=false".to_owned(),
                 "--max-requests-inflight=0".to_owned(),
                 "--max-mutating-requests-inflight=0".to_owned(),
-                // No stream is to end while it is measured.
+                // No stream may end while it is measured.
                 "--min-request-timeout=7200".to_owned(),
             ],
             folder,
@@ -96,7 +96,7 @@ impl Upstream {
         Self::tls(port, "upstream", certificates, process, storage)
     }
 
-    /// Custom resources on the current library (`apiextensions-apiserver`), which asks `core` who its clients are.
+    /// Custom resources on the current library (`apiextensions-apiserver`), which has `core` authenticate its clients.
     pub(crate) async fn start_custom(
         assets: &Path,
         core: &Self,
@@ -122,7 +122,7 @@ impl Upstream {
                 format!("--authorization-kubeconfig={kubeconfig}"),
                 "--authentication-skip-lookup=true".to_owned(),
                 "--enable-priority-and-fairness=false".to_owned(),
-                // They watch types that a 1.20 server does not have, and it is never ready for as long as they are missing.
+                // These plugins watch types that a 1.20 server does not have; without them the server is never ready.
                 "--disable-admission-plugins=ValidatingAdmissionPolicy,MutatingAdmissionPolicy".to_owned(),
                 "--max-requests-inflight=0".to_owned(),
                 "--max-mutating-requests-inflight=0".to_owned(),
@@ -153,7 +153,7 @@ impl Upstream {
         &mut self.process
     }
 
-    /// One from before watch-list.
+    /// Whether the server is too old for watch-lists.
     pub(crate) fn is_old(&self) -> bool {
         let minor = self.name.split_once(" v1.").and_then(|(_, rest)| rest.split('.').next()?.parse::<u32>().ok());
         minor.is_some_and(|minor| minor < 32)
@@ -174,14 +174,14 @@ impl Upstream {
     }
 }
 
-/// A gateway of this bench.
+/// The configuration of a gateway.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gateway {
-    /// What it has filled its caches of before it is measured.
+    /// The resource whose cache is filled before the measurement; empty for none.
     pub(crate) prewarm: &'static str,
     /// `trusted` or `delegated`.
     pub(crate) clients: &'static str,
-    /// Further lines of its configuration.
+    /// Additional lines of the configuration.
     pub(crate) fields: &'static str,
 }
 
@@ -232,7 +232,7 @@ impl Server {
     }
 }
 
-/// etcd, and the port of its clients.
+/// Starts etcd; also returns the port for clients.
 fn start_storage(name: &str, assets: &Path, folder: &Path) -> Result<(Process, u16)> {
     let (clients, peers) = (free_port()?, free_port()?);
     let storage = Process::start(
@@ -245,7 +245,7 @@ fn start_storage(name: &str, assets: &Path, folder: &Path) -> Result<(Process, u
             format!("--listen-peer-urls=http://127.0.0.1:{peers}"),
             format!("--initial-advertise-peer-urls=http://127.0.0.1:{peers}"),
             format!("--initial-cluster=default=http://127.0.0.1:{peers}"),
-            // What is measured is not how fast the disk is.
+            // The speed of the disk is not to be measured.
             "--unsafe-no-fsync".to_owned(),
         ],
         folder,
@@ -253,12 +253,12 @@ fn start_storage(name: &str, assets: &Path, folder: &Path) -> Result<(Process, u
     Ok((storage, clients))
 }
 
-/// This very program in another role.
+/// Starts this program in another role.
 pub(crate) fn this_program(name: &str, arguments: &[&str], folder: &Path) -> Result<Process> {
     Process::start(name, std::env::current_exe()?, arguments, folder)
 }
 
-/// Waits until a process that was just started does what it is there for.
+/// Waits until a process that was just started is ready.
 pub(crate) async fn wait(process: &mut Process, is_ready: impl AsyncFn() -> bool) -> Result<()> {
     let started = Instant::now();
     while !is_ready().await {
@@ -269,7 +269,7 @@ pub(crate) async fn wait(process: &mut Process, is_ready: impl AsyncFn() -> bool
     Ok(())
 }
 
-/// The embedded API server, until it is killed.
+/// Serves the embedded API server until the process is killed.
 pub(crate) async fn serve_sim(port: u16) -> Result<()> {
     let listener = tokio::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).await?;
     Sim::new().serve(listener, CancellationToken::new()).await;

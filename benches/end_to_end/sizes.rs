@@ -1,45 +1,45 @@
-//! How much of everything there is.
+//! The sizes of a run.
 
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
 
-/// Sizes of a run.
+/// The sizes of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes {
-    /// `BENCH_PODS`; everything else follows from it.
+    /// `BENCH_PODS`; all other numbers follow from it.
     pub(crate) pods: usize,
     pub(crate) namespaces: usize,
-    /// Full lists for each server and form; of the API server, which takes its time, a quarter.
+    /// The number of full lists per server and encoding. The API server, which is slower, is sent a quarter.
     pub(crate) lists: usize,
-    /// Small requests for each server.
+    /// The number of small requests per server.
     pub(crate) requests: usize,
     pub(crate) watchers: usize,
-    /// Informers that come at once.
+    /// The number of informers that start at the same time.
     pub(crate) informers: usize,
-    /// How often as many idle watchers are opened, to see what they hold.
+    /// How often idle watchers are opened to measure their memory.
     pub(crate) batches: usize,
-    /// Two downloads and two first syncs each.
+    /// Each turn consists of two downloads and two first syncs.
     pub(crate) sync_turns: usize,
-    /// Watchers of one node each.
+    /// The number of watchers of one node each.
     pub(crate) node_watchers: usize,
-    /// Changes while watchers watch.
+    /// The number of changes while watchers are open.
     pub(crate) changes: usize,
-    /// Changes a second: `BENCH_RATE`.
+    /// The number of changes per second: `BENCH_RATE`.
     pub(crate) rate: f64,
-    /// Clients that read full lists at once.
+    /// The number of clients that read full lists concurrently.
     pub(crate) readers: usize,
-    /// Seconds that memory is looked at, and that it is left alone before.
+    /// The number of seconds for which memory is measured, and for which the server is left alone before.
     pub(crate) seconds: u64,
-    /// A real API server is started if there is one.
+    /// Whether a real API server is started if there is one.
     pub(crate) real: bool,
 }
 
-/// What the goals are set for: 76 MB of JSON.
+/// The number for which the goals are set: 76 MB of JSON.
 const PODS: usize = 10_000;
 
 impl Sizes {
-    /// As the goals have it, or as the environment does; tiny in a test.
+    /// The sizes of the goals, or those that environment variables set; tiny in a test.
     pub(crate) fn of(is_bench: bool) -> Result<Self> {
         let pods = from_environment("BENCH_PODS")?.unwrap_or(if is_bench { PODS } else { 60 });
         let share = |full: usize, least: usize| (full * pods / PODS).clamp(least, full);
@@ -61,13 +61,13 @@ impl Sizes {
         })
     }
 
-    /// Nodes that the pods lie on, two on each.
+    /// The number of nodes; there are two pods on each.
     pub(crate) fn nodes(&self) -> usize {
         (self.pods / 2).max(1)
     }
 }
 
-/// What a variable says, if it is set.
+/// The value of an environment variable; `None` if it is not set.
 fn from_environment<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(name: &str) -> Result<Option<T>> {
     let Some(text) = std::env::var_os(name) else { return Ok(None) };
     let text = text.to_string_lossy();

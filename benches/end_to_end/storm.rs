@@ -1,4 +1,4 @@
-//! Informers that all come at once: to a gateway that has just started, and to one that was restarted.
+//! Informers that all start at the same time: at a gateway that has just started, and at one that was restarted.
 
 use std::time::Duration;
 
@@ -19,30 +19,31 @@ use crate::{
     world::World,
 };
 
-/// Streams on a connection of HTTP/2.
+/// The number of streams per HTTP/2 connection.
 const STREAMS: usize = 100;
-/// How long the watches of a restarted gateway's clients may stay at the API server.
+/// The time after which the watches of a restarted gateway's clients must have been taken over from the API server.
 const TAKEN_OVER_MAX: Duration = Duration::from_secs(90);
-/// Between two looks at what the API server counts, which cost it some 20 ms each.
+/// The interval at which the metrics of the API server are read, which costs it some 20 ms each time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// What the API server still does for an earlier measurement is over by then.
+/// A pause in which the API server finishes its work for an earlier measurement.
 const REST: Duration = Duration::from_secs(3);
-/// Ends the initial events of a watch-list.
+/// The annotation that ends the initial events of a watch-list.
 const END: &[u8] = b"k8s.io/initial-events-end";
 
-/// A collection of an API server, and how informers begin there.
+/// A collection of an API server, and how its informers start.
 pub(crate) struct Scene<'a> {
     pub(crate) world: &'a World,
     pub(crate) upstream: &'a Upstream,
-    /// `/api/v1/pods`
+    /// For example `/api/v1/pods`.
     pub(crate) collection: &'static str,
-    /// The same for `cache.prewarm`.
+    /// The name of the collection in `cache.prewarm`.
     pub(crate) resource: &'static str,
-    /// By one watch-list, as client-go 1.35 does; else by a list of any version and a watch from there.
+    /// Whether informers start with one watch-list, as client-go 1.35 does, instead of a list of any version and a
+    /// watch from there.
     pub(crate) watch_list: bool,
 }
 
-/// What the API server has counted since it started.
+/// The counts of the API server since its start.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     open: f64,
@@ -50,25 +51,25 @@ struct Counted {
     lists: f64,
 }
 
-/// What a storm has cost until its last client was in sync.
+/// The costs of a storm until the last client was in sync.
 #[derive(Clone, Copy, Debug)]
 struct Storm {
     time: Duration,
-    /// Of the API server.
+    /// CPU of the API server; `None` for `sim`.
     cpu: Option<Duration>,
-    /// Watches that were opened at the API server.
+    /// The number of watches that were opened at the API server.
     watches: f64,
     lists: f64,
 }
 
 impl Scene<'_> {
-    /// A gateway in front of this API server; cold if nothing is to be warm.
+    /// A gateway in front of this API server. Its caches are cold if `prewarm` is empty.
     async fn gateway(&self, prewarm: &'static str) -> Result<Server> {
         let gateway = Gateway { prewarm, clients: "trusted", fields: "" };
         Server::gateway(gateway, self.upstream, &self.world.certificates, self.world.folder()).await
     }
 
-    /// A real API server counts them, `sim` does not.
+    /// Read from the metrics of a real API server; zeros for `sim`.
     async fn counted(&self) -> Result<Counted> {
         if self.upstream.real.is_none() {
             return Ok(Counted::default());
@@ -97,7 +98,7 @@ impl Scene<'_> {
         self.upstream.real.map(process::cpu)
     }
 
-    /// Everything that `clients` do, until they have done it.
+    /// Measures from the start of `clients` until it completes.
     async fn measure<T>(&self, clients: impl Future<Output = Result<T>>) -> Result<(Storm, T)> {
         let clients = Box::pin(clients);
         sleep(REST).await;
@@ -110,7 +111,7 @@ impl Scene<'_> {
         Ok((Storm { time, cpu, watches, lists: now.lists - before.lists }, value))
     }
 
-    /// Informers, each on a connection of its own, until all are in sync.
+    /// Starts informers, each on a connection of its own, and waits until all are in sync.
     async fn storm(&self, endpoint: &Endpoint) -> Result<Storm> {
         let synced = async {
             let mut informers = JoinSet::new();
@@ -130,7 +131,7 @@ impl Scene<'_> {
     }
 }
 
-/// Holds the state, and watches on.
+/// Reads the state and returns the watch that follows it.
 async fn in_sync(endpoint: &Endpoint, collection: &str, watch_list: bool) -> Result<(Connection, Incoming)> {
     let mut connection = endpoint.connect(false).await?;
     let watch = format!("{collection}?watch=1&allowWatchBookmarks=true&timeoutSeconds=600");
@@ -168,7 +169,7 @@ async fn until_end(body: &mut Incoming) -> Result<()> {
     anyhow::bail!("a watch-list ended before its initial events did")
 }
 
-/// The collection's, which stands before the items.
+/// The version of the collection, which precedes the items.
 fn version(head: &[u8]) -> Option<String> {
     const NAME: &[u8] = br#""resourceVersion":""#;
     let from = memmem::find(head, NAME)? + NAME.len();
@@ -180,11 +181,11 @@ fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// Informers at a gateway that has just started, beside the same at one that is warm and at the API server itself.
+/// Informers at a gateway that has just started, compared with a warm gateway and with the API server itself.
 pub(crate) async fn cold(scene: &Scene<'_>) -> Result<Vec<Line>> {
     let list = Ask::json(format!("{}?resourceVersion=0", scene.collection));
     let (one, _) = Box::pin(scene.measure(scene.upstream.endpoint.get(&list))).await?;
-    // A hundred full lists at once are more than a machine has memory for.
+    // A hundred concurrent full lists need more memory than the machine has.
     let direct = if scene.watch_list { Some(scene.storm(&scene.upstream.endpoint).await?) } else { None };
     let gateway = scene.gateway(scene.resource).await?;
     let warm = scene.storm(&gateway.endpoint).await?;
@@ -215,12 +216,12 @@ pub(crate) async fn cold(scene: &Scene<'_>) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Watches that go on from a version of before the gateway was started, of a resource that has been quiet since.
+/// Watches that resume from a version before the start of the gateway, of a resource that has not changed since.
 pub(crate) async fn resumes(scene: &Scene<'_>) -> Result<Vec<Line>> {
     let sizes = &scene.world.sizes;
     let page = scene.upstream.endpoint.get(&Ask::json(format!("{}?limit=1", scene.collection))).await?;
     let version = version(&page).context("a list without a version")?;
-    // Something else is written: the version of the fill is a later one.
+    // Another resource is written, so that the fill has a later version.
     scene.world.write_elsewhere(scene.upstream).await?;
     let path =
         format!("{}?watch=1&allowWatchBookmarks=true&timeoutSeconds=600&resourceVersion={version}", scene.collection);
@@ -248,7 +249,8 @@ pub(crate) async fn resumes(scene: &Scene<'_>) -> Result<Vec<Line>> {
         let watches = Line::new("watches left at the API server", "", left);
         lines.extend([
             Line::new("CPU of the API server", "ms", milliseconds(cpu)).api_server(Some(milliseconds(direct))),
-            // An old API server tells no watch of a quiet resource a version: they stay with it until something happens.
+            // An old API server sends the watches of a quiet resource no version: they stay there until something
+            // changes.
             if scene.watch_list { watches.goal(left, 1.0, "watches") } else { watches },
             Line::new("watches opened at the API server", "", through.watches).goal(each, 1.01, "x resumes"),
             Line::new("lists at the API server, heads among them", "", through.lists),
@@ -257,7 +259,7 @@ pub(crate) async fn resumes(scene: &Scene<'_>) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// So many watches, on connections of HTTP/2, all asked for at once.
+/// Opens `count` watches on HTTP/2 connections, all at the same time.
 async fn resumed(endpoint: &Endpoint, path: &str, count: usize) -> Result<Vec<(Connection, Vec<Incoming>)>> {
     let mut connections = JoinSet::new();
     for first in (0..count).step_by(STREAMS) {

@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-/// What a row has; the columns of the servers are empty where there is nothing to compare with.
+/// A row; the columns of the other servers are empty where there is nothing to compare with.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) name: String,
@@ -16,13 +16,13 @@ pub(crate) struct Line {
     pub(crate) goal: Option<Goal>,
 }
 
-/// What is to be reached.
+/// The goal of a row.
 #[derive(Clone, Debug)]
 pub(crate) struct Goal {
-    /// Measured in the way that the goal is set: mostly a ratio.
+    /// In the unit of the goal, mostly a ratio.
     pub(crate) reached: f64,
     pub(crate) most: f64,
-    /// Of what.
+    /// The unit of the goal.
     pub(crate) of: &'static str,
 }
 
@@ -42,13 +42,13 @@ impl Line {
         Self { floor: Some(floor), ..self }
     }
 
-    /// At most so many times what the floor needs.
+    /// Sets the goal: at most `most` times what the floor needs.
     pub(crate) fn times_floor(self, most: f64) -> Self {
         let goal = self.floor.map(|floor| Goal { reached: self.gateway / floor, most, of: "x floor" });
         Self { goal, ..self }
     }
 
-    /// At most such a part of what the API server needs.
+    /// Sets the goal: at most this fraction of what the API server needs.
     pub(crate) fn of_api_server(self, most: f64) -> Self {
         let reached = self.api_server.map(|api_server| self.gateway / api_server);
         Self { goal: reached.map(|reached| Goal { reached, most, of: "x API server" }), ..self }
@@ -81,7 +81,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Three digits that count.
+/// Rounds to three significant digits.
 fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -92,8 +92,8 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// One line on standard output, at once.
+/// Prints a line on standard output.
 pub(crate) fn say(line: &str) {
-    // Whoever closes the pipe has read enough.
+    // The reader may have closed the pipe.
     writeln!(io::stdout(), "{line}").unwrap_or_default();
 }

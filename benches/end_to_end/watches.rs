@@ -1,4 +1,4 @@
-//! Watches: what a delivery costs the server, and what the first state costs.
+//! Watches: what a delivered event costs the server, and what the initial events cost.
 
 use std::{
     sync::{
@@ -21,20 +21,20 @@ use crate::{
     world::World,
 };
 
-/// Streams on a connection of HTTP/2, as informers in one process have them.
+/// The number of streams per HTTP/2 connection, like the informers of one process.
 const STREAMS: usize = 100;
-/// What comes late has come by then.
+/// The time that events may take to arrive.
 const SETTLE: Duration = Duration::from_secs(10);
-/// Opened watches are left alone for so long before anything is measured.
+/// The pause between the opening of the watches and the measurement.
 const REST: Duration = Duration::from_secs(2);
 
-/// Which watches are opened.
+/// The watches to open.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) watchers: usize,
     pub(crate) http2: bool,
     pub(crate) accept: &'static str,
-    /// Each watches its own node.
+    /// Whether each watches its own node.
     pub(crate) by_node: bool,
 }
 
@@ -44,7 +44,7 @@ impl Load {
     }
 }
 
-/// Open watches, read as fast as they bring anything. Closed when dropped.
+/// Open watches, read without delay. Closed when dropped.
 #[derive(Debug)]
 pub(crate) struct Watchers {
     _connections: Vec<Connection>,
@@ -53,21 +53,21 @@ pub(crate) struct Watchers {
     opened: usize,
 }
 
-/// What has come.
+/// What the watches have read.
 #[derive(Debug, Default)]
 struct Seen {
     events: AtomicU64,
-    /// Milliseconds that events took from the write to here; only kept where it is asked for.
+    /// The milliseconds between the write and the event; `None` if they are not measured.
     latencies: Option<Mutex<Vec<f64>>>,
 }
 
 impl Watchers {
-    /// Opens all watches from `version` on.
+    /// Opens all watches at `version`.
     pub(crate) async fn open(endpoint: &Endpoint, load: &Load, version: &str) -> Result<Self> {
         Self::open_into(endpoint, load, version, Seen::default()).await
     }
 
-    /// The same, and notes how long each event takes.
+    /// Like [`Self::open`], and measures the latency of each event.
     pub(crate) async fn open_timed(endpoint: &Endpoint, load: &Load, version: &str) -> Result<Self> {
         let latencies = Some(Mutex::default());
         Self::open_into(endpoint, load, version, Seen { latencies, ..Seen::default() }).await
@@ -93,7 +93,7 @@ impl Watchers {
         Ok(watchers)
     }
 
-    /// Returns when so many events have come, of all watchers together.
+    /// Waits until all watchers together have read `events` events. Returns the number that they have read.
     pub(crate) async fn seen(&self, events: u64) -> Result<u64> {
         pods::until(SETTLE, || self.seen.events.load(Relaxed) >= events).await;
         let seen = self.seen.events.load(Relaxed);
@@ -108,7 +108,7 @@ impl Watchers {
     }
 }
 
-/// Counts events. Those in JSON are lines, those in protobuf stand behind their length.
+/// Counts events: lines in JSON; messages after their lengths in protobuf.
 async fn read(mut body: Incoming, is_protobuf: bool, seen: Arc<Seen>) {
     let (mut head, mut rest, mut line) = (Vec::new(), 0, Vec::new());
     let sent = memmem::Finder::new(pods::SENT);
@@ -133,7 +133,8 @@ async fn read(mut body: Incoming, is_protobuf: bool, seen: Arc<Seen>) {
     }
 }
 
-/// Messages that end in `data`; `head` is the part of a length that has come, `rest` what is missing of a message.
+/// The number of messages that end in `data`. `head` is the part of a length that has been read; `rest` is the number
+/// of missing bytes of a message.
 fn messages(mut data: &[u8], head: &mut Vec<u8>, rest: &mut usize) -> u64 {
     let mut messages = 0;
     while !data.is_empty() {
@@ -162,10 +163,10 @@ fn latency(line: &[u8], sent: &memmem::Finder<'_>) -> Option<f64> {
     Some(pods::now().saturating_sub(then) as f64 / 1e6)
 }
 
-/// CPU while all watchers saw all changes.
+/// The costs of delivering all changes to all watchers.
 struct Delivered {
     cpu: Duration,
-    /// Of the API server at the same time.
+    /// CPU of the API server at the same time.
     upstream: Option<Duration>,
     events: u64,
 }
@@ -190,14 +191,14 @@ async fn deliver(world: &World, (endpoint, id): (&Endpoint, u32), load: &Load) -
     })
 }
 
-/// Floor, gateway and, where it is told to, the API server: each with the same watchers.
+/// Measures the floor, the gateway and, with `with_api_server`, the API server, each with the same watchers.
 async fn deliveries(world: &World, name: &str, load: &Load, with_api_server: bool) -> Result<Line> {
     let floor = deliver(world, (&world.floor.endpoint, world.floor.id()), load).await?;
     let gateway = deliver(world, (&world.gateway.endpoint, world.gateway.id()), load).await?;
     let mut api_server = None;
     if let Some((endpoint, id)) = world.api_server().filter(|_| with_api_server) {
         let delivered = deliver(world, (&endpoint, id), load).await?;
-        // The writes cost it the same as they did while the gateway delivered.
+        // The writes cost it as much as they did while the gateway delivered.
         let cpu = delivered.cpu.saturating_sub(gateway.upstream.unwrap_or_default());
         api_server = Some(Delivered { cpu, ..delivered }.microseconds_each());
     }
@@ -205,7 +206,7 @@ async fn deliveries(world: &World, name: &str, load: &Load, with_api_server: boo
     Ok(line.api_server(api_server).times_floor(1.3))
 }
 
-/// Every watcher sees every change.
+/// Every watcher gets every change.
 pub(crate) async fn json(world: &World) -> Result<Vec<Line>> {
     let count = world.sizes.watchers;
     Ok(vec![
@@ -216,7 +217,7 @@ pub(crate) async fn json(world: &World) -> Result<Vec<Line>> {
     ])
 }
 
-/// The same in protobuf.
+/// Like [`json`], in protobuf.
 pub(crate) async fn protobuf(world: &World) -> Result<Vec<Line>> {
     let count = world.sizes.watchers;
     if world.api_server().is_none() {
@@ -229,9 +230,9 @@ pub(crate) async fn protobuf(world: &World) -> Result<Vec<Line>> {
     ])
 }
 
-/// Watchers of a node each: those whom a change does not concern cost it nothing.
+/// Watchers of one node each: a change must not cost anything for the watchers of other nodes.
 pub(crate) async fn by_node(world: &World) -> Result<Vec<Line>> {
-    /// A change costs little: it takes many of them.
+    /// A single change costs too little to be measured.
     const CHANGES: usize = 4;
     let sizes = &world.sizes;
     let few = (sizes.node_watchers / 100).max(10);
@@ -240,7 +241,7 @@ pub(crate) async fn by_node(world: &World) -> Result<Vec<Line>> {
         let load = Load { by_node: true, ..Load::new(watchers, true) };
         let watchers = Watchers::open(&world.gateway.endpoint, &load, &world.version().await?).await?;
         let before = process::cpu(world.gateway.id());
-        // Always on nodes that somebody watches, with few watchers too.
+        // Only nodes that are watched even with few watchers.
         let changes = sizes.changes * CHANGES;
         let pods = (0..changes).map(|change| change % few.min(sizes.nodes()));
         pods::change(&world.upstream.endpoint, sizes, pods, sizes.rate * CHANGES as f64).await?;
@@ -256,7 +257,7 @@ pub(crate) async fn by_node(world: &World) -> Result<Vec<Line>> {
     ])
 }
 
-/// All objects as events, as informers start: until the last of them has come.
+/// All objects as initial events, as informers start, until the last one has been read.
 pub(crate) async fn watch_list(world: &World) -> Result<Vec<Line>> {
     let (sizes, ask) = (&world.sizes, Ask::json("/api/v1/pods?watch=1&resourceVersion=0&allowWatchBookmarks=true"));
     let measure = async |(endpoint, id): (Endpoint, u32), times: usize| {

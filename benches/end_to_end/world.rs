@@ -1,4 +1,4 @@
-//! Everything that rows are measured with.
+//! The servers and certificates with which the rows are measured.
 
 use std::{fs, path::Path};
 
@@ -16,7 +16,7 @@ use crate::{
     storm::Scene,
 };
 
-/// The servers, full of pods.
+/// The servers, filled with pods.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) sizes: Sizes,
@@ -24,12 +24,12 @@ pub(crate) struct World {
     pub(crate) floor: Server,
     pub(crate) upstream: Upstream,
     pub(crate) certificates: Certificates,
-    /// Bytes of all pods in JSON.
+    /// The size of all pods in JSON, in bytes.
     pub(crate) json_bytes: u64,
     folder: TempDir,
 }
 
-/// What nearly all rows are measured with.
+/// The gateway with which nearly all rows are measured.
 const PODS: Gateway = Gateway { prewarm: "pods", clients: "trusted", fields: "" };
 /// All pods, from memory.
 pub(crate) const LIST: &str = "/api/v1/pods?resourceVersion=0";
@@ -44,7 +44,7 @@ impl World {
         let gateway = Server::gateway(PODS, &upstream, &certificates, folder.path()).await?;
         let json_bytes = gateway.endpoint.get(&Ask::json(LIST)).await?.len() as u64;
         if upstream.real.is_some() {
-            // The first request in protobuf starts its cache, and is forwarded until that is full.
+            // The first request in protobuf starts its cache; requests are forwarded until it is full.
             let ask = Ask::protobuf("/api/v1/pods?resourceVersion=0&limit=1");
             gateway.endpoint.get(&ask).await?;
             tokio::time::sleep(std::time::Duration::from_secs(sizes.seconds.max(3))).await;
@@ -52,18 +52,18 @@ impl World {
         Ok(Self { sizes, gateway, floor, upstream, certificates, json_bytes, folder })
     }
 
-    /// Another gateway, for what can only be measured once in a process.
+    /// Another gateway, for values that can only be measured once per process.
     pub(crate) async fn fresh_gateway(&self) -> Result<Server> {
         Server::gateway(PODS, &self.upstream, &self.certificates, self.folder()).await
     }
 
-    /// A gateway that asks the API server who its clients are and what they may.
+    /// A gateway that sends reviews to the API server.
     pub(crate) async fn delegated_gateway(&self) -> Result<Server> {
         let gateway = Gateway { clients: "delegated", ..PODS };
         Server::gateway(gateway, &self.upstream, &self.certificates, self.folder()).await
     }
 
-    /// A gateway that answers most-recent lists from memory where that is the better answer.
+    /// A gateway that answers most-recent lists from memory where that is cheaper (`auto`).
     pub(crate) async fn most_recent_gateway(&self) -> Result<Server> {
         let gateway = Gateway { fields: "reads: {mostRecent: auto}\n", ..PODS };
         Server::gateway(gateway, &self.upstream, &self.certificates, self.folder()).await
@@ -82,13 +82,13 @@ impl World {
         Some((self.upstream.endpoint.clone(), self.upstream.real?))
     }
 
-    /// All pods. An API server without watch-list refuses the form; `sim` and current ones have it.
+    /// All pods. API servers without watch-list refuse it; `sim` and current ones support it.
     pub(crate) fn pods(&self) -> Scene<'_> {
         let upstream = &self.upstream;
         Scene { world: self, upstream, collection: "/api/v1/pods", resource: "pods", watch_list: !upstream.is_old() }
     }
 
-    /// Writes something to that server that is none of the objects.
+    /// Writes something other than the measured objects to the server.
     pub(crate) async fn write_elsewhere(&self, upstream: &Upstream) -> Result<()> {
         let group = format!("elsewhere-{}.example.com", pods::now());
         let definition = json!({
@@ -103,14 +103,14 @@ impl World {
         upstream.endpoint.connect(false).await?.write(Method::POST, definitions, &definition).await
     }
 
-    /// Version of the collection now.
+    /// The current version of the collection.
     pub(crate) async fn version(&self) -> Result<String> {
         let page = self.upstream.endpoint.get(&Ask::json("/api/v1/pods?limit=1")).await?;
         let page: serde_json::Value = serde_json::from_slice(&page)?;
         Ok(page["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// What the figures depend on.
+    /// The conditions on which the figures depend.
     pub(crate) fn description(&self) -> String {
         let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -129,7 +129,7 @@ impl World {
     }
 }
 
-/// Of the last minute: who else was at work.
+/// The load average of the last minute, which shows other work on the machine.
 pub(crate) fn load_average() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().unwrap_or("unknown").to_owned()
