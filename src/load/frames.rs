@@ -2,6 +2,8 @@
 
 use memchr::memmem;
 
+use super::version;
+
 /// The annotation of objects that the tool writes: the time at which the write was sent, in nanoseconds since 1970.
 pub(super) const SENT: &str = "load.kube-fanout.io/sent";
 const SYNCED: &[u8] = b"k8s.io/initial-events-end";
@@ -37,11 +39,48 @@ pub(super) struct Frames {
     /// The first part of an event that has not arrived completely.
     rest: Vec<u8>,
     sent: memmem::Finder<'static>,
+    versions: Versions,
+}
+
+/// Whether versions of events are read.
+#[derive(Debug, Default)]
+enum Versions {
+    #[default]
+    Unread,
+    /// Not before the bookmark at the end of the initial objects: until then the client knows only a part.
+    FromSynced,
+    /// Of the newest event.
+    Read(Option<String>),
 }
 
 impl Frames {
     pub(super) fn new(is_protobuf: bool) -> Self {
-        Self { is_protobuf, rest: Vec::new(), sent: memmem::Finder::new(SENT) }
+        Self { is_protobuf, rest: Vec::new(), sent: memmem::Finder::new(SENT), versions: Versions::Unread }
+    }
+
+    /// Reads versions, too: from the first event on, or behind the bookmark at the end of the initial objects.
+    pub(super) fn with_versions(self, from_synced: bool) -> Self {
+        let versions = if from_synced { Versions::FromSynced } else { Versions::Read(None) };
+        Self { versions, ..self }
+    }
+
+    /// The newest version that has come since this was asked last.
+    pub(super) fn version(&mut self) -> Option<String> {
+        match &mut self.versions {
+            Versions::Read(version) => version.take(),
+            Versions::Unread | Versions::FromSynced => None,
+        }
+    }
+
+    fn read_version(&mut self, event: Event, frame: &[u8]) {
+        if event == Event::Synced && matches!(self.versions, Versions::FromSynced) {
+            self.versions = Versions::Read(None);
+        }
+        if let Versions::Read(version) = &mut self.versions
+            && !matches!(event, Event::Error { .. })
+        {
+            *version = version::of_event(frame, self.is_protobuf).or(version.take());
+        }
     }
 
     /// Calls `each` for all events that end in `piece`.
@@ -53,8 +92,10 @@ impl Frames {
                 self.rest.extend_from_slice(head);
                 piece = tail;
                 if self.end(&self.rest) == Some(self.rest.len()) {
-                    each(self.event(&self.rest));
-                    self.rest.clear();
+                    let frame = std::mem::take(&mut self.rest);
+                    let event = self.event(&frame);
+                    self.read_version(event, &frame);
+                    each(event);
                     break;
                 }
             }
@@ -64,7 +105,9 @@ impl Frames {
             }
         }
         while let Some(end) = self.end(piece) {
-            each(self.event(&piece[..end]));
+            let event = self.event(&piece[..end]);
+            self.read_version(event, &piece[..end]);
+            each(event);
             piece = &piece[end..];
         }
         self.rest.extend_from_slice(piece);
@@ -98,7 +141,7 @@ impl Frames {
         } else if is(b"BOOKMARK") {
             if memmem::find(frame, SYNCED).is_some() { Event::Synced } else { Event::Bookmark }
         } else if is(b"ERROR") {
-            Event::Error { code: code(frame) }
+            Event::Error { code: version::error_code(frame, self.is_protobuf) }
         } else {
             Event::Object { sent: self.stamp(frame) }
         }
@@ -118,14 +161,6 @@ impl Frames {
 fn length(bytes: &[u8]) -> Option<usize> {
     let length = u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?);
     usize::try_from(length).ok()?.checked_add(4)
-}
-
-/// The code of a Status in JSON.
-fn code(frame: &[u8]) -> u16 {
-    const CODE: &[u8] = b"\"code\":";
-    let digits = memmem::rfind(frame, CODE).map(|at| &frame[at + CODE.len()..]).unwrap_or_default();
-    let digits = digits.iter().take_while(|byte| byte.is_ascii_digit()).take(4);
-    digits.fold(0, |code, digit| code * 10 + u16::from(digit - b'0'))
 }
 
 #[cfg(test)]
@@ -162,6 +197,24 @@ mod tests {
         ];
         for piece in 1..body.len() {
             assert_eq!(events(false, body.as_bytes(), piece), expected, "{piece}");
+        }
+    }
+
+    #[test]
+    fn versions_are_read_from_the_end_of_the_initial_objects_on() {
+        let event = |kind: &str, version: u64, more: &str| {
+            format!("{{\"type\":\"{kind}\",\"object\":{{\"metadata\":{{\"resourceVersion\":\"{version}\"{more}}}}}}}\n")
+        };
+        let end = ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}";
+        let initial = event("ADDED", 3, "");
+        let rest =
+            [event("BOOKMARK", 7, end), event("DELETED", 8, ""), "{\"type\":\"ERROR\",\"object\":{}}\n".to_owned()];
+        for (from_synced, first) in [(true, None), (false, Some("3"))] {
+            let mut frames = Frames::new(false).with_versions(from_synced);
+            frames.push(initial.as_bytes(), |_| {});
+            assert_eq!(frames.version().as_deref(), first);
+            frames.push(rest.concat().as_bytes(), |_| {});
+            assert_eq!((frames.version().as_deref(), frames.version()), (Some("8"), None));
         }
     }
 

@@ -14,6 +14,7 @@ mod connection;
 mod endpoint;
 mod failure;
 mod frames;
+mod informer;
 mod objects;
 mod page;
 mod paths;
@@ -31,6 +32,7 @@ mod slo;
 mod text;
 mod timeline;
 mod turn;
+mod version;
 mod watch;
 
 use std::time::Duration;

@@ -40,6 +40,21 @@ pub(super) fn start(start: Start, newest: &str) -> String {
     format!("watch=1&allowWatchBookmarks=true{from}")
 }
 
+/// The query of an informer's list: everything of at least the version that it knows; of any version if it knows none.
+pub(super) fn informer_list(known: &str) -> String {
+    format!("resourceVersion={}", if known.is_empty() { "0" } else { known })
+}
+
+/// The query of an informer's watch: behind what it knows, or, `with_initial`, with all objects first.
+pub(super) fn informer_watch(known: &str, with_initial: bool) -> String {
+    let from = match (known, with_initial) {
+        ("", true) => "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+        (known, true) => format!("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion={known}"),
+        (known, false) => format!("&resourceVersion={known}"),
+    };
+    format!("watch=1&allowWatchBookmarks=true{from}")
+}
+
 /// The query of the selectors for the client with that number.
 pub(super) fn selectors(selection: &Selection, client: usize) -> String {
     let mut query = Vec::new();

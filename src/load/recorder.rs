@@ -49,6 +49,8 @@ pub(super) struct Recorded {
     pub(super) delay_timeline: Timeline,
     /// Events with objects.
     pub(super) events: u64,
+    /// Lists and watch-lists of informers.
+    pub(super) lists: u64,
     /// Watches that ended cleanly.
     pub(super) ended: u64,
     /// The longest time by which a request was sent late although a client was free, so that the tool itself was late.
@@ -153,6 +155,7 @@ impl Recorded {
         self.sync.merge(&other.sync);
         self.delay.merge(&other.delay);
         self.events += other.events;
+        self.lists += other.lists;
         self.ended += other.ended;
         self.lag = self.lag.max(other.lag);
         for (kind, (count, first)) in &other.failures.0 {

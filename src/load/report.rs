@@ -51,7 +51,7 @@ pub struct EndpointReport {
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadReport {
     pub name: String,
-    /// `get`, `list`, `watch` or `churn`.
+    /// `get`, `list`, `watch`, `informer`, `churn`.
     pub work: &'static str,
     pub clients: usize,
     pub connections: usize,
@@ -75,6 +75,8 @@ pub struct WorkloadReport {
     pub event_delay_over_time: Option<TimelineReport>,
     pub events: u64,
     pub events_per_second: f64,
+    /// How often informers asked for all objects, by a list or a watch-list.
+    pub lists: u64,
     /// Watches that ended cleanly.
     pub watches_ended: u64,
     /// The longest time by which the tool itself was late, in milliseconds.
@@ -212,6 +214,7 @@ impl WorkloadReport {
             event_delay_over_time: TimelineReport::of(&recorded.delay_timeline),
             events: recorded.events,
             events_per_second: a_second(recorded.events),
+            lists: recorded.lists,
             watches_ended: recorded.ended,
             lag_max: rounded(recorded.lag.as_secs_f64() * 1e3),
         }

@@ -32,7 +32,7 @@ impl Condition {
                 Work::Get { .. } | Work::Churn(_) => ONE_OBJECT,
                 Work::List(_) => LISTS,
                 // Long-running requests have no objective.
-                Work::Watch(_) => return None,
+                Work::Watch(_) | Work::Informer(_) => return None,
             };
             Some(Assertion::latency_p99(&workload.name, bound))
         };

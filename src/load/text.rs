@@ -18,13 +18,14 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     for EndpointReport { name, url, turns, seconds, .. } in &report.endpoints {
         writeln!(out, "  {name:<8} {url}  {seconds:.1} s in {turns} turn{}", if *turns == 1 { "" } else { "s" })?;
     }
-    writeln!(out, "\n{:<40}{:>10}{:>10}{:>10}{:>10}{:>10}", "requests", "number", "/s", "events/s", "MB", "errors")?;
+    write!(out, "\n{:<40}{:>10}{:>10}{:>10}{:>10}{:>10}", "requests", "number", "/s", "events/s", "MB", "errors")?;
+    writeln!(out, "{:>10}", "lists")?;
     each(report, |name, workload| {
         let errors: u64 = workload.errors.iter().map(|error| error.count).sum();
         let megabytes = workload.bytes as f64 / 1e6;
         let WorkloadReport { requests, requests_per_second, events_per_second, .. } = workload;
         write!(out, "{name:<40}{requests:>10}{requests_per_second:>10.1}{events_per_second:>10.1}")?;
-        writeln!(out, "{megabytes:>10.1}{errors:>10}")
+        writeln!(out, "{megabytes:>10.1}{errors:>10}{:>10}", workload.lists)
     })?;
     times(report, "latency, ms, from when a request was due", |workload| workload.latency.as_ref(), out)?;
     times(report, "time to sync, ms, of watches", |workload| workload.sync.as_ref(), out)?;

@@ -14,8 +14,9 @@ use super::{
     connection::Lane,
     endpoint::Endpoint,
     failure::{ErrorKind, Failure},
+    informer::Informers,
     processes::{Process, Usage},
-    profile::{HttpVersion, Profile, Start, Transport, Work, Workload},
+    profile::{HttpVersion, Profile, Start, Transport, WatchWork, Work, Workload},
     progress::Progress,
     read::{self, Counted, Reads},
     recorder::Recorder,
@@ -104,31 +105,45 @@ impl Course {
     async fn open(&self, side: &Side) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         for (index, workload) in self.workloads() {
-            let Work::Watch(work) = &workload.work else { continue };
-            let recorder = side.recorders[index].clone();
-            let newest = match work.start {
-                Start::Now => {
-                    self.ask(side, &recorder, async |lane| read::newest(lane, &work.selection.resource).await).await
+            let (recorder, standing) = (side.recorders[index].clone(), Arc::new(Semaphore::new(0)));
+            let (transport, rate, timeout) = (workload.transport, workload.rate, self.profile.timeout);
+            match &workload.work {
+                Work::Watch(work) => {
+                    let Some(newest) = self.start(side, &recorder, work).await else { continue };
+                    let (work, standing) = (work.clone(), standing.clone());
+                    let watches = Arc::new(Watches { work, transport, newest, timeout, recorder, rate, standing });
+                    for (client, lane) in lanes(&side.endpoint, workload) {
+                        tasks.spawn(watches.clone().keep(lane, client));
+                    }
                 }
-                Start::Any | Start::MostRecent | Start::WatchList => Some(String::new()),
-            };
-            let Some(newest) = newest else { continue };
-            let (rate, standing) = (workload.rate, Arc::new(Semaphore::new(0)));
-            let (work, timeout) = (work.clone(), self.profile.timeout);
-            let watches = Watches { work, transport: workload.transport, newest, timeout, recorder, rate, standing };
-            let watches = Arc::new(watches);
-            for (client, lane) in lanes(&side.endpoint, workload) {
-                tasks.spawn(watches.clone().keep(lane, client));
+                Work::Informer(work) => {
+                    let (work, standing) = (work.clone(), standing.clone());
+                    let informers = Arc::new(Informers { work, transport, timeout, recorder, rate, standing });
+                    for (client, lane) in lanes(&side.endpoint, workload) {
+                        tasks.spawn(informers.clone().keep(lane, client));
+                    }
+                }
+                Work::Get { .. } | Work::List(_) | Work::Churn(_) => continue,
             }
             let opening = rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(workload.clients as f64 / rate));
             let all = u32::try_from(workload.clients).unwrap_or(u32::MAX);
             tokio::select! {
-                _ = watches.standing.acquire_many(all) => {}
+                _ = standing.acquire_many(all) => {}
                 () = sleep(opening + self.profile.timeout) => {}
                 () = self.stop.cancelled() => {}
             }
         }
         tasks
+    }
+
+    /// The version that watches start at; empty if they need none, `None` if the server did not say.
+    async fn start(&self, side: &Side, recorder: &Recorder, work: &WatchWork) -> Option<String> {
+        match work.start {
+            Start::Now => {
+                self.ask(side, recorder, async |lane| read::newest(lane, &work.selection.resource).await).await
+            }
+            Start::Any | Start::MostRecent | Start::WatchList => Some(String::new()),
+        }
     }
 
     /// The requests of each workload that sends requests on a schedule. Leaves out workloads for which the server did
@@ -138,7 +153,7 @@ impl Course {
         for (index, workload) in self.workloads() {
             let recorder = &side.recorders[index];
             let requests = match &workload.work {
-                Work::Watch(_) => None,
+                Work::Watch(_) | Work::Informer(_) => None,
                 Work::Churn(_) => self.churns[index].clone().map(Requests::Churn),
                 Work::Get { resource, namespace, version } => {
                     let of = (resource, namespace.as_deref());
@@ -218,7 +233,8 @@ impl Course {
     /// Waits for the events of the last writes.
     async fn settle(&self, side: &Side) {
         let has = |wanted: fn(&Work) -> bool| self.workloads().any(|(_, workload)| wanted(&workload.work));
-        if !has(|work| matches!(work, Work::Churn(_))) || !has(|work| matches!(work, Work::Watch(_))) {
+        let watches = |work: &Work| matches!(work, Work::Watch(_) | Work::Informer(_));
+        if !has(|work| matches!(work, Work::Churn(_))) || !has(watches) {
             return;
         }
         let came = || side.recorders.iter().map(|recorder| recorder.lock().delay.count()).sum::<u64>();

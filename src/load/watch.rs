@@ -47,18 +47,21 @@ impl Watches {
             sleep(Duration::from_secs_f64(client as f64 / rate)).await;
         }
         let selectors = paths::selectors(&self.work.selection, client);
-        let mut progress = Progress { first: Some(First(&self.standing)), newest: 0, told: 0 };
+        let mut progress = Progress::new(First(&self.standing));
         let mut newest = self.newest.clone();
         loop {
             let asked = Instant::now();
             let ended = match self.open(&lane, &self.path(&newest, &selectors)).await {
                 Ok(answer) => {
-                    progress.opened(self.work.start);
-                    self.read(answer, asked, &mut progress).await
+                    progress.opened();
+                    if self.work.start != Start::WatchList {
+                        progress.stands();
+                    }
+                    read(&self.recorder, answer, asked, &mut progress).await
                 }
                 Err(failure) => Err(failure),
             };
-            drop(progress.first.take());
+            progress.stands();
             match ended {
                 Ok(()) => self.recorder.lock().ended += 1,
                 Err(failure) => {
@@ -89,62 +92,107 @@ impl Watches {
         self.recorder.answered(latency, latency, 0);
         Ok(answer)
     }
+}
 
-    /// Reads until the watch ends.
-    async fn read(&self, mut answer: Answer, asked: Instant, progress: &mut Progress<'_>) -> Result<(), Failure> {
-        let content_type = answer.response.headers().get(header::CONTENT_TYPE);
-        let is_protobuf =
-            content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/vnd.kubernetes.protobuf"));
-        let mut frames = Frames::new(is_protobuf);
-        let mut delays = Vec::new();
-        while let Some(frame) = answer.response.body_mut().frame().await {
-            let frame = frame.map_err(|error| Failure::stream(&error))?;
-            let Some(data) = frame.data_ref() else { continue };
-            let (came, since, at) = (now(), self.recorder.since(), self.recorder.at());
-            let (mut events, mut refused, mut synced) = (0, None, false);
-            frames.push(data, |event| match event {
-                Event::Synced => synced = true,
-                Event::Bookmark => {}
-                Event::Error { code } => refused = Some(code),
-                Event::Deleted => events += 1,
-                Event::Object { sent } => {
-                    events += 1;
-                    let sent = sent.filter(|sent| since.is_some_and(|since| *sent >= since));
-                    delays.extend(sent.filter(|sent| progress.is_new(*sent)).map(|sent| came.saturating_sub(sent)));
-                }
-            });
-            let mut recorded = self.recorder.lock();
-            recorded.bytes += data.len() as u64;
-            recorded.events += if since.is_some() { events } else { 0 };
-            delays.drain(..).for_each(|delay| recorded.delay(at, Duration::from_nanos(delay)));
-            if synced {
-                recorded.sync.add(asked.elapsed());
-                drop(progress.first.take());
+/// Reads until the watch ends. `asked`: when its client began to ask for the objects.
+pub(super) async fn read(
+    recorder: &Recorder,
+    mut answer: Answer,
+    asked: Instant,
+    progress: &mut Progress<'_>,
+) -> Result<(), Failure> {
+    let content_type = answer.response.headers().get(header::CONTENT_TYPE);
+    let is_protobuf = content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/vnd.kubernetes.protobuf"));
+    let mut frames = progress.frames(is_protobuf);
+    let mut delays = Vec::new();
+    while let Some(frame) = answer.response.body_mut().frame().await {
+        let frame = frame.map_err(|error| Failure::stream(&error))?;
+        let Some(data) = frame.data_ref() else { continue };
+        let (came, since, at) = (now(), recorder.since(), recorder.at());
+        let (mut events, mut refused, mut synced) = (0, None, false);
+        frames.push(data, |event| match event {
+            Event::Synced => synced = true,
+            Event::Bookmark => {}
+            Event::Error { code } => refused = Some(code),
+            Event::Deleted => events += 1,
+            Event::Object { sent } => {
+                events += 1;
+                let sent = sent.filter(|sent| since.is_some_and(|since| *sent >= since));
+                delays.extend(sent.filter(|sent| progress.is_new(*sent)).map(|sent| came.saturating_sub(sent)));
             }
-            drop(recorded);
-            if let Some(code) = refused {
-                let message = "an ERROR event ended the watch".to_owned();
-                return Err(Failure { kind: ErrorKind::Event(code), message });
-            }
+        });
+        progress.take(frames.version());
+        let mut recorded = recorder.lock();
+        recorded.bytes += data.len() as u64;
+        recorded.events += if since.is_some() { events } else { 0 };
+        delays.drain(..).for_each(|delay| recorded.delay(at, Duration::from_nanos(delay)));
+        if synced {
+            recorded.sync.add(asked.elapsed());
+            progress.stands();
         }
-        Ok(())
+        drop(recorded);
+        if let Some(code) = refused {
+            let message = "an ERROR event ended the watch".to_owned();
+            return Err(Failure { kind: ErrorKind::Event(code), message });
+        }
     }
+    Ok(())
 }
 
 /// The progress of a client's watch, over all its connections.
-struct Progress<'a> {
+pub(super) struct Progress<'a> {
     first: Option<First<'a>>,
     /// The newest write whose event it has received.
     newest: u64,
     /// The newest write when it was last opened: events that are repeated after that do not count again.
     told: u64,
+    /// Of an informer, how far it has come.
+    position: Option<Position>,
 }
 
-impl Progress<'_> {
-    fn opened(&mut self, start: Start) {
+/// What an informer's watch has brought.
+struct Position {
+    /// The version up to which the client knows everything.
+    version: Option<String>,
+    /// It began with all objects: a watch-list.
+    has_initial: bool,
+}
+
+impl<'a> Progress<'a> {
+    pub(super) fn new(first: First<'a>) -> Self {
+        Self { first: Some(first), newest: 0, told: 0, position: None }
+    }
+
+    pub(super) fn opened(&mut self) {
         self.told = self.newest;
-        if start != Start::WatchList {
-            drop(self.first.take());
+    }
+
+    /// The client has what it waits for, or cannot have it.
+    pub(super) fn stands(&mut self) {
+        drop(self.first.take());
+    }
+
+    /// Versions are read as well, from now on, or behind the initial objects.
+    pub(super) fn follow(&mut self, has_initial: bool) {
+        self.position = Some(Position { version: None, has_initial });
+    }
+
+    /// The version up to which the client knows everything, if the watch has said one.
+    pub(super) fn version(&self) -> Option<&str> {
+        self.position.as_ref()?.version.as_deref()
+    }
+
+    fn frames(&self, is_protobuf: bool) -> Frames {
+        let frames = Frames::new(is_protobuf);
+        match &self.position {
+            Some(position) => frames.with_versions(position.has_initial),
+            None => frames,
+        }
+    }
+
+    fn take(&mut self, version: Option<String>) {
+        if let Some(position) = &mut self.position {
+            position.version = version.or(position.version.take());
         }
     }
 
@@ -156,7 +204,7 @@ impl Progress<'_> {
 
 /// Marks a watch that is not established yet. Dropping it adds the permit.
 #[derive(Debug)]
-struct First<'a>(&'a Semaphore);
+pub(super) struct First<'a>(pub(super) &'a Semaphore);
 
 impl Drop for First<'_> {
     fn drop(&mut self) {

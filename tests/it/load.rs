@@ -5,7 +5,7 @@ use std::{future::pending, net::SocketAddr, path::Path, process::Output, sync::A
 use kube_fanout::{
     apimachinery::GroupResource,
     load::{LoadError, LoadOptions, Profile, Report, Server, TEST_CLUSTER, WorkloadReport, load},
-    sim::Sim,
+    sim::{Features, Sim},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -259,6 +259,63 @@ workloads:
 }
 
 #[tokio::test]
+async fn informers_list_once_and_again_when_their_version_is_forgotten() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let text = "duration: 7s
+workloads:
+- {name: watchList, clients: 3, http: 2, informer: {resource: configmaps}}
+- {name: list, clients: 2, gzip: true, informer: {resource: configmaps, start: list}}
+- {name: metadata, encoding: metadata, informer: {resource: configmaps, start: list}}
+- {name: protobuf, encoding: protobuf, informer: {resource: configmaps}}
+- {name: writes, rate: 20, churn: {objects: 5}}";
+    let options = options(server.url(), text);
+    let written = async |count| {
+        let written = async || (sim.counts().requests("patch", "configmaps") > count).then_some(());
+        until("objects are written", written).await;
+    };
+    let restart = async {
+        written(10).await;
+        // They go on from where they are, and are told nothing until that is forgotten.
+        sim.hold_new_watches(true);
+        sim.end_watches(None);
+        written(60).await;
+        sim.forget_history();
+        sim.hold_new_watches(false);
+        sim.release_watches(None);
+    };
+    let (report, ()) = tokio::join!(measured(&options), restart);
+    for (name, clients) in [("watchList", 3), ("list", 2), ("metadata", 1), ("protobuf", 1)] {
+        let informers = workload(&report, name);
+        assert!(informers.requests >= 3 * clients, "{informers:?}");
+        assert_eq!(
+            (informers.lists, informers.sync.as_ref().unwrap().count),
+            (2 * clients, 2 * clients),
+            "{informers:?}"
+        );
+        let [expired] = &informers.errors[..] else { panic!("{informers:?}") };
+        assert_eq!((expired.kind.as_str(), expired.count), ("event_410", clients));
+        assert!(
+            informers.event_delay.as_ref().unwrap().count > 0 && informers.watches_ended >= clients,
+            "{informers:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn informers_list_at_a_server_without_watch_list() {
+    let sim = Sim::new();
+    sim.set_features(Features::old());
+    let server = sim.start().await.unwrap();
+    let text = "duration: 500ms\nworkloads:\n- {clients: 2, informer: {resource: configmaps}}\n- {rate: 20, churn: {objects: 5}}";
+    let report = measured(&options(server.url(), text)).await;
+    let informers = workload(&report, "informer");
+    assert!(informers.errors.is_empty() && informers.events > 0, "{informers:?}");
+    // The watch-list that was refused, and the list.
+    assert_eq!((informers.lists, informers.sync.as_ref().unwrap().count), (4, 2), "{informers:?}");
+}
+
+#[tokio::test]
 async fn two_servers_have_their_turns() {
     let sim = Sim::new();
     let (one, two) = (sim.start().await.unwrap(), sim.start().await.unwrap());
@@ -455,6 +512,7 @@ endpoints[].workloads[].latencyOverTime.intervals[].count
 endpoints[].workloads[].latencyOverTime.intervals[].max
 endpoints[].workloads[].latencyOverTime.intervals[].mean
 endpoints[].workloads[].latencyOverTime.seconds
+endpoints[].workloads[].lists
 endpoints[].workloads[].name
 endpoints[].workloads[].rate
 endpoints[].workloads[].requests

@@ -112,7 +112,7 @@ fn workload(report: &Report, index: usize) -> Markup {
             thead {
                 tr {
                     th { "Endpoint" } th.number { "Requests" } th.number { "/s" } th.number { "Events/s" }
-                    th.number { "MB" } th.number { "Errors" } th.number { "Watches ended" }
+                    th.number { "MB" } th.number { "Errors" } th.number { "Watches ended" } th.number { "Lists" }
                 }
             }
             tbody { @for (side, (endpoint, workload)) in sides.iter().enumerate() { (counts(side, endpoint, workload)) } }
@@ -144,6 +144,7 @@ fn counts(side: usize, endpoint: &EndpointReport, workload: &WorkloadReport) -> 
             td.number { (format!("{:.1}", workload.bytes as f64 / 1e6)) }
             td.number.bad[errors > 0] { (errors) }
             td.number { (workload.watches_ended) }
+            td.number { (workload.lists) }
         }
     }
 }

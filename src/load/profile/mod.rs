@@ -82,6 +82,7 @@ pub enum Work {
     },
     List(ListWork),
     Watch(WatchWork),
+    Informer(InformerWork),
     Churn(ChurnWork),
 }
 
@@ -99,6 +100,14 @@ pub struct ListWork {
 pub struct WatchWork {
     pub selection: Selection,
     pub start: Start,
+}
+
+/// Clients that keep up with a collection as client-go's reflector does: all objects once, then watches from where they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InformerWork {
+    pub selection: Selection,
+    /// All objects come by a watch-list, as of client-go 1.35, or by a list where the server refuses that; else by a list.
+    pub watch_list: bool,
 }
 
 /// Writes to objects that the run itself created.
@@ -204,6 +213,7 @@ impl Work {
             Self::Get { .. } => "get",
             Self::List(_) => "list",
             Self::Watch(_) => "watch",
+            Self::Informer(_) => "informer",
             Self::Churn(_) => "churn",
         }
     }

@@ -32,12 +32,13 @@ pub(super) struct Workload {
     pub(super) get: Option<Read>,
     pub(super) list: Option<Read>,
     pub(super) watch: Option<Read>,
+    pub(super) informer: Option<Read>,
     pub(super) churn: Option<Churn>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }
 
-/// The fields of get, list and watch together; which of them are allowed is validated later.
+/// The fields of get, list, watch and informer together; which one has which is looked at later.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Read {

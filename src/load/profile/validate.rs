@@ -3,8 +3,8 @@
 use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
 use super::{
-    ChurnResource, ChurnWork, HttpVersion, KIND, ListWork, Profile, ReadVersion, Selection, Start, Transport,
-    WatchWork, WireEncoding, Work, Workload,
+    ChurnResource, ChurnWork, HttpVersion, InformerWork, KIND, ListWork, Profile, ReadVersion, Selection, Start,
+    Transport, WatchWork, WireEncoding, Work, Workload,
     raw::{self, Document},
 };
 use crate::apimachinery::GroupVersionResource;
@@ -30,9 +30,9 @@ const BYTES: u64 = 2 << 10;
 const BYTES_MAX: u64 = 1 << 20;
 
 const DOCUMENT_FIELDS: [&str; 7] = ["apiVersion", "kind", "description", "duration", "settle", "timeout", "workloads"];
-const WORKLOAD_FIELDS: [&str; 11] =
-    ["name", "clients", "connections", "rate", "http", "encoding", "gzip", "get", "list", "watch", "churn"];
-const WORKS: &str = "exactly one of get, list, watch, churn";
+const WORKLOAD_FIELDS: [&str; 12] =
+    ["name", "clients", "connections", "rate", "http", "encoding", "gzip", "get", "list", "watch", "informer", "churn"];
+const WORKS: &str = "exactly one of get, list, watch, informer, churn";
 const CHURN_FIELDS: [&str; 7] = ["resource", "objects", "bytes", "updates", "creates", "deletes", "nodes"];
 const RESOURCE: &str = "a resource with its version, and its group if it has one: pods, deployments.v1.apps";
 
@@ -110,20 +110,20 @@ fn workload(check: &mut Check, field: &str, raw: &raw::Workload) -> Option<Workl
 }
 
 fn rate(check: &mut Check, field: &str, raw: Option<&Scalar>) -> Option<f64> {
-    let allowed = "requests a second (of watches: openings), from 0.001 to 1000000; or no such field";
+    let allowed = "requests a second (of watches and informers: openings), from 0.001 to 1000000; or no such field";
     let parse = |text: &str| text.parse().ok().filter(|rate| RATE.contains(rate)).map(Some);
     check.parsed(field, raw, None, allowed, parse)
 }
 
 fn work(check: &mut Check, field: &str, raw: &raw::Workload, transport: Transport) -> Option<Work> {
     let at = |name: &str| format!("{field}.{name}");
-    match (&raw.get, &raw.list, &raw.watch, &raw.churn) {
-        (Some(raw), None, None, None) => {
+    match (&raw.get, &raw.list, &raw.watch, &raw.informer, &raw.churn) {
+        (Some(raw), None, None, None, None) => {
             let fields = ["resource", "namespace", "version"];
             let Selection { resource, namespace, .. } = read(check, &at("get"), raw, &fields)?;
             Some(Work::Get { resource, namespace, version: version(check, &at("get"), raw) })
         }
-        (None, Some(raw), None, None) => {
+        (None, Some(raw), None, None, None) => {
             let fields = ["resource", "namespace", "version", "limit", "labelSelector", "fieldSelector"];
             let field = at("list");
             let selection = read(check, &field, raw, &fields)?;
@@ -136,20 +136,21 @@ fn work(check: &mut Check, field: &str, raw: &raw::Workload, transport: Transpor
             });
             Some(Work::List(ListWork { selection, version: version(check, &field, raw), limit }))
         }
-        (None, None, Some(raw), None) => {
+        (None, None, Some(raw), None, None) => {
             let fields = ["resource", "namespace", "start", "labelSelector", "fieldSelector"];
             let field = at("watch");
             let selection = read(check, &field, raw, &fields)?;
             let start = check.word(&format!("{field}.start"), raw.start.as_ref(), Start::Now, &STARTS);
             Some(Work::Watch(WatchWork { selection, start }))
         }
-        (None, None, None, Some(raw)) => {
+        (None, None, None, Some(raw), None) => informer(check, &at("informer"), raw),
+        (None, None, None, None, Some(raw)) => {
             if transport.encoding != WireEncoding::Json {
                 check.problem(&at("encoding"), "given for churn", "json");
             }
             Some(Work::Churn(churn(check, &at("churn"), raw)))
         }
-        (None, None, None, None) => {
+        (None, None, None, None, None) => {
             check.problem(field, "no work was given", WORKS);
             None
         }
@@ -158,6 +159,13 @@ fn work(check: &mut Check, field: &str, raw: &raw::Workload, transport: Transpor
             None
         }
     }
+}
+
+fn informer(check: &mut Check, field: &str, raw: &raw::Read) -> Option<Work> {
+    let selection = read(check, field, raw, &["resource", "namespace", "start", "labelSelector", "fieldSelector"])?;
+    let starts = [("watchList", true), ("list", false)];
+    let watch_list = check.word(&format!("{field}.start"), raw.start.as_ref(), true, &starts);
+    Some(Work::Informer(InformerWork { selection, watch_list }))
 }
 
 fn version(check: &mut Check, field: &str, raw: &raw::Read) -> ReadVersion {
@@ -277,7 +285,7 @@ workloads:
             "line 8, column 37: workloads[2].watch.version: no such field; allowed: resource, namespace, start,",
             "line 9, column 26: workloads[3].list.limit: \"0\" was given; allowed: a number from 1",
             "line 10, column 3: workloads[3].connections: given for HTTP/1.1; allowed: http: \"2\"",
-            "line 11, column 3: workloads[4]: no work was given; allowed: exactly one of get, list, watch, churn",
+            "line 11, column 3: workloads[4]: no work was given; allowed: exactly one of get, list, watch, informer, churn",
             "line 12, column 3: workloads[5]: more than one work was given; allowed: exactly one of",
             "line 13, column 3: workloads[6].churn: updates, creates and deletes are all 0; allowed: one of them above 0",
             "line 13, column 11: workloads[6].churn.bytes: \"2Mi\" was given; allowed: a size in bytes like",

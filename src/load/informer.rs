@@ -1,0 +1,271 @@
+//! Informers: clients that keep a copy of a collection as client-go's reflector does, without the copy.
+
+use std::{io::Write, ops::ControlFlow, sync::Arc, time::Duration};
+
+use flate2::write::GzDecoder;
+use http::header;
+use http_body_util::BodyExt;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    connection::Lane,
+    endpoint::Ask,
+    failure::{ErrorKind, Failure},
+    paths,
+    profile::{InformerWork, Transport},
+    recorder::Recorder,
+    version::Ends,
+    watch::{First, Progress, read},
+};
+
+/// Waits after failures, as client-go's reflector has them: doubled each time, up to the longest, and up to twice as long by chance. The
+/// first again after some time without a failure.
+const BACK_OFF_FIRST: Duration = Duration::from_millis(800);
+const BACK_OFF_LONGEST: Duration = Duration::from_secs(30);
+const BACK_OFF_RESET: Duration = Duration::from_secs(120);
+/// A watch that ends sooner counts as failed for the back-off.
+const SHORT_WATCH: Duration = Duration::from_secs(1);
+/// What a watch asks for as `timeoutSeconds`: so many, or up to twice as many.
+const TIMEOUT_SECONDS: u64 = 300;
+
+/// The informers of one workload in one turn.
+#[derive(Debug)]
+pub(super) struct Informers {
+    pub(super) work: InformerWork,
+    pub(super) transport: Transport,
+    /// Longest time to the head of an answer, and of a list.
+    pub(super) timeout: Duration,
+    pub(super) recorder: Arc<Recorder>,
+    /// Informers that are started a second; None: all at once.
+    pub(super) rate: Option<f64>,
+    /// One permit for each informer that has all objects for the first time, or that has failed.
+    pub(super) standing: Arc<Semaphore>,
+}
+
+/// What an informer knows.
+#[derive(Debug, Default)]
+struct Known {
+    /// The version up to which it knows everything. Empty: none yet, or one that the server does not know.
+    version: String,
+    /// It has all objects of that version: a watch goes on from there.
+    has_state: bool,
+    /// The server has refused a watch-list.
+    lists: bool,
+}
+
+impl Informers {
+    /// Keeps the informer of one client going until it is dropped.
+    pub(super) async fn keep(self: Arc<Self>, lane: Arc<Lane>, client: usize) {
+        if let Some(rate) = self.rate {
+            sleep(Duration::from_secs_f64(client as f64 / rate)).await;
+        }
+        let selectors = paths::selectors(&self.work.selection, client);
+        let mut known = Known { lists: !self.work.watch_list, ..Known::default() };
+        let mut progress = Progress::new(First(&self.standing));
+        let mut back_off = BackOff::default();
+        loop {
+            let asked = Instant::now();
+            match self.follow(&lane, &selectors, &mut known, &mut progress).await {
+                Ok(()) => {
+                    self.recorder.lock().ended += 1;
+                    if asked.elapsed() >= SHORT_WATCH {
+                        continue;
+                    }
+                }
+                Err(failure) => {
+                    if known.failed(failure.kind).is_continue() {
+                        continue;
+                    }
+                    self.recorder.failed(failure, asked.elapsed());
+                    progress.stands();
+                }
+            }
+            sleep(back_off.next()).await;
+        }
+    }
+
+    /// A list if there is no state to go on from, then a watch until it ends.
+    async fn follow(
+        &self,
+        lane: &Lane,
+        selectors: &str,
+        known: &mut Known,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), Failure> {
+        let asked = Instant::now();
+        if !known.has_state {
+            self.recorder.lock().lists += 1;
+            if known.lists {
+                let list = timeout(self.timeout, self.list(lane, selectors, &known.version)).await;
+                known.version = list.unwrap_or_else(|_| Err(Failure::timeout()))?;
+                known.has_state = true;
+                self.recorder.lock().sync.add(asked.elapsed());
+                progress.stands();
+            }
+        }
+        let seconds = fastrand::u64(TIMEOUT_SECONDS..2 * TIMEOUT_SECONDS);
+        let start = paths::informer_watch(&known.version, !known.has_state);
+        let path = self.path(&[&start, &format!("timeoutSeconds={seconds}"), selectors]);
+        let Transport { encoding, gzip, .. } = self.transport;
+        let ask = Ask { accept: encoding.accept(false), gzip, ..Ask::get(&path) };
+        let opening = Instant::now();
+        let answer = timeout(self.timeout, lane.open(&ask)).await.unwrap_or_else(|_| Err(Failure::timeout()))?;
+        let latency = opening.elapsed();
+        self.recorder.answered(latency, latency, 0);
+        progress.opened();
+        progress.follow(!known.has_state);
+        let ended = read(&self.recorder, answer, asked, progress).await;
+        // What it has been told remains, however the watch has ended.
+        if let Some(version) = progress.version() {
+            (known.version, known.has_state) = (version.to_owned(), true);
+        }
+        ended
+    }
+
+    /// The version of a list of everything.
+    async fn list(&self, lane: &Lane, selectors: &str, known: &str) -> Result<String, Failure> {
+        let Transport { encoding, gzip, .. } = self.transport;
+        let path = self.path(&[&paths::informer_list(known), selectors]);
+        let mut answer = lane.open(&Ask { accept: encoding.accept(true), gzip, ..Ask::get(&path) }).await?;
+        let coding = answer.response.headers().get(header::CONTENT_ENCODING);
+        let mut text = if coding.is_some_and(|coding| coding == "gzip") {
+            Text::Gzip(GzDecoder::new(Ends::default()))
+        } else {
+            Text::Plain(Ends::default())
+        };
+        while let Some(frame) = answer.response.body_mut().frame().await {
+            let frame = frame.map_err(|error| Failure::stream(&error))?;
+            let Some(data) = frame.data_ref() else { continue };
+            self.recorder.lock().bytes += data.len() as u64;
+            text.write(data).map_err(|error| Failure::stream(&error))?;
+        }
+        lane.done(answer).await;
+        let message = || "the list has no resourceVersion".to_owned();
+        let version = text.ends().and_then(|ends| ends.version());
+        version.ok_or_else(|| Failure { kind: ErrorKind::Stream, message: message() })
+    }
+
+    fn path(&self, query: &[&str]) -> String {
+        let selection = &self.work.selection;
+        paths::with_query(&paths::collection(&selection.resource, selection.namespace.as_deref()), query)
+    }
+}
+
+impl Known {
+    /// What follows from a failure, by client-go's rules: whether the informer goes on at once, or waits first.
+    fn failed(&mut self, kind: ErrorKind) -> ControlFlow<()> {
+        match kind {
+            // The next watch goes on from where the last one was.
+            ErrorKind::Connect | ErrorKind::Stream | ErrorKind::Status(429) | ErrorKind::Event(429 | 500) => {}
+            // Servers in front of 1.32 refuse watch-lists.
+            ErrorKind::Status(400 | 422) if !self.lists && !self.has_state => {
+                self.lists = true;
+                return ControlFlow::Continue(());
+            }
+            _ => {
+                let had_state = std::mem::take(&mut self.has_state);
+                // All objects are asked for of at least the version that it knows, unless that was refused.
+                if !had_state && matches!(kind, ErrorKind::Event(410) | ErrorKind::Status(410 | 504)) {
+                    self.version.clear();
+                }
+            }
+        }
+        ControlFlow::Break(())
+    }
+}
+
+/// The text of a list as it comes.
+enum Text {
+    Plain(Ends),
+    Gzip(GzDecoder<Ends>),
+}
+
+impl Text {
+    fn write(&mut self, piece: &[u8]) -> std::io::Result<()> {
+        match self {
+            Self::Plain(ends) => ends.write_all(piece),
+            Self::Gzip(decoder) => decoder.write_all(piece),
+        }
+    }
+
+    /// `None` if the gzip is not whole.
+    fn ends(self) -> Option<Ends> {
+        match self {
+            Self::Plain(ends) => Some(ends),
+            Self::Gzip(decoder) => decoder.finish().ok(),
+        }
+    }
+}
+
+/// How long a client waits after failures.
+#[derive(Debug, Default)]
+struct BackOff {
+    /// The last wait, and when it was.
+    last: Option<(Duration, Instant)>,
+}
+
+impl BackOff {
+    fn next(&mut self) -> Duration {
+        let now = Instant::now();
+        let wait = match self.last {
+            Some((wait, at)) if now.duration_since(at) < BACK_OFF_RESET => (wait * 2).min(BACK_OFF_LONGEST),
+            _ => BACK_OFF_FIRST,
+        };
+        self.last = Some((wait, now));
+        wait.mul_f64(1.0 + fastrand::f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(version: &str, has_state: bool) -> Known {
+        Known { version: version.to_owned(), has_state, lists: false }
+    }
+
+    #[test]
+    fn a_broken_watch_goes_on_and_an_expired_one_asks_for_all_objects() {
+        for (kind, has_state, expected) in [
+            (ErrorKind::Connect, true, ("5", true)),
+            (ErrorKind::Stream, true, ("5", true)),
+            (ErrorKind::Status(429), true, ("5", true)),
+            (ErrorKind::Event(410), true, ("5", false)),
+            (ErrorKind::Status(410), true, ("5", false)),
+            (ErrorKind::Status(410), false, ("", false)),
+            (ErrorKind::Status(504), false, ("", false)),
+            (ErrorKind::Status(503), true, ("5", false)),
+            (ErrorKind::Timeout, false, ("5", false)),
+        ] {
+            let mut known = known("5", has_state);
+            assert!(known.failed(kind).is_break(), "{kind}");
+            assert_eq!(
+                (known.version.as_str(), known.has_state, known.lists),
+                (expected.0, expected.1, false),
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_server_without_watch_list_is_asked_for_lists() {
+        let mut without = known("", false);
+        assert!(without.failed(ErrorKind::Status(422)).is_continue() && without.lists);
+        assert!(without.failed(ErrorKind::Status(422)).is_break());
+        assert!(known("5", true).failed(ErrorKind::Status(422)).is_break());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_double_and_begin_anew_after_a_while_without_failures() {
+        let mut back_off = BackOff::default();
+        for least in [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
+            let (wait, least) = (back_off.next(), Duration::from_millis(least));
+            assert!(wait >= least && wait <= 2 * least, "{wait:?} {least:?}");
+        }
+        tokio::time::advance(BACK_OFF_RESET).await;
+        assert!(back_off.next() < 2 * BACK_OFF_FIRST);
+    }
+}
