@@ -1,4 +1,5 @@
-//! Watches of the most recent state: memory answers once it is proven to hold everything that upstream has acknowledged.
+//! Watches of the most recent state: memory answers once it is proven to contain everything that upstream has
+//! acknowledged.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::{
     reads::definition,
 };
 
-/// A watch-list as client-go begins one; over after its state.
+/// A watch-list as client-go sends it; ends after the initial events.
 const WATCH_LIST: &str = "/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
                           &resourceVersionMatch=NotOlderThan&timeoutSeconds=1";
 
@@ -27,7 +28,7 @@ async fn with_a_pod(features: Features) -> World {
     world
 }
 
-/// The answer to a watch, with as much time as it takes.
+/// The answer to a watch-list, advancing the clock meanwhile.
 async fn watched(world: &World) -> Answer {
     passing(Duration::from_millis(500), world.client().get(WATCH_LIST)).await
 }
@@ -40,7 +41,7 @@ fn unproven() -> Route {
 async fn memory_that_upstream_confirms_answers() {
     let world = with_a_pod(Features::default()).await;
     world.create_pod("default", "b", "x");
-    // Other resources count versions on as well: the watch of this one hears of it only by a bookmark.
+    // Other resources increase the version as well: the watch of this resource learns it only from a bookmark.
     world.sim.skip_revisions(10);
     let answer = watched(&world).await;
     assert_eq!(answer.route, Route::Served);
@@ -59,7 +60,7 @@ async fn memory_that_lags_is_not_asked() {
     assert_eq!(answer.route, unproven());
     assert!(answer.text().contains(r#""name":"b""#), "{}", answer.text());
     world.sim.delay_events(Duration::ZERO);
-    // Upstream has to look again.
+    // The proof is repeated after a further change.
     world.create_pod("default", "c", "x");
     assert_eq!(watched(&world).await.route, Route::Served);
 }
@@ -70,7 +71,7 @@ async fn a_watch_that_does_not_tell_what_another_one_does_is_opened_anew() {
     world.sim.hold_watches(Some("pods"));
     world.create_pod("default", "b", "x");
     drop(watched(&world).await);
-    // The main watch stays held: another one has taken its place.
+    // The first watch is still held: another one has replaced it.
     world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
     assert_eq!(watched(&world).await.route, Route::Served);
 }
@@ -91,14 +92,14 @@ async fn bookmarks_that_prove_nothing_are_not_enough() {
         let world = with_a_pod(features).await;
         world.sim.skip_revisions(10);
         assert_eq!(watched(&world).await.route, unproven(), "{features:?}");
-        // Nothing to prove when memory has seen the newest version of all.
+        // No bookmark is needed if memory has the newest version of all.
         world.create_pod("default", "b", "x");
         world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
         assert_eq!(watched(&world).await.route, Route::Served, "{features:?}");
     }
 }
 
-/// Lets the reflector find upstream out of order until it waits half a minute between two looks.
+/// Lets the reflector's requests fail until it waits half a minute between two attempts.
 async fn put_to_sleep(world: &World) {
     for verb in ["list", "watch"] {
         let refusal = Refusal { verb: Some(verb), resource: Some("pods".to_owned()), times: None, status: 503 };
@@ -108,7 +109,7 @@ async fn put_to_sleep(world: &World) {
     for _ in 0..8 {
         let asked = world.sim.counts().requests("list", "pods");
         let again = world.sim.until(|counts| counts.requests("list", "pods") > asked);
-        // In steps that a request outlives: one that is under way ends with its time, and is no look.
+        // In steps that are shorter than a request's timeout: a request that times out is no attempt.
         within("the next look", passing(Duration::from_secs(2), again)).await;
     }
 }
@@ -128,7 +129,7 @@ async fn nor_for_a_get() {
     assert_never_proven("/api/v1/namespaces/default/pods/ghost").await;
 }
 
-/// Upstream is restored to before a pod while the reflector sleeps.
+/// Upstream is restored to a version before a pod while the reflector waits for its next attempt.
 async fn assert_never_proven(path: &str) {
     let world = with_a_pod(Features::default()).await;
     let backup = world.sim.revision();
@@ -140,7 +141,7 @@ async fn assert_never_proven(path: &str) {
     let answer = passing(Duration::from_millis(500), world.client().get(path)).await;
     assert!(!answer.text().contains("node-x") || !answer.text().contains("ghost"), "{}", answer.text());
     assert_eq!(answer.route, unproven(), "{path}");
-    // The reflector does not sleep on, and what memory held is not read any more.
+    // The reflector stops waiting, and its old state is no longer read.
     let given_up = async || {
         let answer = world.client().get("/api/v1/pods?resourceVersion=0").await;
         (!answer.text().contains("ghost")).then_some(())
@@ -163,7 +164,7 @@ async fn versions_and_tokens_that_upstream_has_compacted_are_upstream_s_to_answe
     world.assert_same(&following, &Route::Served).await;
     world.create_pod("default", "c", "x");
     world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
-    // The default of cache.history.age, and what the API server compacts by.
+    // The default of `cache.history.age`, which is also the API server's compaction interval.
     skip(Duration::from_secs(5 * 60 + 10)).await;
     world.sim.compact();
     for path in [exact, following] {
@@ -179,7 +180,7 @@ async fn a_version_from_elsewhere_is_proven_to_be_reached() {
     let list = "/api/v1/pods?resourceVersionMatch=NotOlderThan";
     let get = "/api/v1/namespaces/default/pods/a?";
     for path in [list, get, WATCH_LIST] {
-        // Another gateway has heard of it by a proof of its own.
+        // Another gateway has got this version from a proof of its own.
         world.sim.skip_revisions(10);
         let path = format!("{path}&resourceVersion={}", world.sim.revision());
         let answer = passing(Duration::from_millis(500), world.client().get(&path)).await;
@@ -224,7 +225,7 @@ async fn in_two_versions() -> World {
     versions.push(older);
     world.sim.create(widgets).unwrap();
     world.gateway.warm(OLDER).await;
-    // The watch of the older version only.
+    // Holds only the watch of the older version.
     world.sim.hold_watches(Some("widgets.example.com"));
     world.gateway.warm(NEWER).await;
     world
@@ -277,7 +278,7 @@ async fn a_store_that_was_given_up_is_no_measure_while_a_watch_holds_on_to_it() 
     let backup = world.sim.revision();
     world.create_pod("default", "ghost", "x");
     world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
-    // Never read: nothing tells it that its store is gone.
+    // The client never reads, so that its watch does not learn that the store is gone.
     let held = world.client().that_does_not_read();
     let _watch = held.head("/api/v1/pods?watch=1&resourceVersion=0", &[]).await;
     world.sim.rewind(backup).unwrap();

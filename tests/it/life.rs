@@ -1,4 +1,4 @@
-//! A gateway's life: caches that come and go, an upstream that is not there, the drain.
+//! The life of a gateway: caches that are started and stopped, an unavailable upstream, the drain.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ async fn a_gateway_that_asks_itself_is_told_so() {
         assert_eq!(answer.status, 508, "{path}: {}", answer.text());
         assert!(answer.text().contains("upstream.kubeconfig"), "{path}: {}", answer.text());
     }
-    // A proxy that others have put in front of this one is none of its business.
+    // Another project's proxy in front of this gateway is allowed.
     let others = [("via", "1.1 kube-fanout-0123456789abcdef, 1.1 nginx")];
     let world = World::start().await;
     assert_eq!(world.client().request("GET", "/version", &others, Bytes::new()).await.status, 200);
@@ -108,7 +108,7 @@ async fn what_nobody_uses_is_not_kept() {
         (world.sim.counts().open_watches("pods") == 0).then_some(())
     })
     .await;
-    // And is there again when somebody asks.
+    // The cache is started again by the next read.
     world.create_pod("default", "a", "x");
     world.gateway.warm(PODS).await;
     world.assert_same("/api/v1/pods?resourceVersion=0", &Route::Served).await;
@@ -126,7 +126,7 @@ async fn idleness_begins_when_the_last_watch_ends() {
         world.client().get("/api/v1/configmaps?resourceVersion=0").await;
     }
     assert_eq!(watch.rest().await.1, Route::Served);
-    // Asked for long ago, watched until just now.
+    // The last get was long ago, but the watch was open until just now.
     skip(idle / 2).await;
     assert_eq!(world.client().get("/api/v1/pods?resourceVersion=0").await.route, Route::Served);
 }
@@ -143,7 +143,7 @@ async fn a_gateway_that_does_not_hear_upstream_says_so() {
         world.gateway.warm(PODS).await;
         let path = "/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion=0&timeoutSeconds=290";
         let watch = world.client().watch(path).await;
-        // There is something that bookmarks could tell.
+        // Makes the next bookmark differ from the last version of the watch.
         world.create_pod("default", "b", "x");
         world.gateway.reach(PODS, world.sim.revision()).await;
         world.server.kill().await;
@@ -160,7 +160,7 @@ async fn a_gateway_that_does_not_hear_upstream_says_so() {
             skip(Duration::from_secs(240)).await;
         }
         let (events, route) = watch.rest().await;
-        // The one at the end of the initial events, and none that would say that all is well.
+        // Only the bookmark at the end of the initial events; a later one would claim that the cache is up to date.
         assert_eq!((route, events.matches("BOOKMARK").count()), (Route::Served, 1), "{events}");
         world.server.start_again().await.unwrap();
         let ready = async || {

@@ -1,58 +1,59 @@
-//! Hermetic integration tests: the library as a whole, without a cluster. One binary, for link time.
+//! Hermetic integration tests: the library as a whole, without a cluster. One binary, to save link time.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-// What every test stands on.
+// What all tests use.
 mod harness;
 
-// The operator's port.
+// The admin port.
 mod admin;
-// What is told of reads, and what happens when it cannot be.
+// The audit log, and reads that cannot be logged.
 mod audit;
-// An upstream that has forgotten what came behind open watches.
+// An upstream that has forgotten the changes after the versions of open watches.
 mod bridge;
 // Caches that are being filled.
 mod cold;
 // Answers in gzip.
 mod compression;
-// Clients with names and rights.
+// Clients with users and rights of their own.
 mod delegated;
 // Random requests, compared with upstream's own answers.
 mod differential;
-// Requests that nobody looks at.
+// Requests that are refused before they are parsed.
 mod edge;
-// What can go wrong upstream.
+// Faults of upstream.
 mod faults;
 // Watches of the most recent state.
 mod freshness;
-// Answers that a real API server was recorded to give.
+// Recorded answers of a real API server.
 mod golden;
 // Gets and lists of the most recent state.
 mod most_recent;
-// Clients of others.
+// A client of another project.
 mod kube_rs;
-// What `kube-fanout load` measures.
+// `kube-fanout load`.
 mod load;
-// Caches that come and go, drains.
+// Caches that are started and stopped, drains.
 mod life;
 // The built binary.
 mod process;
 // Gets and lists.
 mod reads;
-// What the log never shows.
+// Contents that are never logged.
 mod secrecy;
-// Random changes, faults and clients.
+// Shared limits.
 mod shares;
+// Random changes, faults and clients.
 mod simulation;
-// What kubectl prints.
+// Tables, as kubectl prints them.
 mod tables;
-// Watches that begin upstream and go on from memory.
+// Watches that start upstream and continue from memory.
 mod takeover;
-// The source itself.
+// The style of the source.
 mod tidy;
-// Clients that do not read what they asked for.
+// Clients that do not read their answers.
 mod unread;
-// What memory holds against what upstream has.
+// Comparison of caches with upstream.
 mod verifier;
 // Watches from memory.
 mod watches;

@@ -1,4 +1,4 @@
-//! Gets and lists: memory gives upstream's own bytes, and what it cannot give goes upstream for a named reason.
+//! Gets and lists: memory answers with upstream's own bytes, and every other read is forwarded for a named reason.
 
 use http::Method;
 use kube_fanout::{
@@ -14,7 +14,8 @@ fn forwarded(reason: &str) -> Route {
     Route::Forwarded(reason.to_owned())
 }
 
-/// Pods in namespaces that sort otherwise as text than as pairs, and the gateway filled with them.
+/// A gateway whose cache is filled with pods, in namespaces whose order differs between paths as text and pairs of
+/// namespace and name.
 async fn with_pods() -> World {
     let world = World::start().await;
     for namespace in ["team", "team-a"] {
@@ -119,7 +120,7 @@ async fn pages_come_from_either_side_of_a_chain() {
     let head = world.sim.revision();
     let first = format!("/api/v1/pods?limit=2&resourceVersion={head}&resourceVersionMatch=NotOlderThan");
     let first = world.assert_same(&first, &Route::Served).await;
-    // The chain goes on at its version, whatever happens.
+    // The next pages have the version of the first one, whatever has changed since.
     world.delete_pod("team/a");
     world.create_pod("kube-system", "new", "x");
     world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
@@ -131,11 +132,11 @@ async fn pages_come_from_either_side_of_a_chain() {
         pages += 1;
     }
     assert_eq!(pages, 3);
-    // As does one that upstream began.
+    // Pages that upstream started are continued from memory, too.
     let (_, first) = world.directly("/api/v1/pods?limit=2").await;
     let path = format!("/api/v1/pods?limit=2&continue={}", continue_token(&first).unwrap());
     world.assert_same(&path, &Route::Served).await;
-    // A token whose version is gone is upstream's to refuse.
+    // A token whose version is gone is forwarded, so that upstream refuses it.
     world.sim.compact();
     let path = "/api/v1/pods?limit=2&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6Miwic3RhcnQiOiIvYSJ9";
     let expired = world.assert_same(path, &forwarded("outside_history")).await;
@@ -192,7 +193,7 @@ async fn custom_resources_follow_their_definition() {
     world.assert_same(&by_size, &Route::Served).await;
     world.assert_same(&by_color, &forwarded("unsupported_field")).await;
 
-    // Gone: watches end, and upstream says what there is now.
+    // The definition is deleted: watches end, and upstream's answer is forwarded.
     let watch = world.client().watch(&format!("{collection}?watch=1&resourceVersion={}", world.sim.revision())).await;
     world.sim.delete(&definitions, "widgets.example.com").unwrap();
     let (events, _) = watch.rest().await;
@@ -200,7 +201,7 @@ async fn custom_resources_follow_their_definition() {
     let gone = world.gateway.until_forwarded(&format!("{collection}?resourceVersion=0"), "unknown_resource").await;
     assert_eq!(gone.status, 404);
 
-    // Made again with another schema.
+    // The definition is created again with another schema.
     world.sim.create(definition(".spec.color")).unwrap();
     world.sim.create(widget("three", "3")).unwrap();
     world.gateway.warm_skipping(collection).await;
@@ -223,7 +224,7 @@ async fn without_the_right_to_list_api_services_only_what_is_certain_is_cached()
         world.gateway.warm(collection).await;
         world.assert_same(&format!("{collection}?resourceVersion=0"), &Route::Served).await;
     }
-    // Another server could answer for it.
+    // Another server could be responsible for deployments.
     let deployments = "/apis/apps/v1/deployments?resourceVersion=0";
     world.gateway.until_forwarded(deployments, "undiscovered").await;
     world.assert_same(deployments, &forwarded("undiscovered")).await;

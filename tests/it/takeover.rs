@@ -1,4 +1,4 @@
-//! Watches that had to be forwarded, and that memory takes over in mid-stream: the client notices nothing.
+//! Watches that were forwarded and that memory takes over while they are open: the client sees no difference.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use tokio::join;
 
 use crate::harness::{Route, Watch, World, passing, skip, within};
 
-/// Shorter than the time from the last bookmark to the end of a watch.
+/// Shorter than the time between the last bookmark and the end of a watch.
 const STEP: Duration = Duration::from_millis(500);
-/// Longer than the reflector's first pause after a failure.
+/// Longer than the first pause of the reflector after a failure.
 const BACKOFF: Duration = Duration::from_secs(2);
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// A cold gateway whose fills come no further than their first request, and reads that do not wait for them.
+/// A cold gateway whose fills stop at their first request, and whose reads do not wait for fills.
 async fn cold() -> World {
     let world = World::start_with(Sim::new(), |config| config.reads.fill_wait = Duration::ZERO).await;
     world.create_pod("default", "a", "x");
@@ -25,7 +25,7 @@ async fn cold() -> World {
     world
 }
 
-/// Changes of every kind, also for those who select; can be repeated.
+/// Changes of every kind, with and without selectors; can be repeated.
 fn change(world: &World) {
     world.label_pod("default/a", "y");
     world.create_pod("default", "c", "x");
@@ -33,7 +33,7 @@ fn change(world: &World) {
     world.delete_pod("default/c");
 }
 
-/// All of upstream's watches are cut, and the client is told of every change that follows.
+/// Cuts all upstream watches and checks that the client gets every later change.
 async fn goes_on_without_upstream(world: &World, watch: &mut Watch) {
     world.sim.cut_watches(Some("pods"));
     skip(BACKOFF).await;
@@ -44,7 +44,7 @@ async fn goes_on_without_upstream(world: &World, watch: &mut Watch) {
     }
 }
 
-/// Lets the cache be filled, and waits until upstream has so many watches of clients left.
+/// Lets the cache be filled, and waits until `left` watches of clients are left at upstream.
 async fn taken_over(world: &World, left: usize) {
     world.sim.release_requests();
     let opened = world.sim.counts().requests("watch", "pods");
@@ -87,7 +87,7 @@ async fn a_resume_that_the_fill_covers_is_taken_over_before_anything_happens() {
     let path = format!("/api/v1/pods?watch=1&resourceVersion={}&timeoutSeconds=600", world.sim.revision());
     let mut watch = world.client().watch(&path).await;
     taken_over(&world, 0).await;
-    // What happens to the watches of upstream is not the client's any more.
+    // The end of upstream's watches no longer affects the client.
     world.sim.cut_watches(Some("pods"));
     skip(BACKOFF).await;
     world.create_pod("default", "c", "x");
@@ -114,7 +114,7 @@ async fn a_version_from_before_the_fill_is_caught_up_upstream_and_goes_on_from_m
 async fn a_quiet_resource_is_asked_for_a_version() {
     let world = cold().await;
     let path = format!("/api/v1/pods?watch=1&resourceVersion={}&timeoutSeconds=600", world.sim.revision());
-    // Others count versions on: the fill's is a later one, and nothing tells the client of it.
+    // Other resources increase the version: the fill has a later one, which the client's watch does not learn.
     world.sim.skip_revisions(10);
     let mut watch = world.client().watch(&path).await;
     world.sim.release_requests();
@@ -128,7 +128,7 @@ async fn a_quiet_resource_is_asked_for_a_version() {
 async fn a_herd_of_resumes_on_a_quiet_resource_shares_small_watches() {
     const HERD: usize = 100;
     let world = cold().await;
-    // They have been told of different versions, behind which nothing happened to this resource.
+    // The clients have different versions, after which this resource has not changed.
     let first = world.sim.revision();
     world.sim.skip_revisions(HERD as u64);
     let resume = async |version: u64| {

@@ -5,67 +5,69 @@ use super::{
     source::{Source, sources},
 };
 
-/// Each module and those that it may use besides itself. A module that is not here may use nothing.
+/// Each module with the other modules that it may use. A module that is not listed may use none.
 ///
-/// Read flow: `listener → authn → authz → gateway → serve | forward`. Data flow: `upstream → reflector → store → fanout`.
-/// They meet in `cacher`, which owns a resource's store, reflector and watchers together.
+/// Read flow: `listener → authn → authz → gateway → serve | forward`. Data flow: `upstream → reflector → store →
+/// fanout`. They meet in `cacher`, which owns the store, the reflector and the watchers of a resource.
 #[rustfmt::skip]
 const MAY_USE: &[(&str, &[&str])] = &[
-    // The nouns: no IO, no time.
+    // Types only: no IO, no clock.
     ("apimachinery", &[]),
     ("json",         &[]),
     ("telemetry",    &["apimachinery"]),
     ("lifecycle",    &[]),
     ("config",       &["apimachinery"]),
-    // Knows nothing of HTTP, tasks or watchers.
+    // Independent of HTTP, tasks and watchers.
     ("store",        &["apimachinery", "json"]),
-    // Does not know who reads. A bookmark is kept member by member.
+    // Independent of the reader. Bookmarks are kept as their members.
     ("encode",       &["apimachinery", "json", "store"]),
-    // Does not know that there are watchers: it tells a sink. A bookmark is recorded as it is sent.
+    // Independent of watchers: it notifies a sink. Records bookmarks in the form in which `encode` sends them.
     ("reflector",    &["apimachinery", "json", "store", "encode"]),
     ("fanout",       &["apimachinery", "store", "encode", "telemetry", "lifecycle"]),
     ("fairness",     &["telemetry"]),
-    // Does not know what is asked, nor of whom.
+    // Independent of the questions and of where they are sent.
     ("remembered",   &["telemetry", "lifecycle"]),
-    // The one that dials. Implements what `reflector` asks for: dependencies point at the domain.
+    // The only module that opens connections. Implements the trait that `reflector` declares: dependencies point at the
+    // domain.
     ("upstream",     &["apimachinery", "telemetry", "lifecycle", "config", "fairness", "remembered", "reflector"]),
-    // Ask upstream who somebody is, and what they may. What a connection has shown is the listener's to say.
+    // Authentication by reviews upstream. The listener owns what a connection has shown, such as its client
+    // certificate.
     ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener", "fairness", "remembered"]),
     ("audit",        &["apimachinery", "telemetry", "lifecycle"]),
-    // What was authorized is the scope of what is read.
+    // What was authorized is the scope of the read.
     ("authz",        &["apimachinery", "telemetry", "lifecycle", "store", "upstream", "fairness", "remembered"]),
     ("cacher",       &["apimachinery", "telemetry", "lifecycle", "remembered", "store", "encode", "reflector", "fanout", "authz",
                        "upstream"]),
-    // Reads along in what upstream tells a watch, to go on from there.
+    // Parses what upstream sends to a forwarded watch, to continue it from memory.
     ("serve",        &["apimachinery", "json", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
     ("forward",      &["apimachinery", "telemetry", "lifecycle", "fairness", "authn", "authz", "upstream"]),
-    // Is handed a handler: it never names `gateway`.
+    // Gets a handler as an argument: it never names `gateway`.
     ("listener",     &["config", "fairness", "lifecycle", "telemetry"]),
     ("gateway",      &["apimachinery", "telemetry", "lifecycle", "listener", "fairness", "authn", "authz", "audit", "cacher", "serve",
                        "forward", "upstream"]),
-    // Looks at everything that an operator wants to know, and changes nothing.
+    // Reads everything that an operator may want to know and changes nothing.
     ("status",       &["apimachinery", "telemetry", "fanout", "upstream", "cacher", "serve"]),
-    // Metrics and status are for those who may get them.
+    // Metrics and status require authorization.
     ("admin",        &["lifecycle", "telemetry", "listener", "fairness", "authn", "authz", "upstream", "status"]),
-    // An API server of its own: shares the parsing of names and selectors with the gateway, and nothing else, so that
-    // a test of one against the other means something.
+    // An independent API server: shares with the gateway only the parsing of names and selectors, so that a test of one
+    // against the other is meaningful.
     ("sim",          &["apimachinery", "lifecycle"]),
-    // A client: what it measures is what clients see. Reads its profiles as the configuration is read.
+    // A client: it measures what clients see. Its profiles are parsed like the configuration.
     ("load",         &["apimachinery", "telemetry", "config"]),
-    // Prose.
+    // Documentation only.
     ("manual",       &[]),
     // Wiring.
     ("run",          &["admin", "audit", "authn", "authz", "cacher", "config", "fairness", "forward", "gateway",
                        "lifecycle", "listener", "serve", "status", "store", "telemetry", "upstream"]),
     ("demo",         &["config", "listener", "load", "run", "sim", "status", "telemetry"]),
-    // Asks a gateway as an operator does.
+    // Reads the status of a gateway as an operator does.
     ("status_command", &["status", "telemetry"]),
 ];
 
-/// What only some may name, wherever it comes from.
+/// Names that only some modules may use, wherever they are declared.
 #[rustfmt::skip]
 const ONLY_IN: &[(&str, &[&str])] = &[
-    // Of the gateway, nothing but upstream dials; `load` is a client.
+    // In the gateway, only `upstream` opens connections; `load` is a client.
     ("hyper_util::client", &["upstream"]),
     ("TcpStream::connect", &["upstream", "load"]),
     ("kube_client::",      &["upstream", "config", "run", "demo", "status_command", "load"]),
@@ -74,7 +76,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("metrics::counter",   &["telemetry"]),
 ];
 
-/// What some may not name: parsing, bytes and state are pure.
+/// Crates that some modules may not name: parsing, bytes and state do no IO.
 #[rustfmt::skip]
 const NOT_IN: &[(&str, &[&str])] = &[
     ("tokio",     &["apimachinery", "encode"]),
@@ -108,7 +110,8 @@ fn modules_use_only_what_lies_below_them() {
 
 #[test]
 fn the_table_allows_no_circles() {
-    // Whoever is used comes earlier in some order: take away those that use nobody left, until nobody is left.
+    // Removes modules that use none of the remaining ones until no module is left. That fails only if there is a
+    // circle.
     let mut left: Vec<_> = MAY_USE.to_vec();
     while !left.is_empty() {
         let names: Vec<_> = left.iter().map(|(name, _)| *name).collect();
@@ -149,16 +152,16 @@ fn imports_name_modules_from_the_root() {
     assert_none(&problems);
 }
 
-/// Files of the library that are not wiring as a whole, without tests.
+/// The files of the library without wiring and tests.
 fn library() -> Vec<Source> {
     let sources = sources("src").into_iter();
     sources.filter(|source| !source.is_test && !matches!(source.module(), "lib" | "main")).collect()
 }
 
-/// Uses of other modules in the code of a file.
+/// The uses of other modules in the code of a file.
 fn uses(source: &Source) -> Vec<Use> {
     let mut uses = Vec::new();
-    // How deep in the braces behind `use crate::` a line is; 0 outside.
+    // The depth of braces after `use crate::` at the start of a line; 0 outside of an import.
     let mut depth = 0;
     for line in source.code() {
         let mut add = |text: &str| {
@@ -187,7 +190,8 @@ fn uses(source: &Source) -> Vec<Use> {
     uses
 }
 
-/// The names in a piece of an import's braces that are modules of the root, and how deep the piece ends.
+/// The names in a piece of an import's braces that are modules of the root. `depth` becomes the depth at the end of the
+/// piece.
 fn at_the_root<'a>(text: &'a str, depth: &mut usize) -> Vec<&'a str> {
     let (mut names, mut expected) = (Vec::new(), *depth == 1);
     for (at, letter) in text.char_indices() {
@@ -205,7 +209,7 @@ fn at_the_root<'a>(text: &'a str, depth: &mut usize) -> Vec<&'a str> {
     names
 }
 
-/// Whether the line names this crate, and not another whose name only ends alike.
+/// Whether the line names this crate, as opposed to a crate whose name ends in the same way.
 fn names_crate(code: &str, name: &str) -> bool {
     code.match_indices(&format!("{name}::"))
         .any(|(at, _)| !code[..at].ends_with(|letter: char| letter.is_alphanumeric() || letter == '_' || letter == ':'))
