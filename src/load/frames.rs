@@ -42,14 +42,14 @@ pub(super) struct Frames {
     versions: Versions,
 }
 
-/// Whether versions of events are read.
+/// Whether the versions of events are read.
 #[derive(Debug, Default)]
 enum Versions {
     #[default]
     Unread,
-    /// Not before the bookmark at the end of the initial objects: until then the client knows only a part.
+    /// Only after the bookmark at the end of the initial objects: before it, the client knows only a part of them.
     FromSynced,
-    /// Of the newest event.
+    /// The version of the newest event, until it is taken.
     Read(Option<String>),
 }
 
@@ -58,13 +58,14 @@ impl Frames {
         Self { is_protobuf, rest: Vec::new(), sent: memmem::Finder::new(SENT), versions: Versions::Unread }
     }
 
-    /// Reads versions, too: from the first event on, or behind the bookmark at the end of the initial objects.
+    /// Also reads versions: from the first event on or, with `from_synced`, after the bookmark at the end of the
+    /// initial objects.
     pub(super) fn with_versions(self, from_synced: bool) -> Self {
         let versions = if from_synced { Versions::FromSynced } else { Versions::Read(None) };
         Self { versions, ..self }
     }
 
-    /// The newest version that has come since this was asked last.
+    /// The newest version since the last call; `None` if there is none.
     pub(super) fn version(&mut self) -> Option<String> {
         match &mut self.versions {
             Versions::Read(version) => version.take(),

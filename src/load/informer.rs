@@ -1,4 +1,4 @@
-//! Informers: clients that keep a copy of a collection as client-go's reflector does, without the copy.
+//! Informers: clients that follow a collection as client-go's reflector does, but keep no objects.
 
 use std::{io::Write, ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -21,14 +21,14 @@ use super::{
     watch::{First, Progress, read},
 };
 
-/// Waits after failures, as client-go's reflector has them: doubled each time, up to the longest, and up to twice as long by chance. The
-/// first again after some time without a failure.
+/// The delays after failures, as in client-go's reflector: doubled each time up to the longest, and then extended by a
+/// random part of up to as much again. After some time without a failure, the first delay is used again.
 const BACK_OFF_FIRST: Duration = Duration::from_millis(800);
 const BACK_OFF_LONGEST: Duration = Duration::from_secs(30);
 const BACK_OFF_RESET: Duration = Duration::from_secs(120);
 /// A watch that ends sooner counts as failed for the back-off.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
-/// What a watch asks for as `timeoutSeconds`: so many, or up to twice as many.
+/// The minimum of the `timeoutSeconds` of a watch; the maximum is twice as much, as in client-go.
 const TIMEOUT_SECONDS: u64 = 300;
 
 /// The informers of one workload in one turn.
@@ -36,28 +36,28 @@ const TIMEOUT_SECONDS: u64 = 300;
 pub(super) struct Informers {
     pub(super) work: InformerWork,
     pub(super) transport: Transport,
-    /// Longest time to the head of an answer, and of a list.
+    /// The maximum time to the head of a response, and for a whole list.
     pub(super) timeout: Duration,
     pub(super) recorder: Arc<Recorder>,
-    /// Informers that are started a second; None: all at once.
+    /// Informers that are started per second; `None`: all at once.
     pub(super) rate: Option<f64>,
-    /// One permit for each informer that has all objects for the first time, or that has failed.
+    /// Gets one permit for each informer that has all objects for the first time or failed.
     pub(super) standing: Arc<Semaphore>,
 }
 
-/// What an informer knows.
+/// The state of an informer.
 #[derive(Debug, Default)]
 struct Known {
-    /// The version up to which it knows everything. Empty: none yet, or one that the server does not know.
+    /// The version up to which it knows everything. Empty if there is none yet, or if the server rejected it.
     version: String,
-    /// It has all objects of that version: a watch goes on from there.
+    /// Whether it has all objects of that version, so that a watch can start there.
     has_state: bool,
-    /// The server has refused a watch-list.
+    /// Whether it lists, because the profile says so or the server has refused a watch-list.
     lists: bool,
 }
 
 impl Informers {
-    /// Keeps the informer of one client going until it is dropped.
+    /// Keeps the informer of one client running until it is dropped.
     pub(super) async fn keep(self: Arc<Self>, lane: Arc<Lane>, client: usize) {
         if let Some(rate) = self.rate {
             sleep(Duration::from_secs_f64(client as f64 / rate)).await;
@@ -87,7 +87,7 @@ impl Informers {
         }
     }
 
-    /// A list if there is no state to go on from, then a watch until it ends.
+    /// Lists if there is no state from which a watch can start, then watches until the watch ends.
     async fn follow(
         &self,
         lane: &Lane,
@@ -118,14 +118,14 @@ impl Informers {
         progress.opened();
         progress.follow(!known.has_state);
         let ended = read(&self.recorder, answer, asked, progress).await;
-        // What it has been told remains, however the watch has ended.
+        // The version counts however the watch has ended.
         if let Some(version) = progress.version() {
             (known.version, known.has_state) = (version.to_owned(), true);
         }
         ended
     }
 
-    /// The version of a list of everything.
+    /// Lists the collection and returns its version.
     async fn list(&self, lane: &Lane, selectors: &str, known: &str) -> Result<String, Failure> {
         let Transport { encoding, gzip, .. } = self.transport;
         let path = self.path(&[&paths::informer_list(known), selectors]);
@@ -155,19 +155,19 @@ impl Informers {
 }
 
 impl Known {
-    /// What follows from a failure, by client-go's rules: whether the informer goes on at once, or waits first.
+    /// Applies client-go's rules for a failure. Returns whether the informer continues at once or waits first.
     fn failed(&mut self, kind: ErrorKind) -> ControlFlow<()> {
         match kind {
-            // The next watch goes on from where the last one was.
+            // The next watch starts at the version of the last one.
             ErrorKind::Connect | ErrorKind::Stream | ErrorKind::Status(429) | ErrorKind::Event(429 | 500) => {}
-            // Servers in front of 1.32 refuse watch-lists.
+            // Servers before Kubernetes 1.32 refuse watch-lists.
             ErrorKind::Status(400 | 422) if !self.lists && !self.has_state => {
                 self.lists = true;
                 return ControlFlow::Continue(());
             }
             _ => {
                 let had_state = std::mem::take(&mut self.has_state);
-                // All objects are asked for of at least the version that it knows, unless that was refused.
+                // The next list is of at least the known version, unless the server has just refused that.
                 if !had_state && matches!(kind, ErrorKind::Event(410) | ErrorKind::Status(410 | 504)) {
                     self.version.clear();
                 }
@@ -177,7 +177,7 @@ impl Known {
     }
 }
 
-/// The text of a list as it comes.
+/// The body of a list, decompressed while it arrives.
 enum Text {
     Plain(Ends),
     Gzip(GzDecoder<Ends>),
@@ -191,7 +191,7 @@ impl Text {
         }
     }
 
-    /// `None` if the gzip is not whole.
+    /// `None` if the gzip stream is incomplete.
     fn ends(self) -> Option<Ends> {
         match self {
             Self::Plain(ends) => Some(ends),
@@ -200,10 +200,10 @@ impl Text {
     }
 }
 
-/// How long a client waits after failures.
+/// The delays of a client after failures.
 #[derive(Debug, Default)]
 struct BackOff {
-    /// The last wait, and when it was.
+    /// The last delay and when it started.
     last: Option<(Duration, Instant)>,
 }
 

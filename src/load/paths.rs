@@ -40,12 +40,12 @@ pub(super) fn start(start: Start, newest: &str) -> String {
     format!("watch=1&allowWatchBookmarks=true{from}")
 }
 
-/// The query of an informer's list: everything of at least the version that it knows; of any version if it knows none.
+/// The query of an informer's list: of at least the version that it knows, or of any version if it knows none.
 pub(super) fn informer_list(known: &str) -> String {
     format!("resourceVersion={}", if known.is_empty() { "0" } else { known })
 }
 
-/// The query of an informer's watch: behind what it knows, or, `with_initial`, with all objects first.
+/// The query of an informer's watch: from the version that it knows or, `with_initial`, with all objects first.
 pub(super) fn informer_watch(known: &str, with_initial: bool) -> String {
     let from = match (known, with_initial) {
         ("", true) => "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::report::{EndpointReport, Report, WorkloadReport};
 
-/// `version` of the format.
+/// The `version` of the format.
 const VERSION: &str = "v1";
 
 #[derive(Debug, Serialize)]
@@ -15,22 +15,22 @@ const VERSION: &str = "v1";
 struct PerfData {
     version: &'static str,
     data_items: Vec<DataItem>,
-    /// Common to all items.
+    /// The labels of all items.
     labels: BTreeMap<&'static str, String>,
 }
 
 #[derive(Debug, Serialize)]
 struct DataItem {
-    /// Value by the name of its bucket.
+    /// The values by the names of their buckets.
     data: BTreeMap<&'static str, f64>,
     unit: &'static str,
     labels: BTreeMap<&'static str, String>,
 }
 
-/// The report's percentiles, rates and processes as PerfData, in JSON.
+/// The percentiles, rates and processes of the report as PerfData in JSON.
 ///
 /// # Errors
-/// None: every value of a report can be written.
+/// None: every value of a report can be serialized.
 pub fn perf_data(report: &Report) -> serde_json::Result<String> {
     let mut data_items = Vec::new();
     for endpoint in &report.endpoints {

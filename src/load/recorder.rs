@@ -18,9 +18,10 @@ use super::{
 
 /// The longest time that is recorded exactly, in microseconds: an hour.
 const LONGEST: u64 = 3_600_000_000;
-/// Significant digits: a value is at most a thousandth off.
+/// The number of significant digits: a value differs by at most a thousandth.
 const DIGITS: u8 = 3;
-/// Upper bound of the first bucket of a histogram, in microseconds; each further bound is [`BUCKET_FACTOR`] times the one before.
+/// The upper bound of the first bucket of a histogram, in microseconds; each further bound is [`BUCKET_FACTOR`] times
+/// the previous one.
 const BUCKET_FIRST: u64 = 100;
 const BUCKET_FACTOR: f64 = std::f64::consts::SQRT_2;
 
@@ -44,12 +45,12 @@ pub(super) struct Recorded {
     pub(super) sync: Times,
     /// The time from sending a write to receiving its event in a watch.
     pub(super) delay: Times,
-    /// Latency and event delay over the turns, one turn behind the other.
+    /// Latency and event delay during the turns, as if one turn directly followed the other.
     pub(super) latency_timeline: Timeline,
     pub(super) delay_timeline: Timeline,
     /// Events with objects.
     pub(super) events: u64,
-    /// Lists and watch-lists of informers.
+    /// Lists and watch-lists sent by informers.
     pub(super) lists: u64,
     /// Watches that ended cleanly.
     pub(super) ended: u64,
@@ -58,12 +59,12 @@ pub(super) struct Recorded {
     pub(super) failures: Failures,
 }
 
-/// How long requests have been sent, in all turns.
+/// Measures the time for which requests are sent, in all turns.
 #[derive(Clone, Copy, Debug, Default)]
 struct Clock {
-    /// Length of the turns that are over.
+    /// The length of the finished turns.
     before: Duration,
-    /// When the turn that is under way began.
+    /// The start of the current turn.
     began: Option<Instant>,
 }
 
@@ -95,7 +96,7 @@ impl Recorder {
         clock.before += length.unwrap_or_default();
     }
 
-    /// How long requests have been sent, in all turns. `None` between turns.
+    /// The time for which requests have been sent, in all turns. `None` between turns.
     pub(super) fn at(&self) -> Option<Duration> {
         let clock = self.clock();
         Some(clock.before + clock.began?.elapsed())
@@ -146,7 +147,7 @@ impl Recorded {
         }
     }
 
-    /// Adds what was measured of another workload, but for its timelines.
+    /// Adds the measurements of another workload, except for its timelines.
     pub(super) fn add(&mut self, other: &Self) {
         self.answered += other.answered;
         self.bytes += other.bytes;
@@ -192,7 +193,7 @@ impl Times {
         self.0.mean() / 1e3
     }
 
-    /// Upper bound in milliseconds and count of each bucket, up to that of the largest value.
+    /// The upper bound in milliseconds and the count of each bucket, up to the bucket of the largest value.
     pub(super) fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
         let buckets = self.0.iter_log(BUCKET_FIRST, BUCKET_FACTOR);
         buckets.map(|bucket| (bucket.value_iterated_to() as f64 / 1e3, bucket.count_since_last_iteration()))

@@ -70,12 +70,12 @@ pub struct WorkloadReport {
     pub first_byte: Option<TimesReport>,
     pub sync: Option<TimesReport>,
     pub event_delay: Option<TimesReport>,
-    /// Of the turns, one behind the other; null: there were no times.
+    /// As if one turn directly followed the other; `null` if there were no times.
     pub latency_over_time: Option<TimelineReport>,
     pub event_delay_over_time: Option<TimelineReport>,
     pub events: u64,
     pub events_per_second: f64,
-    /// How often informers asked for all objects, by a list or a watch-list.
+    /// How many lists and watch-lists informers sent.
     pub lists: u64,
     /// Watches that ended cleanly.
     pub watches_ended: u64,
@@ -105,28 +105,29 @@ pub struct TimesReport {
     #[serde(rename = "p99.9")]
     pub p99_9: f64,
     pub max: f64,
-    /// How many fell between two bounds, up to the largest; the bounds are the same in each histogram.
+    /// The counts of times by bucket, up to the largest time; the bounds are the same in all histograms.
     pub histogram: Vec<Bucket>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bucket {
-    /// Milliseconds, to about a thousandth: times up to this, above the bound of the bucket before.
+    /// The upper bound in milliseconds, with a precision of about a thousandth. The lower bound is that of the previous
+    /// bucket.
     pub up_to: f64,
     pub count: u64,
 }
 
-/// How a time went over the turns.
+/// How a time changed during the turns.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimelineReport {
-    /// Length of each interval.
+    /// The length of each interval.
     pub seconds: f64,
     pub intervals: Vec<IntervalReport>,
 }
 
-/// Milliseconds; null in intervals without any.
+/// In milliseconds; `null` in intervals without any times.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IntervalReport {

@@ -1,4 +1,4 @@
-//! What has to hold of a run: a condition, or one of Kubernetes' service level objectives by the name that clusterloader2 gives it.
+//! Conditions on a run: an assertion, or one of Kubernetes' service level objectives under its name in clusterloader2.
 
 use std::{str::FromStr, time::Duration};
 
@@ -9,7 +9,8 @@ use super::{
 
 /// The name of [`Condition::ApiResponsiveness`].
 const API_RESPONSIVENESS: &str = "APIResponsiveness";
-/// Bounds of the 99th percentile (Kubernetes' SIG Scalability, `slos/api_call_latency.md`): of calls for one object, and of lists.
+/// The bounds of the 99th percentile for calls for one object and for lists (Kubernetes' SIG Scalability,
+/// `slos/api_call_latency.md`).
 const ONE_OBJECT: Duration = Duration::from_secs(1);
 const LISTS: Duration = Duration::from_secs(30);
 
@@ -17,12 +18,12 @@ const LISTS: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, PartialEq)]
 pub enum Condition {
     Of(Assertion),
-    /// Of each workload that sends requests, the 99th percentile of its latency.
+    /// The 99th percentile of the latency of each workload that sends requests.
     ApiResponsiveness,
 }
 
 impl Condition {
-    /// The conditions that it stands for with this profile.
+    /// The assertions that the condition stands for with this profile.
     pub(super) fn assertions(&self, profile: &Profile) -> Vec<Assertion> {
         if let Self::Of(assertion) = self {
             return vec![assertion.clone()];

@@ -1,21 +1,22 @@
-//! How a time, such as a latency, went over a run: bounded, whatever the run's length. Pure.
+//! How a measured time, such as a latency, changes during a run. The memory is bounded for a run of any length. Pure.
 
 use std::time::Duration;
 
-/// The most intervals that are kept.
+/// The maximum number of intervals.
 const INTERVALS_MAX: usize = 120;
-/// Length of an interval, until there would be more than [`INTERVALS_MAX`] of them.
+/// The length of an interval, until there would be more than [`INTERVALS_MAX`].
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// Count, mean and maximum of a time in intervals of equal length. When the intervals do not suffice any more, each two become one.
+/// Count, mean and maximum of a measured time in intervals of equal length. When there would be too many intervals,
+/// pairs of them are merged.
 #[derive(Clone, Debug)]
 pub(super) struct Timeline {
     length: Duration,
-    /// The first begins with the run.
+    /// The first one starts with the run.
     intervals: Vec<Interval>,
 }
 
-/// What fell into an interval.
+/// The measurements in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Interval {
     pub(super) count: u32,
@@ -24,7 +25,7 @@ pub(super) struct Interval {
 }
 
 impl Timeline {
-    /// Adds a time that was taken `at` so long after the beginning.
+    /// Adds a time that was measured `at` this long after the start of the run.
     pub(super) fn add(&mut self, at: Duration, time: Duration) {
         let mut index = self.index(at);
         while index >= INTERVALS_MAX {
@@ -63,7 +64,7 @@ impl Interval {
         Self { count: self.count.saturating_add(other.count), sum, max: self.max.max(other.max) }
     }
 
-    /// Zero if it is empty.
+    /// Zero if the interval is empty.
     pub(super) fn mean(self) -> Duration {
         self.sum.checked_div(self.count).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Resource versions in events and lists, and the codes of errors, in JSON and protobuf. Pure.
+//! Reads resource versions from events and lists, and the codes of errors, in JSON and protobuf. Pure.
 
 use std::{borrow::Cow, io};
 
@@ -6,11 +6,11 @@ use memchr::memmem;
 use prost::Message;
 use serde::Deserialize;
 
-/// What stands in front of a message of protobuf.
+/// The prefix of an encoded protobuf object.
 const MAGIC: &[u8] = b"k8s\0";
-/// Length of the number that stands in front of an event in protobuf.
+/// The number of bytes of the length in front of a protobuf event.
 const LENGTH: usize = 4;
-/// How much of the beginning and of the end of a list is kept. Where its version stands depends on its type.
+/// The numbers of bytes at the start and at the end of a list that are kept: where its version is depends on its type.
 const HEAD_BYTES: usize = 16 << 10;
 const TAIL_BYTES: usize = 4 << 10;
 const VERSION: &[u8] = b"\"resourceVersion\":\"";
@@ -26,7 +26,7 @@ struct JsonEvent<'a> {
 struct JsonObject<'a> {
     #[serde(borrow, default)]
     metadata: JsonMetadata<'a>,
-    /// Of a Status.
+    /// Only in a Status.
     code: Option<u16>,
 }
 
@@ -37,7 +37,7 @@ struct JsonMetadata<'a> {
     resource_version: Cow<'a, str>,
 }
 
-/// `WatchEvent` of meta.k8s.io with what is needed of it.
+/// The required fields of `WatchEvent` of meta.k8s.io.
 #[derive(Clone, PartialEq, Message)]
 struct ProtobufEvent {
     #[prost(message, optional, tag = "2")]
@@ -82,7 +82,7 @@ struct ListMeta {
     resource_version: String,
 }
 
-/// The version of an event's object.
+/// The version of an event's object; `None` if it has none.
 pub(super) fn of_event(frame: &[u8], is_protobuf: bool) -> Option<String> {
     let version = if is_protobuf {
         Object::decode(&*protobuf_object(frame)?).ok()?.metadata?.resource_version
@@ -109,7 +109,7 @@ fn protobuf_object(frame: &[u8]) -> Option<Vec<u8>> {
     Some(Unknown::decode(event.object?.raw.strip_prefix(MAGIC)?).ok()?.raw)
 }
 
-/// Beginning and end of a list, which is written to it in pieces.
+/// The start and the end of a list. The list is written to it in pieces.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     head: Vec<u8>,
@@ -117,13 +117,13 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// The list's version.
+    /// The version of the list.
     pub(super) fn version(&self) -> Option<String> {
         if let Some(message) = self.head.strip_prefix(MAGIC) {
             return protobuf_list(message);
         }
         let items = memmem::find(&self.head, b"\"items\":").unwrap_or(self.head.len());
-        // Built-in types have their metadata in front of the items, custom resources behind them.
+        // The metadata of a list is before its items for built-in types, and after them for custom resources.
         text(&self.head[..items], memmem::find(&self.head[..items], VERSION))
             .or_else(|| text(&self.tail, memmem::rfind(&self.tail, VERSION)))
     }
@@ -134,7 +134,7 @@ fn text(json: &[u8], at: Option<usize>) -> Option<String> {
     Some(std::str::from_utf8(&rest[..memchr::memchr(b'"', rest)?]).ok()?.to_owned())
 }
 
-/// `Unknown` with a list in it, of which only the beginning is there: the list's metadata is its first field.
+/// The version of a list in the first bytes of an `Unknown`. The metadata is the first field of the list.
 fn protobuf_list(message: &[u8]) -> Option<String> {
     let (type_meta, rest) = field(message, 1)?;
     let list = start_of(rest.get(type_meta..)?, 2)?;
@@ -142,9 +142,9 @@ fn protobuf_list(message: &[u8]) -> Option<String> {
     Some(ListMeta::decode(metadata.get(..length)?).ok()?.resource_version)
 }
 
-/// The length of a field and what follows its length.
+/// The length of a length-delimited field, and the bytes after the length.
 fn field(message: &[u8], tag: u8) -> Option<(usize, &[u8])> {
-    // Wire type 2: with its length in front.
+    // Wire type 2: length-delimited.
     let mut rest = message.strip_prefix(&[tag << 3 | 2])?;
     let length = prost::encoding::decode_varint(&mut rest).ok()?;
     Some((usize::try_from(length).ok()?, rest))

@@ -94,7 +94,7 @@ impl Watches {
     }
 }
 
-/// Reads until the watch ends. `asked`: when its client began to ask for the objects.
+/// Reads until the watch ends. `asked` is the time at which the client requested the objects.
 pub(super) async fn read(
     recorder: &Recorder,
     mut answer: Answer,
@@ -146,15 +146,15 @@ pub(super) struct Progress<'a> {
     newest: u64,
     /// The newest write when it was last opened: events that are repeated after that do not count again.
     told: u64,
-    /// Of an informer, how far it has come.
+    /// The position of an informer; `None` for other clients.
     position: Option<Position>,
 }
 
-/// What an informer's watch has brought.
+/// The position of an informer in its collection.
 struct Position {
     /// The version up to which the client knows everything.
     version: Option<String>,
-    /// It began with all objects: a watch-list.
+    /// Whether the watch started with all objects, as a watch-list does.
     has_initial: bool,
 }
 
@@ -167,17 +167,17 @@ impl<'a> Progress<'a> {
         self.told = self.newest;
     }
 
-    /// The client has what it waits for, or cannot have it.
+    /// Reports that the client is established or has failed.
     pub(super) fn stands(&mut self) {
         drop(self.first.take());
     }
 
-    /// Versions are read as well, from now on, or behind the initial objects.
+    /// Reads versions from now on or, with `has_initial`, after the initial objects.
     pub(super) fn follow(&mut self, has_initial: bool) {
         self.position = Some(Position { version: None, has_initial });
     }
 
-    /// The version up to which the client knows everything, if the watch has said one.
+    /// The version up to which the client knows everything; `None` if the watch has sent none.
     pub(super) fn version(&self) -> Option<&str> {
         self.position.as_ref()?.version.as_deref()
     }

@@ -1,26 +1,27 @@
-//! Charts as SVG, of attributes alone: a histogram, and a time over the turns.
+//! Charts in SVG that use only attributes: a histogram, and a measured time during the turns.
 
 use maud::{Markup, html};
 
 use crate::load::report::{Bucket, IntervalReport, TimelineReport, TimesReport};
 
-/// Size of a chart's coordinates, and the room below it for labels.
+/// The coordinates of a chart, and the space below it for labels.
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 150.0;
 const LABELS: f64 = 18.0;
-/// Room at the top for the label of the largest value.
+/// The space at the top for the label of the largest value.
 const TOP: f64 = 14.0;
-/// Room between the bars of two buckets.
+/// The space between the bars of two buckets.
 const GAP: f64 = 1.5;
-/// Labels below a histogram, at most.
+/// The maximum number of labels below a histogram.
 const BOUNDS_MAX: usize = 10;
 
-/// The class of an endpoint's colour.
+/// The CSS class for the colour of an endpoint.
 pub(super) fn class(side: usize) -> &'static str {
     if side == 0 { "first" } else { "second" }
 }
 
-/// How a time is distributed and how it went over the turns, of one or two endpoints. Empty where there are no times.
+/// The distribution of a measured time and its course during the turns, for one or two endpoints. Empty if there are no
+/// times.
 pub(super) fn charts(times: &[Option<&TimesReport>], timelines: &[Option<TimelineReport>]) -> Markup {
     if times.iter().all(Option::is_none) {
         return html! {};
@@ -44,7 +45,7 @@ pub(super) fn charts(times: &[Option<&TimesReport>], timelines: &[Option<Timelin
 fn histogram(times: &[Option<&TimesReport>]) -> Markup {
     let sides: Vec<&[Bucket]> = times.iter().map(|times| times.map_or(&[][..], |times| &times.histogram)).collect();
     let longest = sides.iter().copied().max_by_key(|buckets| buckets.len()).unwrap_or_default();
-    // Empty buckets on the left are left out.
+    // Leaves out empty buckets on the left.
     let is_empty = |index: usize| sides.iter().all(|buckets| buckets.get(index).is_none_or(|bucket| bucket.count == 0));
     let from = (0..longest.len()).find(|index| !is_empty(*index)).unwrap_or_default();
     let share = |side: usize, index: usize| {
@@ -106,7 +107,7 @@ fn over_time(timelines: &[Option<TimelineReport>]) -> Markup {
     }
 }
 
-/// In the middle of each interval that is not empty.
+/// The points of a line; each is in the middle of an interval that is not empty.
 fn points(
     timeline: &TimelineReport,
     of: impl Fn(&IntervalReport) -> Option<f64>,
@@ -129,7 +130,7 @@ fn frame(top: &str) -> Markup {
     }
 }
 
-/// Two or three digits.
+/// Formats a value with two or three digits.
 fn short(value: f64) -> String {
     match value {
         ..9.95 => format!("{value:.1}"),

@@ -1,4 +1,5 @@
-//! The report as one HTML page that needs nothing else: no scripts, no fonts, no requests. Opens offline, in light and dark.
+//! The report as one self-contained HTML page without scripts, fonts and requests. It opens offline and has a light and
+//! a dark theme.
 
 mod chart;
 
@@ -6,7 +7,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::report::{EndpointReport, Report, TimesReport, WorkloadReport};
 
-/// Nothing is loaded and nothing runs, whatever a server has put into an error's text.
+/// The page loads nothing and runs nothing, whatever text of a server it contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// The whole page.
@@ -63,7 +64,7 @@ fn head(report: &Report) -> Markup {
     }
 }
 
-/// The endpoint's name beside its colour.
+/// The name of the endpoint with its colour.
 fn name(side: usize, endpoint: &EndpointReport) -> Markup {
     html! { span.key.(chart::class(side)) {} (endpoint.name) }
 }
@@ -149,7 +150,7 @@ fn counts(side: usize, endpoint: &EndpointReport, workload: &WorkloadReport) -> 
     }
 }
 
-/// Percentiles, one row for each endpoint, and how the first one compares with the second.
+/// A table of percentiles with a row for each endpoint, and how the first one compares with the second.
 fn times(
     sides: &[(&EndpointReport, &WorkloadReport)],
     title: &str,

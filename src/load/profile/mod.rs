@@ -102,11 +102,13 @@ pub struct WatchWork {
     pub start: Start,
 }
 
-/// Clients that keep up with a collection as client-go's reflector does: all objects once, then watches from where they are.
+/// Clients that follow a collection as client-go's reflector does: they read all objects once, then watch from that
+/// version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerWork {
     pub selection: Selection,
-    /// All objects come by a watch-list, as of client-go 1.35, or by a list where the server refuses that; else by a list.
+    /// Whether all objects are read by a watch-list, as client-go 1.35 and later do. If the server refuses it, they are
+    /// listed.
     pub watch_list: bool,
 }
 

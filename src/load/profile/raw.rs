@@ -38,7 +38,7 @@ pub(super) struct Workload {
     pub(super) unknown: Unknown,
 }
 
-/// The fields of get, list, watch and informer together; which one has which is looked at later.
+/// The fields of get, list, watch and informer together; the validation checks which one has which.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Read {
