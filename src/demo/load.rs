@@ -1,4 +1,4 @@
-//! `kube-fanout load --demo`: the embedded API server and the gateway as the two that are measured.
+//! `kube-fanout load --demo`: measures the embedded API server and the gateway.
 
 use futures_util::future::pending;
 
@@ -14,11 +14,11 @@ use crate::{
 /// Any free port of this machine.
 const LISTEN: &str = "127.0.0.1:0";
 
-/// Fills an embedded API server with about so many objects, puts a gateway in front of it, and measures the gateway against the server. All
-/// three are one process: latencies compare, CPU does not.
+/// Fills an embedded API server with about `objects` objects, puts a gateway in front of it, and measures the gateway
+/// and the server in turns. All three are one process: latencies are comparable, CPU is not.
 ///
 /// # Errors
-/// They cannot be started, or nothing can be measured.
+/// The servers cannot be started, or nothing can be measured.
 pub async fn load_demo(
     objects: usize,
     options: LoadOptions,
@@ -40,7 +40,7 @@ pub async fn load_demo(
     tokio::select! {
         ended = run(&config, &upstream, sockets, pending()) => match ended {
             Err(error) => Err(DemoError::Gateway(error)),
-            // It is never asked to end.
+            // The gateway is never told to stop.
             Ok(_) => pending().await,
         },
         report = Box::pin(load::load(&options, shutdown)) => report.map_err(|error| DemoError::Load(Box::new(error))),

@@ -7,9 +7,9 @@
 //!
 //! * A page of a named origin is a client like every other, and may read its answers (as with an API server's
 //!   `--cors-allowed-origins`).
-//! * A page of the gateway's own origin is one that a pod or a service has made, behind `proxy`. It gets what `kubectl
-//!   proxy` gives it: everything but to run commands. There `--reject-paths` leaves out `exec` and `attach` of pods, for every
-//!   client.
+//! * A page of the gateway's own origin was made by a pod or a service and fetched through a `proxy` subresource. It may do
+//!   what `kubectl proxy` allows: everything except running commands. (`kubectl proxy` rejects `exec` and `attach` of pods
+//!   for all clients, by `--reject-paths`.)
 //! * Any other page gets nothing.
 
 use std::collections::HashSet;
@@ -54,7 +54,8 @@ pub(super) fn check(
 /// action.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// A node's proxy leads to its kubelet, which runs commands too. A path with two readings may be any of these.
+/// Whether the request may run commands. A node's `proxy` leads to its kubelet, which runs commands, too. An ambiguous path
+/// may be any of these.
 fn runs_commands(info: &RequestInfo) -> bool {
     match &info.target {
         Target::Resource(request) => match request.subresource.as_deref() {

@@ -31,7 +31,7 @@ pub(super) struct Granted {
 }
 
 impl Permission {
-    /// Tells `record` the user of a request, as far as it is known without a review.
+    /// Passes the user of a request to `record`, as far as the user is known without a review.
     pub(super) fn name(&self, credentials: &Credentials, record: &mut Record) {
         if record.user().is_none()
             && let Some(Ok(user)) = self.authenticator.known(credentials, record.came())
@@ -40,9 +40,10 @@ impl Permission {
         }
     }
 
-    /// Permission to answer from memory the read that the attributes describe: a verdict known at `at`, or one asked
-    /// for now for a client at `address`. `seen` is called with the request's user, whether or not permission is given.
-    /// `is_hopeless` returns why memory will not answer anyway, if so: upstream is not asked twice about such a read.
+    /// Permission to answer from memory the read that the attributes describe: a verdict known at `at`, or a new review
+    /// for a client at `address`. `seen` is called with the request's user, whether or not permission is given.
+    /// `is_hopeless` returns why memory will not answer in any case, if so: then no review is sent, because upstream
+    /// authorizes the forwarded read itself.
     pub(super) async fn grant(
         &self,
         credentials: &Credentials,

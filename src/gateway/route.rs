@@ -61,7 +61,7 @@ pub(super) fn decide<'a, B>(request: &Request<B>, info: &'a RequestInfo) -> Resu
     }
     let accept = request.headers().get_all(header::ACCEPT);
     let forms = apimachinery::negotiate(accept, verb.answer()).map_err(|_| ForwardReason::Representation)?;
-    // Only those of custom resources are made from memory: no cache is started for others.
+    // Only Tables of custom resources are made from memory: no cache is started for other Tables.
     let is_table = |form: &Representation| matches!(form.view, View::Table(_));
     if forms.iter().any(is_table) && target.resource.is_built_in() {
         return Err(ForwardReason::Representation);
@@ -69,7 +69,8 @@ pub(super) fn decide<'a, B>(request: &Request<B>, info: &'a RequestInfo) -> Resu
     Ok(Route { verb, target, forms })
 }
 
-/// Why upstream answers a get or a list of the most recent state, where that can be told without asking it whose it is.
+/// Why a get or a list of the most recent state has to be forwarded, if that is known without a review of the client;
+/// `None` otherwise.
 pub(super) fn hopeless(
     Route { verb, target, forms }: &Route<'_>,
     query: Option<&str>,

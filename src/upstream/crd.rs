@@ -1,5 +1,5 @@
-//! Definitions of custom resources: which one is behind a resource now, which of its fields can be selected, and which columns its
-//! Tables have.
+//! Definitions of custom resources: the current definition of a resource, which of its fields can be selected, and
+//! which columns its Tables have.
 
 use serde::Deserialize;
 
@@ -30,7 +30,7 @@ struct Version {
     printer_columns: Option<Box<[PrinterColumn]>>,
 }
 
-/// Which definition it is, and which state of it.
+/// Identifies a definition and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct Metadata {
     uid: Box<str>,
@@ -45,15 +45,16 @@ struct JsonPath {
 }
 
 impl Crd {
-    /// The `selectableFields` of a version, apart from those of the metadata that every custom resource has.
+    /// The `selectableFields` of a version, without those of the metadata that every custom resource has.
     ///
-    /// A field at a path that is more than names between dots is left out: selectors that name it are forwarded.
+    /// A field whose path is not just names separated by dots is left out: selectors that name it are forwarded.
     pub fn selectable_fields(&self, version: &str) -> Vec<SelectableField> {
         let fields = self.version(version).and_then(|version| version.selectable_fields.as_deref()).unwrap_or_default();
         fields.iter().filter_map(|field| SelectableField::custom(&field.json_path)).collect()
     }
 
-    /// The `additionalPrinterColumns` of a version; empty if it leaves them to the API server.
+    /// The `additionalPrinterColumns` of a version; empty if the version has none, so that the API server prints its
+    /// default.
     pub fn printer_columns(&self, version: &str) -> &[PrinterColumn] {
         self.version(version).and_then(|version| version.printer_columns.as_deref()).unwrap_or_default()
     }
@@ -79,7 +80,7 @@ impl Crd {
 }
 
 impl Upstream {
-    /// The definition behind a resource; `None` if there is none, as for everything built in.
+    /// The current definition of a resource; `None` if there is none, as for built-in resources.
     pub async fn crd(&self, resource: &GroupResource) -> Result<Option<Crd>, FetchError> {
         // The group of a custom resource is a domain with at least one dot.
         if !resource.group.contains('.') {
@@ -90,7 +91,8 @@ impl Upstream {
         Crd::parse(&document).map(Some).map_err(|source| FetchError::Malformed { path, source })
     }
 
-    /// Whether `known` is the definition behind a resource now, in the state that it is known in. Asks for its metadata alone.
+    /// Whether `known` is still the current definition of the resource, in an unchanged state. Fetches only its
+    /// metadata.
     pub(super) async fn is_current(&self, resource: &GroupResource, known: &Crd) -> Result<bool, FetchError> {
         #[derive(Deserialize)]
         struct Document {

@@ -1,4 +1,4 @@
-//! Reviews: asks the API server who a client is, and what it may do.
+//! Reviews: ask the API server which user a client is, and what that user may do.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{BoxError, RequestBody, SendError, Upstream};
 
-/// Time limit of a review, with the webhooks behind it: a client's request waits for it.
+/// Time limit of a review, including the API server's webhooks: a client's request waits for it.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of an answer, in bytes: it repeats the review, with its token, and adds a user's groups.
 const REVIEW_BYTES_MAX: usize = 4 << 20;

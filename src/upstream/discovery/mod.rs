@@ -24,10 +24,10 @@ use documents::{ACCEPT_DISCOVERY, ACCEPT_JSON, Resources};
 
 /// Minimum interval between questions about unknown resources. A resource may stay unknown for that time.
 const REFETCH_INTERVAL: Duration = Duration::from_secs(5);
-/// Known resources are fetched again after this time: groups may have moved behind another server.
+/// Known resources are fetched again after this time: another server may have taken over their groups.
 const TRUSTED_FOR: Duration = Duration::from_secs(300);
-/// Maximum number of group versions in the table of a server that lists none, where each name that clients use adds one.
-/// Beyond it, the whole table is fetched again.
+/// Maximum number of group versions in the table of a server that lists none: each group version that clients name adds
+/// one. Beyond it, the whole table is fetched again.
 const UNLISTED_VERSIONS_MAX: usize = 1_000;
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 
@@ -47,7 +47,7 @@ pub struct ApiResource {
 pub enum ServedBy {
     /// The API server itself.
     ApiServer,
-    /// Another server, behind the API server.
+    /// Another server, to which the API server proxies the requests.
     Another,
     /// Not known, because the gateway may not list API services.
     Unknown,
@@ -293,7 +293,8 @@ impl Table {
     }
 }
 
-/// Who serves a group when API services cannot be listed: the core group is never another server's.
+/// Which server answers for a group when API services cannot be listed: the core group always belongs to the API
+/// server.
 fn served_by_unlisted(group: &str) -> ServedBy {
     if group.is_empty() { ServedBy::ApiServer } else { ServedBy::Unknown }
 }
