@@ -45,7 +45,7 @@ enum Command {
     /// Show what a running gateway does and saves. Ends with 2 if it is not ready.
     Status(StatusArgs),
     /// Put load on an API server or a gateway, or on two in turns, and say what came of it. Ends with 2 if an assertion fails.
-    Load(LoadArgs),
+    Load(Box<LoadArgs>),
     /// Look for problems in a configuration and in the files that it names, and list all of them.
     Check {
         /// The configuration file.
@@ -204,7 +204,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Kubeconfig(args) => print_kubeconfig(args),
         Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Status(args) => show_status(args),
-        Command::Load(args) => put_load(args),
+        Command::Load(args) => put_load(*args),
         Command::Check { config } => check(&config),
     }
 }

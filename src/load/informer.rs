@@ -132,7 +132,7 @@ impl Informers {
         let mut answer = lane.open(&Ask { accept: encoding.accept(true), gzip, ..Ask::get(&path) }).await?;
         let coding = answer.response.headers().get(header::CONTENT_ENCODING);
         let mut text = if coding.is_some_and(|coding| coding == "gzip") {
-            Text::Gzip(GzDecoder::new(Ends::default()))
+            Text::Gzip(Box::new(GzDecoder::new(Ends::default())))
         } else {
             Text::Plain(Ends::default())
         };
@@ -165,7 +165,11 @@ impl Known {
                 self.lists = true;
                 return ControlFlow::Continue(());
             }
-            _ => {
+            ErrorKind::Handshake
+            | ErrorKind::Timeout
+            | ErrorKind::Status(_)
+            | ErrorKind::Event(_)
+            | ErrorKind::Unsent => {
                 let had_state = std::mem::take(&mut self.has_state);
                 // The next list is of at least the known version, unless the server has just refused that.
                 if !had_state && matches!(kind, ErrorKind::Event(410) | ErrorKind::Status(410 | 504)) {
@@ -180,7 +184,7 @@ impl Known {
 /// The body of a list, decompressed while it arrives.
 enum Text {
     Plain(Ends),
-    Gzip(GzDecoder<Ends>),
+    Gzip(Box<GzDecoder<Ends>>),
 }
 
 impl Text {
