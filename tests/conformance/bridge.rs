@@ -86,9 +86,10 @@ const WIDGETS: Followed = Followed {
     has_watch_list: true,
 };
 
-/// Built-in types, in both encodings.
+/// Built-in types, in both encodings; with watch-lists where the server has them.
 pub(crate) async fn builtin(side: &mut Side, certificates: &Certificates) -> Result<Tally> {
-    run(side, CONFIG_MAPS, certificates).await
+    let has_watch_list = side.server.has_watch_list;
+    run(side, Followed { has_watch_list, ..CONFIG_MAPS }, certificates).await
 }
 
 /// Custom resources, with watch-lists.

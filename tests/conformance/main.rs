@@ -18,8 +18,10 @@
 //! * `bridge`: informers of every kind, each of which lists once, however often the API server is killed
 //! * `storm`: a thousand watchers through crashes of upstream and of the gateway
 //!
-//! Run with `cargo test --test conformance`, with parts of scenario names as arguments to run only those. The servers
-//! come from `.ci/upstreams`, or from `KUBEBUILDER_ASSETS` and `KUBE_FANOUT_CRD_ASSETS`.
+//! Run by `cargo test --test conformance`, with words of scenarios as arguments to run only those. The servers come from
+//! `.ci/upstreams`, or from `KUBEBUILDER_ASSETS` and `KUBE_FANOUT_CRD_ASSETS`. What is expected follows from what the server can
+//! do (`Server::has_watch_list`), so that `KUBEBUILDER_ASSETS` can name an old kube-apiserver or a current one: seen with 1.20
+//! and 1.36. Scenarios say in their names which one it is, and `CRD` for the server of custom resources alone.
 
 mod bodies;
 mod bridge;
@@ -123,58 +125,65 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str()));
     macro_rules! scenario {
         ($name:literal, $scenario:expr) => {
-            if is_wanted($name) {
-                scenario(report, $name, $scenario).await;
+            let name = format!($name);
+            if is_wanted(&name) {
+                scenario(report, &name, $scenario).await;
             }
         };
     }
     let World { certificates, full, crd } = &mut world;
+    // In the names of their scenarios: server and version.
+    let builtin = full.server.version.clone();
+    let custom = crd.as_ref().map(|crd| format!("CRD {}", crd.server.version)).unwrap_or_default();
     if let Some(crd) = crd {
         // Uses the roles of the other server, where they change soon.
-        scenario!("identity, matrix 1.36", identity::custom(full, crd, certificates));
+        scenario!("identity, matrix {custom}", identity::custom(full, crd, certificates));
     }
     let on_full = async {
-        scenario!("identity, matrix 1.20", identity::matrix(full, certificates));
-        scenario!("identity, forgeries 1.20", identity::forgeries(full, certificates));
-        scenario!("identity, reviews 1.20", identity::reviews(full, certificates));
-        scenario!("identity, rotation 1.20", identity::rotation(full, certificates));
-        scenario!("reads 1.20", reads::builtin(full));
-        scenario!("watches 1.20", watches::builtin(full));
-        scenario!("paging 1.20", paging::run(full));
-        scenario!("informers 1.20", informers::builtin(full));
-        scenario!("bodies 1.20", bodies::run(full));
-        scenario!("representations 1.20", representations::builtin(full));
-        scenario!("kubectl 1.20", kubectl::run(full, &assets.full.join("kubectl")));
+        scenario!("identity, matrix {builtin}", identity::matrix(full, certificates));
+        scenario!("identity, forgeries {builtin}", identity::forgeries(full, certificates));
+        scenario!("identity, reviews {builtin}", identity::reviews(full, certificates));
+        scenario!("identity, rotation {builtin}", identity::rotation(full, certificates));
+        scenario!("reads {builtin}", reads::builtin(full));
+        scenario!("watches {builtin}", watches::builtin(full));
+        if full.server.has_watch_list {
+            scenario!("most recent {builtin}", watches::most_recent(full));
+        }
+        scenario!("paging {builtin}", paging::run(full));
+        scenario!("informers {builtin}", informers::builtin(full));
+        scenario!("bodies {builtin}", bodies::run(full));
+        scenario!("representations {builtin}", representations::builtin(full));
+        scenario!("kubectl, {builtin}", kubectl::run(full, &assets.full.join("kubectl")));
         if let Some(assets) = &assets.crd {
-            scenario!("kubectl 1.36", kubectl::run(full, &assets.join("kubectl")));
+            scenario!("kubectl of {custom}, {builtin}", kubectl::run(full, &assets.join("kubectl")));
         }
         // Its objects remain.
         let kubectls: Vec<_> =
             [&assets.full].into_iter().chain(&assets.crd).map(|folder| folder.join("kubectl")).collect();
-        scenario!("large 1.20", large::run(full, certificates, &kubectls));
-        scenario!("crowd 1.20", crowd::run(full));
-        scenario!("hostile 1.20", hostile::run(full, certificates));
+        scenario!("large {builtin}", large::run(full, certificates, &kubectls));
+        scenario!("crowd {builtin}", crowd::run(full));
+        scenario!("hostile {builtin}", hostile::run(full, certificates));
     };
     let on_crd = async {
         let Some(crd) = crd else { return };
-        scenario!("reads 1.36", reads::custom(crd));
-        scenario!("watches 1.36", watches::custom(crd));
-        scenario!("most recent 1.36", watches::most_recent(crd));
-        scenario!("paging 1.36", paging::run(crd));
-        scenario!("informers 1.36", informers::custom(crd));
-        scenario!("representations 1.36", representations::custom(crd));
-        scenario!("tables 1.36", tables::run(crd));
-        scenario!("redefined 1.36", definitions::redefined(crd));
-        scenario!("restored 1.36", definitions::restored(crd));
+        scenario!("reads {custom}", reads::custom(crd));
+        scenario!("watches {custom}", watches::custom(crd));
+        scenario!("most recent {custom}", watches::most_recent(crd));
+        scenario!("paging {custom}", paging::run(crd));
+        scenario!("informers {custom}", informers::custom(crd));
+        scenario!("representations {custom}", representations::custom(crd));
+        scenario!("tables {custom}", tables::run(crd));
+        scenario!("redefined {custom}", definitions::redefined(crd));
+        scenario!("restored {custom}", definitions::restored(crd));
     };
     Box::pin(future::join(on_full, on_crd)).await;
     // The other server delegates authentication to this one, so this scenario runs alone.
-    scenario!("own writes 1.20", own_writes::run(full, certificates));
-    scenario!("bridge 1.20", bridge::builtin(full, certificates));
+    scenario!("own writes {builtin}", own_writes::run(full, certificates));
+    scenario!("bridge {builtin}", bridge::builtin(full, certificates));
     if let Some(crd) = crd {
-        scenario!("bridge 1.36", bridge::custom(crd, certificates));
+        scenario!("bridge {custom}", bridge::custom(crd, certificates));
     }
-    scenario!("storm 1.20", storm::run(full));
+    scenario!("storm {builtin}", storm::run(full));
 }
 
 async fn scenario(report: &RefCell<Report>, name: &str, scenario: impl Future<Output = Result<Tally>>) {
@@ -192,7 +201,7 @@ async fn start(assets: &Assets, folder: &Path) -> Result<World> {
         Some(assets) => Some(Server::crd(assets, &full, &certificates, folder)?),
         None => None,
     };
-    objects::define(&full.endpoint, false).await?;
+    objects::define(&full.endpoint, full.has_watch_list).await?;
     objects::seed_builtin(&full.endpoint).await?;
     objects::seed_custom(&full.endpoint).await?;
     identity::grant(&full.endpoint).await?;

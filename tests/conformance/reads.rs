@@ -368,7 +368,7 @@ const SELECTABLE: &str = "
     ~ /apis/conf.example.com/v1/widgets?resourceVersion=0&fieldSelector=.spec.color=red
 ";
 
-/// All built-in types and custom resources, on a server without watch-list.
+/// Every built-in type and custom resources.
 pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
     let mut cases = Vec::new();
     for collection in BUILTIN.iter().chain(&CUSTOM) {
@@ -377,13 +377,19 @@ pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
         if !collection.all.contains("conf.example.com") {
             cases.extend(cases::table(PROTOBUF, &values)?);
         }
+        if side.server.has_watch_list {
+            cases.extend(cases::table(CURRENT, &values)?);
+        }
         if collection.object == "pod-00" {
             cases.extend(cases::table(SLOW, &values)?);
             cases.extend(cases::table(BUILTIN_ONLY, &values)?);
         }
     }
     cases.extend(cases::table(CUSTOM_ONLY, &HashMap::new())?);
-    cases::compare_all(cases, &side.server.endpoint, &side.gateway, true).await
+    if side.server.has_watch_list {
+        cases.extend(cases::table(SELECTABLE, &HashMap::new())?);
+    }
+    cases::compare_all(cases, &side.server.endpoint, &side.gateway, !side.server.has_watch_list).await
 }
 
 /// Custom resources on the current library.

@@ -77,9 +77,9 @@ const WATCH_LIST_ROWS: &str = "
     {watch} {c}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan | accept: {f}
 ";
 
-/// A server without watch-list: all built-in resources, and custom ones.
+/// Every built-in resource, and custom ones.
 pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
-    all(side, "/api/v1/configmaps", "/api/v1/namespaces/conf/configmaps", false).await
+    all(side, "/api/v1/configmaps", "/api/v1/namespaces/conf/configmaps", side.server.has_watch_list).await
 }
 
 /// Custom resources on the current library.

@@ -8,10 +8,18 @@ use std::{
 use anyhow::{Context, Result, bail};
 use tokio::time::{Duration, Instant, sleep};
 
-use crate::{certificates::Certificates, client::Endpoint, ports::free_port, processes::Process};
+use crate::{
+    certificates::Certificates,
+    client::{Ask, Endpoint},
+    ports::free_port,
+    processes::Process,
+};
 
 /// The maximum time for a server to become ready.
 const READY_MAX: Duration = Duration::from_secs(60);
+/// A server that knows watch-list answers this with 200; an older one refuses the match for watches.
+const WATCH_LIST: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=1&allowWatchBookmarks=true\
+    &sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1";
 /// The polling interval of conditions.
 pub(crate) const POLL: Duration = Duration::from_millis(25);
 
@@ -49,6 +57,10 @@ impl Assets {
 pub(crate) struct Server {
     pub(crate) endpoint: Endpoint,
     pub(crate) kubeconfig: PathBuf,
+    /// `1.36`; empty until it is ready.
+    pub(crate) version: String,
+    /// What is expected of it and of the gateway depends on it: the watch cache of today came with it. Known when it is ready.
+    pub(crate) has_watch_list: bool,
     program: PathBuf,
     arguments: Vec<String>,
     folder: PathBuf,
@@ -127,6 +139,8 @@ impl Server {
         let mut server = Self {
             endpoint: Endpoint::direct(&url, Path::new(&file("ca.crt")))?,
             kubeconfig: certificates.kubeconfig(name, &url)?,
+            version: String::new(),
+            has_watch_list: false,
             program: assets.join(program),
             arguments,
             folder,
@@ -151,6 +165,8 @@ impl Server {
         let mut server = Self {
             endpoint: Endpoint::direct(&format!("https://127.0.0.1:{port}"), Path::new(&certificates.file("ca.crt")))?,
             kubeconfig: self.kubeconfig.clone(),
+            version: self.version.clone(),
+            has_watch_list: self.has_watch_list,
             program: self.program.clone(),
             arguments,
             folder,
@@ -194,14 +210,29 @@ impl Server {
             for process in self.api.iter_mut().chain(&mut self.etcd) {
                 process.check()?;
             }
-            let ready = self.endpoint.get("/readyz").await;
+            // The first of several requests for a current server's health asks etcd, and the others are told that it is not reached.
+            let mut ready = self.endpoint.get("/readyz").await;
+            if ready.as_ref().is_ok_and(|answer| answer.status == 200) {
+                ready = self.endpoint.get("/healthz").await;
+            }
             match ready {
-                Ok(answer) if answer.status == 200 => return Ok(()),
+                Ok(answer) if answer.status == 200 => return self.learn().await,
                 answer if started.elapsed() > READY_MAX => {
                     return Err(anyhow::anyhow!("not ready: {answer:?}")).context(self.program.display().to_string());
                 }
                 _ => sleep(POLL).await,
             }
         }
+    }
+
+    /// Who it is and what it can do, once.
+    async fn learn(&mut self) -> Result<()> {
+        if self.version.is_empty() {
+            let version = self.endpoint.json("/version").await?;
+            let part = |name: &str| version[name].as_str().unwrap_or_default().trim_end_matches('+');
+            self.has_watch_list = self.endpoint.send(&Ask::get(WATCH_LIST)).await?.status == 200;
+            self.version = format!("{}.{}", part("major"), part("minor"));
+        }
+        Ok(())
     }
 }

@@ -22,11 +22,11 @@ use crate::{
 const SECONDS: [u64; 3] = [20, 40, 80];
 
 /// A collection in which changes are made.
-struct Subject {
+struct Subject<'a> {
     group: &'static str,
     plural: &'static str,
     /// `{v}` is a version before the changes, `{P}` protobuf, `{M}` metadata alone. `=` must come from memory.
-    watches: &'static [&'static str],
+    watches: &'a [&'static str],
     has_protobuf: bool,
 }
 
@@ -99,6 +99,7 @@ const PODS: &str = "
     = {c}?resourceVersion={v}&fieldSelector=status.phase=Running | {PM}
 ";
 
+/// What servers with watch-list understand.
 const CURRENT: &str = "
     = {c}?
     = {c}?allowWatchBookmarks=true
@@ -106,37 +107,56 @@ const CURRENT: &str = "
     = {c}?allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
     = {p}?resourceVersion={v}&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&labelSelector=app=web
     = {c}?resourceVersion={v}&sendInitialEvents=false&resourceVersionMatch=NotOlderThan
-    = {c}?resourceVersion={v}&fieldSelector=spec.color=red
-    = {c}?resourceVersion=0&fieldSelector=spec.color!=red
-    = {p}?resourceVersion={v}&fieldSelector=spec.size=3
     = {c}? | {M}
-    = {c}?resourceVersion=0&fieldSelector=spec.color!=red | {M1}
-    = {c}?resourceVersion={v}&fieldSelector=spec.color=red | {PM}
     = {c}?allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan | {M}
     = {c}?allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan | {PM}
     = {p}?resourceVersion={v}&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&labelSelector=app=web | {PM1}
     = {c}?resourceVersion={v} | {P}, application/json
 ";
 
+/// The same of what has protobuf.
+const CURRENT_PROTOBUF: &str = "
+    = {c}? | {P}
+    = {c}?allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan | {P}
+    = {p}?resourceVersion={v}&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&labelSelector=app=web | {P}
+";
+
+/// Fields that a definition makes selectable.
+const SELECTABLE: &str = "
+    = {c}?resourceVersion={v}&fieldSelector=spec.color=red
+    = {c}?resourceVersion=0&fieldSelector=spec.color!=red
+    = {p}?resourceVersion={v}&fieldSelector=spec.size=3
+    = {c}?resourceVersion=0&fieldSelector=spec.color!=red | {M1}
+    = {c}?resourceVersion={v}&fieldSelector=spec.color=red | {PM}
+";
+
+/// Custom resources on a server with watch-list.
+const CURRENT_CUSTOM: [&str; 3] = [PARTIAL_PROTOBUF, CURRENT, SELECTABLE];
+
 pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
-    let group = "/api/v1";
-    let pods = Subject { group, plural: "pods", watches: &[PROTOBUF, PARTIAL_PROTOBUF, PODS], has_protobuf: true };
-    let watches = &[PROTOBUF, PARTIAL_PROTOBUF];
-    let config_maps = Subject { group, plural: "configmaps", watches, has_protobuf: true };
-    let widgets = Subject { watches: &[CUSTOM_OF_OLD_SERVERS], ..WIDGETS };
-    let (mut tally, second, third) =
-        future::try_join3(subject(side, &pods, true), subject(side, &config_maps, true), subject(side, &widgets, true))
-            .await?;
-    tally.merge(second);
-    tally.merge(third);
+    let (group, has_watch_list) = ("/api/v1", side.server.has_watch_list);
+    let (mut watches, mut of_widgets) = (vec![PROTOBUF, PARTIAL_PROTOBUF], vec![CUSTOM_OF_OLD_SERVERS]);
+    if has_watch_list {
+        watches.extend([CURRENT, CURRENT_PROTOBUF]);
+        of_widgets = CURRENT_CUSTOM.to_vec();
+    }
+    let of_pods = [&*watches, &[PODS]].concat();
+    let pods = Subject { group, plural: "pods", watches: &of_pods, has_protobuf: true };
+    let config_maps = Subject { group, plural: "configmaps", watches: &watches, has_protobuf: true };
+    let widgets = Subject { watches: &of_widgets, ..WIDGETS };
+    let followed = [&pods, &config_maps, &widgets].map(|followed| subject(side, followed, !has_watch_list));
+    let mut tally = Tally::default();
+    for subject in future::try_join_all(followed).await? {
+        tally.merge(subject);
+    }
     Ok(tally)
 }
 
 pub(crate) async fn custom(side: &Side) -> Result<Tally> {
-    subject(side, &Subject { watches: &[PARTIAL_PROTOBUF, CURRENT], ..WIDGETS }, false).await
+    subject(side, &Subject { watches: &CURRENT_CUSTOM, ..WIDGETS }, false).await
 }
 
-const WIDGETS: Subject =
+const WIDGETS: Subject<'static> =
     Subject { group: "/apis/conf.example.com/v1", plural: "widgets", watches: &[], has_protobuf: false };
 
 /// The initial events of a watch of the most recent state contain everything that was acknowledged before, while others
@@ -177,7 +197,7 @@ pub(crate) async fn most_recent(side: &Side) -> Result<Tally> {
     Ok(tally)
 }
 
-async fn subject(side: &Side, subject: &Subject, any_order: bool) -> Result<Tally> {
+async fn subject(side: &Side, subject: &Subject<'_>, any_order: bool) -> Result<Tally> {
     for seconds in SECONDS {
         if let Some(tally) = attempt(side, subject, any_order, seconds).await? {
             return Ok(tally);
@@ -187,7 +207,7 @@ async fn subject(side: &Side, subject: &Subject, any_order: bool) -> Result<Tall
 }
 
 /// `None` if one of the server's own watches ended before the changes did, or long before its time.
-async fn attempt(side: &Side, subject: &Subject, any_order: bool, seconds: u64) -> Result<Option<Tally>> {
+async fn attempt(side: &Side, subject: &Subject<'_>, any_order: bool, seconds: u64) -> Result<Option<Tally>> {
     let Subject { group, plural, watches, has_protobuf } = *subject;
     let (all, part) = (format!("{group}/{plural}"), format!("{group}/namespaces/conf/{plural}"));
     side.gateway.warm(&all).await?;

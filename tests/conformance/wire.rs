@@ -25,8 +25,8 @@ const LIST_VERSION: u64 = 2;
 /// The metadata field of every object, and fields of its `ObjectMeta`.
 const METADATA: u64 = 1;
 const METADATA_FIELDS: [(u64, &str); 3] = [(1, "name"), (3, "namespace"), (6, "resourceVersion")];
-/// The tag of the version in `ObjectMeta`.
-const OBJECT_VERSION_TAG: u8 = 0x32;
+/// Number of the version in `ObjectMeta`.
+const OBJECT_VERSION: u64 = 6;
 
 /// A comparable form, without versions and order where these may differ; `None` if the bytes are invalid.
 pub(crate) fn comparable(rules: Rules, body: &[u8], is_watch: bool) -> Option<String> {
@@ -83,26 +83,33 @@ fn frames(mut body: &[u8]) -> Option<Vec<String>> {
         if kind != b"BOOKMARK" {
             frames.push(frame.escape_ascii().to_string());
         } else if frame.windows(18).any(|part| part == b"initial-events-end") {
-            frames.push(without_version(frame));
+            frames.push(without_version(frame)?);
         }
     }
     Some(frames)
 }
 
-/// The frame without its version and the lengths around it, which depend on the version's length.
-fn without_version(frame: &[u8]) -> String {
-    let is_version = |at: &usize| {
-        frame[*at] == OBJECT_VERSION_TAG
-            && frame
-                .get(at + 2..at + 2 + usize::from(frame.get(at + 1).copied().unwrap_or_default()))
-                .is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
-    };
-    let mut masked = frame.to_vec();
-    if let Some(at) = (0..frame.len()).find(is_version) {
-        let length = usize::from(frame[at + 1]);
-        masked[at + 2..at + 2 + length].fill(b'*');
+/// The bookmark's fields, without its version and the lengths around it: a longer version makes them longer.
+fn without_version(frame: &[u8]) -> Option<String> {
+    let envelope = field(field(frame, EVENT_OBJECT)?, EXTENSION_RAW)?.strip_prefix(MAGIC)?;
+    let mut pieces = vec!["BOOKMARK".to_owned()];
+    for (number, part) in fields(envelope)? {
+        if number != RAW {
+            pieces.push(format!("envelope {number} {}", part.escape_ascii()));
+            continue;
+        }
+        for (number, part) in fields(part)? {
+            if number != METADATA {
+                pieces.push(format!("object {number} {}", part.escape_ascii()));
+                continue;
+            }
+            for (number, part) in fields(part)? {
+                let part = if number == OBJECT_VERSION { "*".to_owned() } else { part.escape_ascii().to_string() };
+                pieces.push(format!("metadata {number} {part}"));
+            }
+        }
     }
-    masked.escape_ascii().to_string()
+    Some(pieces.join(", "))
 }
 
 /// An object as one piece; a list in its parts.

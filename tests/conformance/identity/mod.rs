@@ -40,7 +40,7 @@ use users::Caller;
 pub(crate) async fn matrix(side: &Side, certificates: &Certificates) -> Result<Tally> {
     let mut tally = Tally::default();
     let (api, server) = (&side.server.endpoint, &side.server);
-    let users = users::all(api).await?;
+    let users = users::all(api, api).await?;
     let direct =
         users.iter().map(|user| user.calls(&api.base, certificates, Protocol::Http1)).collect::<Result<_>>()?;
     let matrix = Matrix { users, requests: requests::builtin()?, direct };
@@ -87,7 +87,7 @@ pub(crate) async fn matrix(side: &Side, certificates: &Certificates) -> Result<T
 pub(crate) async fn custom(full: &Side, side: &Side, certificates: &Certificates) -> Result<Tally> {
     let mut tally = Tally::default();
     let api = &side.server.endpoint;
-    let users = users::all(&full.server.endpoint).await?;
+    let users = users::all(&full.server.endpoint, api).await?;
     let direct =
         users.iter().map(|user| user.calls(&api.base, certificates, Protocol::Http1)).collect::<Result<_>>()?;
     let matrix = Matrix { users, requests: requests::custom()?, direct };

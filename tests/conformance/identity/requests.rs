@@ -9,11 +9,10 @@ use serde_json::{Value, json};
 
 use crate::client::{Answer, Ask};
 
-/// The kinds of users. `guest` is anonymous and may read pods like `reader`; `staff` may also list config maps, which
-/// is all that a `clerk` may do; `named` may read one pod of a namespace, `wide` the pods of one name in all
-/// namespaces; `keeper` may do everything in the table; `incomplete` does not say who is to be impersonated.
-pub(super) const RIGHTS: [&str; 10] =
-    ["anonymous", "guest", "nobody", "reader", "clerk", "staff", "named", "wide", "keeper", "incomplete"];
+/// Who may what: `guest` is anonymous and may read pods as `reader` may, `staff` may list config maps as well, which is
+/// all that a `clerk` may; `named` may read one pod of a namespace, `wide` those of one name in all namespaces; `keeper` may all that there are cells for.
+pub(super) const RIGHTS: [&str; 9] =
+    ["anonymous", "guest", "nobody", "reader", "clerk", "staff", "named", "wide", "keeper"];
 
 /// A column.
 #[derive(Clone, Debug)]
@@ -30,82 +29,82 @@ pub(super) struct Request {
 
 /// Name; `=` from memory, `>` from upstream, or `~` from either; the statuses in the order of [`RIGHTS`]; the request.
 const BUILTIN: &str = "
-    get      = 403 200 403 200 403 200 200 200 200 500 GET /api/v1/namespaces/conf/pods/pod-00?resourceVersion=0
-    get.now  ~ 403 200 403 200 403 200 200 200 200 500 GET /api/v1/namespaces/conf/pods/pod-00
-    absent   = 403 404 403 404 403 404 403 403 404 500 GET /api/v1/namespaces/conf/pods/absent?resourceVersion=0
-    list     = 403 200 403 200 403 200 403 403 200 500 GET /api/v1/namespaces/conf/pods?resourceVersion=0
-    list.now ~ 403 200 403 200 403 200 403 403 200 500 GET /api/v1/namespaces/conf/pods
-    name     = 403 200 403 200 403 200 200 200 200 500 GET /api/v1/namespaces/conf/pods?resourceVersion=0&fieldSelector=metadata.name%3Dpod-00
-    name.and = 403 200 403 200 403 200 200 200 200 500 GET /api/v1/namespaces/conf/pods?resourceVersion=0&fieldSelector=spec.nodeName%3D,metadata.name%3Dpod-00&labelSelector=app
-    name.2   = 403 200 403 200 403 200 403 403 200 500 GET /api/v1/namespaces/conf/pods?resourceVersion=0&fieldSelector=metadata.name%3Dpod-03
-    name.bad > 403 400 403 400 403 400 403 403 400 500 GET /api/v1/namespaces/conf/pods?resourceVersion=0&fieldSelector=metadata.name%3Dpod-00&limit=abc
-    watch    = 403 200 403 200 403 200 403 403 200 500 GET /api/v1/namespaces/conf/pods?watch=1&resourceVersion=0&timeoutSeconds=1
-    watch.nm = 403 200 403 200 403 200 200 200 200 500 GET /api/v1/namespaces/conf/pods?watch=1&resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name%3Dpod-00
-    watch.pt = 403 200 403 200 403 200 200 200 200 500 GET /api/v1/watch/namespaces/conf/pods/pod-00?resourceVersion=0&timeoutSeconds=1
-    other.ns = 403 403 403 403 403 403 403 403 200 500 GET /api/v1/namespaces/other/pods?resourceVersion=0
-    cluster  = 403 403 403 403 403 403 403 403 200 500 GET /api/v1/pods?resourceVersion=0
-    clu.ns   = 403 403 403 403 403 403 403 403 200 500 GET /api/v1/pods?resourceVersion=0&fieldSelector=metadata.namespace%3Dconf
-    name.all = 403 403 403 403 403 403 403 200 200 500 GET /api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dpod-00
-    watch.na = 403 403 403 403 403 403 403 200 200 500 GET /api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name%3Dpod-00
-    get.path > 403 403 403 403 403 403 403 404 404 500 GET /api/v1/pods/pod-00?resourceVersion=0
-    w.path   > 403 403 403 403 403 403 403 404 404 500 GET /api/v1/watch/pods/pod-00?resourceVersion=0&timeoutSeconds=1
-    w.secret > 403 403 403 403 403 403 403 403 404 500 GET /api/v1/watch/secrets/secret-0?resourceVersion=0&timeoutSeconds=1
-    w.all    = 403 403 403 403 403 403 403 403 200 500 GET /api/v1/watch/pods?resourceVersion=0&timeoutSeconds=1
-    w.ns     = 403 200 403 200 403 200 403 403 200 500 GET /api/v1/watch/namespaces/conf/pods?resourceVersion=0&timeoutSeconds=1
-    secrets  = 403 403 403 403 403 403 403 403 200 500 GET /api/v1/namespaces/conf/secrets?resourceVersion=0
-    secret   = 403 403 403 403 403 403 403 403 200 500 GET /api/v1/namespaces/conf/secrets/secret-0?resourceVersion=0
-    maps     = 403 403 403 403 200 200 403 403 200 500 GET /api/v1/namespaces/conf/configmaps?resourceVersion=0
-    ns       = 403 200 403 200 403 200 403 403 200 500 GET /api/v1/namespaces/conf?resourceVersion=0
-    ns.name  = 403 403 403 403 403 403 403 403 200 500 GET /api/v1/namespaces?resourceVersion=0&fieldSelector=metadata.name%3Dconf
-    nodes    = 403 403 403 403 403 403 403 403 200 500 GET /api/v1/nodes?resourceVersion=0
-    table    ~ 403 200 403 200 403 200 403 403 200 500 GET /api/v1/namespaces/conf/pods?resourceVersion=0 | accept: application/json;as=Table;v=v1;g=meta.k8s.io
-    partial  = 403 200 403 200 403 200 403 403 200 500 GET /api/v1/namespaces/conf/pods?resourceVersion=0 | accept: application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io
-    protobuf = 403 200 403 200 403 200 403 403 200 500 GET /api/v1/namespaces/conf/pods?resourceVersion=0 | accept: application/vnd.kubernetes.protobuf
-    yaml     > 403 200 403 200 403 200 200 200 200 500 GET /api/v1/namespaces/conf/pods/pod-00?resourceVersion=0 | accept: application/yaml
-    log      > 403 204 403 204 403 204 403 403 204 500 GET /api/v1/namespaces/conf/pods/pod-00/log
-    status   > 403 403 403 403 403 403 403 403 200 500 GET /api/v1/namespaces/conf/pods/pod-00/status
-    version  > 200 200 200 200 200 200 200 200 200 500 GET /version
-    healthz  > 200 200 200 200 200 200 200 200 200 500 GET /healthz
-    foo      > 403 403 403 403 403 403 403 403 403 500 GET /foo
-    unknown  > 403 403 403 403 403 403 403 403 403 500 GET /api/v1/namespaces/conf/unknowns?resourceVersion=0
-    no.group > 403 403 403 403 403 403 403 403 403 500 GET /apis/nobody.example/v1/things?resourceVersion=0
-    discover > 403 403 200 200 200 200 200 200 200 500 GET /api/v1
-    groups   > 403 403 200 200 200 200 200 200 200 500 GET /apis
-    create   > 403 403 403 403 403 403 403 403 201 500 POST /api/v1/namespaces/conf/configmaps?dryRun=All&fieldManager=conf
-    delete   > 403 403 403 403 403 403 403 403 200 500 DELETE /api/v1/namespaces/conf/configmaps/cm-00?dryRun=All
-    whoami   > 201 201 201 201 201 201 201 201 201 500 POST /apis/certificates.k8s.io/v1/certificatesigningrequests?dryRun=All&fieldManager=conf
+    get      = 403 200 403 200 403 200 200 200 200 GET /api/v1/namespaces/conf/pods/pod-00?resourceVersion=0
+    get.now  ~ 403 200 403 200 403 200 200 200 200 GET /api/v1/namespaces/conf/pods/pod-00
+    absent   = 403 404 403 404 403 404 403 403 404 GET /api/v1/namespaces/conf/pods/absent?resourceVersion=0
+    list     = 403 200 403 200 403 200 403 403 200 GET /api/v1/namespaces/conf/pods?resourceVersion=0
+    list.now ~ 403 200 403 200 403 200 403 403 200 GET /api/v1/namespaces/conf/pods
+    name     = 403 200 403 200 403 200 200 200 200 GET /api/v1/namespaces/conf/pods?resourceVersion=0&fieldSelector=metadata.name%3Dpod-00
+    name.and = 403 200 403 200 403 200 200 200 200 GET /api/v1/namespaces/conf/pods?resourceVersion=0&fieldSelector=spec.nodeName%3D,metadata.name%3Dpod-00&labelSelector=app
+    name.2   = 403 200 403 200 403 200 403 403 200 GET /api/v1/namespaces/conf/pods?resourceVersion=0&fieldSelector=metadata.name%3Dpod-03
+    name.bad > 403 400 403 400 403 400 403 403 400 GET /api/v1/namespaces/conf/pods?resourceVersion=0&fieldSelector=metadata.name%3Dpod-00&limit=abc
+    watch    = 403 200 403 200 403 200 403 403 200 GET /api/v1/namespaces/conf/pods?watch=1&resourceVersion=0&timeoutSeconds=1
+    watch.nm = 403 200 403 200 403 200 200 200 200 GET /api/v1/namespaces/conf/pods?watch=1&resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name%3Dpod-00
+    watch.pt = 403 200 403 200 403 200 200 200 200 GET /api/v1/watch/namespaces/conf/pods/pod-00?resourceVersion=0&timeoutSeconds=1
+    other.ns = 403 403 403 403 403 403 403 403 200 GET /api/v1/namespaces/other/pods?resourceVersion=0
+    cluster  = 403 403 403 403 403 403 403 403 200 GET /api/v1/pods?resourceVersion=0
+    clu.ns   = 403 403 403 403 403 403 403 403 200 GET /api/v1/pods?resourceVersion=0&fieldSelector=metadata.namespace%3Dconf
+    name.all = 403 403 403 403 403 403 403 200 200 GET /api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dpod-00
+    watch.na = 403 403 403 403 403 403 403 200 200 GET /api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name%3Dpod-00
+    get.path > 403 403 403 403 403 403 403 404 404 GET /api/v1/pods/pod-00?resourceVersion=0
+    w.path   > 403 403 403 403 403 403 403 404 404 GET /api/v1/watch/pods/pod-00?resourceVersion=0&timeoutSeconds=1
+    w.secret > 403 403 403 403 403 403 403 403 404 GET /api/v1/watch/secrets/secret-0?resourceVersion=0&timeoutSeconds=1
+    w.all    = 403 403 403 403 403 403 403 403 200 GET /api/v1/watch/pods?resourceVersion=0&timeoutSeconds=1
+    w.ns     = 403 200 403 200 403 200 403 403 200 GET /api/v1/watch/namespaces/conf/pods?resourceVersion=0&timeoutSeconds=1
+    secrets  = 403 403 403 403 403 403 403 403 200 GET /api/v1/namespaces/conf/secrets?resourceVersion=0
+    secret   = 403 403 403 403 403 403 403 403 200 GET /api/v1/namespaces/conf/secrets/secret-0?resourceVersion=0
+    maps     = 403 403 403 403 200 200 403 403 200 GET /api/v1/namespaces/conf/configmaps?resourceVersion=0
+    ns       = 403 200 403 200 403 200 403 403 200 GET /api/v1/namespaces/conf?resourceVersion=0
+    ns.name  = 403 403 403 403 403 403 403 403 200 GET /api/v1/namespaces?resourceVersion=0&fieldSelector=metadata.name%3Dconf
+    nodes    = 403 403 403 403 403 403 403 403 200 GET /api/v1/nodes?resourceVersion=0
+    table    ~ 403 200 403 200 403 200 403 403 200 GET /api/v1/namespaces/conf/pods?resourceVersion=0 | accept: application/json;as=Table;v=v1;g=meta.k8s.io
+    partial  = 403 200 403 200 403 200 403 403 200 GET /api/v1/namespaces/conf/pods?resourceVersion=0 | accept: application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io
+    protobuf = 403 200 403 200 403 200 403 403 200 GET /api/v1/namespaces/conf/pods?resourceVersion=0 | accept: application/vnd.kubernetes.protobuf
+    yaml     > 403 200 403 200 403 200 200 200 200 GET /api/v1/namespaces/conf/pods/pod-00?resourceVersion=0 | accept: application/yaml
+    log      > 403 204 403 204 403 204 403 403 204 GET /api/v1/namespaces/conf/pods/pod-00/log
+    status   > 403 403 403 403 403 403 403 403 200 GET /api/v1/namespaces/conf/pods/pod-00/status
+    version  > 200 200 200 200 200 200 200 200 200 GET /version
+    healthz  > 200 200 200 200 200 200 200 200 200 GET /healthz
+    foo      > 403 403 403 403 403 403 403 403 403 GET /foo
+    unknown  > 403 403 403 403 403 403 403 403 403 GET /api/v1/namespaces/conf/unknowns?resourceVersion=0
+    no.group > 403 403 403 403 403 403 403 403 403 GET /apis/nobody.example/v1/things?resourceVersion=0
+    discover > 403 403 200 200 200 200 200 200 200 GET /api/v1
+    groups   > 403 403 200 200 200 200 200 200 200 GET /apis
+    create   > 403 403 403 403 403 403 403 403 201 POST /api/v1/namespaces/conf/configmaps?dryRun=All&fieldManager=conf
+    delete   > 403 403 403 403 403 403 403 403 200 DELETE /api/v1/namespaces/conf/configmaps/cm-00?dryRun=All
+    whoami   > 201 201 201 201 201 201 201 201 201 POST /apis/certificates.k8s.io/v1/certificatesigningrequests?dryRun=All&fieldManager=conf
 ";
 
 /// The same for custom resources.
 const CUSTOM: &str = "
-    get      = 403 200 403 200 403 200 200 200 200 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets/w-00?resourceVersion=0
-    get.now  ~ 403 200 403 200 403 200 200 200 200 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets/w-00
-    absent   = 403 404 403 404 403 404 403 403 404 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets/absent?resourceVersion=0
-    list     = 403 200 403 200 403 200 403 403 200 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets?resourceVersion=0
-    list.now ~ 403 200 403 200 403 200 403 403 200 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets
-    name     = 403 200 403 200 403 200 200 200 200 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets?resourceVersion=0&fieldSelector=metadata.name%3Dw-00
-    name.2   = 403 200 403 200 403 200 403 403 200 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets?resourceVersion=0&fieldSelector=metadata.name%3Dw-03
-    name.bad > 403 400 403 400 403 400 403 403 400 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets?resourceVersion=0&fieldSelector=metadata.name%3Dw-00&limit=abc
-    name.sel > 403 400 403 400 403 400 403 403 400 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets?resourceVersion=0&fieldSelector=metadata.name%3Dw-00&labelSelector=!!
-    watch    = 403 200 403 200 403 200 403 403 200 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets?watch=1&resourceVersion=0&timeoutSeconds=1
-    watch.nm = 403 200 403 200 403 200 200 200 200 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets?watch=1&resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name%3Dw-00
-    other.ns = 403 403 403 403 403 403 403 403 200 400 GET /apis/conf.example.com/v1/namespaces/other/widgets?resourceVersion=0
-    cluster  = 403 403 403 403 403 403 403 403 200 400 GET /apis/conf.example.com/v1/widgets?resourceVersion=0
-    name.all = 403 403 403 403 403 403 403 200 200 400 GET /apis/conf.example.com/v1/widgets?resourceVersion=0&fieldSelector=metadata.name%3Dw-00
-    watch.na = 403 403 403 403 403 403 403 200 200 400 GET /apis/conf.example.com/v1/widgets?watch=1&resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name%3Dw-00
-    get.path > 403 403 403 403 403 403 403 404 404 400 GET /apis/conf.example.com/v1/widgets/w-00?resourceVersion=0
-    w.path   > 403 403 403 403 403 403 403 200 200 400 GET /apis/conf.example.com/v1/watch/widgets/w-00?resourceVersion=0&timeoutSeconds=1
-    w.all    ~ 403 403 403 403 403 403 403 403 200 400 GET /apis/conf.example.com/v1/watch/widgets?resourceVersion=0&timeoutSeconds=1
-    zones    = 403 403 403 403 403 403 403 403 200 400 GET /apis/conf.example.com/v1/zones?resourceVersion=0
-    table    ~ 403 200 403 200 403 200 403 403 200 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets?resourceVersion=0 | accept: application/json;as=Table;v=v1;g=meta.k8s.io
-    partial  = 403 200 403 200 403 200 403 403 200 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets?resourceVersion=0 | accept: application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io
-    status   > 403 403 403 403 403 403 403 403 403 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets/w-00/status
-    version  > 200 200 200 200 200 200 200 200 200 400 GET /version
-    healthz  > 200 200 200 200 200 200 200 200 200 400 GET /healthz
-    foo      > 403 403 403 403 403 403 403 403 403 400 GET /foo
-    unknown  > 403 403 403 403 403 403 403 403 403 400 GET /apis/conf.example.com/v1/namespaces/conf/unknowns?resourceVersion=0
-    discover > 403 403 200 200 200 200 200 200 200 400 GET /apis/conf.example.com/v1
-    delete   > 403 403 403 403 403 403 403 403 200 400 DELETE /apis/conf.example.com/v1/namespaces/conf/widgets/w-00?dryRun=All
+    get      = 403 200 403 200 403 200 200 200 200 GET /apis/conf.example.com/v1/namespaces/conf/widgets/w-00?resourceVersion=0
+    get.now  ~ 403 200 403 200 403 200 200 200 200 GET /apis/conf.example.com/v1/namespaces/conf/widgets/w-00
+    absent   = 403 404 403 404 403 404 403 403 404 GET /apis/conf.example.com/v1/namespaces/conf/widgets/absent?resourceVersion=0
+    list     = 403 200 403 200 403 200 403 403 200 GET /apis/conf.example.com/v1/namespaces/conf/widgets?resourceVersion=0
+    list.now ~ 403 200 403 200 403 200 403 403 200 GET /apis/conf.example.com/v1/namespaces/conf/widgets
+    name     = 403 200 403 200 403 200 200 200 200 GET /apis/conf.example.com/v1/namespaces/conf/widgets?resourceVersion=0&fieldSelector=metadata.name%3Dw-00
+    name.2   = 403 200 403 200 403 200 403 403 200 GET /apis/conf.example.com/v1/namespaces/conf/widgets?resourceVersion=0&fieldSelector=metadata.name%3Dw-03
+    name.bad > 403 400 403 400 403 400 403 403 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets?resourceVersion=0&fieldSelector=metadata.name%3Dw-00&limit=abc
+    name.sel > 403 400 403 400 403 400 403 403 400 GET /apis/conf.example.com/v1/namespaces/conf/widgets?resourceVersion=0&fieldSelector=metadata.name%3Dw-00&labelSelector=!!
+    watch    = 403 200 403 200 403 200 403 403 200 GET /apis/conf.example.com/v1/namespaces/conf/widgets?watch=1&resourceVersion=0&timeoutSeconds=1
+    watch.nm = 403 200 403 200 403 200 200 200 200 GET /apis/conf.example.com/v1/namespaces/conf/widgets?watch=1&resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name%3Dw-00
+    other.ns = 403 403 403 403 403 403 403 403 200 GET /apis/conf.example.com/v1/namespaces/other/widgets?resourceVersion=0
+    cluster  = 403 403 403 403 403 403 403 403 200 GET /apis/conf.example.com/v1/widgets?resourceVersion=0
+    name.all = 403 403 403 403 403 403 403 200 200 GET /apis/conf.example.com/v1/widgets?resourceVersion=0&fieldSelector=metadata.name%3Dw-00
+    watch.na = 403 403 403 403 403 403 403 200 200 GET /apis/conf.example.com/v1/widgets?watch=1&resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name%3Dw-00
+    get.path > 403 403 403 403 403 403 403 404 404 GET /apis/conf.example.com/v1/widgets/w-00?resourceVersion=0
+    w.path   > 403 403 403 403 403 403 403 200 200 GET /apis/conf.example.com/v1/watch/widgets/w-00?resourceVersion=0&timeoutSeconds=1
+    w.all    ~ 403 403 403 403 403 403 403 403 200 GET /apis/conf.example.com/v1/watch/widgets?resourceVersion=0&timeoutSeconds=1
+    zones    = 403 403 403 403 403 403 403 403 200 GET /apis/conf.example.com/v1/zones?resourceVersion=0
+    table    ~ 403 200 403 200 403 200 403 403 200 GET /apis/conf.example.com/v1/namespaces/conf/widgets?resourceVersion=0 | accept: application/json;as=Table;v=v1;g=meta.k8s.io
+    partial  = 403 200 403 200 403 200 403 403 200 GET /apis/conf.example.com/v1/namespaces/conf/widgets?resourceVersion=0 | accept: application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io
+    status   > 403 403 403 403 403 403 403 403 403 GET /apis/conf.example.com/v1/namespaces/conf/widgets/w-00/status
+    version  > 200 200 200 200 200 200 200 200 200 GET /version
+    healthz  > 200 200 200 200 200 200 200 200 200 GET /healthz
+    foo      > 403 403 403 403 403 403 403 403 403 GET /foo
+    unknown  > 403 403 403 403 403 403 403 403 403 GET /apis/conf.example.com/v1/namespaces/conf/unknowns?resourceVersion=0
+    discover > 403 403 200 200 200 200 200 200 200 GET /apis/conf.example.com/v1
+    delete   > 403 403 403 403 403 403 403 403 200 DELETE /apis/conf.example.com/v1/namespaces/conf/widgets/w-00?dryRun=All
 ";
 
 /// All columns for a server with built-in types.

@@ -35,7 +35,7 @@ struct Scene {
 pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tally> {
     let mut tally = Tally::default();
     let api = &side.server.endpoint;
-    let users = users::all(api).await?;
+    let users = users::all(api, api).await?;
     let relay = Relay::start(api.base.trim_start_matches("https://"))?;
     let url = format!("https://{}", relay.address);
     let name = "gateway-reviews";

@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use http::Response;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
@@ -70,16 +70,26 @@ const USERS: &str = "
     proxy of other CA        | nobody nobody   | ca-proxy          | x-remote-user: admin | x-remote-group: system:masters | front-proxy [system:authenticated]
     impersonates             | reader nobody   |                   | authorization: Bearer conformance-impersonator | impersonate-user: reader | impersonate-group: readers | reader [readers, system:authenticated]
     impersonates a master    | 403 403         |                   | authorization: Bearer conformance-impersonator | impersonate-user: reader | impersonate-group: system:masters | 403
-    impersonates nobody      | incomplete incomplete         |                   | authorization: Bearer conformance-impersonator | impersonate-group: readers | 500
+    impersonates nobody      | {i} {i}         |                   | authorization: Bearer conformance-impersonator | impersonate-group: readers | {i}
     nobody impersonates      | 403 403         |                   | authorization: Bearer conformance-nobody | impersonate-user: reader | 403
     anonymous impersonates   | 403 403         |                   | impersonate-user: admin | impersonate-group: system:masters | 403
     certificate impersonates | reader nobody   | cert-impersonator | impersonate-user: reader | impersonate-group: readers | reader [readers, system:authenticated]
 ";
 
-/// All users. `api` creates the service account's token.
-pub(super) async fn all(api: &Endpoint) -> Result<Vec<User>> {
-    let token = &reader_token(api).await?;
-    USERS.lines().map(str::trim).filter(|row| !row.is_empty()).map(|row| parse(row, token)).collect()
+/// Everybody who asks `server`. `api` gives the service account its token.
+pub(super) async fn all(api: &Endpoint, server: &Endpoint) -> Result<Vec<User>> {
+    let (token, incomplete) = (&reader_token(api).await?, incomplete(server).await?);
+    USERS.lines().map(str::trim).filter(|row| !row.is_empty()).map(|row| parse(row, token, incomplete)).collect()
+}
+
+/// The status with which the server refuses everything to those who do not say whom they impersonate: 500 from old servers, 400 from
+/// current ones.
+async fn incomplete(server: &Endpoint) -> Result<&'static str> {
+    match server.send(&Ask::get("/version").header("impersonate-group", "readers")).await?.status {
+        400 => Ok("400"),
+        500 => Ok("500"),
+        status => bail!("groups are impersonated without a user: {status}"),
+    }
 }
 
 /// A new token of the service account, which may read pods.
@@ -91,13 +101,14 @@ pub(crate) async fn reader_token(api: &Endpoint) -> Result<String> {
     Ok(token["status"]["token"].as_str().context("no token")?.to_owned())
 }
 
-fn parse(row: &'static str, token: &str) -> Result<User> {
+fn parse(row: &'static str, token: &str, incomplete: &'static str) -> Result<User> {
+    let known = |word: &'static str| if word == "{i}" { incomplete } else { word };
     let mut parts = row.split('|').map(str::trim);
     let name = parts.next().context("no name")?;
-    let mut rights = parts.next().into_iter().flat_map(str::split_whitespace);
+    let mut rights = parts.next().into_iter().flat_map(str::split_whitespace).map(known);
     let rights = [rights.next().context("no rights")?, rights.next().context("no rights")?];
     let certificate = parts.next().filter(|file| !file.is_empty());
-    let who = parts.next_back().context("nobody")?;
+    let who = known(parts.next_back().context("nobody")?);
     let headers = parts.map(|header| header.replace("{sa}", token));
     Ok(User { name, certificate, headers: headers.filter_map(|header| split(&header)).collect(), who, rights })
 }
