@@ -184,6 +184,8 @@ impl Candidate {
         let granted =
             stages.permission.grant(credentials, self.client, attributes, (Instant::now(), |_: &_| {}), || None).await;
         let granted = granted.map_err(|_| NotNow::Never)?;
+        // Upstream may answer paths that memory does not.
+        instance.view(&granted.permit, Verb::Watch).map_err(|_| NotNow::Never)?;
         Ok(Box::new(Ready { instance, behind, granted, at: Instant::now() }))
     }
 
@@ -195,7 +197,15 @@ impl Candidate {
         loop {
             let instance = match filling::find(&self.stages.cachers, &route, None).await {
                 Ok((instance, _)) if !instance.refuses_watches() => instance,
-                Ok(_) | Err(ForwardReason::CacheFilling | ForwardReason::FillFailed) => {
+                // Upstream answers the watch, so it will tell what the resource is. Until then it is asked no more often than
+                // for other requests.
+                Ok(_)
+                | Err(
+                    ForwardReason::CacheFilling
+                    | ForwardReason::FillFailed
+                    | ForwardReason::Undiscovered
+                    | ForwardReason::UnknownResource,
+                ) => {
                     sleep(LOOK_EVERY).await;
                     continue;
                 }
@@ -258,6 +268,8 @@ fn may_pass(why: ForwardReason) -> bool {
         why,
         ForwardReason::CacheFilling
             | ForwardReason::FillFailed
+            | ForwardReason::Undiscovered
+            | ForwardReason::UnknownResource
             | ForwardReason::BeforeFill
             | ForwardReason::NotReached
             | ForwardReason::NoBookmark

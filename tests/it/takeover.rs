@@ -5,10 +5,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use kube_fanout::sim::Sim;
+use kube_fanout::sim::{Counts, Refusal, Sim};
 use tokio::join;
 
-use crate::harness::{Route, Watch, World, passing, skip, within};
+use crate::{
+    harness::{Route, Watch, World, passing, skip, within},
+    reads::{definition, widget},
+};
 
 /// Shorter than the time between the last bookmark and the end of a watch.
 const STEP: Duration = Duration::from_millis(500);
@@ -167,6 +170,42 @@ async fn what_happened_before_the_fill_is_not_taken_for_nothing() {
     world.label_pod("default/c", "y");
     let event = watch.line().await.unwrap().unwrap();
     assert!(event.starts_with(r#"{"type":"ADDED""#) && event.contains(r#""name":"c""#), "{event}");
+}
+
+#[tokio::test]
+async fn what_could_not_be_discovered_is_taken_over_once_it_is_known() {
+    let sim = Sim::new();
+    let services = Some("apiservices.apiregistration.k8s.io".to_owned());
+    sim.refuse(Refusal { resource: services, status: 503, ..Refusal::default() });
+    let world = World::start_with(sim, |_| {}).await;
+    world.create_pod("default", "a", "x");
+    world.gateway.until_forwarded("/api/v1/pods?resourceVersion=0", "undiscovered").await;
+    let path = format!("/api/v1/pods?watch=1&resourceVersion={}&timeoutSeconds=600", world.sim.revision());
+    let mut watch = world.client().watch(&path).await;
+    assert_eq!(world.sim.counts().requests("watch", "pods"), 1, "forwarded, and no cache");
+    world.sim.accept_all();
+    let is_over = |counts: &Counts| counts.requests("watch", "pods") > 1 && counts.open_watches("pods") == 1;
+    within("the takeover", passing(STEP, world.sim.until(is_over))).await;
+    goes_on_without_upstream(&world, &mut watch).await;
+}
+
+#[tokio::test]
+async fn what_was_unknown_a_moment_ago_is_taken_over() {
+    let world = World::start().await;
+    let collection = "/apis/example.com/v1/widgets";
+    world.gateway.until_forwarded(&format!("{collection}?resourceVersion=0"), "unknown_resource").await;
+    world.sim.create(definition(".spec.size")).unwrap();
+    let path = format!("{collection}?watch=1&resourceVersion={}&timeoutSeconds=600", world.sim.revision());
+    let mut watch = world.client().watch(&path).await;
+    let resource = "widgets.example.com";
+    assert_eq!(world.sim.counts().requests("watch", resource), 1, "forwarded, and no cache");
+    let is_over = |counts: &Counts| counts.requests("watch", resource) > 1 && counts.open_watches(resource) == 1;
+    within("the takeover", passing(STEP, world.sim.until(is_over))).await;
+    world.sim.cut_watches(Some(resource));
+    skip(BACKOFF).await;
+    world.sim.create(widget("one", "1")).unwrap();
+    let event = watch.line().await.unwrap().unwrap();
+    assert!(event.starts_with(r#"{"type":"ADDED""#) && event.contains(r#""name":"one""#), "{event}");
 }
 
 #[tokio::test]
