@@ -32,6 +32,11 @@ impl Event {
         key_of(&self.object)
     }
 
+    /// The first letter of its type, and its version.
+    pub(crate) fn recorded(&self) -> (char, u64) {
+        (self.kind.chars().next().unwrap_or('?'), self.version)
+    }
+
     /// Whether it is a bookmark whose time is arbitrary, which is any but the one that ends initial events.
     pub(crate) fn is_timed(&self) -> bool {
         self.kind == "BOOKMARK" && !self.line.contains("initial-events-end")

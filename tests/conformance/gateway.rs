@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep};
 
@@ -50,11 +51,22 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// In `trusted` mode, as the admin.
     pub(crate) async fn start(name: &str, server: &Server, certificates: &Certificates, folder: &Path) -> Result<Self> {
+        Self::start_with(name, "", server, certificates, folder).await
+    }
+
+    /// The same with further fields of the configuration.
+    pub(crate) async fn start_with(
+        name: &str,
+        fields: &str,
+        server: &Server,
+        certificates: &Certificates,
+        folder: &Path,
+    ) -> Result<Self> {
         let config = folder.join(format!("{name}.yaml"));
         let upstream = server.kubeconfig.display().to_string();
         // A fixed address, so that it stays the same after a restart.
         let address = format!("127.0.0.1:{}", free_port()?);
-        write_config(&config, &upstream, &address)?;
+        write_config(&config, &upstream, &address, fields)?;
         let seen = Arc::new(Mutex::new(Seen::default()));
         let child = launched(&config, &seen).await?;
         let url = format!("http://{address}");
@@ -99,6 +111,18 @@ impl Gateway {
         self.child.kill()?;
         self.child.wait()?;
         self.child = launch(&self.config, &self.seen)?;
+        Ok(())
+    }
+
+    /// Asks the gateway to end, as a rolling update does, and returns when it has.
+    pub(crate) async fn end(mut self) -> Result<()> {
+        let id = Pid::from_raw(i32::try_from(self.child.id())?).context("no process")?;
+        kill_process(id, Signal::TERM)?;
+        let started = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            anyhow::ensure!(started.elapsed() < PATIENCE, "the gateway does not end");
+            sleep(POLL).await;
+        }
         Ok(())
     }
 
@@ -183,11 +207,11 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write_config(path: &Path, upstream: &str, address: &str) -> Result<()> {
+fn write_config(path: &Path, upstream: &str, address: &str, fields: &str) -> Result<()> {
     let text = format!(
         "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n\
          listeners: [{{address: \"{address}\"}}]\nadmin: {{address: \"127.0.0.1:0\"}}\n\
-         upstream: {{kubeconfig: \"{upstream}\"}}\n{}\n",
+         upstream: {{kubeconfig: \"{upstream}\"}}\n{}\n{fields}\n",
         logging(),
     );
     Ok(fs::write(path, text)?)

@@ -16,6 +16,7 @@
 //! * `redefined`, `restored`: a resource, or the storage, is replaced by another
 //! * `own writes`: a client that writes and then reads without a version finds its write, even if upstream crashes
 //! * `bridge`: informers of every kind, each of which lists once, however often the API server is killed
+//! * `rollouts`: the same, however often the gateways are rolled or killed
 //! * `storm`: a thousand watchers through crashes of upstream and of the gateway
 //!
 //! Run by `cargo test --test conformance`, with words of scenarios as arguments to run only those. The servers come from
@@ -23,6 +24,7 @@
 //! do (`Server::has_watch_list`), so that `KUBEBUILDER_ASSETS` can name an old kube-apiserver or a current one: seen with 1.20
 //! and 1.36. Scenarios say in their names which one it is, and `CRD` for the server of custom resources alone.
 
+mod balancer;
 mod bodies;
 mod bridge;
 mod cases;
@@ -48,6 +50,8 @@ mod processes;
 mod reads;
 mod report;
 mod representations;
+mod resuming;
+mod rollouts;
 mod servers;
 mod storm;
 mod tables;
@@ -182,7 +186,9 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
     scenario!("bridge {builtin}", bridge::builtin(full, certificates));
     if let Some(crd) = crd {
         scenario!("bridge {custom}", bridge::custom(crd, certificates));
+        scenario!("rollouts {custom}", rollouts::custom(crd, certificates));
     }
+    scenario!("rollouts {builtin}", rollouts::builtin(full, certificates));
     scenario!("storm {builtin}", storm::run(full));
 }
 

@@ -1,0 +1,54 @@
+//! Changes of every kind.
+
+use std::convert::Infallible;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use tokio::{
+    sync::watch,
+    time::{Duration, Instant, interval, sleep},
+};
+
+use super::{Followed, LAST};
+use crate::{client::Endpoint, gateway::PATIENCE, servers::POLL};
+
+/// Between two changes: sixty a second.
+const PACE: Duration = Duration::from_millis(16);
+/// Names that come and go.
+const NAMES: usize = 60;
+
+/// Changes of every kind, for ever; what a server refuses that has just been killed is left out.
+pub(super) async fn churn(api: &Endpoint, followed: Followed, made: &watch::Sender<usize>) -> Infallible {
+    let mut ticks = interval(PACE);
+    for number in 0.. {
+        ticks.tick().await;
+        let (name, round) = (number * 7 % NAMES, number / NAMES);
+        let path = format!("{}/bridge-{name}", followed.part);
+        let shade = ["red", "green", "blue"][(name + round) % 3];
+        let done = match (name + round) % 5 {
+            0 => api.delete(&path).await.map(drop),
+            1 | 3 => create(api, followed, &format!("bridge-{name}"), shade).await,
+            _ => api.patch(&path, &json!({"metadata": {"labels": {"shade": shade}}})).await.map(drop),
+        };
+        if done.is_ok() {
+            made.send_modify(|made| *made += 1);
+        }
+    }
+    unreachable!("there is always another number")
+}
+
+async fn create(api: &Endpoint, followed: Followed, name: &str, shade: &str) -> Result<()> {
+    let Followed { api_version, kind, part, .. } = followed;
+    let metadata = json!({"name": name, "labels": {"shade": shade}});
+    api.create(part, &json!({"apiVersion": api_version, "kind": kind, "metadata": metadata})).await.map(drop)
+}
+
+/// Returns when the last object has been made.
+pub(super) async fn last(api: &Endpoint, followed: Followed) -> Result<()> {
+    let started = Instant::now();
+    while let Err(error) = create(api, followed, LAST, "red").await {
+        ensure!(started.elapsed() < PATIENCE, "{error:#}");
+        sleep(POLL).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! Informers by client-go's rules under changes of every kind: what they follow, what changes it, and how often each has listed.
+
+mod churn;
+mod informer;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use anyhow::{Context, Result};
+use futures_util::future;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use self::churn::churn;
+use self::informer::Informer;
+pub(crate) use self::informer::Told;
+use crate::{
+    client::{Ask, Endpoint, version_of},
+    events::{Events, key_of},
+    report::Tally,
+};
+
+/// The last object that is made: who has it has everything.
+const LAST: &str = "bridge-last";
+/// Every selector selects the last object.
+pub(crate) const SELECTORS: [&str; 4] =
+    ["", "&labelSelector=shade%3Dred", "&labelSelector=shade!%3Dblue", "&fieldSelector=metadata.namespace%3Dconf"];
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// What is followed, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Followed {
+    pub(crate) collection: &'static str,
+    part: &'static str,
+    /// Of an object.
+    api_version: &'static str,
+    kind: &'static str,
+    pub(crate) encodings: &'static [&'static str],
+    /// Half of the informers begin with one.
+    has_watch_list: bool,
+}
+
+/// Built-in types, in both encodings.
+pub(crate) const CONFIG_MAPS: Followed = Followed {
+    collection: "/api/v1/configmaps",
+    part: "/api/v1/namespaces/conf/configmaps",
+    api_version: "v1",
+    kind: "ConfigMap",
+    encodings: &[JSON, PROTOBUF],
+    has_watch_list: false,
+};
+/// Custom resources, with watch-lists.
+pub(crate) const WIDGETS: Followed = Followed {
+    collection: "/apis/conf.example.com/v1/widgets",
+    part: "/apis/conf.example.com/v1/namespaces/conf/widgets",
+    api_version: "conf.example.com/v1",
+    kind: "Widget",
+    encodings: &[JSON],
+    has_watch_list: true,
+};
+
+/// What a script that goes on under informers sees of them.
+pub(crate) struct Seen {
+    /// How many watch.
+    pub(crate) watching: watch::Receiver<usize>,
+    /// How many changes were made.
+    pub(crate) made: watch::Receiver<usize>,
+    listed: Arc<AtomicUsize>,
+}
+
+impl Seen {
+    /// Lists of all informers by now.
+    pub(crate) fn lists(&self) -> usize {
+        self.listed.load(Relaxed)
+    }
+
+    /// Returns when so many further changes were made.
+    pub(crate) async fn changes(&mut self, count: usize) -> Result<()> {
+        let before = *self.made.borrow();
+        self.made.wait_for(|made| *made >= before + count).await?;
+        Ok(())
+    }
+}
+
+/// The first letter of each event's type and its version, in the order in which they came. No bookmarks.
+pub(crate) type Record = Vec<(char, u64)>;
+
+/// Where informers ask, and where changes are made and the truth is.
+#[derive(Clone, Copy)]
+pub(crate) struct Between<'a> {
+    pub(crate) gateway: &'a Endpoint,
+    pub(crate) direct: &'a Endpoint,
+}
+
+/// Runs so many informers while `script` does, which sees what they do and breaks what it likes; changes come all the time. Each informer
+/// has to end with the server's state.
+pub(crate) async fn informers<T>(
+    count: usize,
+    followed: Followed,
+    Between { gateway, direct }: Between<'_>,
+    tally: &mut Tally,
+    script: impl AsyncFnOnce(Seen) -> Result<T>,
+) -> Result<(T, Vec<Told>)> {
+    let (watchers, watching) = watch::channel(0);
+    let (changes, made) = watch::channel(0);
+    let listed = Arc::new(AtomicUsize::new(0));
+    let informers = (0..count).map(|number| Informer::new(number, followed, gateway.clone(), listed.clone()));
+    let informers = future::join_all(informers.map(|informer| informer.run(&watchers)));
+    let script = async {
+        let done = tokio::select! {
+            never = churn(direct, followed, &changes) => match never {},
+            done = script(Seen { watching, made, listed }) => done,
+        };
+        churn::last(direct, followed).await?;
+        done
+    };
+    let (informers, done) = future::join(informers, script).await;
+    let done = done?;
+
+    let mut told = Vec::new();
+    for (number, informer) in informers.into_iter().enumerate() {
+        let name = format!("informer {number}");
+        match informer {
+            Ok(informer) => {
+                let expected = state(direct, followed, informer.selector).await?;
+                tally.equal(&format!("state of {name}"), &expected, &informer.state);
+                told.push(informer.told);
+            }
+            Err(error) => tally.compared(&name, [format!("{error:#}")]),
+        }
+    }
+    Ok((done, told))
+}
+
+/// What a watch of the server itself is told behind this version, up to the last object.
+pub(crate) async fn record(direct: &Endpoint, followed: Followed, selector: &str, from: u64) -> Result<Record> {
+    let path = format!("{}?watch=1&timeoutSeconds=1200&resourceVersion={from}{selector}", followed.collection);
+    let mut events = Events::open(direct, &Ask::get(path)).await?;
+    let mut record = Record::new();
+    loop {
+        let event = events.next().await?.context("the server ended a watch")?;
+        record.push(event.recorded());
+        if event.key() == format!("conf/{LAST}") {
+            return Ok(record);
+        }
+    }
+}
+
+type State = BTreeMap<String, u64>;
+
+async fn state(api: &Endpoint, followed: Followed, selector: &str) -> Result<State> {
+    Ok(rows(&api.json(&format!("{}?{}", followed.collection, selector.trim_start_matches('&'))).await?))
+}
+
+fn rows(list: &Value) -> State {
+    list["items"].as_array().into_iter().flatten().map(|item| (key_of(item), version_of(item))).collect()
+}

@@ -1,0 +1,142 @@
+//! Two gateways behind one address that are rolled, and killed, again and again under informers of every kind: each lists once, and is
+//! told every change once and in order.
+//!
+//! What each informer was told is held against what watches of the API server itself were told meanwhile.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anyhow::{Context, Result};
+use futures_util::future;
+
+use crate::{
+    Side,
+    balancer::Balancer,
+    certificates::Certificates,
+    client::version_of,
+    gateway::Gateway,
+    report::Tally,
+    resuming::{self, Between, CONFIG_MAPS, Followed, Record, SELECTORS, Seen, WIDGETS, record},
+};
+
+/// Twice as long as it takes until the last watch has ended.
+const DRAIN: &str = "drain: {timeout: 2s}";
+/// Gateways behind the address.
+const REPLICAS: usize = 2;
+/// Changes between two of the things that are done.
+const CHANGES: usize = 60;
+
+/// How much is done.
+#[derive(Clone, Copy)]
+struct Sizes {
+    informers: usize,
+    /// Rolls of all replicas, and kills of one, in turns.
+    rounds: usize,
+}
+
+impl Sizes {
+    /// Smaller than what is promised where the suite runs often; `KUBE_FANOUT_FULL` runs all of it.
+    fn of_environment() -> Self {
+        if std::env::var_os("KUBE_FANOUT_FULL").is_some() {
+            Self { informers: 100, rounds: 5 }
+        } else {
+            Self { informers: 40, rounds: 2 }
+        }
+    }
+}
+
+/// Built-in types, in both encodings.
+pub(crate) async fn builtin(side: &Side, certificates: &Certificates) -> Result<Tally> {
+    run(side, CONFIG_MAPS, certificates).await
+}
+
+/// Custom resources, with watch-lists.
+pub(crate) async fn custom(side: &Side, certificates: &Certificates) -> Result<Tally> {
+    run(side, WIDGETS, certificates).await
+}
+
+async fn run(side: &Side, followed: Followed, certificates: &Certificates) -> Result<Tally> {
+    let (mut tally, sizes) = (Tally::default(), Sizes::of_environment());
+    let direct = &side.server.endpoint;
+    let balancer = Balancer::listen().await?;
+    let mut deployment = Deployment { side, certificates, balancer: &balancer, gateways: VecDeque::new(), started: 0 };
+    for _ in 0..REPLICAS {
+        deployment.add().await?;
+    }
+    let from = version_of(&direct.json(&format!("{}?limit=1", followed.collection)).await?);
+    let truth = future::try_join_all(SELECTORS.map(|selector| record(direct, followed, selector, from)));
+    let between = Between { gateway: &balancer.endpoint, direct };
+    let script = async |seen| deployment.rolled_and_killed(sizes, seen).await;
+    let informers = resuming::informers(sizes.informers, followed, between, &mut tally, script);
+    let (truth, (changes, told)) = tokio::select! {
+        never = balancer.run() => match never? {},
+        done = future::try_join(truth, informers) => done?,
+    };
+
+    let truth: BTreeMap<_, _> = SELECTORS.into_iter().zip(truth).collect();
+    for (number, told) in told.iter().enumerate() {
+        let happened = truth[told.selector].iter().filter(|(_, version)| *version > told.from);
+        let difference = first_difference(&happened.copied().collect(), &told.record);
+        tally.compared(&format!("what informer {number} was told"), difference);
+        tally.equal(&format!("lists of informer {number}"), &(1, &Vec::new()), &(told.lists, &told.expired));
+    }
+    let Sizes { informers, rounds } = sizes;
+    let (watches, events) =
+        told.iter().fold((0, 0), |(watches, events), told| (watches + told.watches, events + told.events));
+    tally.note(format!(
+        "{informers} informers, {REPLICAS} gateways rolled {rounds} times and killed {rounds} times, {changes} changes: {watches} watches, {events} events"
+    ));
+    Ok(tally)
+}
+
+fn first_difference(happened: &Record, told: &Record) -> Option<String> {
+    let at = (0..happened.len().max(told.len())).find(|at| happened.get(*at) != told.get(*at))?;
+    let around = |record: &Record| record.iter().skip(at.saturating_sub(1)).take(3).copied().collect::<Vec<_>>();
+    Some(format!("from event {at} on: {:?} instead of {:?}", around(told), around(happened)))
+}
+
+/// Gateways behind one address, the oldest first.
+struct Deployment<'a> {
+    side: &'a Side,
+    certificates: &'a Certificates,
+    balancer: &'a Balancer,
+    gateways: VecDeque<Gateway>,
+    started: usize,
+}
+
+impl Deployment<'_> {
+    /// Returns when the new one takes requests; it has nothing in memory.
+    async fn add(&mut self) -> Result<()> {
+        let Side { server, gateway } = self.side;
+        let name = format!("replica-{}-{}", gateway.endpoint.base.rsplit(':').next().unwrap_or_default(), self.started);
+        self.started += 1;
+        let gateway = Gateway::start_with(&name, DRAIN, server, self.certificates, &self.certificates.folder).await?;
+        self.balancer.add(&gateway.endpoint)?;
+        self.gateways.push_back(gateway);
+        Ok(())
+    }
+
+    /// As a rolling update does: the new one takes requests before the old one ends.
+    async fn roll(&mut self) -> Result<()> {
+        for _ in 0..REPLICAS {
+            self.add().await?;
+            let oldest = self.gateways.pop_front().context("no gateway")?;
+            self.balancer.remove(&oldest.endpoint)?;
+            oldest.end().await?;
+        }
+        Ok(())
+    }
+
+    /// Gives the changes that were made.
+    async fn rolled_and_killed(&mut self, sizes: Sizes, mut seen: Seen) -> Result<usize> {
+        seen.watching.wait_for(|watching| *watching >= sizes.informers).await?;
+        for round in 0..sizes.rounds {
+            seen.changes(CHANGES).await?;
+            self.roll().await?;
+            seen.changes(CHANGES).await?;
+            self.gateways[round % REPLICAS].crash()?;
+        }
+        seen.changes(CHANGES).await?;
+        let made = *seen.made.borrow();
+        Ok(made)
+    }
+}
