@@ -16,15 +16,22 @@ use crate::{
     resuming::{self, Between, CONFIG_MAPS, Followed, Seen, Told, WIDGETS},
 };
 
-const INFORMERS: usize = 100;
-/// Of the API server, then of the gateway, then of both.
-const KILLS: usize = 5;
+/// How much is done.
+#[derive(Clone, Copy)]
+struct Sizes {
+    informers: usize,
+    /// Of the API server, then of the gateway, then of both.
+    kills: usize,
+}
+
+const GATE: Sizes = Sizes { informers: 40, kills: 2 };
+const FULL: Sizes = Sizes { informers: 100, kills: 5 };
 /// Changes that a gateway has to follow between two kills.
 const CHANGES: usize = 120;
 /// Lists more than one for each informer that there may be: where a gateway was killed shortly before the server, watches are still
 /// forwarded and may be ahead of the gateway's own by a change; their clients go on from within the gap. Without bridges, each of the
 /// ten kills of the server would cost every informer a list.
-const LISTS_SPARE: usize = INFORMERS;
+const LISTS_SPARE: usize = 0;
 /// The same while the server alone is killed, which cost none in all runs: for an informer whose first watch comes late.
 const LISTS_SPARE_ALONE: usize = 3;
 
@@ -41,6 +48,8 @@ pub(crate) async fn custom(side: &mut Side, certificates: &Certificates) -> Resu
 
 async fn run(side: &mut Side, followed: Followed, certificates: &Certificates) -> Result<Tally> {
     let mut tally = Tally::default();
+    let sizes = if resuming::is_full() { FULL } else { GATE };
+    let Sizes { informers, kills } = sizes;
     // What changes while the gateway's own server is away, that one will not remember.
     let mut beside = side.server.beside(certificates)?;
     beside.ready().await?;
@@ -49,30 +58,39 @@ async fn run(side: &mut Side, followed: Followed, certificates: &Certificates) -
     }
     let (gateway, direct) = (side.gateway.endpoint.clone(), &beside.endpoint);
     let between = Between { gateway: &gateway, direct };
-    let script = async |seen| kill(side, direct, followed, seen).await;
-    let ((phases, changes), told) = resuming::informers(INFORMERS, followed, between, &mut tally, script).await?;
+    let script = async |seen| kill(side, direct, followed, (sizes, seen)).await;
+    let ((phases, changes), told) = resuming::informers(informers, followed, between, &mut tally, script).await?;
 
     let sum = |count: fn(&Told) -> usize| told.iter().map(count).sum::<usize>();
     let (lists, watches) = (sum(|told| told.lists), sum(|told| told.watches));
     let (events, lost) = (sum(|told| told.events), sum(|told| told.lost));
-    let holds = |most: usize, lists: usize| (INFORMERS..=most).contains(&lists);
-    let said = |lists: usize| format!("{lists} lists of {INFORMERS} informers");
+    let holds = |most: usize, lists: usize| (informers..=most).contains(&lists);
+    let said = |lists: usize| format!("{lists} lists of {informers} informers");
     let alone = phases[0];
-    let are_few = holds(INFORMERS + LISTS_SPARE_ALONE, alone);
+    let are_few = holds(informers + LISTS_SPARE_ALONE, alone);
     tally.holds("each lists once when the server is killed", are_few, || said(alone));
-    tally.holds("lists are few when both are killed", holds(INFORMERS + LISTS_SPARE, lists), || said(lists));
+    tally.holds("lists are few when both are killed", holds(informers + LISTS_SPARE, lists), || {
+        let expired: Vec<_> = told.iter().flat_map(|told| &told.expired).collect();
+        format!("{}: {expired:?}", said(lists))
+    });
     tally.note(format!(
-        "{INFORMERS} informers, {KILLS} kills of the API server, of the gateway and of both, {changes} changes: {phases:?} lists by then, {watches} watches, {events} events, {lost} of them of what was lost"
+        "{informers} informers, {kills} kills of the API server, of the gateway and of both, {changes} changes: {phases:?} lists by then, {watches} watches, {events} events, {lost} of them of what was lost"
     ));
     Ok(tally)
 }
 
 /// Kills the server under all informers, time and again, and waits until the gateway has followed what came behind it. Gives the lists
 /// at the end of each phase, and the changes.
-async fn kill(side: &mut Side, direct: &Endpoint, followed: Followed, mut seen: Seen) -> Result<(Vec<usize>, usize)> {
+async fn kill(
+    side: &mut Side,
+    direct: &Endpoint,
+    followed: Followed,
+    (Sizes { informers, kills }, mut seen): (Sizes, Seen),
+) -> Result<(Vec<usize>, usize)> {
     let mut phases = Vec::new();
-    seen.watching.wait_for(|watching| *watching >= INFORMERS).await?;
-    let rounds = [(true, false), (false, true), (true, true)].into_iter().flat_map(|killed| [killed; KILLS]);
+    seen.watching.wait_for(|watching| *watching >= informers).await?;
+    let rounds =
+        [(true, false), (false, true), (true, true)].into_iter().flat_map(|killed| std::iter::repeat_n(killed, kills));
     for (round, (kills_server, kills_gateway)) in rounds.enumerate() {
         seen.changes(CHANGES).await?;
         if kills_server {
@@ -96,7 +114,7 @@ async fn kill(side: &mut Side, direct: &Endpoint, followed: Followed, mut seen: 
                 side.gateway.warm_as(followed.collection, encoding).await?;
             }
         }
-        if round % KILLS == KILLS - 1 {
+        if round % kills == kills - 1 {
             phases.push(seen.lists());
         }
     }

@@ -33,16 +33,8 @@ struct Sizes {
     rounds: usize,
 }
 
-impl Sizes {
-    /// Smaller than what is promised where the suite runs often; `KUBE_FANOUT_FULL` runs all of it.
-    fn of_environment() -> Self {
-        if std::env::var_os("KUBE_FANOUT_FULL").is_some() {
-            Self { informers: 100, rounds: 5 }
-        } else {
-            Self { informers: 40, rounds: 2 }
-        }
-    }
-}
+const GATE: Sizes = Sizes { informers: 40, rounds: 2 };
+const FULL: Sizes = Sizes { informers: 100, rounds: 5 };
 
 /// Built-in types, in both encodings.
 pub(crate) async fn builtin(side: &Side, certificates: &Certificates) -> Result<Tally> {
@@ -55,7 +47,7 @@ pub(crate) async fn custom(side: &Side, certificates: &Certificates) -> Result<T
 }
 
 async fn run(side: &Side, followed: Followed, certificates: &Certificates) -> Result<Tally> {
-    let (mut tally, sizes) = (Tally::default(), Sizes::of_environment());
+    let (mut tally, sizes) = (Tally::default(), if resuming::is_full() { FULL } else { GATE });
     let direct = &side.server.endpoint;
     let balancer = Balancer::listen().await?;
     let mut deployment = Deployment { side, certificates, balancer: &balancer, gateways: VecDeque::new(), started: 0 };

@@ -65,6 +65,11 @@ pub(crate) const WIDGETS: Followed = Followed {
     has_watch_list: true,
 };
 
+/// Whether all that is promised is to be shown, and not only as much as shows that it works (`KUBE_FANOUT_FULL`).
+pub(crate) fn is_full() -> bool {
+    std::env::var_os("KUBE_FANOUT_FULL").is_some()
+}
+
 /// What a script that goes on under informers sees of them.
 pub(crate) struct Seen {
     /// How many watch.
