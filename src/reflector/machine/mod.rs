@@ -23,6 +23,10 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// same time).
 const WELL_AFTER: Duration = Duration::from_secs(120);
 
+/// A watch that lasted so long was worth the fill before it: a version that expires behind it is no reason to wait. Stores are filled at most
+/// six times a minute so; an API server that is started again and again, or one behind an address that cuts watches, has no more to bear.
+const USED_AFTER: Duration = Duration::from_secs(10);
+
 /// How many checks in a row may find no such resource after upstream broke off, which takes about ten seconds: an API
 /// server that is starting does not know its custom resources at first.
 const MISSING_MAX: u32 = 4;
@@ -135,8 +139,8 @@ pub struct Machine {
     progress: Option<ResourceVersion>,
     /// Failures since the last fill or the last healthy watch.
     failures: u32,
-    /// Fills since the last healthy watch whose state could not be followed. A fill whose watch cannot be read is no
-    /// success, and must not be repeated without a delay.
+    /// Fills since the last watch that was worth one whose state could not be followed: a fill that is followed by what cannot
+    /// be read is no success, and is not repeated at once for ever.
     wasted: u32,
     /// Whether upstream broke off, or could not be reached, since it was last seen healthy: it may have been restarted.
     broke_off: bool,
@@ -220,6 +224,10 @@ impl Machine {
                 self.progress = Some(progress);
                 if lasted >= WELL_AFTER {
                     (self.failures, self.wasted) = (0, 0);
+                }
+                // What cannot be read may come at any time, and comes again.
+                if lasted >= USED_AFTER && failure != Some(Failure::Malformed) {
+                    self.wasted = 0;
                 }
                 self.unfollowed(failure, now);
                 self.broke_off |= failure.is_some_and(|failure| failure != Failure::NotFound);

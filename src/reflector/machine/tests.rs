@@ -200,6 +200,25 @@ fn fills_that_are_followed_by_what_cannot_be_read_come_ever_more_seldom() {
 }
 
 #[test]
+fn a_fill_that_was_followed_for_a_while_is_not_wasted() {
+    for (breaks, waits) in [(Failure::Unavailable, [0, 0, 0, 0]), (Failure::Malformed, [800, 1600, 3200, 6400])] {
+        let mut machine = filled_at(5);
+        let mut refilled = || {
+            // An API server that was started again, or what cannot be read.
+            let mut next = machine.next(ended(breaks, 6, USED_AFTER));
+            if breaks != Failure::Malformed {
+                assert_eq!(next.action, Action::Verify);
+                next = machine.next(ended(Failure::Expired, 6, Duration::ZERO));
+            }
+            assert!(matches!(next.action, Action::Fill { .. }), "{next:?}");
+            machine.next(Input::Bridged { version: version(7), watching: true });
+            next.delay.as_millis()
+        };
+        assert_eq!([(); 4].map(|()| refilled()), waits, "{breaks:?}");
+    }
+}
+
+#[test]
 fn watch_list_is_tried_again_at_each_fill() {
     let mut machine = machine();
     machine.next(Input::Start);
