@@ -33,9 +33,7 @@ impl CacherSink {
             tracing::info!(resource = %self.resource.resource, "cache kept up again");
         }
     }
-}
 
-impl CacherSink {
     /// Gives up the instance, which is no longer the resource's store.
     fn let_go(&mut self) {
         if let Some(instance) = self.instance.take() {

@@ -140,7 +140,7 @@ impl Stages {
         let (Granted { permit, user, counted }, (instance, form)) = (granted, found);
         let account = self.accounts.open(verb, share, || counted).await?;
         let client = record.client().clone();
-        let for_gateway = upstream::comes_from_gateway(headers);
+        let for_gateway = verb == ReadVerb::Watch && upstream::comes_from_gateway(headers);
         let read = Read { request: target, query: uri.query(), headers, instance, form, client, for_gateway, config };
         let answer = match verb {
             ReadVerb::Get => serve::get(&read, permit).await,

@@ -102,8 +102,7 @@ impl Wanted {
         let start = match start {
             Start::State(_) => Start::State(view.newest()),
             // A bridge between the look into history and the subscription announced nothing to this one.
-            Start::After(version) if view.is_in_gap(version) => return Err(ForwardReason::BeforeFill),
-            Start::After(version) if read.for_gateway && view.has_gap_behind(version) => {
+            Start::After(version) if view.is_in_gap(version) || read.for_gateway && view.has_gap_behind(version) => {
                 return Err(ForwardReason::BeforeFill);
             }
             after @ Start::After(_) => after,

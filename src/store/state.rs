@@ -303,9 +303,7 @@ impl State {
         let progress = self.newest.version();
         if version > progress { Ok(()) } else { Err(OutOfOrder { given: version, progress }) }
     }
-}
 
-impl State {
     /// The changes of `difference`. All of them have the state `after` the gap, because the states within it are
     /// unknown.
     fn bridge(&mut self, difference: Difference, after: Snapshot, gap: Gap) -> Vec<Arc<Change>> {
