@@ -5,7 +5,7 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 use dashmap::DashMap;
 use tokio::{
     sync::{Semaphore, watch},
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 use super::{entry::Entry, freshness::Freshness, instance::Instance, staleness::StalenessLimit};
@@ -161,6 +161,18 @@ impl Cachers {
         timeout_at(limit, entry.filled()).await.unwrap_or(Err(NotCached::Filling))
     }
 
+    /// Returns when the cache is filled, or after `limit`. For those who are answered by upstream meanwhile: they take no place of
+    /// those who wait.
+    pub async fn fill_ended(&self, resource: &GroupVersionResource, encoding: Encoding, limit: Duration) {
+        let limit = Instant::now() + limit;
+        let key = StoreKey { resource: resource.clone(), encoding };
+        let entry = self.shared.entries.get(&key).map(|entry| entry.value().clone());
+        let filled = async { entry?.filled().await.ok() };
+        if !matches!(timeout_at(limit, filled).await, Ok(Some(_))) {
+            sleep_until(limit).await;
+        }
+    }
+
     /// The size in memory of a resource's objects, in bytes; `None` unless its cache is filled. Starts nothing.
     pub fn bytes(&self, resource: &GroupVersionResource, encoding: Encoding) -> Option<usize> {
         let entry = self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?;
@@ -210,8 +222,8 @@ impl Cachers {
         rows
     }
 
-    /// Existing caches adopt the change within seconds, except for `history`, `bridge` and `staleness`, which only
-    /// apply to caches that are started later.
+    /// Takes effect on caches that there are within seconds. `history`, `bridge` and `staleness` stay what they were: a reload of the
+    /// configuration keeps them.
     pub fn set(&self, config: Config) {
         self.shared.config.send_replace(config);
     }

@@ -7,10 +7,7 @@
 
 use std::{
     net::IpAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -20,7 +17,7 @@ use futures_util::FutureExt;
 use http::{Request, Response, StatusCode, header};
 use http_body::Frame;
 use tokio::{
-    sync::oneshot,
+    sync::{oneshot, watch},
     time::{Instant, sleep, timeout},
 };
 
@@ -41,7 +38,7 @@ use crate::{
     upstream,
 };
 
-/// How often a cache that is not filled, or lags, is checked.
+/// How often a cache that could not be filled, or lags, is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a takeover that is ready may wait for its client.
 const READY_FOR: Duration = Duration::from_secs(10);
@@ -57,8 +54,8 @@ pub(super) struct Candidate {
     credentials: Credentials,
     client: Option<IpAddr>,
     came: Instant,
-    /// The version up to which the client has received everything; 0 if there is none.
-    told: AtomicU64,
+    /// The version up to which the client has received everything, if there is one.
+    told: watch::Sender<Option<ResourceVersion>>,
 }
 
 /// Upstream's answer to a candidate, until memory takes over.
@@ -125,7 +122,7 @@ impl Candidate {
         let mut head = Request::new(());
         *head.uri_mut() = request.uri().clone();
         *head.headers_mut() = request.headers().clone();
-        Some(Box::new(Self { stages, request: head, info, credentials, client, came, told: AtomicU64::new(0) }))
+        Some(Box::new(Self { stages, request: head, info, credentials, client, came, told: watch::Sender::default() }))
     }
 
     /// The answer as it is sent on: followed, if it is the stream that memory would send.
@@ -154,7 +151,7 @@ impl Candidate {
 
     /// The version up to which the client has received everything by now.
     fn told(&self) -> Option<ResourceVersion> {
-        ResourceVersion::new(self.told.load(Relaxed))
+        *self.told.borrow()
     }
 
     /// Runs the attempt in a task of its own: a body is not polled while its client reads nothing, and the attempt
@@ -197,15 +194,14 @@ impl Candidate {
         loop {
             let instance = match filling::find(&self.stages.cachers, &route, None).await {
                 Ok((instance, _)) if !instance.refuses_watches() => instance,
+                Err(ForwardReason::CacheFilling) => {
+                    self.stages.cachers.fill_ended(&target.resource, form.encoding, LOOK_EVERY).await;
+                    continue;
+                }
                 // Upstream answers the watch, so it will tell what the resource is. Until then it is asked no more often than
                 // for other requests.
                 Ok(_)
-                | Err(
-                    ForwardReason::CacheFilling
-                    | ForwardReason::FillFailed
-                    | ForwardReason::Undiscovered
-                    | ForwardReason::UnknownResource,
-                ) => {
+                | Err(ForwardReason::FillFailed | ForwardReason::Undiscovered | ForwardReason::UnknownResource) => {
                     sleep(LOOK_EVERY).await;
                     continue;
                 }
@@ -224,7 +220,10 @@ impl Candidate {
     /// The version up to which nothing has happened since `told`, which history does not cover; or another one that the
     /// client has received meanwhile.
     async fn after_quiet(&self, instance: &Instance, told: ResourceVersion) -> Result<ResourceVersion, NotNow> {
-        sleep(QUIET).await;
+        let mut heard = self.told.subscribe();
+        // Whoever is told of something, which history may cover, need not wait any longer.
+        drop(timeout(QUIET, heard.wait_for(|heard| *heard != Some(told))).await);
+        drop(heard);
         let is_still_told = || self.told() == Some(told);
         let quiet = if is_still_told() { instance.quiet_since(told).await } else { None };
         // Nothing happened up to that version, so the store need not have come as far.
@@ -297,7 +296,7 @@ impl Followed {
     fn poll_takeover(&mut self, context: &mut Context<'_>) -> Option<Inner> {
         loop {
             let told = self.told.version()?;
-            self.candidate.told.store(told.value(), Relaxed);
+            self.candidate.told.send_if_modified(|before| before.replace(told) != Some(told));
             self.attempt = match std::mem::replace(&mut self.attempt, Attempt::Tried(Some(told))) {
                 Attempt::Tried(before) if before == Some(told) => return None,
                 Attempt::Tried(_) => Attempt::Under(self.candidate.clone().begin(self.form)),
