@@ -122,8 +122,9 @@ def laws(objects: list[dict]) -> list[str]:
     sleep = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
     if spec["terminationGracePeriodSeconds"] <= sleep + 20:
         problems.append("a pod is killed before its drain is over")
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        is_tls = "tls" in yaml.safe_load(text_of(objects))["admin"] if has_config(objects) else False
+    # Of a configuration in another's Secret, the values are believed.
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe") if has_config(objects) else ():
+        is_tls = "tls" in yaml.safe_load(text_of(objects))["admin"]
         if (container[probe]["httpGet"]["scheme"] == "HTTPS") != is_tls:
             problems.append(f"{probe} asks by another scheme than the admin port has")
         if container[probe]["httpGet"]["port"] not in [port["name"] for port in container["ports"]]:
