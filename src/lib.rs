@@ -77,6 +77,7 @@
 //! | [`lifecycle`] | tasks, shutdown, drain, the limit of open files |
 //! | [`config`] | parsing and validating the configuration; reports all problems at once |
 //! | [`telemetry`] | all metrics, the log, the access log |
+//! | [`traces`] | what became of a request as OpenTelemetry spans, for a collector |
 //! | [`store`] | one resource's objects in one encoding: one writer, many readers |
 //! | [`encode`] | the bytes of lists, events and bookmarks |
 //! | [`reflector`] | keeping a store equal to upstream; defines the requests that it needs ([`reflector::ListWatch`]) |
@@ -121,6 +122,7 @@ pub mod sim;
 pub mod status;
 pub mod store;
 pub mod telemetry;
+pub mod traces;
 pub mod upstream;
 
 mod demo;

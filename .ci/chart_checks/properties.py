@@ -23,6 +23,7 @@ TOGGLES = {
     "local": nested("service.internalTrafficPolicy", "Local"),
     "load balancer": {"service": {"type": "LoadBalancer", "annotations": {"a": "b"}, "labels": {"c": "d"}}},
     "policy": {"networkPolicy": {"enabled": True, "clients": [{"podSelector": {}}], "egress": {"enabled": True}}},
+    "traces": nested("config.tracing", {"endpoint": "collector.example:14317", "samplingRatePerMillion": 100}),
     "service monitor": nested("metrics.serviceMonitor", {"enabled": True, "interval": "30s", "additionalLabels": {"r": "p"}}),
     "pod monitor": nested("metrics.podMonitor", {"enabled": True, "namespace": "monitoring", "scrapeTimeout": "5s"}),
     "rules": nested("metrics.prometheusRule", {"enabled": True, "disabled": ["KubeFanoutReadsForwarded"]}),

@@ -115,6 +115,12 @@ impl Config {
             ("logging.level", self.logging.level.to_string()),
             ("logging.access", access.to_owned()),
         ]);
+        if let Some(tracing) = &self.tracing {
+            fields.extend([
+                ("tracing.endpoint", tracing.endpoint.clone()),
+                ("tracing.samplingRatePerMillion", tracing.sampling_rate_per_million.to_string()),
+            ]);
+        }
         fields
     }
 }

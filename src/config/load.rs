@@ -107,7 +107,7 @@ mod tests {
     use crate::config::{
         Address, AuditConfig, AuditMode, ClientsConfig, DEFAULT_HISTORY_BYTES, DEFAULT_LISTEN, ListenerTls,
         LoggingAccess, LoggingFormat, MetricsAuthorization, MostRecentReads, MostRecentWatch, TlsFiles, TlsPolicy,
-        TlsVersion, TrustedConfig,
+        TlsVersion, TracingConfig, TrustedConfig,
     };
     use std::time::Duration;
 
@@ -153,6 +153,7 @@ admin: {address: '0.0.0.0:9000', tls: {certFile: /ac, keyFile: /ak}, metricsAuth
 limits: {connections: 7, connectionsPerAddress: 3}
 audit: {path: /a, mode: bestEffort}
 logging: {format: json, level: warn, access: all}
+tracing: {endpoint: 'otel.example:4317', samplingRatePerMillion: 100}
 drain: {timeout: 3s}
 ";
         let config = Config::parse(text, &Overrides::default()).unwrap();
@@ -184,6 +185,8 @@ drain: {timeout: 3s}
         assert_eq!(config.audit, AuditConfig { path: Some("/a".into()), mode: AuditMode::BestEffort });
         assert_eq!(config.logging.format, LoggingFormat::Json);
         assert_eq!(config.logging.access, LoggingAccess::All);
+        let tracing = TracingConfig { endpoint: "otel.example:4317".to_owned(), sampling_rate_per_million: 100 };
+        assert_eq!(config.tracing, Some(tracing));
         assert_eq!(config.drain.timeout, Duration::from_secs(3));
     }
 
@@ -216,6 +219,7 @@ reads: {freshnessWait: 100, mostRecentWatch: true, mostRecent: always}
 audit: {mode: none}
 logging: {level: loud, access: most}
 limits: {connections: 0, connectionsPerAddress: -1}
+tracing: {endpoint: 'http://collector:4317', samplingRatePerMillion: 1000001}
 colour: red",
         );
         let expected = [
@@ -239,6 +243,8 @@ colour: red",
             "limits.connectionsPerAddress: \"-1\" was given; allowed: a number from 1 to 10000",
             "audit.mode: given without audit.path; allowed: ",
             "audit.mode: \"none\" was given; allowed: blocking, bestEffort",
+            "tracing.endpoint: \"http://collector:4317\" was given; allowed: HOST:PORT",
+            "tracing.samplingRatePerMillion: \"1000001\" was given; allowed: a number from 0 to 1000000",
             "logging.level: \"loud\" was given; allowed: ",
             "logging.access: \"most\" was given; allowed: all, notable, none",
         ];

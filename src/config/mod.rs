@@ -93,6 +93,8 @@ pub const DEFAULT_WATCHES_PER_CLIENT: usize = 10_000;
 pub const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Room for thousands of lists at once, each with a piece of 64 KiB on its way; one client may have a quarter of it.
 pub const DEFAULT_ANSWER_BYTES: u64 = 1 << 30;
+/// That of OTLP over gRPC on this machine, as Kubernetes' components have it.
+pub const DEFAULT_TRACING_ENDPOINT: &str = "localhost:4317";
 /// Below the 30 s that Kubernetes gives a pod to end.
 pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -109,6 +111,8 @@ pub struct Config {
     pub limits: LimitsConfig,
     pub audit: AuditConfig,
     pub logging: LoggingConfig,
+    /// None: nothing is traced.
+    pub tracing: Option<TracingConfig>,
     pub drain: DrainConfig,
 }
 
@@ -302,6 +306,15 @@ pub enum LoggingAccess {
 pub enum LoggingFormat {
     Text,
     Json,
+}
+
+/// Traces of requests, for a collector of OpenTelemetry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracingConfig {
+    /// `host:port`, over gRPC without TLS.
+    pub endpoint: String,
+    /// Of a million requests that no client decides about, how many are traced.
+    pub sampling_rate_per_million: u32,
 }
 
 /// How the process ends.

@@ -25,6 +25,7 @@ pub(super) struct Document {
     pub(super) limits: Option<Limits>,
     pub(super) audit: Option<Audit>,
     pub(super) logging: Option<Logging>,
+    pub(super) tracing: Option<Tracing>,
     pub(super) drain: Option<Drain>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
@@ -229,6 +230,15 @@ pub(super) struct Logging {
     pub(super) format: Option<Scalar>,
     pub(super) level: Option<Scalar>,
     pub(super) access: Option<Scalar>,
+    #[serde(flatten)]
+    pub(super) unknown: Unknown,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Tracing {
+    pub(super) endpoint: Option<Scalar>,
+    pub(super) sampling_rate_per_million: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

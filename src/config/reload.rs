@@ -4,6 +4,7 @@ use std::{io, path::PathBuf};
 
 use crate::config::{
     AuthenticationConfig, CacheConfig, ClientsConfig, Config, DelegatedConfig, LoadError, LoggingConfig, Overrides,
+    TracingConfig,
 };
 
 /// The file that a gateway was started with, and the text that was last used from it.
@@ -87,7 +88,8 @@ impl Config {
         let logging = LoggingConfig { level, access, ..self.logging };
         let (clients, cache) = (self.clients.reloaded(&new.clients), self.cache.reloaded(&new.cache));
         let (reads, limits, drain) = (new.reads, new.limits, new.drain);
-        let taken = Self { clients, cache, reads, limits, logging, drain, ..self.clone() };
+        let tracing = reloaded_tracing(self.tracing.as_ref(), new.tracing.as_ref());
+        let taken = Self { clients, cache, reads, limits, logging, tracing, drain, ..self.clone() };
         let Self { cache, .. } = &taken;
         let sections = [
             ("listeners", taken.listeners != new.listeners),
@@ -101,6 +103,7 @@ impl Config {
             ("admin", taken.admin != new.admin),
             ("audit", taken.audit != new.audit),
             ("logging.format", taken.logging != new.logging),
+            ("tracing", taken.tracing != new.tracing),
         ];
         let restart = sections.into_iter().filter_map(|(section, differs)| differs.then_some(section)).collect();
         (taken, restart)
@@ -114,6 +117,12 @@ impl ClientsConfig {
         let authentication = AuthenticationConfig { audiences, success_ttl, failure_ttl, ..old.authentication.clone() };
         Self::Delegated(Box::new(DelegatedConfig { authentication, ..*old.clone() }))
     }
+}
+
+/// Where spans go, and whether there are any, stays as it was.
+fn reloaded_tracing(old: Option<&TracingConfig>, new: Option<&TracingConfig>) -> Option<TracingConfig> {
+    let new = new.or(old)?;
+    Some(TracingConfig { endpoint: old?.endpoint.clone(), ..new.clone() })
 }
 
 impl CacheConfig {
@@ -162,17 +171,21 @@ mod tests {
             let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}");
             Config::parse(&text, &Overrides::default()).unwrap()
         };
-        let old = of("logging: {level: info}");
+        let old = of("logging: {level: info}\ntracing: {endpoint: 'collector:4317'}");
         let new = of("logging: {level: debug, access: all, format: json}\nreads: {fillWait: 1s}\n\
-                      drain: {timeout: 1s}\nlimits: {connections: 7}\n\
+                      drain: {timeout: 1s}\nlimits: {connections: 7}\ntracing: {samplingRatePerMillion: 7}\n\
                       cache: {idleTimeout: 1h, exclude: [secrets], verifyInterval: 1h}\nadmin: {address: '127.0.0.1:1'}");
         let (taken, restart) = old.reloaded(&new);
-        assert_eq!(restart, ["cache.verifyInterval", "admin", "logging.format"]);
+        assert_eq!(restart, ["cache.verifyInterval", "admin", "logging.format", "tracing"]);
         assert_eq!((taken.reads, taken.limits, taken.drain), (new.reads, new.limits, new.drain));
         assert_eq!((&taken.cache.exclude, taken.cache.idle_timeout), (&new.cache.exclude, new.cache.idle_timeout));
         assert_eq!(taken.cache.verify_interval, old.cache.verify_interval);
         assert_eq!((taken.logging.level, taken.logging.access), (new.logging.level, new.logging.access));
         assert_eq!((&taken.admin, taken.logging.format), (&old.admin, old.logging.format));
+        let rate = TracingConfig { sampling_rate_per_million: 7, ..old.tracing.clone().unwrap() };
+        assert_eq!(taken.tracing, Some(rate), "the endpoint needs a restart, the rate does not");
+        assert_eq!(of("tracing: {}").reloaded(&of("")).1, ["tracing"]);
+        assert_eq!(of("").reloaded(&of("tracing: {}")), (of(""), vec!["tracing"]));
         assert_eq!(new.reloaded(&new), (new.clone(), Vec::new()));
     }
 }

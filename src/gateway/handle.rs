@@ -34,6 +34,7 @@ use crate::{
     listener::{self, Connection, Handler, LongRunning},
     serve::{self, ForwardReason, Read},
     telemetry::{Outcome, TopClients},
+    traces::{Stage, Tracer},
     upstream,
 };
 
@@ -72,18 +73,18 @@ pub struct Clients {
 
 impl Gateway {
     /// Accepts the requests that `admission` allows; answers from `cachers` where it can and the client may, and
-    /// forwards others through the client's `forward`. `top_clients` counts requests by client.
+    /// forwards others through the client's `forward`. `top_clients` counts requests by client, `tracer` traces them.
     pub fn new(
         admission: Admission,
         clients: Clients,
         (accounts, room): (Accounts, AnswerRoom),
         cachers: Cachers,
-        (settings, top_clients): (Settings, TopClients),
+        (settings, top_clients, tracer): (Settings, TopClients, Tracer),
         tasks: Tasks,
     ) -> Self {
         let Clients { authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
-        let journal = Journal::new(settings.clone(), top_clients);
+        let journal = Journal::new(settings.clone(), top_clients, tracer);
         Self(Arc::new(Stages { admission, permission, accounts, room, cachers, forward, settings, journal, tasks }))
     }
 }
@@ -120,24 +121,27 @@ impl Stages {
         let attributes = || Attributes::of(info.verb, target, uri.query());
         let is_hopeless = || route::hopeless(&route, uri.query(), config.most_recent, &self.cachers);
         let came = record.came();
-        let mut grant = async |at| {
+        let grant = async |record: &mut Record, at| {
+            record.enter(Stage::Authorize);
             let seen = |user: &_| record.asked_by(user);
             self.permission.grant(credentials, client, attributes, (at, seen), is_hopeless).await
         };
         // Asked for before a wait, which takes one of the client's places: a client without permission must not wait.
-        let mut granted = grant(came).await?;
+        let mut granted = grant(record, came).await?;
         let (found, share) = match filling::find(&self.cachers, &route, None).await {
             Err(ForwardReason::CacheFilling) => {
+                record.enter(Stage::Wait);
                 // Boxed, so that requests that need not wait do not carry its size.
                 let waited = Box::pin(self.wait(&route, uri.query(), came, granted.counted)).await?;
                 // And again after it, because permission may have been revoked meanwhile. A verdict that is still
                 // cached is not asked for again.
-                granted = grant(Instant::now()).await?;
+                granted = grant(record, Instant::now()).await?;
                 waited
             }
             found => (found?, None),
         };
         let (Granted { permit, user, counted }, (instance, form)) = (granted, found);
+        record.enter(Stage::Serve);
         let account = self.accounts.open(verb, share, || counted).await?;
         let client = record.client().clone();
         let for_gateway = verb == ReadVerb::Watch && upstream::comes_from_gateway(headers);
@@ -151,6 +155,14 @@ impl Stages {
         let room = self.room.take(counted, answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
         let held = account.hold(asked, info, user.as_deref(), serve::audit_id(&answer), answer.status().as_u16());
         Ok(answer.map(|body| Inner::Served { body, _held: held, _room: Some(room) }))
+    }
+
+    /// Before the request is sent: whose it is decides whether its client's trace goes on.
+    fn trace_forward<B>(&self, request: &mut Request<B>, credentials: &Credentials, record: &mut Record) {
+        if record.tells_user() {
+            self.permission.name(credentials, record);
+        }
+        record.forward(request.headers_mut());
     }
 
     /// Answers with an error of the gateway itself, and the reason for it.
@@ -228,8 +240,9 @@ impl Handler for Gateway {
                     Candidate::of(why, &request, || (stages.clone(), info.clone(), credentials.clone(), client, came));
                 // Boxed, so that requests answered from memory do not carry its size.
                 let requester = stages.permission.authenticator.requester(&credentials, client);
+                stages.trace_forward(&mut request, &credentials, &mut record);
                 let answer = Box::pin(stages.forward.send(request, &credentials, requester, lasts)).await;
-                if answer.is_err() || record.may_have_line() {
+                if answer.is_err() {
                     stages.permission.name(&credentials, &mut record);
                 }
                 match answer {

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, header, uri::PathAndQuery};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, uri::PathAndQuery};
 use tokio::time::Instant;
 
 use super::settings::Settings;
@@ -13,6 +13,7 @@ use crate::{
         AccessLines, AccessRecord, CLIENT_CLOSED, Client, Finished, OpenWatch, Outcome, RequestMetrics, TopClients,
         access_log,
     },
+    traces::{Stage, Trace, Tracer},
 };
 
 /// Where finished requests are reported. Cheap to clone.
@@ -21,6 +22,7 @@ pub(super) struct Journal {
     metrics: RequestMetrics,
     top_clients: TopClients,
     settings: Settings,
+    tracer: Tracer,
 }
 
 /// Filled along the way; reported when dropped.
@@ -45,6 +47,8 @@ pub(super) struct Record {
     watch: Option<OpenWatch>,
     /// `None` if there will be no line.
     line: Option<Line>,
+    /// `None` if the request is not traced, or no longer.
+    trace: Option<Box<Trace>>,
     /// `None` until there is a response; still `None` at the end if the client went away first.
     answered: Option<Answered>,
     bytes: u64,
@@ -67,8 +71,8 @@ struct Answered {
 }
 
 impl Journal {
-    pub(super) fn new(settings: Settings, top_clients: TopClients) -> Self {
-        Self { metrics: RequestMetrics::new(), top_clients, settings }
+    pub(super) fn new(settings: Settings, top_clients: TopClients, tracer: Tracer) -> Self {
+        Self { metrics: RequestMetrics::new(), top_clients, settings, tracer }
     }
 
     /// The client that a request is counted for.
@@ -99,6 +103,7 @@ impl Journal {
             client: None,
             watch: None,
             line,
+            trace: self.tracer.begin(request, client),
             answered: None,
             bytes: 0,
         }
@@ -114,6 +119,23 @@ impl Record {
     /// Sets the request's user.
     pub(super) fn asked_by(&mut self, user: &Arc<UserInfo>) {
         self.user = Some(user.clone());
+        if let Some(trace) = &mut self.trace {
+            trace.asked_by(&user.groups);
+        }
+    }
+
+    /// Notes in the trace that a stage begins.
+    pub(super) fn enter(&mut self, stage: Stage) {
+        if let Some(trace) = &mut self.trace {
+            trace.enter(stage);
+        }
+    }
+
+    /// Notes in the trace that the request is forwarded, and names its span to upstream.
+    pub(super) fn forward(&mut self, headers: &mut HeaderMap) {
+        if let Some(trace) = &mut self.trace {
+            trace.forward(headers);
+        }
     }
 
     pub(super) fn user(&self) -> Option<&UserInfo> {
@@ -128,9 +150,9 @@ impl Record {
         self.client.get_or_insert_with(|| journal.client(user_agent.as_ref(), user))
     }
 
-    /// Whether there may be a line.
-    pub(super) fn may_have_line(&self) -> bool {
-        self.line.is_some()
+    /// Whether anything is told of the request that depends on its user.
+    pub(super) fn tells_user(&self) -> bool {
+        self.line.is_some() || self.trace.is_some()
     }
 
     /// Notes the outcome, and the reason why memory did not answer. For a long-running answer, it is decided here
@@ -143,12 +165,30 @@ impl Record {
         let is_watch = self.verb == Verb::Watch.as_str() && status.is_success();
         let client = self.client();
         self.watch = is_watch.then(|| client.watches());
+        let audit_id = answer.headers().get(serve::AUDIT_ID);
+        self.trace_answer(audit_id);
         let Some(mut line) = self.line.take() else { return };
-        line.audit_id = answer.headers().get(serve::AUDIT_ID).cloned();
+        line.audit_id = audit_id.cloned();
         if !self.lasts {
             self.line = Some(line);
         } else if self.lines.include(outcome, status.as_u16(), self.came.elapsed()) {
             self.line = Some(line.detached());
+        }
+    }
+
+    /// The trace of a long-running request ends with the beginning of its answer: collectors wait for minutes, not hours.
+    fn trace_answer(&mut self, audit_id: Option<&HeaderValue>) {
+        if let Some(trace) = &mut self.trace {
+            trace.answered(audit_id);
+            if self.lasts {
+                self.end_trace();
+            }
+        }
+    }
+
+    fn end_trace(&mut self) {
+        if let Some(trace) = self.trace.take() {
+            trace.finish(&self.finished(self.came.elapsed()));
         }
     }
 
@@ -172,6 +212,7 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
+        self.end_trace();
         let finished = self.finished(self.came.elapsed());
         self.journal.metrics.finished(&finished);
         if let Some(client) = &self.client {
@@ -229,7 +270,8 @@ mod tests {
         let known = |method: Method, outcome, status: u16| {
             let request = Request::builder().method(method).uri("/apis/x.io/v1/namespaces/a/made-up").body(()).unwrap();
             let info = RequestInfo::parse(request.method(), request.uri().path(), None);
-            let mut record = Journal::new(Settings::silent(), TopClients::default()).record(&request, &info, None);
+            let mut record = Journal::new(Settings::silent(), TopClients::default(), Tracer::default())
+                .record(&request, &info, None);
             record.answered(outcome, None, &Response::builder().status(status).body(()).unwrap());
             record.finished(Duration::ZERO).resource_known
         };

@@ -27,6 +27,7 @@ use crate::{
     status,
     store::HistoryLimits,
     telemetry::{self, AccessLines, Exposition, InstallError, TopClients},
+    traces::{self, Tracer},
     upstream::{BuildError, Discovery, NotBelieved, Upstream},
 };
 
@@ -112,16 +113,15 @@ async fn run_following(
     let access = upstream;
     let upstream = Upstream::new(access).map_err(RunError::Upstream)?;
     upstream.follow_files(&tasks);
-    let forwarded = Shares::new(config.limits.forwarded_per_client, "client_forwarded_requests");
+    let (forwarded, watches) = client_shares(&config.limits);
     let clients = clients::clients(config, access, (&upstream, forwarded.clone()), &tasks).await?;
     let metrics_access = clients::metrics_access(config, access, &clients, &tasks).await?;
     let audit = audit(config, &tasks).await?;
     let audit_health = audit.as_ref().and_then(AuditLog::health);
-    let watches = Shares::new(config.limits.watches_per_client, "client_watches");
     let accounts = Accounts::new(watches.clone(), audit);
     let room = AnswerRoom::new(config.limits.answer_bytes, config.limits.answer_bytes_per_client);
-    let discovery = Discovery::new(upstream.clone());
-    let cachers = Cachers::new(upstream.clone(), discovery, cacher_config(config), tasks.clone());
+    let cachers =
+        Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), cacher_config(config), tasks.clone());
     let (settings, top_clients) = (Settings::new(serve_config(config), access_lines(config)), TopClients::default());
     let places = Places::new(connection_limits(config));
     places.show();
@@ -133,8 +133,9 @@ async fn run_following(
         watches,
         forwarded,
         room: room.clone(),
+        tracer: tracer(config, access, &tasks),
     };
-    let told = (settings, top_clients.clone());
+    let told = (settings, top_clients.clone(), reloaded.tracer.clone());
     let gateway =
         Gateway::new(clients::admission(config), clients, (accounts, room), cachers.clone(), told, tasks.clone());
     cachers.prewarm();
@@ -240,6 +241,24 @@ async fn audit(config: &Config, tasks: &Tasks) -> Result<Option<AuditLog>, RunEr
         AuditMode::BestEffort => audit::Mode::BestEffort,
     };
     AuditLog::open(path, mode, tasks).await.map(Some).map_err(RunError::Audit)
+}
+
+/// A collector that is on this machine, or whom the network is trusted with: spans are sent in clear text.
+fn tracer(config: &Config, access: &kube_client::Config, tasks: &Tasks) -> Tracer {
+    let Some(tracing) = &config.tracing else { return Tracer::default() };
+    let config = traces::Config {
+        endpoint: tracing.endpoint.clone(),
+        sampling_rate_per_million: tracing.sampling_rate_per_million,
+        trusts_clients: matches!(config.clients, ClientsConfig::Trusted(_)),
+        upstream: access.cluster_url.clone(),
+    };
+    Tracer::start(config, tasks)
+}
+
+/// Of requests on their way upstream, and of watches.
+fn client_shares(limits: &LimitsConfig) -> (Shares, Shares) {
+    let forwarded = Shares::new(limits.forwarded_per_client, "client_forwarded_requests");
+    (forwarded, Shares::new(limits.watches_per_client, "client_watches"))
 }
 
 fn connection_limits(config: &Config) -> listener::Limits {

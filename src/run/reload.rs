@@ -18,6 +18,7 @@ use crate::{
     lifecycle::Hangups,
     listener::Places,
     telemetry::{Chain, LogLevel, config_reloaded},
+    traces::Tracer,
 };
 
 /// How often the file is checked: it takes a minute anyway until a changed ConfigMap reaches a pod.
@@ -43,6 +44,7 @@ pub(super) struct Reloaded {
     pub watches: Shares,
     pub forwarded: Shares,
     pub room: AnswerRoom,
+    pub tracer: Tracer,
 }
 
 impl Reloads {
@@ -95,6 +97,9 @@ impl Reloaded {
         self.watches.set(limits.watches_per_client);
         self.forwarded.set(limits.forwarded_per_client);
         self.room.set(limits.answer_bytes, limits.answer_bytes_per_client);
+        if let Some(tracing) = &config.tracing {
+            self.tracer.set_rate(tracing.sampling_rate_per_million);
+        }
     }
 }
 

@@ -59,6 +59,8 @@ pub(super) const AUDIT_EVENTS_LOST: &str = "kube_fanout_audit_events_lost_total"
 pub(super) const CONFIG_RELOADS: &str = "kube_fanout_config_reloads_total";
 pub(super) const CONFIG_RELOAD_SUCCESSFUL: &str = "kube_fanout_config_last_reload_successful";
 pub(super) const LOG_LINES_DROPPED: &str = "kube_fanout_log_lines_dropped_total";
+pub(super) const SPANS_EXPORTED: &str = "kube_fanout_spans_exported_total";
+pub(super) const SPANS_DROPPED: &str = "kube_fanout_spans_dropped_total";
 pub(super) const ACCESS_REVIEWS: &str = "kube_fanout_access_reviews_total";
 pub(super) const LIMIT: &str = "kube_fanout_limit";
 pub(super) const LIMIT_USED: &str = "kube_fanout_limit_used";
@@ -116,6 +118,8 @@ pub const ALL: &[Metric] = &[
     counter_of(CONFIG_RELOADS, Unit::Count, &["outcome"], "Times that the configuration file had changed, by outcome."),
     gauge_of(CONFIG_RELOAD_SUCCESSFUL, Unit::Count, &[], "1 if the configuration file was put into effect the last time that it had changed, 0 if not."),
     counter_of(LOG_LINES_DROPPED, Unit::Count, &["cause"], "Log lines that were not written, by cause."),
+    counter_of(SPANS_EXPORTED, Unit::Count, &[], "Spans of traces that the collector has accepted."),
+    counter_of(SPANS_DROPPED, Unit::Count, &["cause"], "Spans of traces that the collector will not have, by cause."),
     counter_of(ACCESS_REVIEWS, Unit::Count, &["verdict"], "Questions to upstream whether a user may; verdicts that were kept are not asked for."),
     counter_of(PROCESS_CPU, Unit::Seconds, &[], "CPU time that the process has taken."),
     gauge_of(PROCESS_MEMORY, Unit::Bytes, &[], "Memory of the process that is resident."),

@@ -21,6 +21,7 @@ mod request_metrics;
 mod review_metrics;
 mod token_metrics;
 mod top_clients;
+mod trace_metrics;
 
 pub use access_log::{AccessLines, AccessRecord, CLIENT_CLOSED, Finished, Outcome, SLOW, access_log};
 pub use audit_metrics::{audit_lost, audit_written};
@@ -39,3 +40,4 @@ pub use request_metrics::RequestMetrics;
 pub use review_metrics::{AccessVerdict, access_reviewed};
 pub use token_metrics::{TokenLookups, TokenVerdict, token_reviewed};
 pub use top_clients::{Client, ClientReading, OpenWatch, TopClients};
+pub use trace_metrics::{SpansDropped, spans_dropped, spans_exported};

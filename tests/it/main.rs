@@ -51,6 +51,8 @@ mod tables;
 mod takeover;
 // The style of the source.
 mod tidy;
+// What a collector of OpenTelemetry is told.
+mod traces;
 // Clients that do not read their answers.
 mod unread;
 // Comparison of caches with upstream.

@@ -8,6 +8,7 @@ mod proxy_headers;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod traces;
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -60,12 +61,13 @@ pub(super) fn validate(document: &Document, overrides: &Overrides) -> Result<Con
         limits,
         audit: check.audit(document.audit.as_ref()),
         logging: check.logging(document.logging.as_ref()),
+        tracing: check.tracing(document.tracing.as_ref()),
         drain: check.drain(document.drain.as_ref()),
     };
     if check.problems.is_empty() { Ok(config) } else { Err(Problems(check.problems)) }
 }
 
-const DOCUMENT_FIELDS: [&str; 12] = [
+const DOCUMENT_FIELDS: [&str; 13] = [
     "apiVersion",
     "kind",
     "listeners",
@@ -77,6 +79,7 @@ const DOCUMENT_FIELDS: [&str; 12] = [
     "limits",
     "audit",
     "logging",
+    "tracing",
     "drain",
 ];
 

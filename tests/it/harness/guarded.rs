@@ -62,6 +62,9 @@ struct Rules {
     access_reviews: usize,
     /// `Authorization` of requests from other clients than the gateway, by user agent.
     asked: HashMap<String, Option<String>>,
+    /// Headers of every request, by user agent.
+    headers: HashMap<String, HeaderMap>,
+    groups: HashMap<&'static str, &'static str>,
 }
 
 /// A right in the whole cluster.
@@ -108,6 +111,10 @@ impl Guarded {
         self.rules().users.insert(token, name);
     }
 
+    pub(crate) fn add_to_group(&self, user: &'static str, group: &'static str) {
+        self.rules().groups.insert(user, group);
+    }
+
     pub(crate) fn grant(&self, user: &'static str, verb: &'static str, resource: &'static str) {
         self.rules().grants.insert(Grant { user, verb, resource, name: None });
     }
@@ -149,6 +156,11 @@ impl Guarded {
         self.rules().asked.get(user_agent).cloned()
     }
 
+    /// The headers with which a request arrived, whoever asked.
+    pub(crate) fn headers(&self, user_agent: &str) -> Option<HeaderMap> {
+        self.rules().headers.get(user_agent).cloned()
+    }
+
     fn rules(&self) -> MutexGuard<'_, Rules> {
         self.guard.rules.lock().unwrap()
     }
@@ -184,6 +196,9 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, sim: Sim, 
 
 async fn answer(sim: &Sim, guard: &Guard, request: Request<Incoming>) -> Response<Body> {
     let authorization = text(request.headers(), header::AUTHORIZATION.as_str());
+    if let Some(agent) = text(request.headers(), header::USER_AGENT.as_str()) {
+        guard.rules.lock().unwrap().headers.insert(agent, request.headers().clone());
+    }
     let token = authorization.as_deref().and_then(|text| text.strip_prefix("Bearer "));
     // Parsed like in an API server (read-path 8.1).
     let token = token.and_then(|text| text.split(' ').next());
@@ -229,7 +244,8 @@ impl Guard {
             rules.token_reviews += 1;
             match rules.users.get(review["spec"]["token"].as_str().unwrap()) {
                 Some(user) => {
-                    json!({"authenticated": true, "user": {"username": user, "groups": ["system:authenticated"]}})
+                    let groups: Vec<_> = rules.groups.get(user).into_iter().chain([&"system:authenticated"]).collect();
+                    json!({"authenticated": true, "user": {"username": user, "groups": groups}})
                 }
                 None => json!({"authenticated": false, "error": "unknown"}),
             }

@@ -17,6 +17,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("telemetry",    &["apimachinery"]),
     ("lifecycle",    &[]),
     ("config",       &["apimachinery"]),
+    // Is told of a request, and knows nothing of gateways.
+    ("traces",       &["apimachinery", "telemetry", "lifecycle"]),
     // Independent of HTTP, tasks and watchers.
     ("store",        &["apimachinery", "json"]),
     // Independent of the reader. Bookmarks are kept as their members.
@@ -44,7 +46,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Gets a handler as an argument: it never names `gateway`.
     ("listener",     &["config", "fairness", "lifecycle", "telemetry"]),
     ("gateway",      &["apimachinery", "telemetry", "lifecycle", "listener", "fairness", "authn", "authz", "audit", "cacher", "serve",
-                       "forward", "upstream"]),
+                       "forward", "traces", "upstream"]),
     // Reads everything that an operator may want to know and changes nothing.
     ("status",       &["apimachinery", "telemetry", "fanout", "upstream", "cacher", "serve"]),
     // Metrics and status require authorization.
@@ -58,7 +60,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("manual",       &[]),
     // Wiring.
     ("run",          &["admin", "audit", "authn", "authz", "cacher", "config", "fairness", "forward", "gateway",
-                       "lifecycle", "listener", "serve", "status", "store", "telemetry", "upstream"]),
+                       "lifecycle", "listener", "serve", "status", "store", "telemetry", "traces", "upstream"]),
     ("demo",         &["config", "listener", "load", "run", "sim", "status", "telemetry"]),
     // Reads the status of a gateway as an operator does.
     ("status_command", &["status", "telemetry"]),
@@ -67,9 +69,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// Names that only some modules may use, wherever they are declared.
 #[rustfmt::skip]
 const ONLY_IN: &[(&str, &[&str])] = &[
-    // In the gateway, only `upstream` opens connections; `load` is a client.
+    // Of the gateway, nothing but upstream dials, and traces a collector; `load` is a client.
     ("hyper_util::client", &["upstream"]),
-    ("TcpStream::connect", &["upstream", "load"]),
+    ("TcpStream::connect", &["upstream", "traces", "load"]),
     ("kube_client::",      &["upstream", "config", "run", "demo", "status_command", "load"]),
     // Metrics are declared in one place.
     ("::metrics::",        &["telemetry"]),
