@@ -140,11 +140,15 @@ impl Status {
         Self::plain(StatusCode::BAD_GATEWAY, None, message.into())
     }
 
-    /// 503: upstream is unreachable, or the gateway is shutting down.
-    pub fn service_unavailable(message: impl Into<String>, retry_after_seconds: u32) -> Self {
-        let code = StatusCode::SERVICE_UNAVAILABLE;
-        Self::plain(code, Some(StatusReason::ServiceUnavailable), message.into())
-            .retry_after_seconds(retry_after_seconds)
+    /// 503: upstream cannot be reached, or the gateway is about to end. `None` leaves it to the client when to retry, and
+    /// whether: client-go retries by itself, ten times, whatever has a number here.
+    pub fn service_unavailable(message: impl Into<String>, retry_after_seconds: Option<u32>) -> Self {
+        let status =
+            Self::plain(StatusCode::SERVICE_UNAVAILABLE, Some(StatusReason::ServiceUnavailable), message.into());
+        match retry_after_seconds {
+            Some(seconds) => status.retry_after_seconds(seconds),
+            None => status,
+        }
     }
 
     /// 504: upstream did not respond in time.
@@ -311,7 +315,7 @@ mod tests {
                 r#""too old resource version: 5 (9)","reason":"Expired","code":410}"#,
             ),
             (
-                Status::service_unavailable("a<b", 1),
+                Status::service_unavailable("a<b", Some(1)),
                 r#""a\u003cb","reason":"ServiceUnavailable","details":{"retryAfterSeconds":1},"code":503}"#,
             ),
             (
@@ -333,7 +337,8 @@ mod tests {
 
     #[test]
     fn retry_advice_is_only_given_if_there_is_one() {
-        assert_eq!(Status::service_unavailable("x", 3).retry_after(), Some(3));
+        assert_eq!(Status::service_unavailable("x", Some(3)).retry_after(), Some(3));
+        assert_eq!(Status::service_unavailable("x", None).retry_after(), None);
         assert_eq!(Status::too_many_requests("x", 0).retry_after(), None);
         assert_eq!(Status::bad_gateway("x").retry_after(), None);
     }

@@ -255,7 +255,9 @@ impl Handler for Gateway {
                         };
                         Body::answer(record, (Outcome::Forwarded, Some(why.as_str())), answer)
                     }
-                    Err(error) => stages.refuse(asked, &info, record, (respond::error(&error), error.as_str())),
+                    Err(error) => {
+                        stages.refuse(asked, &info, record, (respond::error(&error, info.verb), error.as_str()))
+                    }
                 }
             }
         };

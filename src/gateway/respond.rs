@@ -5,7 +5,7 @@ use http::{HeaderValue, Response, header};
 
 use super::refusal::Refusal;
 use crate::{
-    apimachinery::Status,
+    apimachinery::{Status, Verb},
     forward::ForwardError,
     serve,
     telemetry::Chain,
@@ -15,10 +15,10 @@ use crate::{
 /// Seconds after which a client may retry.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// The answer to a request that could not be forwarded.
-pub(super) fn error(error: &ForwardError) -> Status {
+/// The answer to a request that could not be forwarded, as `verb`.
+pub(super) fn error(error: &ForwardError, verb: Verb) -> Status {
     tracing::warn!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
-    status(error)
+    status(error, verb)
 }
 
 /// The answer to a request that is refused.
@@ -32,11 +32,11 @@ pub(super) fn refusal(refusal: Refusal) -> Status {
         Refusal::TooManyWatches | Refusal::TooManyBytes => {
             Status::too_many_requests(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS)
         }
-        Refusal::Draining => Status::service_unavailable(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS),
+        Refusal::Draining => Status::service_unavailable(format!("kube-fanout: {refusal}"), Some(RETRY_AFTER_SECONDS)),
     }
 }
 
-fn status(error: &ForwardError) -> Status {
+fn status(error: &ForwardError, verb: Verb) -> Status {
     let message = chain_for_clients(error);
     match (error.fault(), error.retry()) {
         (Fault::Client, Retry::Later) => Status::too_many_requests(message, RETRY_AFTER_SECONDS),
@@ -45,11 +45,21 @@ fn status(error: &ForwardError) -> Status {
             Status::too_many_requests(message, RETRY_AFTER_SECONDS)
         }
         (Fault::Gateway | Fault::Upstream, Retry::AtOnce | Retry::Later) => {
-            Status::service_unavailable(message, RETRY_AFTER_SECONDS)
+            Status::service_unavailable(message, retry_of_unreachable(error, verb))
         }
         (Fault::Gateway, Retry::Never) => Status::internal_error(message),
         (Fault::Upstream, Retry::Never) => Status::bad_gateway(message),
     }
+}
+
+/// When to retry a request that upstream did not answer. As proxies in front of API servers do, kube-aggregator too,
+/// nothing is said. Otherwise kubectl repeats each of its first five requests for ten seconds before it tells of the error,
+/// and a write is repeated that may have been carried out. But a watch may be asked for again at once: without that,
+/// informers list anew.
+fn retry_of_unreachable(error: &ForwardError, verb: Verb) -> Option<u32> {
+    let never_began =
+        matches!(error, ForwardError::NoAnswer(SendError::Unreachable(_) | SendError::ConnectTimedOut(_)));
+    (verb == Verb::Watch && never_began).then_some(RETRY_AFTER_SECONDS)
 }
 
 /// The response for a status.

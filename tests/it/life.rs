@@ -185,6 +185,33 @@ async fn what_is_to_be_warm_is_there_before_anybody_asks_and_stays() {
     assert_eq!(world.client().get("/api/v1/pods?resourceVersion=0").await.route, Route::Served);
 }
 
+/// client-go repeats ten times whatever has `Retry-After`: kubectl would be silent for that long.
+#[tokio::test]
+async fn an_upstream_that_cannot_be_reached_is_told_of_at_once() {
+    let sim = Sim::new();
+    let mut server = sim.start().await.unwrap();
+    server.stop().await;
+    let gateway = Gateway::start(&server.url()).await;
+    for (method, path, retry_after) in [
+        ("GET", "/api", None),
+        ("GET", "/api/v1/pods", None),
+        ("POST", "/api/v1/namespaces/a/pods", None),
+        // Informers watch again, and need not list.
+        ("GET", "/api/v1/pods?watch=1&resourceVersion=5", Some("1")),
+    ] {
+        let answer = gateway.client.request(method, path, &[], Bytes::new()).await;
+        let found = answer.headers.get("retry-after").map(|value| value.to_str().unwrap());
+        assert_eq!((answer.status.as_u16(), found), (503, retry_after), "{method} {path}");
+        let status: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(status["reason"], "ServiceUnavailable");
+        assert_eq!(
+            status["message"],
+            "kube-fanout: the API server gave no answer: the API server could not be reached"
+        );
+        assert_eq!(status["details"].get("retryAfterSeconds").is_some(), retry_after.is_some(), "{status}");
+    }
+}
+
 #[tokio::test]
 async fn an_upstream_that_comes_late_is_used_when_it_comes() {
     let sim = Sim::new();
