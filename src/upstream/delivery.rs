@@ -38,11 +38,12 @@ pub(super) async fn deliver(
     let again = is_repeatable(&head, &body).then(|| (head.clone(), transport.clone()));
     let answer = match (exchange(transport, Request::from_parts(head, body)).await, again) {
         (Err(error), Some((head, transport))) if error.retry() == Retry::AtOnce => {
-            exchange(transport, Request::from_parts(head, RequestBody::Empty)).await?
+            exchange(transport, Request::from_parts(head, RequestBody::Empty)).await
         }
-        (answer, _) => answer?,
+        (answer, _) => answer,
     };
-    Ok(answer.map(|received| ResponseBody::new(received, slot)))
+    target.reachable.note(target, answer.as_ref().err());
+    Ok(answer?.map(|received| ResponseBody::new(received, slot)))
 }
 
 /// A place on one of `lanes`. The error is that of the last one, which takes every kind of request.

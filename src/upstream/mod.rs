@@ -24,6 +24,7 @@ mod hop;
 mod identity;
 mod lanes;
 mod list_watch;
+mod reachable;
 mod review;
 mod server_version;
 mod slot;
@@ -55,6 +56,7 @@ pub use slot::Slot;
 use access::Access;
 use connector::Protocols;
 use lanes::{LaneGroup, Lanes, Windows};
+use reachable::Reachable;
 use server_version::ServerVersion;
 use target::Target;
 

@@ -8,7 +8,7 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 
-use super::BuildError;
+use super::{BuildError, Reachable};
 
 /// The address of the API server, with a path prefix where a proxy in between needs one.
 ///
@@ -19,6 +19,7 @@ pub(super) struct Target {
     authority: Authority,
     /// Without its final slash; usually empty.
     prefix: Box<str>,
+    pub(super) reachable: Reachable,
 }
 
 /// The request has no path that an API server could serve (`*`, an authority), or one that is too long once joined.
@@ -33,7 +34,12 @@ impl Target {
     /// `None` if the address lacks a scheme or a host.
     fn new(cluster: &Uri) -> Option<Self> {
         let (scheme, authority) = (cluster.scheme()?.clone(), cluster.authority()?.clone());
-        Some(Self { scheme, authority, prefix: cluster.path().trim_end_matches('/').into() })
+        Some(Self {
+            scheme,
+            authority,
+            prefix: cluster.path().trim_end_matches('/').into(),
+            reachable: Reachable::default(),
+        })
     }
 
     /// The value of `Host`.

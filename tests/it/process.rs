@@ -29,7 +29,7 @@ struct Process {
     admin: PathBuf,
     /// The configuration file, and its text without the fields of the test.
     config: (PathBuf, String),
-    _server: SimServer,
+    server: SimServer,
     _folder: TempDir,
 }
 
@@ -66,7 +66,7 @@ impl Process {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let process = Self { child, client, admin, config: (config, text), _server: server, _folder: folder };
+        let process = Self { child, client, admin, config: (config, text), server, _folder: folder };
         let up = async || UnixStream::connect(&process.admin).await.ok().map(drop);
         until("the gateway listens", up).await;
         process
@@ -307,6 +307,26 @@ async fn the_status_command_tells_a_gateway_that_is_not_ready_from_none() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(1) && said.contains("--admin names another one"), "{said}");
     }
+}
+
+#[tokio::test]
+async fn an_api_server_that_cannot_be_reached_is_told_of_once_with_its_address() {
+    let mut gateway = Process::start("logging: {format: json}").await;
+    let address = gateway.server.url();
+    gateway.server.stop().await;
+    for _ in 0..3 {
+        assert!(gateway.get("/version").await.contains("503"));
+    }
+    gateway.server.start_again().await.unwrap();
+    assert!(gateway.get("/version").await.contains("200"));
+    gateway.send(Signal::TERM);
+    let output = within("the end", gateway.child.wait_with_output()).await.unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("the API server can")).collect();
+    assert_eq!(lines.len(), 2, "{log}");
+    assert!(lines[0].contains("cannot be reached") && lines[0].contains("refused"), "{log}");
+    assert!(lines[1].contains("can be reached again"), "{log}");
+    assert!(lines.iter().all(|line| line.contains(&address)), "{address} in {log}");
 }
 
 /// Runs `status`, which must exit with `code`, and returns its output.
