@@ -109,7 +109,7 @@ impl FileCheck {
                 let allowed = if server.context.is_none() || contexts.is_empty() {
                     String::new()
                 } else {
-                    format!("one of the contexts {contexts}, as it can be used")
+                    format!("one of the contexts {contexts}")
                 };
                 self.problem(field, &chain(&error), &allowed);
             }
@@ -123,8 +123,15 @@ impl FileCheck {
 
 /// The error and its causes, on one line.
 fn chain(error: &dyn Error) -> String {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ").replace('\n', " ")
+    let mut text = String::new();
+    for error in std::iter::successors(Some(error), |&error| error.source()) {
+        let words = error.to_string().replace('\n', " ");
+        // Some errors of libraries say their cause themselves.
+        if !text.ends_with(&words) {
+            text = if text.is_empty() { words } else { format!("{text}: {words}") };
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -195,6 +202,8 @@ clients:
         assert_eq!(found.len(), fields.len(), "{found:#?}");
         for (problem, field) in found.iter().zip(fields) {
             assert!(problem.starts_with(field) && problem.contains(folder.path().to_str().unwrap()), "{problem}");
+            assert_eq!(problem.matches("os error").count(), 1, "{problem}");
+            assert!(!problem.contains('"') && !problem.contains('\''), "{problem}");
         }
     }
 

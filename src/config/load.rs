@@ -7,6 +7,7 @@ use std::{
 
 use serde::de::DeserializeOwned;
 
+use crate::config::location::Locations;
 use crate::config::raw::{Document, Scalar};
 use crate::config::validate::validate;
 use crate::config::{API_VERSION, Config, KIND, Problem, Problems};
@@ -84,6 +85,9 @@ pub(crate) fn parse_document<T: DeserializeOwned>(text: &str) -> Result<T, Probl
         })
     });
     parsed.map_err(|error| {
+        if let Some(fault) = Locations::of(text).into_fault() {
+            return Problems(vec![fault]);
+        }
         let field = if field == WHOLE_DOCUMENT { String::new() } else { field };
         Problems(vec![Problem::new(&field, &found(&error, &field), "")])
     })
@@ -188,6 +192,27 @@ drain: {timeout: 3s}
         let tracing = TracingConfig { endpoint: "otel.example:4317".to_owned(), sampling_rate_per_million: 100 };
         assert_eq!(config.tracing, Some(tracing));
         assert_eq!(config.drain.timeout, Duration::from_secs(3));
+    }
+
+    #[test]
+    fn what_is_no_tree_is_told_of_with_its_place() {
+        for (text, expected) in [
+            ("reads: {fillWait: 1s}\nlimits: {}\nreads: {}", "line 3, column 1: reads: given twice, first in line 1"),
+            (
+                "reads:\n  fillWait: 1s\n  fillWait: 2s",
+                "line 3, column 3: reads.fillWait: given twice, first in line 2",
+            ),
+            (
+                "reads:\n  fillWait: 1s\n freshnessWait: 2s",
+                "line 3, column 2: this line's indentation is that of no field",
+            ),
+            ("reads:\n\tfillWait: 1s", "line 2, column 2: tabs disallowed"),
+            ("reads: {fillWait: 1s\n", "line 1, column 8: unclosed bracket '{'"),
+            ("reads: 'fillWait", "unclosed quote"),
+        ] {
+            let found = Config::parse(text, &Overrides::default()).unwrap_err().to_string();
+            assert!(found.contains(expected) && found.lines().count() == 1, "{text:?}: {found}");
+        }
     }
 
     #[test]

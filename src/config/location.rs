@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, fmt};
 
-use granit_parser::{Event, Parser, Span};
+use granit_parser::{ErrorKind, Event, Parser, Span};
+
+use crate::config::Problem;
 
 /// A place in a text; line and column count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +14,12 @@ pub struct Location {
 }
 
 /// The fields of a YAML document, by their paths (`listeners[0].tls`).
-pub(super) struct Locations(HashMap<String, Location>);
+#[derive(Default)]
+pub(super) struct Locations {
+    fields: HashMap<String, Location>,
+    /// Why the text is no YAML, or none that a configuration is read from.
+    fault: Option<Problem>,
+}
 
 /// A mapping or a sequence whose end has not come yet.
 enum Open {
@@ -27,8 +34,16 @@ impl Locations {
         reason = "of all kinds of events, values matter, and there may be more kinds"
     )]
     pub(super) fn of(text: &str) -> Self {
-        let (mut found, mut open) = (HashMap::new(), Vec::new());
-        for (event, span) in Parser::new_from_str(text).map_while(Result::ok) {
+        let (mut found, mut open, mut fault) = (HashMap::new(), Vec::new(), None);
+        for event in Parser::new_from_str(text) {
+            let (event, span) = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    let at = Location { line: error.marker().line(), column: error.marker().col() + 1 };
+                    fault = Some(Problem { at: Some(at), ..Problem::new("", &words(error.kind()), "") });
+                    break;
+                }
+            };
             match event {
                 Event::MappingEnd | Event::SequenceEnd => {
                     open.pop();
@@ -44,7 +59,12 @@ impl Locations {
                 }
                 Event::Scalar(text, ..) => match open.last_mut() {
                     Some(Open::Mapping { path, key: key @ None }) => {
-                        found.insert(member(path, &text), Location::of(span));
+                        let field = member(path, &text);
+                        let at = Location::of(span);
+                        if let Some(first) = found.insert(field.clone(), at) {
+                            let given = format!("given twice, first in line {}", first.line);
+                            fault.get_or_insert(Problem { at: Some(at), ..Problem::new(&field, &given, "") });
+                        }
                         *key = Some(text.into_owned());
                     }
                     _ => {
@@ -59,14 +79,19 @@ impl Locations {
                 _ => {}
             }
         }
-        Self(found)
+        Self { fields: found, fault }
+    }
+
+    /// Why the text cannot be read, if its structure is the reason: the first place where it is.
+    pub(super) fn into_fault(self) -> Option<Problem> {
+        self.fault
     }
 
     /// Where a field is; for a missing one, where the field around it is.
     pub(super) fn find(&self, field: &str) -> Option<Location> {
         let mut path = field;
         loop {
-            if let Some(location) = self.0.get(path) {
+            if let Some(location) = self.fields.get(path) {
                 return Some(*location);
             }
             path = &path[..path.rfind(['.', '['])?];
@@ -97,6 +122,14 @@ fn value_ended(open: &mut [Open]) {
 
 fn member(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// The parser's words, for people who write a configuration.
+fn words(error: &ErrorKind) -> String {
+    if matches!(error, ErrorKind::ExpectedBlockMappingKey) {
+        return "this line's indentation is that of no field above it, or the field lacks its `:`".to_owned();
+    }
+    error.to_string()
 }
 
 impl Location {

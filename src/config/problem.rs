@@ -33,7 +33,7 @@ impl Problems {
     pub fn located(mut self, text: &str) -> Self {
         let locations = Locations::of(text);
         for problem in &mut self.0 {
-            problem.at = locations.find(&problem.field);
+            problem.at = problem.at.or_else(|| locations.find(&problem.field));
         }
         self.0.sort_by_key(|problem| problem.at.map(|at| (at.line, at.column)));
         self

@@ -9,12 +9,25 @@ use crate::config::UpstreamConfig;
 /// Why configuration and environment yield no upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamConfigError {
+    #[error("cannot read the kubeconfig {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[source] KubeconfigError),
     #[error(
         "there is no kubeconfig, and this is no pod of a cluster: name one with --kubeconfig, upstream.kubeconfig or KUBECONFIG"
     )]
     NotFound(#[source] InClusterError),
+}
+
+impl From<KubeconfigError> for UpstreamConfigError {
+    /// kube-client's own words for a file that cannot be read quote its path twice, and its cause.
+    fn from(error: KubeconfigError) -> Self {
+        if let KubeconfigError::ReadConfig(source, path) = error {
+            Self::Read { path, source }
+        } else {
+            Self::Kubeconfig(error)
+        }
+    }
 }
 
 impl UpstreamConfig {
@@ -30,7 +43,7 @@ impl UpstreamConfig {
             None => return kube_client::Config::incluster().map_err(UpstreamConfigError::NotFound),
         };
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(UpstreamConfigError::Kubeconfig)
+        Ok(kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await?)
     }
 
     /// The names of the available contexts; empty if there is no kubeconfig, or it cannot be read.
@@ -48,7 +61,7 @@ impl UpstreamConfig {
             Some(path) => Kubeconfig::read_from(path).map(Some),
             None => merged(kubectl_paths()),
         };
-        found.map_err(UpstreamConfigError::Kubeconfig)
+        Ok(found?)
     }
 }
 
