@@ -42,6 +42,19 @@ impl Config {
         fields
     }
 
+    /// The fields whose values differ from those of `other`, in the order of the file.
+    pub fn differing(&self, other: &Self) -> Vec<&'static str> {
+        let (own, others) = (self.effective(), other.effective());
+        let [only_own, only_others] = [(&own, &others), (&others, &own)]
+            .map(|(these, those)| these.iter().filter(move |field| !those.contains(field)).map(|(name, _)| *name));
+        let mut names: Vec<_> = only_own.collect();
+        names.extend(only_others);
+        let order = |name: &str| own.iter().chain(&others).position(|(field, _)| *field == name);
+        names.sort_by_key(|name| order(name));
+        names.dedup();
+        names
+    }
+
     fn cache_fields(&self) -> Fields {
         let cache = &self.cache;
         let mut fields = vec![("cache.exclude", joined(&cache.exclude))];

@@ -73,14 +73,18 @@ impl Reloads {
 
     fn apply(&self, new: &Config, current: &watch::Sender<Config>, reloaded: &Reloaded) {
         let (taken, restart) = current.borrow().reloaded(new);
+        let changed = taken.differing(&current.borrow()).join(", ");
         self.level.set(taken.logging.level);
         reloaded.set(&taken);
         current.send_replace(taken);
         config_reloaded(true);
-        if restart.is_empty() {
-            tracing::info!("configuration reloaded");
-        } else {
-            tracing::warn!(fields = restart.join(", "), "configuration reloaded; these fields need a restart");
+        match (changed.is_empty(), restart.is_empty()) {
+            (true, true) => tracing::info!("configuration read again; no field has changed"),
+            (false, _) => tracing::info!(fields = changed, "configuration reloaded; these fields take effect"),
+            (true, false) => {}
+        }
+        if !restart.is_empty() {
+            tracing::warn!(fields = restart.join(", "), "these fields of the configuration need a restart");
         }
     }
 }

@@ -161,8 +161,10 @@ async fn a_changed_configuration_takes_effect_without_a_restart() {
         }
     };
     gateway.get("/version?before").await;
-    gateway.reload("logging: {format: json, access: all}\ncache: {verifyInterval: 1h}");
+    gateway.reload("logging: {format: json, access: all}\nlimits: {connections: 77}\ncache: {verifyInterval: 1h}");
     let line = until_line("configuration reloaded").await;
+    assert!(line.contains(r#""fields":"limits.connections, limits.connectionsPerAddress, logging.access""#), "{line}");
+    let line = until_line("need a restart").await;
     assert!(line.contains(r#""fields":"cache.verifyInterval""#), "{line}");
     gateway.get("/version?after").await;
     // The first request that is logged.
