@@ -383,8 +383,7 @@ fn check(path: &Path) -> anyhow::Result<ExitCode> {
     let file = path.display();
     match runtime.block_on(Config::check(path)) {
         Ok(()) => {
-            writeln!(io::stdout(), "{file}: no problems")?;
-            return Ok(ExitCode::SUCCESS);
+            return print(&format!("{file}: no problems\n"));
         }
         Err(LoadError::Invalid(Problems(problems))) => {
             for problem in problems {

@@ -62,7 +62,7 @@ const BYTES_MAX: usize = 16 << 20;
 /// Clears the terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
-/// Writes the status to `out`. Returns whether the gateway was ready at the last request.
+/// Writes the status to `out`, as long as it is read. Whether the gateway is ready, as seen last.
 ///
 /// # Errors
 /// There is no status. With `watch`, an error after the first status is printed, and the request is repeated.
@@ -70,18 +70,36 @@ pub async fn status(options: &StatusOptions, out: &mut (dyn io::Write + Send)) -
     let port = Port::new(options)?;
     if !options.watch {
         let status = port.ask().await?;
-        out.write_all(status::text(&status).as_bytes()).map_err(StatusError::Output)?;
+        written(out.write_all(status::text(&status).as_bytes()))?;
         return Ok(status.is_healthy());
     }
     let mut text = status::text(&port.ask().await?);
     loop {
         let separator = if options.clears { CLEAR } else { "\n" };
-        write!(out, "{separator}{text}").and_then(|()| out.flush()).map_err(StatusError::Output)?;
+        if written(write!(out, "{separator}{text}").and_then(|()| out.flush()))? == Reader::Gone {
+            return Ok(true);
+        }
         sleep(WATCH_EVERY).await;
         text = match port.ask().await {
             Ok(status) => status::text(&status),
             Err(error) => format!("{}; trying again\n", Chain(&error)),
         };
+    }
+}
+
+/// Of what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    Reads,
+    /// As `head` goes when it has its lines: no error.
+    Gone,
+}
+
+fn written(written: io::Result<()>) -> Result<Reader, StatusError> {
+    match written {
+        Ok(()) => Ok(Reader::Reads),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(error) => Err(StatusError::Output(error)),
     }
 }
 

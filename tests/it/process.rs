@@ -331,6 +331,20 @@ async fn an_api_server_that_cannot_be_reached_is_told_of_once_with_its_address()
     assert!(lines.iter().all(|line| line.contains(&address)), "{address} in {log}");
 }
 
+#[tokio::test]
+async fn a_reader_of_the_status_may_have_enough_of_it() {
+    let gateway = Process::start("").await;
+    let address = format!("unix:{}", gateway.admin.display());
+    for watch in [&[][..], &["--watch"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+        let command = command.args(["status", "--admin", &address]).args(watch).stderr(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = within("the end of the command", child.wait_with_output()).await.unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+}
+
 /// Runs `status`, which must exit with `code`, and returns its output.
 async fn shown(admin: &Path, code: i32) -> String {
     let address = format!("unix:{}", admin.display());
