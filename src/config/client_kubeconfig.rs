@@ -30,14 +30,18 @@ pub enum ClientAccessError {
     Authority(#[source] PemError),
     #[error("cannot read the kubeconfig whose user is to be taken")]
     Kubeconfig(#[source] UpstreamConfigError),
-    #[error("there is no kubeconfig whose user could be taken; --kubeconfig names one")]
-    NoKubeconfig,
     #[error("the kubeconfig has no context {0:?} with a user; --context names another one")]
     NoUser(String),
     #[error("cannot write the kubeconfig")]
     Write(#[source] serde_saphyr::ser::Error),
 }
 
+/// A user, and the namespace that it works in.
+type User = (AuthInfo, Option<String>);
+
+/// In front of a kubeconfig for a gateway with TLS, if there is none whose user could be taken.
+const WITHOUT_USER: &str = "# Without a user, as a gateway with `clients.mode: trusted` takes it: there is no kubeconfig whose user could\n\
+                            # be taken. For a gateway with `clients.mode: delegated` name one with --kubeconfig.\n";
 /// The name of the cluster, the user and the context.
 const NAME: &str = "kube-fanout";
 
@@ -52,12 +56,19 @@ impl ClientAccess {
             Some("http") => false,
             _ => return Err(ClientAccessError::Server(self.server.clone())),
         };
+        let authority = self.authority().await?;
+        self.written(authority, if is_tls { self.user()? } else { Some(User::default()) })
+    }
+
+    /// The kubeconfig for an authority in base64. No user is worth a word: it may have been wanted.
+    fn written(&self, authority: Option<String>, user: Option<User>) -> Result<String, ClientAccessError> {
         let cluster = Cluster {
             server: Some(self.server.to_string().trim_end_matches('/').to_owned()),
-            certificate_authority_data: self.authority().await?,
+            certificate_authority_data: authority,
             ..Cluster::default()
         };
-        let (user, namespace) = if is_tls { self.user()? } else { (AuthInfo::default(), None) };
+        let is_without_user = user.is_none();
+        let (user, namespace) = user.unwrap_or_default();
         let context =
             Context { cluster: NAME.to_owned(), user: Some(NAME.to_owned()), namespace, ..Context::default() };
         let kubeconfig = Kubeconfig {
@@ -73,7 +84,8 @@ impl ClientAccess {
             current_context: Some(NAME.to_owned()),
             ..Kubeconfig::default()
         };
-        serde_saphyr::to_string(&kubeconfig).map_err(ClientAccessError::Write)
+        let text = serde_saphyr::to_string(&kubeconfig).map_err(ClientAccessError::Write)?;
+        Ok(if is_without_user { format!("{WITHOUT_USER}{text}") } else { text })
     }
 
     async fn authority(&self) -> Result<Option<String>, ClientAccessError> {
@@ -89,17 +101,21 @@ impl ClientAccess {
         Ok(Some(STANDARD.encode(pem.collect::<String>())))
     }
 
-    /// The user of a context, and the namespace that it works in.
-    fn user(&self) -> Result<(AuthInfo, Option<String>), ClientAccessError> {
+    /// The user of a context, and the namespace that it works in; `None` if there is no kubeconfig, and none was asked for.
+    fn user(&self) -> Result<Option<User>, ClientAccessError> {
         let found = self.user_of.kubeconfig().map_err(ClientAccessError::Kubeconfig)?;
-        let Kubeconfig { contexts, auth_infos, current_context, .. } = found.ok_or(ClientAccessError::NoKubeconfig)?;
+        let Kubeconfig { contexts, auth_infos, current_context, .. } = match found {
+            Some(found) => found,
+            None if self.user_of.context.is_some() => Kubeconfig::default(),
+            None => return Ok(None),
+        };
         let name = self.user_of.context.clone().or(current_context).unwrap_or_default();
         let context = contexts.into_iter().find(|context| context.name == name).and_then(|named| named.context);
         let Some(Context { user: Some(user), namespace, .. }) = context else {
             return Err(ClientAccessError::NoUser(name));
         };
         let user = auth_infos.into_iter().find(|named| named.name == user).and_then(|named| named.auth_info);
-        user.map(|user| (user, namespace)).ok_or(ClientAccessError::NoUser(name))
+        user.map(|user| Some((user, namespace))).ok_or(ClientAccessError::NoUser(name))
     }
 }
 
@@ -139,6 +155,20 @@ users: [{name: jane, user: {token: secret}}]
         let (kubeconfig, options) = (Kubeconfig::from_yaml(&text).unwrap(), KubeConfigOptions::default());
         let client = kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
         assert_eq!(client.cluster_url, "http://127.0.0.1:8001/");
+    }
+
+    /// As on a machine where nothing but the gateway is used.
+    #[tokio::test]
+    async fn without_any_kubeconfig_there_is_no_user_and_that_is_said() {
+        let server = Uri::from_static("https://127.0.0.1:8443");
+        let access = ClientAccess { server, certificate_authority: None, user_of: UpstreamConfig::default() };
+        let text = access.written(None, Some(User::default())).unwrap();
+        assert!(!text.contains('#'), "{text}");
+        let text = access.written(None, None).unwrap();
+        assert!(text.starts_with("# Without a user") && text.contains("--kubeconfig"), "{text}");
+        let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
+        let client = kube_client::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        assert_eq!(client.unwrap().cluster_url, "https://127.0.0.1:8443/");
     }
 
     #[tokio::test]
