@@ -260,21 +260,20 @@ fn show_status(args: StatusArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
-    let access = |kubeconfig| UpstreamConfig { kubeconfig, context: args.context.clone() };
-    let of_against = UpstreamConfig { kubeconfig: args.against_kubeconfig.clone(), context: None };
-    let against = match (&args.against, &args.against_kubeconfig) {
+    let server = |url: Option<String>| {
+        let access = UpstreamConfig { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
+        load::Server { url, access }
+    };
+    let against = match (args.against.clone(), args.against_kubeconfig.clone()) {
         (None, None) => None,
-        (url, None) => Some(load::Server { url: url.clone(), access: access(args.kubeconfig.clone()) }),
-        (url, Some(_)) => Some(load::Server { url: url.clone(), access: of_against }),
+        (url, None) => Some(server(url)),
+        (url, kubeconfig) => Some(load::Server { url, access: UpstreamConfig { kubeconfig, context: None } }),
     };
     let options = LoadOptions {
         profile: load::Profile::load(&args.profile)?.lasting(args.duration),
-        url: load::Server { url: args.url.clone(), access: access(args.kubeconfig.clone()) },
+        url: server(args.url.clone()),
         against,
-        writes: args
-            .write_url
-            .clone()
-            .map(|url| load::Server { url: Some(url), access: access(args.kubeconfig.clone()) }),
+        writes: args.write_url.clone().map(|url| server(Some(url))),
         turns: args.turns.and_then(|turns| usize::try_from(turns).ok()),
         seed_objects: args.seed_objects,
         processes: args.pid,
@@ -285,7 +284,7 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     let is_json_shown = args.output.as_deref() == Some(Path::new(STANDARD_OUTPUT));
     let files = [args.output.filter(|_| !is_json_shown), args.html, args.perf_data];
     for path in files.iter().flatten() {
-        // Not after all has been measured. What an earlier run has written stays until there is a report.
+        // An unwritable file is reported before the run, not after it. An existing report is kept until there is a new one.
         let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
         opened.with_context(|| format!("cannot write the report to {}", path.display()))?;
     }

@@ -22,6 +22,11 @@ use crate::harness::{until, within, world::pod};
 /// The length of a `User-Agent`, in bytes. A pipe holds 64 KiB: a test logs several times as much.
 const LONG_AGENT: usize = 1_000;
 
+/// A kubeconfig.
+const CLUSTER: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\nusers: [{name: a, user: {}}]\n\
+                       clusters: [{name: a, cluster: {server: \"SERVER\"}}]\n\
+                       contexts: [{name: a, context: {cluster: a, user: a}}]\n";
+
 /// A gateway in front of an embedded server, on Unix sockets. Killed at the end of the test.
 struct Process {
     child: Child,
@@ -44,12 +49,7 @@ impl Process {
         let (server, folder) = (sim.start().await.unwrap(), tempfile::tempdir().unwrap());
         let [client, admin, kubeconfig, config] =
             ["client.sock", "admin.sock", "kubeconfig", "config.yaml"].map(|name| folder.path().join(name));
-        let cluster = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: a\nusers: [{{name: a, user: {{}}}}]\n\
-             clusters: [{{name: a, cluster: {{server: \"{}\"}}}}]\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n",
-            server.url()
-        );
-        std::fs::write(&kubeconfig, cluster).unwrap();
+        std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", &server.url())).unwrap();
         let text = format!(
             "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\nlisteners: [{{address: \"unix:{}\"}}]\n\
              admin: {{address: \"unix:{}\"}}\nupstream: {{kubeconfig: \"{}\"}}\n",
@@ -343,6 +343,22 @@ async fn a_reader_of_the_status_may_have_enough_of_it() {
         let output = within("the end of the command", child.wait_with_output()).await.unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
+}
+
+#[tokio::test]
+async fn a_report_stays_until_there_is_a_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.json");
+    std::fs::write(&report, "the last one").unwrap();
+    // No server is there.
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", "http://127.0.0.1:1")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+    let command = command.args(["load", "--profile", "controllers", "--kubeconfig"]);
+    let output = command.arg(kubeconfig).arg("--output").arg(&report).output();
+    let output = within("the end of the command", output).await.unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(std::fs::read_to_string(report).unwrap(), "the last one");
 }
 
 /// Runs `status`, which must exit with `code`, and returns its output.
