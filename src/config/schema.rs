@@ -10,6 +10,9 @@ use crate::config::{API_VERSION, KIND};
 /// `apiVersion` and `kind`.
 const CHART: &str = include_str!("../../helm/values.schema.json");
 
+/// The chapter with the table of fields: what an editor shows of a field is its row.
+const MANUAL: &str = include_str!("../manual/operations.md");
+
 /// The schema, in the same draft as the chart's.
 ///
 /// # Panics
@@ -24,7 +27,7 @@ pub fn schema() -> Value {
         ("kind".to_owned(), json!({"const": KIND})),
     ]);
     properties.extend(fields.as_object().cloned().unwrap_or_default());
-    json!({
+    let mut schema = json!({
         "$schema": chart["$schema"],
         "title": format!("{KIND} of {API_VERSION}"),
         "type": "object",
@@ -32,7 +35,58 @@ pub fn schema() -> Value {
         "required": ["apiVersion", "kind"],
         "properties": properties,
         "definitions": used(&properties, &definitions),
-    })
+    });
+    for (field, description) in descriptions() {
+        // Definitions that several fields share are described by the first one.
+        if let Some(place) = place(&schema, &field)
+            && let Some(Value::Object(described)) = schema.pointer_mut(&place)
+        {
+            described.entry("description").or_insert(description.into());
+        }
+    }
+    schema
+}
+
+/// The fields of the manual's table, in its order, with what it says of them.
+fn descriptions() -> Vec<(String, String)> {
+    let rows = MANUAL.lines().skip_while(|line| !line.starts_with("| Field |")).skip(2);
+    let rows = rows.map_while(|line| line.strip_prefix("| ")?.strip_suffix('|'));
+    let mut described = Vec::new();
+    for row in rows {
+        let [names, default, allowed] = row.splitn(3, " | ").collect::<Vec<_>>()[..] else { continue };
+        let [default, allowed] = [default, allowed].map(|cell| cell.replace('`', "").trim().to_owned());
+        let allowed = if allowed.is_empty() { allowed } else { format!(" Allowed: {allowed}.") };
+        let description = format!("Default: {default}.{allowed}");
+        let mut parent = "";
+        for name in names.split('`').skip(1).step_by(2) {
+            let field = if name.starts_with('.') { format!("{parent}{name}") } else { name.to_owned() };
+            if !name.starts_with('.') {
+                parent = name.rsplit_once('.').map_or("", |(parent, _)| parent);
+            }
+            described.push((field, description.clone()));
+        }
+    }
+    described
+}
+
+/// The JSON pointer of a field in the schema.
+fn place(schema: &Value, field: &str) -> Option<String> {
+    let mut place = String::new();
+    for step in field.split('.') {
+        place = format!("{}/properties/{}", resolved(schema, place)?, step.trim_end_matches("[]"));
+        if step.ends_with("[]") {
+            place = format!("{}/items", resolved(schema, place)?);
+        }
+    }
+    Some(place)
+}
+
+/// Where a reference leads to; the place itself if it holds none. `None` if there is nothing.
+fn resolved(schema: &Value, place: String) -> Option<String> {
+    match schema.pointer(&place)?["$ref"].as_str() {
+        Some(reference) => Some(reference.trim_start_matches('#').to_owned()),
+        None => Some(place),
+    }
 }
 
 /// The definitions that fields refer to, directly or through others.
@@ -122,6 +176,29 @@ mod tests {
             }
         }
         assert!(compared >= 18, "{compared} objects were compared");
+    }
+
+    #[test]
+    fn every_field_is_described_as_in_the_manual() {
+        let schema = schema();
+        let mut undescribed = Vec::new();
+        for (path, at) in all(&schema) {
+            for (name, field) in at["properties"].as_object().into_iter().flatten() {
+                let target =
+                    field["$ref"].as_str().map_or(field, |to| schema.pointer(to.trim_start_matches('#')).unwrap());
+                let has_fields = target["properties"].is_object() || target["items"]["properties"].is_object();
+                if !has_fields && !field["description"].is_string() && field.get("const").is_none() {
+                    undescribed.push(format!("{path:?} {name}"));
+                }
+            }
+        }
+        assert_eq!(undescribed, [""; 0]);
+        let of = |field: &str| schema.pointer(&place(&schema, field).unwrap()).unwrap()["description"].clone();
+        assert_eq!(of("reads.fillWait"), "Default: 30s. Allowed: 0 to 60 s.");
+        assert_eq!(of("listeners[].tls.keyFile"), "Default: none: plain HTTP. Allowed: PEM files.");
+        for (field, _) in descriptions() {
+            assert!(of(&field).is_string(), "the manual's {field} is not in the schema");
+        }
     }
 
     #[test]
