@@ -24,6 +24,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+import manifests
 import serving
 from chart import CHART, NAME, NAMESPACE, merged, nested, render, ways_of_use
 
@@ -52,27 +53,40 @@ def sign(name: str, key, issuer, authority) -> x509.Certificate:
     builder = builder.serial_number(x509.random_serial_number())
     builder = builder.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + datetime.timedelta(days=1))
     builder = builder.add_extension(x509.BasicConstraints(ca=name == issuer, path_length=None), True)
-    loopback = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    loopback = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("kubernetes")])
     return builder.add_extension(loopback, False).sign(authority, hashes.SHA256())
 
 
-def write_certificates(folder: Path) -> bytes:
-    """server.crt, and server.key, which signs tokens of service accounts too; tokens.csv. Returns the authority."""
-    authority, key = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
+def write_certificates(folder: Path) -> dict[str, bytes]:
+    """What kubeadm has in its `pki`, under the same names, and tokens.csv. apiserver.key signs tokens of service accounts, too."""
+    authority, key, front_authority, front = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(4))
     pem = serialization.Encoding.PEM
-    (folder / "server.crt").write_bytes(sign("server", key, "authority", authority).public_bytes(pem))
-    private = key.private_bytes(pem, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
-    (folder / "server.key").write_bytes(private)
+
+    def private(key) -> bytes:
+        return key.private_bytes(pem, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+
+    pki = {
+        "ca.crt": sign("authority", authority, "authority", authority).public_bytes(pem),
+        "apiserver.crt": sign("server", key, "authority", authority).public_bytes(pem),
+        "apiserver.key": private(key),
+        "front-proxy-ca.crt": sign("front", front_authority, "front", front_authority).public_bytes(pem),
+        "front-proxy-client.crt": sign("front-proxy-client", front, "front", front_authority).public_bytes(pem),
+        "front-proxy-client.key": private(front),
+    }
+    for name, content in pki.items():
+        (folder / name).write_bytes(content)
     (folder / "tokens.csv").write_text(f"{TOKEN},admin,admin,system:masters\n")
-    return sign("authority", authority, "authority", authority).public_bytes(pem)
+    return pki
 
 
 class Server:
     """An API server and its etcd, ended with the block."""
 
     def __init__(self, binaries: Path, folder: Path):
-        authority = write_certificates(folder)
+        self.pki = write_certificates(folder)
+        self.authority = authority = self.pki["ca.crt"]
         port, storage, peer = free_ports(3)
+        self.port = port
         self.url = f"https://127.0.0.1:{port}"
         self.context = ssl.create_default_context(cadata=authority.decode())
         cluster = {"server": self.url, "certificate-authority-data": base64.b64encode(authority).decode()}
@@ -86,9 +100,12 @@ class Server:
         etcd = {"data-dir": folder / "etcd", "listen-client-urls": client, "advertise-client-urls": client,
                 "listen-peer-urls": peers, "initial-advertise-peer-urls": peers, "initial-cluster": f"default={peers}"}
         server = {"etcd-servers": client, "secure-port": port, "bind-address": "127.0.0.1", "authorization-mode": "RBAC",
-                  "tls-cert-file": folder / "server.crt", "tls-private-key-file": folder / "server.key",
-                  "token-auth-file": folder / "tokens.csv", "service-account-key-file": folder / "server.key",
-                  "service-account-signing-key-file": folder / "server.key",
+                  "tls-cert-file": folder / "apiserver.crt", "tls-private-key-file": folder / "apiserver.key",
+                  "client-ca-file": folder / "ca.crt", "requestheader-client-ca-file": folder / "front-proxy-ca.crt",
+                  "requestheader-allowed-names": "front-proxy-client", "requestheader-username-headers": "X-Remote-User",
+                  "requestheader-group-headers": "X-Remote-Group", "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+                  "token-auth-file": folder / "tokens.csv", "service-account-key-file": folder / "apiserver.key",
+                  "service-account-signing-key-file": folder / "apiserver.key",
                   "service-account-issuer": "https://kubernetes.default.svc", "service-cluster-ip-range": "10.0.0.0/16",
                   "disable-admission-plugins": "ServiceAccount"}
         self.processes = []
@@ -202,6 +219,11 @@ def release(config: helm.Config, server: Server) -> list[str]:
     expect("services after the rollback", server.names(services), {NAME})
     config.upgrade(CHART, NAME, {"kind": "DaemonSet"}, namespace=NAMESPACE)
     expect("deployments of a DaemonSet", server.names(deployment), set())
+    https, admin, *static = free_ports(4)
+    node_local = merged(ways_of_use()["node-local-values.yaml"], NOT_THERE, {"ports": {"https": https, "admin": admin}})
+    config.upgrade(CHART, NAME, node_local, namespace=NAMESPACE)
+    problems += [f"DaemonSet: {problem}" for problem in manifests.daemon(server, Path(sys.argv[1]))]
+    problems += [f"static pod: {problem}" for problem in manifests.static_pod(server, Path(sys.argv[1]), *static)]
     config.uninstall(NAME)
     left = [path for path in (
         deployment, deployment.replace("deployments", "daemonsets"), services, f"/api/v1/namespaces/{NAMESPACE}/configmaps",
