@@ -10,6 +10,7 @@ use tokio::task::yield_now;
 use super::{
     Body, ForwardReason, Read,
     body::{CAN_BE_MADE, PIECE},
+    gzip,
 };
 use crate::{
     apimachinery::{Encoding, IncludeObject, MetaVersion, Representation, View},
@@ -20,8 +21,8 @@ use crate::{
     store::{Object, Shape},
 };
 
-/// Tables whose rows have at most this many bytes are sent in one piece.
-const JOINED_AT_ONCE: usize = 64 << 10;
+/// Bytes up to which a Table is one piece. Whatever is longer is therefore worth compressing, however it is indented.
+const JOINED_AT_ONCE: usize = gzip::THRESHOLD;
 /// The number of bytes that are read for cells before other tasks get their turn. Each column reads its object from the
 /// beginning.
 const READ_AT_ONCE: usize = 256 << 10;
@@ -52,8 +53,6 @@ pub struct TableBody {
     objects: vec::IntoIter<Arc<Object>>,
     is_first: bool,
     tail: Bytes,
-    /// The length of the whole Table in bytes, before indentation.
-    length: usize,
     pretty: Option<Pretty>,
 }
 
@@ -103,10 +102,13 @@ impl Table {
         if objects.iter().map(|object| rows.cost(object)).sum::<usize>() > READ_MAX {
             return Err(ForwardReason::Unprintable);
         }
-        let (mut joined, mut row, mut length, mut read_since) = (Vec::new(), Vec::new(), 0, 0);
+        let (mut joined, mut row, mut length, mut read_since) = (head.to_vec(), Vec::new(), head.len(), 0);
         for object in &objects {
             row.clear();
-            row.push(b',');
+            // The first row has no comma.
+            if length > head.len() {
+                row.push(b',');
+            }
             if rows.put(object, &mut row).is_err() {
                 read.instance.gave_up_table();
                 return Err(ForwardReason::Unprintable);
@@ -121,14 +123,12 @@ impl Table {
                 yield_now().await;
             }
         }
-        if length <= JOINED_AT_ONCE {
-            let rows = joined.strip_prefix(b",").unwrap_or_default();
-            return Ok(Body::json([&*head, rows, &tail].concat().into(), is_pretty));
+        if length + tail.len() <= JOINED_AT_ONCE {
+            joined.extend_from_slice(&tail);
+            return Ok(Body::json(joined.into(), is_pretty));
         }
-        // The first row has no comma.
-        let length = head.len() + length - 1 + tail.len();
         let (objects, pretty) = (objects.into_iter(), is_pretty.then(Pretty::default));
-        Ok(Body::Table(Box::new(TableBody { head, rows, objects, is_first: true, tail, length, pretty })))
+        Ok(Body::Table(Box::new(TableBody { head, rows, objects, is_first: true, tail, pretty })))
     }
 }
 
@@ -136,20 +136,6 @@ impl TableBody {
     /// Bytes that it holds in addition to the objects in memory.
     pub(super) fn own_bytes(&self) -> usize {
         self.head.len() + size_of_val(self.objects.as_slice()) + 2 * PIECE
-    }
-
-    /// Whether the body has more than `limit` bytes. Must be called before anything is sent. Indentation only makes the
-    /// body longer.
-    pub(super) fn is_longer_than(&self, limit: usize) -> bool {
-        self.length > limit || self.pretty.is_some() && self.indented_len() > limit
-    }
-
-    /// The length with indentation, computed by making the Table once. Only called for short Tables.
-    fn indented_len(&self) -> usize {
-        let (rows, objects) = (self.rows.clone(), self.objects.clone());
-        let pretty = Some(Pretty::default());
-        let mut copy = Self { head: self.head.clone(), rows, objects, tail: self.tail.clone(), pretty, ..*self };
-        std::iter::from_fn(|| copy.next()).map(|piece| piece.len()).sum()
     }
 
     pub(super) fn next(&mut self) -> Option<Bytes> {

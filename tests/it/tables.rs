@@ -97,6 +97,27 @@ async fn tables_of_custom_resources_come_from_memory() {
     }
 }
 
+/// Short Tables are one piece, long ones are made as they are sent.
+#[tokio::test]
+async fn a_table_is_compressed_from_128_kib_on_indented_or_not() {
+    let world = with_widgets(40).await;
+    let version = world.sim.revision();
+    let mut compressed = Vec::new();
+    for count in [5, 15, 18, 19, 20, 39] {
+        for pretty in ["", "&pretty=1"] {
+            let path = format!("{WIDGETS}?resourceVersion={version}&limit={count}{pretty}");
+            let plain = table(&world, &path).await;
+            let headers = [("accept", TABLE), ("accept-encoding", "gzip")];
+            let answer = world.client().request("GET", &path, &headers, Default::default()).await;
+            let is_long = plain.text().len() > 128 << 10;
+            assert_eq!(answer.headers.contains_key("content-encoding"), is_long, "{path}");
+            assert_eq!((plain.route, answer.route), (Route::Served, Route::Served));
+            compressed.push(is_long);
+        }
+    }
+    assert_eq!(compressed.iter().filter(|is_long| **is_long).count(), 5, "{compressed:?}");
+}
+
 #[tokio::test]
 async fn a_table_costs_upstream_the_definition_s_metadata() {
     let world = with_widgets(3).await;
