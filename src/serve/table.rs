@@ -23,8 +23,7 @@ use crate::{
 
 /// Bytes up to which a Table is one piece. Whatever is longer is therefore worth compressing, however it is indented.
 const JOINED_AT_ONCE: usize = gzip::THRESHOLD;
-/// The number of bytes that are read for cells before other tasks get their turn. Each column reads its object from the
-/// beginning.
+/// Bytes that are read for cells until other tasks get their turn, or what was made is sent: each column reads its object from the beginning.
 const READ_AT_ONCE: usize = 256 << 10;
 /// The maximum number of bytes that are read for the cells of one Table: about half a second of CPU. Larger Tables are
 /// forwarded.
@@ -150,18 +149,55 @@ impl TableBody {
         if !self.head.is_empty() {
             return Some(mem::take(&mut self.head));
         }
-        let mut piece = Vec::new();
+        let (mut piece, mut read) = (Vec::new(), 0);
         while piece.len() < PIECE
+            && read < READ_AT_ONCE
             && let Some(object) = self.objects.next()
         {
             if !mem::take(&mut self.is_first) {
                 piece.push(b',');
             }
             self.rows.put(&object, &mut piece).expect(CAN_BE_MADE);
+            read += self.rows.cost(&object);
         }
         if piece.is_empty() {
             return Some(mem::take(&mut self.tail)).filter(|tail| !tail.is_empty());
         }
         Some(piece.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Schema;
+
+    const TABLE: &[u8] =
+        br#"{"columnDefinitions":[{"name":"Name","type":"string","format":"name","description":"","priority":0},
+        {"name":"Age","type":"date","format":"","description":"","priority":0}],"rows":[]}"#;
+
+    /// The pieces of a Table without objects in its rows.
+    fn pieces(objects: usize, object_bytes: usize) -> Vec<Bytes> {
+        let schema = Schema::new(Shape::Custom, Vec::new());
+        let object = |at: usize| {
+            let text = "x".repeat(object_bytes);
+            let json = format!(r#"{{"metadata":{{"name":"n{at}","resourceVersion":"7"}},"text":"{text}"}}"#);
+            Arc::new(Object::from_event(json.into(), &schema).unwrap())
+        };
+        let columns = Arc::new(Columns::record(TABLE, &[]).unwrap());
+        let rows = Rows::new(columns, None, Timestamp::UNIX_EPOCH);
+        let objects = (0..objects).map(object).collect::<Vec<_>>().into_iter();
+        let (head, tail) = (Bytes::from_static(b"["), Bytes::from_static(b"]"));
+        let mut table = TableBody { head, rows, objects, is_first: true, tail, pretty: None };
+        std::iter::from_fn(|| table.next()).collect()
+    }
+
+    #[test]
+    fn a_piece_takes_no_more_reading_than_other_tasks_can_wait_for() {
+        // Head and tail are pieces, too.
+        assert_eq!(pieces(100, 10).len(), 2 + 1);
+        assert_eq!(pieces(10, READ_AT_ONCE).len(), 2 + 10);
+        assert_eq!(pieces(10, READ_AT_ONCE / 4).len(), 2 + 5);
+        assert_eq!(pieces(10, READ_AT_ONCE).concat(), pieces(10, 1).concat());
     }
 }
