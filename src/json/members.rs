@@ -32,6 +32,12 @@ impl<'a> Members<'a> {
         Ok(Self { rest: inside.ok_or(InvalidJson("an object"))?.trim_ascii() })
     }
 
+    /// Those of an object whose opening brace was taken off, and maybe some members with it.
+    pub fn behind_opening(text: &'a [u8]) -> Result<Self, InvalidJson> {
+        let inside = text.trim_ascii().strip_suffix(b"}");
+        Ok(Self { rest: inside.ok_or(InvalidJson("an object"))?.trim_ascii() })
+    }
+
     fn read(&mut self) -> Result<(Cow<'a, str>, &'a [u8]), InvalidJson> {
         let (name, rest) = self.rest.split_at(string_end(self.rest).ok_or(InvalidJson("a member's name"))?);
         let rest = rest.trim_ascii_start().strip_prefix(b":").ok_or(InvalidJson("a colon"))?.trim_ascii_start();
@@ -149,6 +155,16 @@ mod tests {
                 prop_assert_eq!(found.map(|found| found.len()), Ok(expected.len()));
             }
         }
+    }
+
+    #[test]
+    fn members_are_found_behind_an_opening() {
+        let names = |text: &'static str| -> Vec<_> {
+            Members::behind_opening(text.as_bytes()).unwrap().map(|member| member.unwrap().0).collect()
+        };
+        assert_eq!(names(r#""a":{"b":1}, "c":[]}"#), ["a", "c"]);
+        assert_eq!(names("} "), [""; 0]);
+        assert_eq!(Members::behind_opening(br#""a":1"#).unwrap_err(), InvalidJson("an object"));
     }
 
     #[test]
