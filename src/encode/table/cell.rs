@@ -90,18 +90,20 @@ fn put_number(value: &[u8], out: &mut Vec<u8>) -> Result<(), Unprintable> {
 }
 
 /// The age of a time.
-fn date(time: &str, now: Timestamp) -> Result<String, Unprintable> {
+pub(super) fn date(time: &str, now: Timestamp) -> Result<String, Unprintable> {
     match time.as_bytes() {
         // Older clients write a time that was never set in this way.
         b"" | b"null" => return Ok("<unknown>".to_owned()),
         time if !begins_with_year(time) => return Ok("<invalid>".to_owned()),
         _ => {}
     }
-    // Go accepts some times that are not quite RFC 3339.
-    if !is_plain_time(time.as_bytes()) {
-        return Err(Unprintable);
-    }
-    age(time.parse().map_err(|_| Unprintable)?, now).ok_or(Unprintable)
+    age(moment(time)?, now).ok_or(Unprintable)
+}
+
+/// A time that is plainly RFC 3339. Go takes some that are not quite.
+pub(super) fn moment(time: &str) -> Result<Timestamp, Unprintable> {
+    let parsed = is_plain_time(time.as_bytes()).then(|| time.parse().ok());
+    parsed.flatten().ok_or(Unprintable)
 }
 
 /// Whether Go continues to parse the time: a text with another beginning is invalid.

@@ -1,8 +1,10 @@
-//! Tables of custom resources, as `kubectl get` prints them (read-path 6).
+//! Tables: what `kubectl get` prints (read-path 6).
 //!
-//! The columns are those that upstream itself reports; cells are made from the objects' JSON, as in
-//! apiextensions-apiserver. A Table that cannot be made exactly like that is [`Unprintable`].
+//! The columns are those that upstream itself tells of; cells are made from the objects' JSON: those of custom resources as
+//! apiextensions-apiserver does, those of built-in ones by rules of each resource's own. What cannot be made exactly so is
+//! [`Unprintable`].
 
+mod built_in;
 mod cell;
 #[cfg(test)]
 mod tests;
@@ -14,9 +16,12 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use built_in::Printer;
+pub use built_in::{Release, has_printer};
+
 use super::{Form, ListPosition};
 use crate::{
-    apimachinery::{MetaVersion, PrinterColumn, write_string},
+    apimachinery::{GroupVersionResource, MetaVersion, PrinterColumn, write_string},
     json::JsonPath,
     store::Object,
 };
@@ -31,8 +36,15 @@ pub struct Unprintable;
 pub struct Columns {
     /// `columnDefinitions` as upstream wrote them.
     definitions: Bytes,
-    /// The columns after the name.
-    columns: Box<[Column]>,
+    cells: Cells,
+}
+
+/// What the cells behind the name are made by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cells {
+    /// The columns of a definition.
+    Paths(Box<[Column]>),
+    BuiltIn(Printer),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +78,23 @@ impl Columns {
     /// The columns of a Table that upstream has written. `None` if they are not those of `printer_columns`, or if one
     /// of these is not supported.
     pub fn record(table: &[u8], printer_columns: &[PrinterColumn]) -> Option<Self> {
+        Self::told(table, |told| {
+            let columns = match printer_columns {
+                [] => Self::default_columns(told),
+                columns => Self::of(columns, told),
+            };
+            columns.map(Cells::Paths)
+        })
+    }
+
+    /// The columns of a built-in resource's Table that a server of that release has written, if they are those that are printed here.
+    pub fn record_built_in(table: &[u8], resource: &GroupVersionResource, release: Release) -> Option<Self> {
+        let printer = Printer::of(resource, release)?;
+        Self::told(table, |told| printer.prints(told).then_some(Cells::BuiltIn(printer)))
+    }
+
+    /// The columns of a Table; `cells` makes of those behind the name what prints them.
+    fn told(table: &[u8], cells: impl FnOnce(&[ColumnDefinition]) -> Option<Cells>) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Table<'a> {
@@ -76,9 +105,8 @@ impl Columns {
         let told: Vec<ColumnDefinition> = serde_json::from_str(column_definitions.get()).ok()?;
         let (name, told) = told.split_first()?;
         let is_name = (&*name.name, &*name.kind, &*name.format, name.priority) == ("Name", "string", "name", 0);
-        let columns =
-            if printer_columns.is_empty() { Self::default_columns(told) } else { Self::of(printer_columns, told) };
-        Some(Self { definitions: column_definitions.get().to_owned().into(), columns: columns.filter(|_| is_name)? })
+        let cells = is_name.then(|| cells(told)).flatten()?;
+        Some(Self { definitions: column_definitions.get().to_owned().into(), cells })
     }
 
     /// Whether all of these columns are supported, so that Tables can be printed.
@@ -158,20 +186,37 @@ impl Rows {
 
     /// The maximum number of bytes that are read for an object's row.
     pub fn cost(&self, object: &Object) -> usize {
-        object.tail().len() * (self.columns.columns.len() + 1)
+        let times = match &self.columns.cells {
+            Cells::Paths(columns) => columns.len() + 1,
+            // The members are found, then those that are asked for are read.
+            Cells::BuiltIn(_) => 2,
+        };
+        object.tail().len() * times
     }
 
     /// Appends an object's row.
     pub fn put(&self, object: &Object, out: &mut Vec<u8>) -> Result<(), Unprintable> {
         out.extend_from_slice(b"{\"cells\":[");
         write_string(out, object.key.name());
-        let json = object.tail();
-        for Column { kind, path } in &self.columns.columns {
-            out.push(b',');
-            let value = path.first(json).map_err(|_| Unprintable)?;
-            cell::put(*kind, value, self.now, out)?;
+        match &self.columns.cells {
+            Cells::Paths(columns) => {
+                for Column { kind, path } in columns {
+                    out.push(b',');
+                    let value = path.first(object.tail()).map_err(|_| Unprintable)?;
+                    cell::put(*kind, value, self.now, out)?;
+                }
+                out.push(b']');
+            }
+            Cells::BuiltIn(printer) => {
+                let conditions = printer.put(object, self.now, out)?;
+                out.push(b']');
+                if let Some(conditions) = conditions {
+                    out.extend_from_slice(b",\"conditions\":");
+                    out.extend_from_slice(conditions.as_bytes());
+                }
+            }
         }
-        out.extend_from_slice(b"],\"object\":");
+        out.extend_from_slice(b",\"object\":");
         match &self.object {
             None => out.extend_from_slice(b"null"),
             Some(form) => {

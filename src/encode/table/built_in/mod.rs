@@ -1,0 +1,118 @@
+//! Tables of built-in resources: each has rules of its own, which are compiled into the API server and differ between its releases.
+//!
+//! A printer is a pure function of an object's JSON. Its rules were compared cell by cell with real servers of the releases that
+//! [`Release`] names, over generated objects in all states that a server takes (the conformance suite), and are used for no other.
+
+mod plain;
+mod row;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use row::Row;
+use source::Source;
+
+use super::{ColumnDefinition, Unprintable};
+use crate::{apimachinery::GroupVersionResource, store::Object};
+
+/// The releases whose Tables were compared with what is printed here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Release {
+    V1_20,
+    V1_36,
+}
+
+impl Release {
+    /// The release of a server of that version, such as `v1.36.2`; `None` where it is another.
+    pub fn of(git_version: &str) -> Option<Self> {
+        let mut numbers = git_version.strip_prefix('v')?.splitn(3, '.');
+        let (major, minor, _patch) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        match (major, minor) {
+            ("1", "20") => Some(Self::V1_20),
+            ("1", "36") => Some(Self::V1_36),
+            _ => None,
+        }
+    }
+}
+
+/// What prints the rows of one resource as one release does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Printer {
+    resource: Resource,
+    release: Release,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resource {
+    ConfigMaps,
+    Namespaces,
+    Secrets,
+    ServiceAccounts,
+}
+
+/// A JSON array.
+type Conditions = &'static str;
+
+/// A column behind the name: its name, its type, its priority.
+type Heading = (&'static str, &'static str, i32);
+
+const AGE: Heading = ("Age", "string", 0);
+
+/// Whether there are rules for a resource's rows at all.
+pub fn has_printer(resource: &GroupVersionResource) -> bool {
+    Resource::of(resource).is_some()
+}
+
+impl Resource {
+    fn of(resource: &GroupVersionResource) -> Option<Self> {
+        Some(match (&*resource.group, &*resource.version, &*resource.resource) {
+            ("", "v1", "configmaps") => Self::ConfigMaps,
+            ("", "v1", "namespaces") => Self::Namespaces,
+            ("", "v1", "secrets") => Self::Secrets,
+            ("", "v1", "serviceaccounts") => Self::ServiceAccounts,
+            _ => return None,
+        })
+    }
+}
+
+impl Printer {
+    pub(super) fn of(resource: &GroupVersionResource, release: Release) -> Option<Self> {
+        Some(Self { resource: Resource::of(resource)?, release })
+    }
+
+    /// The columns behind the name.
+    fn headings(self) -> &'static [Heading] {
+        match self.resource {
+            Resource::ConfigMaps => plain::CONFIG_MAPS,
+            Resource::Namespaces => plain::NAMESPACES,
+            Resource::Secrets => plain::SECRETS,
+            Resource::ServiceAccounts => plain::service_accounts(self.release),
+        }
+    }
+
+    /// Whether upstream has just these columns, those behind the name. How it describes them does not matter.
+    pub(super) fn prints(self, told: &[ColumnDefinition]) -> bool {
+        let is_told = |((name, kind, priority), told): (&Heading, &ColumnDefinition)| {
+            (*name, *kind, "", *priority) == (&*told.name, &*told.kind, &*told.format, told.priority)
+        };
+        told.len() == self.headings().len() && self.headings().iter().zip(told).all(is_told)
+    }
+
+    /// Appends the cells behind the name, each behind a comma. Gives what the row says of its object beside them.
+    pub(super) fn put(
+        self,
+        object: &Object,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Conditions>, Unprintable> {
+        let (source, mut row) = (Source::of(object)?, Row::new(out, now));
+        match self.resource {
+            Resource::ConfigMaps => plain::config_map(&source, &mut row)?,
+            Resource::Namespaces => plain::namespace(&source, &mut row)?,
+            Resource::Secrets => plain::secret(&source, &mut row)?,
+            Resource::ServiceAccounts => plain::service_account(self.release, &source, &mut row)?,
+        }
+        Ok(row.conditions)
+    }
+}

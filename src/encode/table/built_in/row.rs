@@ -1,0 +1,45 @@
+//! The cells of one row as they are written.
+
+use jiff::Timestamp;
+
+use super::Conditions;
+use crate::{
+    apimachinery::write_string,
+    encode::table::{Unprintable, cell},
+};
+
+/// Writes the cells of one row.
+pub(super) struct Row<'a> {
+    out: &'a mut Vec<u8>,
+    /// What ages are counted to.
+    now: Timestamp,
+    /// What the row says of its object beside the cells.
+    pub(super) conditions: Option<Conditions>,
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn new(out: &'a mut Vec<u8>, now: Timestamp) -> Self {
+        Self { out, now, conditions: None }
+    }
+
+    pub(super) fn text(&mut self, text: &str) -> Result<(), Unprintable> {
+        // It depends on the Go that a server was built with how these two are written.
+        if text.contains(['\u{8}', '\u{c}']) {
+            return Err(Unprintable);
+        }
+        self.out.push(b',');
+        write_string(self.out, text);
+        Ok(())
+    }
+
+    pub(super) fn count(&mut self, count: usize) {
+        self.out.push(b',');
+        self.out.extend_from_slice(count.to_string().as_bytes());
+    }
+
+    /// How long ago that was.
+    pub(super) fn age(&mut self, time: &str) -> Result<(), Unprintable> {
+        let age = cell::date(time, self.now)?;
+        self.text(&age)
+    }
+}

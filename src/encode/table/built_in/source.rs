@@ -1,0 +1,57 @@
+//! What printers read of an object.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use crate::{
+    encode::table::Unprintable,
+    json::{Members, text},
+    store::Object,
+};
+
+/// An object, its members found. What no printer asks for is passed over, never decoded.
+pub(super) struct Source<'a> {
+    members: Vec<(Cow<'a, str>, &'a [u8])>,
+    created: Cow<'a, str>,
+}
+
+impl<'a> Source<'a> {
+    /// Of an object in JSON that is kept without its `kind` and `apiVersion`.
+    pub(super) fn of(object: &'a Object) -> Result<Self, Unprintable> {
+        let members = Members::behind_opening(object.tail()).map_err(|_| Unprintable)?;
+        let mut source =
+            Self { members: members.collect::<Result<_, _>>().map_err(|_| Unprintable)?, created: Cow::default() };
+        let metadata = source.member("metadata").ok_or(Unprintable)?;
+        for member in Members::of(metadata).map_err(|_| Unprintable)? {
+            let (name, value) = member.map_err(|_| Unprintable)?;
+            match &*name {
+                "creationTimestamp" if value != b"null" => source.created = text(value).map_err(|_| Unprintable)?,
+                _ => {}
+            }
+        }
+        Ok(source)
+    }
+
+    /// When it was created; empty if it does not say so.
+    pub(super) fn created(&self) -> &str {
+        &self.created
+    }
+
+    fn member(&self, name: &str) -> Option<&'a [u8]> {
+        self.members.iter().find(|(found, _)| found == name).map(|(_, value)| *value).filter(|value| *value != b"null")
+    }
+
+    /// A member of the object, as a printer wants to see it.
+    pub(super) fn read<T: Deserialize<'a> + Default>(&self, name: &str) -> Result<T, Unprintable> {
+        self.member(name)
+            .map_or_else(|| Ok(T::default()), |value| serde_json::from_slice(value).map_err(|_| Unprintable))
+    }
+
+    /// How many members the object has that is its member.
+    pub(super) fn count(&self, name: &str) -> Result<usize, Unprintable> {
+        let Some(value) = self.member(name) else { return Ok(0) };
+        let mut members = Members::of(value).map_err(|_| Unprintable)?;
+        members.try_fold(0, |count, member| member.map(|_| count + 1)).map_err(|_| Unprintable)
+    }
+}

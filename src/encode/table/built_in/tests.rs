@@ -1,0 +1,140 @@
+//! Tables of built-in resources as real servers printed them, from the objects in their rows.
+
+use std::{fs, sync::Arc};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::*;
+use crate::{
+    apimachinery::{Encoding, Representation, View},
+    encode::{
+        Form,
+        table::{Columns, Rows},
+    },
+    store::{Schema, Shape},
+};
+
+/// Group, version, plural and kind.
+const RESOURCES: &[[&str; 4]] = &[
+    ["", "v1", "configmaps", "ConfigMap"],
+    ["", "v1", "namespaces", "Namespace"],
+    ["", "v1", "secrets", "Secret"],
+    ["", "v1", "serviceaccounts", "ServiceAccount"],
+];
+
+/// What a server said within one second.
+struct Recorded {
+    release: Release,
+    resource: GroupVersionResource,
+    kind: &'static str,
+    table: String,
+    at: Timestamp,
+}
+
+#[derive(Deserialize)]
+struct Table<'a> {
+    #[serde(borrow)]
+    rows: Vec<TableRow<'a>>,
+}
+
+#[derive(Deserialize)]
+struct TableRow<'a> {
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+fn recorded() -> Vec<Recorded> {
+    let mut found = Vec::new();
+    for (release, folder) in [(Release::V1_20, "v1.20"), (Release::V1_36, "v1.36")] {
+        for &[group, version, plural, kind] in RESOURCES {
+            let read = |end| {
+                let path = format!("{}/tests/data/golden/{folder}/tables/{plural}.{end}", env!("CARGO_MANIFEST_DIR"));
+                fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+            };
+            let resource = GroupVersionResource::new(group, version, plural);
+            found.push(Recorded {
+                release,
+                resource,
+                kind,
+                table: read("json"),
+                at: read("at").trim().parse().unwrap(),
+            });
+        }
+    }
+    found
+}
+
+impl Recorded {
+    fn objects(&self) -> (Schema, Vec<Object>) {
+        let schema = Schema::new(Shape::typed(self.kind, &self.resource.api_version()), Vec::new());
+        let Table { rows } = serde_json::from_str(&self.table).unwrap();
+        let object = |row: TableRow<'_>| {
+            Object::from_event(Bytes::copy_from_slice(row.object.get().as_bytes()), &schema).unwrap()
+        };
+        let objects = rows.into_iter().map(object).collect();
+        (schema, objects)
+    }
+
+    fn columns(&self) -> Option<Columns> {
+        Columns::record_built_in(self.table.as_bytes(), &self.resource, self.release)
+    }
+}
+
+#[test]
+fn rows_are_those_of_real_servers() {
+    for recorded in recorded() {
+        let (schema, objects) = recorded.objects();
+        let columns = Arc::new(recorded.columns().unwrap_or_else(|| panic!("{}: other columns", recorded.resource)));
+        let form = Representation { encoding: Encoding::Json, view: View::Whole };
+        let form = Form::new(form, &schema.shape, &recorded.resource.group_resource()).unwrap();
+        let rows = Rows::new(columns, Some(form), recorded.at);
+        let mut rest = &recorded.table[recorded.table.find("\"rows\":[").unwrap() + 8..];
+        for object in &objects {
+            let mut row = Vec::new();
+            rows.put(object, &mut row).unwrap_or_else(|error| panic!("{}: {error}", object.key.name()));
+            let row = String::from_utf8(row).unwrap();
+            let (expected, behind) = rest.split_at(rest.len().min(row.len()));
+            assert_eq!(row, expected, "{:?} {}", recorded.release, recorded.resource);
+            rest = behind.strip_prefix(',').unwrap_or(behind);
+        }
+        assert_eq!(rest, "]}\n");
+    }
+}
+
+#[test]
+fn other_columns_are_not_printed() {
+    for recorded in recorded() {
+        for (from, to) in [
+            (r#""name":"Age","type":"string""#, r#""name":"Aged","type":"string""#),
+            (r#""name":"Age","type":"string""#, r#""name":"Age","type":"date""#),
+            (r#""name":"Age","type":"string","format":"""#, r#""name":"Age","type":"string","format":"x""#),
+            (r#""rows":"#, r#""columnDefinitions":[],"rows":"#),
+            (r#","priority":0}"#, r#","priority":1}"#),
+        ] {
+            let table = recorded.table.replace(from, to);
+            assert_ne!(table, recorded.table);
+            let changed = Recorded { table, resource: recorded.resource.clone(), ..recorded };
+            assert!(changed.columns().is_none(), "{} {to}", changed.resource);
+        }
+    }
+}
+
+#[test]
+fn only_releases_that_were_compared_have_printers() {
+    for (version, release) in [
+        ("v1.36.2", Some(Release::V1_36)),
+        ("v1.36.0-eks-1", Some(Release::V1_36)),
+        ("v1.20.15", Some(Release::V1_20)),
+        ("v1.35.9", None),
+        ("v1.37.0", None),
+        ("v1.3.6", None),
+        ("v2.36.0", None),
+        ("v1.36", None),
+        ("1.36.0", None),
+        ("", None),
+    ] {
+        assert_eq!(Release::of(version), release, "{version}");
+    }
+}
