@@ -4,6 +4,7 @@
 //! [`Release`] names, over generated objects in all states that a server takes (the conformance suite), and are used for no other.
 
 mod plain;
+mod pods;
 mod row;
 mod source;
 #[cfg(test)]
@@ -47,6 +48,7 @@ pub(super) struct Printer {
 enum Resource {
     ConfigMaps,
     Namespaces,
+    Pods,
     Secrets,
     ServiceAccounts,
 }
@@ -69,6 +71,7 @@ impl Resource {
         Some(match (&*resource.group, &*resource.version, &*resource.resource) {
             ("", "v1", "configmaps") => Self::ConfigMaps,
             ("", "v1", "namespaces") => Self::Namespaces,
+            ("", "v1", "pods") => Self::Pods,
             ("", "v1", "secrets") => Self::Secrets,
             ("", "v1", "serviceaccounts") => Self::ServiceAccounts,
             _ => return None,
@@ -86,6 +89,7 @@ impl Printer {
         match self.resource {
             Resource::ConfigMaps => plain::CONFIG_MAPS,
             Resource::Namespaces => plain::NAMESPACES,
+            Resource::Pods => pods::headings(self.release),
             Resource::Secrets => plain::SECRETS,
             Resource::ServiceAccounts => plain::service_accounts(self.release),
         }
@@ -110,6 +114,7 @@ impl Printer {
         match self.resource {
             Resource::ConfigMaps => plain::config_map(&source, &mut row)?,
             Resource::Namespaces => plain::namespace(&source, &mut row)?,
+            Resource::Pods => pods::print(self.release, &source, &mut row)?,
             Resource::Secrets => plain::secret(&source, &mut row)?,
             Resource::ServiceAccounts => plain::service_account(self.release, &source, &mut row)?,
         }

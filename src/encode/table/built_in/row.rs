@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::Conditions;
 use crate::{
-    apimachinery::write_string,
+    apimachinery::{age, write_string},
     encode::table::{Unprintable, cell},
 };
 
@@ -32,6 +32,16 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
+    /// A text, or what stands for none.
+    pub(super) fn text_or(&mut self, text: &str, none: &str) -> Result<(), Unprintable> {
+        self.text(if text.is_empty() { none } else { text })
+    }
+
+    pub(super) fn number(&mut self, number: i64) {
+        self.out.push(b',');
+        self.out.extend_from_slice(number.to_string().as_bytes());
+    }
+
     pub(super) fn count(&mut self, count: usize) {
         self.out.push(b',');
         self.out.extend_from_slice(count.to_string().as_bytes());
@@ -41,5 +51,9 @@ impl<'a> Row<'a> {
     pub(super) fn age(&mut self, time: &str) -> Result<(), Unprintable> {
         let age = cell::date(time, self.now)?;
         self.text(&age)
+    }
+
+    pub(super) fn age_since(&self, time: Timestamp) -> Result<String, Unprintable> {
+        age(time, self.now).ok_or(Unprintable)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::{
     encode::table::Unprintable,
@@ -14,19 +14,24 @@ use crate::{
 pub(super) struct Source<'a> {
     members: Vec<(Cow<'a, str>, &'a [u8])>,
     created: Cow<'a, str>,
+    is_deleted: bool,
 }
 
 impl<'a> Source<'a> {
     /// Of an object in JSON that is kept without its `kind` and `apiVersion`.
     pub(super) fn of(object: &'a Object) -> Result<Self, Unprintable> {
         let members = Members::behind_opening(object.tail()).map_err(|_| Unprintable)?;
-        let mut source =
-            Self { members: members.collect::<Result<_, _>>().map_err(|_| Unprintable)?, created: Cow::default() };
+        let mut source = Self {
+            members: members.collect::<Result<_, _>>().map_err(|_| Unprintable)?,
+            created: Cow::default(),
+            is_deleted: false,
+        };
         let metadata = source.member("metadata").ok_or(Unprintable)?;
         for member in Members::of(metadata).map_err(|_| Unprintable)? {
             let (name, value) = member.map_err(|_| Unprintable)?;
             match &*name {
                 "creationTimestamp" if value != b"null" => source.created = text(value).map_err(|_| Unprintable)?,
+                "deletionTimestamp" => source.is_deleted = value != b"null",
                 _ => {}
             }
         }
@@ -36,6 +41,11 @@ impl<'a> Source<'a> {
     /// When it was created; empty if it does not say so.
     pub(super) fn created(&self) -> &str {
         &self.created
+    }
+
+    /// Whether its deletion has begun.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.is_deleted
     }
 
     fn member(&self, name: &str) -> Option<&'a [u8]> {
@@ -54,4 +64,11 @@ impl<'a> Source<'a> {
         let mut members = Members::of(value).map_err(|_| Unprintable)?;
         members.try_fold(0, |count, member| member.map(|_| count + 1)).map_err(|_| Unprintable)
     }
+}
+
+/// Go writes null for some of what is empty.
+pub(super) fn or_default<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
