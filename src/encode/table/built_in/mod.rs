@@ -3,6 +3,7 @@
 //! A printer is a pure function of an object's JSON. Its rules were compared cell by cell with real servers of the releases that
 //! [`Release`] names, over generated objects in all states that a server takes (the conformance suite), and are used for no other.
 
+mod nodes;
 mod plain;
 mod pods;
 mod row;
@@ -48,6 +49,7 @@ pub(super) struct Printer {
 enum Resource {
     ConfigMaps,
     Namespaces,
+    Nodes,
     Pods,
     Secrets,
     ServiceAccounts,
@@ -71,6 +73,7 @@ impl Resource {
         Some(match (&*resource.group, &*resource.version, &*resource.resource) {
             ("", "v1", "configmaps") => Self::ConfigMaps,
             ("", "v1", "namespaces") => Self::Namespaces,
+            ("", "v1", "nodes") => Self::Nodes,
             ("", "v1", "pods") => Self::Pods,
             ("", "v1", "secrets") => Self::Secrets,
             ("", "v1", "serviceaccounts") => Self::ServiceAccounts,
@@ -89,6 +92,7 @@ impl Printer {
         match self.resource {
             Resource::ConfigMaps => plain::CONFIG_MAPS,
             Resource::Namespaces => plain::NAMESPACES,
+            Resource::Nodes => nodes::HEADINGS,
             Resource::Pods => pods::headings(self.release),
             Resource::Secrets => plain::SECRETS,
             Resource::ServiceAccounts => plain::service_accounts(self.release),
@@ -114,6 +118,7 @@ impl Printer {
         match self.resource {
             Resource::ConfigMaps => plain::config_map(&source, &mut row)?,
             Resource::Namespaces => plain::namespace(&source, &mut row)?,
+            Resource::Nodes => nodes::print(self.release, &source, &mut row)?,
             Resource::Pods => pods::print(self.release, &source, &mut row)?,
             Resource::Secrets => plain::secret(&source, &mut row)?,
             Resource::ServiceAccounts => plain::service_account(self.release, &source, &mut row)?,

@@ -12,6 +12,7 @@ use crate::{
 
 /// An object, its members found. What no printer asks for is passed over, never decoded.
 pub(super) struct Source<'a> {
+    object: &'a Object,
     members: Vec<(Cow<'a, str>, &'a [u8])>,
     created: Cow<'a, str>,
     is_deleted: bool,
@@ -22,6 +23,7 @@ impl<'a> Source<'a> {
     pub(super) fn of(object: &'a Object) -> Result<Self, Unprintable> {
         let members = Members::behind_opening(object.tail()).map_err(|_| Unprintable)?;
         let mut source = Self {
+            object,
             members: members.collect::<Result<_, _>>().map_err(|_| Unprintable)?,
             created: Cow::default(),
             is_deleted: false,
@@ -46,6 +48,10 @@ impl<'a> Source<'a> {
     /// Whether its deletion has begun.
     pub(super) fn is_deleted(&self) -> bool {
         self.is_deleted
+    }
+
+    pub(super) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.object.labels.iter()
     }
 
     fn member(&self, name: &str) -> Option<&'a [u8]> {

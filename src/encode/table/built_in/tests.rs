@@ -20,6 +20,7 @@ use crate::{
 const RESOURCES: &[[&str; 4]] = &[
     ["", "v1", "configmaps", "ConfigMap"],
     ["", "v1", "namespaces", "Namespace"],
+    ["", "v1", "nodes", "Node"],
     ["", "v1", "pods", "Pod"],
     ["", "v1", "secrets", "Secret"],
     ["", "v1", "serviceaccounts", "ServiceAccount"],
