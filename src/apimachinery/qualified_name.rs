@@ -1,7 +1,7 @@
 //! The syntax of label keys and label values.
 
 /// An optional DNS subdomain and a slash, then a name of up to 63 characters.
-pub(super) fn is_qualified_name(text: &str) -> bool {
+pub fn is_qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         Some((prefix, name)) => is_subdomain(prefix) && is_name(name),
         None => is_name(text),
@@ -9,7 +9,7 @@ pub(super) fn is_qualified_name(text: &str) -> bool {
 }
 
 /// Empty, or like the name part of a key.
-pub(super) fn is_label_value(text: &str) -> bool {
+pub fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_name(text)
 }
 

@@ -7,9 +7,11 @@ mod nodes;
 mod plain;
 mod pods;
 mod row;
+mod selector;
 mod source;
 #[cfg(test)]
 mod tests;
+mod workloads;
 
 use jiff::Timestamp;
 use row::Row;
@@ -48,11 +50,15 @@ pub(super) struct Printer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resource {
     ConfigMaps,
+    DaemonSets,
+    Deployments,
     Namespaces,
     Nodes,
     Pods,
+    ReplicaSets,
     Secrets,
     ServiceAccounts,
+    StatefulSets,
 }
 
 /// A JSON array.
@@ -77,6 +83,10 @@ impl Resource {
             ("", "v1", "pods") => Self::Pods,
             ("", "v1", "secrets") => Self::Secrets,
             ("", "v1", "serviceaccounts") => Self::ServiceAccounts,
+            ("apps", "v1", "daemonsets") => Self::DaemonSets,
+            ("apps", "v1", "deployments") => Self::Deployments,
+            ("apps", "v1", "replicasets") => Self::ReplicaSets,
+            ("apps", "v1", "statefulsets") => Self::StatefulSets,
             _ => return None,
         })
     }
@@ -91,11 +101,15 @@ impl Printer {
     fn headings(self) -> &'static [Heading] {
         match self.resource {
             Resource::ConfigMaps => plain::CONFIG_MAPS,
+            Resource::DaemonSets => workloads::DAEMON_SETS,
+            Resource::Deployments => workloads::DEPLOYMENTS,
             Resource::Namespaces => plain::NAMESPACES,
             Resource::Nodes => nodes::HEADINGS,
             Resource::Pods => pods::headings(self.release),
+            Resource::ReplicaSets => workloads::REPLICA_SETS,
             Resource::Secrets => plain::SECRETS,
             Resource::ServiceAccounts => plain::service_accounts(self.release),
+            Resource::StatefulSets => workloads::STATEFUL_SETS,
         }
     }
 
@@ -117,11 +131,15 @@ impl Printer {
         let (source, mut row) = (Source::of(object)?, Row::new(out, now));
         match self.resource {
             Resource::ConfigMaps => plain::config_map(&source, &mut row)?,
+            Resource::DaemonSets => workloads::daemon_set(&source, &mut row)?,
+            Resource::Deployments => workloads::deployment(&source, &mut row)?,
             Resource::Namespaces => plain::namespace(&source, &mut row)?,
             Resource::Nodes => nodes::print(self.release, &source, &mut row)?,
             Resource::Pods => pods::print(self.release, &source, &mut row)?,
+            Resource::ReplicaSets => workloads::replica_set(&source, &mut row)?,
             Resource::Secrets => plain::secret(&source, &mut row)?,
             Resource::ServiceAccounts => plain::service_account(self.release, &source, &mut row)?,
+            Resource::StatefulSets => workloads::stateful_set(&source, &mut row)?,
         }
         Ok(row.conditions)
     }

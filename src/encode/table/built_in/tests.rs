@@ -24,6 +24,10 @@ const RESOURCES: &[[&str; 4]] = &[
     ["", "v1", "pods", "Pod"],
     ["", "v1", "secrets", "Secret"],
     ["", "v1", "serviceaccounts", "ServiceAccount"],
+    ["apps", "v1", "daemonsets", "DaemonSet"],
+    ["apps", "v1", "deployments", "Deployment"],
+    ["apps", "v1", "replicasets", "ReplicaSet"],
+    ["apps", "v1", "statefulsets", "StatefulSet"],
 ];
 
 /// What a server said within one second.
