@@ -8,6 +8,7 @@ mod plain;
 mod pods;
 mod row;
 mod selector;
+mod services;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -58,6 +59,7 @@ enum Resource {
     ReplicaSets,
     Secrets,
     ServiceAccounts,
+    Services,
     StatefulSets,
 }
 
@@ -83,6 +85,7 @@ impl Resource {
             ("", "v1", "pods") => Self::Pods,
             ("", "v1", "secrets") => Self::Secrets,
             ("", "v1", "serviceaccounts") => Self::ServiceAccounts,
+            ("", "v1", "services") => Self::Services,
             ("apps", "v1", "daemonsets") => Self::DaemonSets,
             ("apps", "v1", "deployments") => Self::Deployments,
             ("apps", "v1", "replicasets") => Self::ReplicaSets,
@@ -109,6 +112,7 @@ impl Printer {
             Resource::ReplicaSets => workloads::REPLICA_SETS,
             Resource::Secrets => plain::SECRETS,
             Resource::ServiceAccounts => plain::service_accounts(self.release),
+            Resource::Services => services::HEADINGS,
             Resource::StatefulSets => workloads::STATEFUL_SETS,
         }
     }
@@ -139,6 +143,7 @@ impl Printer {
             Resource::ReplicaSets => workloads::replica_set(&source, &mut row)?,
             Resource::Secrets => plain::secret(&source, &mut row)?,
             Resource::ServiceAccounts => plain::service_account(self.release, &source, &mut row)?,
+            Resource::Services => services::print(&source, &mut row)?,
             Resource::StatefulSets => workloads::stateful_set(&source, &mut row)?,
         }
         Ok(row.conditions)

@@ -24,6 +24,7 @@ const RESOURCES: &[[&str; 4]] = &[
     ["", "v1", "pods", "Pod"],
     ["", "v1", "secrets", "Secret"],
     ["", "v1", "serviceaccounts", "ServiceAccount"],
+    ["", "v1", "services", "Service"],
     ["apps", "v1", "daemonsets", "DaemonSet"],
     ["apps", "v1", "deployments", "Deployment"],
     ["apps", "v1", "replicasets", "ReplicaSet"],
