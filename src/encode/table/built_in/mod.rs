@@ -3,6 +3,7 @@
 //! A printer is a pure function of an object's JSON. Its rules were compared cell by cell with real servers of the releases that
 //! [`Release`] names, over generated objects in all states that a server takes (the conformance suite), and are used for no other.
 
+mod jobs;
 mod nodes;
 mod plain;
 mod pods;
@@ -53,6 +54,7 @@ enum Resource {
     ConfigMaps,
     DaemonSets,
     Deployments,
+    Jobs,
     Namespaces,
     Nodes,
     Pods,
@@ -90,6 +92,7 @@ impl Resource {
             ("apps", "v1", "deployments") => Self::Deployments,
             ("apps", "v1", "replicasets") => Self::ReplicaSets,
             ("apps", "v1", "statefulsets") => Self::StatefulSets,
+            ("batch", "v1", "jobs") => Self::Jobs,
             _ => return None,
         })
     }
@@ -106,6 +109,7 @@ impl Printer {
             Resource::ConfigMaps => plain::CONFIG_MAPS,
             Resource::DaemonSets => workloads::DAEMON_SETS,
             Resource::Deployments => workloads::DEPLOYMENTS,
+            Resource::Jobs => jobs::headings(self.release),
             Resource::Namespaces => plain::NAMESPACES,
             Resource::Nodes => nodes::HEADINGS,
             Resource::Pods => pods::headings(self.release),
@@ -137,6 +141,7 @@ impl Printer {
             Resource::ConfigMaps => plain::config_map(&source, &mut row)?,
             Resource::DaemonSets => workloads::daemon_set(&source, &mut row)?,
             Resource::Deployments => workloads::deployment(&source, &mut row)?,
+            Resource::Jobs => jobs::print(self.release, &source, &mut row)?,
             Resource::Namespaces => plain::namespace(&source, &mut row)?,
             Resource::Nodes => nodes::print(self.release, &source, &mut row)?,
             Resource::Pods => pods::print(self.release, &source, &mut row)?,

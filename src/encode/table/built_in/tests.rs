@@ -29,6 +29,7 @@ const RESOURCES: &[[&str; 4]] = &[
     ["apps", "v1", "deployments", "Deployment"],
     ["apps", "v1", "replicasets", "ReplicaSet"],
     ["apps", "v1", "statefulsets", "StatefulSet"],
+    ["batch", "v1", "jobs", "Job"],
 ];
 
 /// What a server said within one second.

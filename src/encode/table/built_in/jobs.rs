@@ -1,0 +1,97 @@
+//! Jobs.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use super::{
+    AGE, Heading, Release, Row, Source, Unprintable, selector::LabelSelector, source::or_default, workloads::Template,
+};
+use crate::{apimachinery::age, encode::table::cell::moment};
+
+pub(super) fn headings(release: Release) -> &'static [Heading] {
+    const COMPLETIONS: Heading = ("Completions", "string", 0);
+    const DURATION: Heading = ("Duration", "string", 0);
+    const CONTAINERS: Heading = ("Containers", "string", 1);
+    const IMAGES: Heading = ("Images", "string", 1);
+    const SELECTOR: Heading = ("Selector", "string", 1);
+    match release {
+        Release::V1_20 => &[COMPLETIONS, DURATION, AGE, CONTAINERS, IMAGES, SELECTOR],
+        Release::V1_36 => &[("Status", "string", 0), COMPLETIONS, DURATION, AGE, CONTAINERS, IMAGES, SELECTOR],
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec<'a> {
+    completions: Option<i32>,
+    parallelism: Option<i32>,
+    #[serde(borrow, deserialize_with = "or_default")]
+    selector: LabelSelector<'a>,
+    #[serde(borrow)]
+    template: Template<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status<'a> {
+    #[serde(borrow)]
+    conditions: Vec<Condition<'a>>,
+    #[serde(borrow, deserialize_with = "or_default")]
+    start_time: Cow<'a, str>,
+    #[serde(borrow, deserialize_with = "or_default")]
+    completion_time: Cow<'a, str>,
+    succeeded: i32,
+}
+
+#[derive(Deserialize)]
+struct Condition<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    status: Cow<'a, str>,
+}
+
+impl Status<'_> {
+    /// Of several conditions of that type the first one counts.
+    fn is(&self, kind: &str) -> bool {
+        self.conditions
+            .iter()
+            .find(|condition| condition.kind == kind)
+            .is_some_and(|condition| condition.status == "True")
+    }
+
+    fn word(&self, is_deleted: bool) -> &'static str {
+        let conditions = [
+            ("Complete", "Complete"),
+            ("Failed", "Failed"),
+            ("", "Terminating"),
+            ("Suspended", "Suspended"),
+            ("FailureTarget", "FailureTarget"),
+            ("SuccessCriteriaMet", "SuccessCriteriaMet"),
+        ];
+        let is = |kind: &str| if kind.is_empty() { is_deleted } else { self.is(kind) };
+        conditions.into_iter().find(|(kind, _)| is(kind)).map_or("Running", |(_, word)| word)
+    }
+}
+
+pub(super) fn print(release: Release, source: &Source<'_>, row: &mut Row<'_>) -> Result<(), Unprintable> {
+    let (spec, status): (Spec<'_>, Status<'_>) = (source.read("spec")?, source.read("status")?);
+    if release >= Release::V1_36 {
+        row.text(status.word(source.is_deleted()))?;
+    }
+    let succeeded = status.succeeded;
+    row.text(&match (spec.completions, spec.parallelism) {
+        (Some(completions), _) => format!("{succeeded}/{completions}"),
+        (None, Some(parallelism @ 2..)) => format!("{succeeded}/1 of {parallelism}"),
+        (None, _) => format!("{succeeded}/1"),
+    })?;
+    row.text(&match (&*status.start_time, &*status.completion_time) {
+        ("", _) => String::new(),
+        (start, "") => row.age_since(moment(start)?)?,
+        (start, end) => age(moment(start)?, moment(end)?).ok_or(Unprintable)?,
+    })?;
+    row.age(source.created())?;
+    spec.template.put(row)?;
+    row.text_or(&spec.selector.print()?, "<none>")
+}
