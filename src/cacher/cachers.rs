@@ -125,6 +125,11 @@ impl Cachers {
         Self { shared }
     }
 
+    /// The version that upstream last reported: see [`Upstream::last_version`].
+    pub fn upstream_version(&self) -> Option<String> {
+        self.shared.upstream.last_version()
+    }
+
     /// The instance of a resource in that encoding. The first call starts its cache.
     pub fn find(&self, resource: &GroupVersionResource, encoding: Encoding) -> Result<Arc<Instance>, NotCached> {
         if self.shared.is_excluded(resource) {

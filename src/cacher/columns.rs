@@ -1,4 +1,5 @@
-//! The columns of a custom resource's Tables, by the definition that upstream has now.
+//! Which columns the Tables of a resource have: those of a custom one by the definition that upstream has now, those of a built-in
+//! one by upstream's release.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -9,7 +10,8 @@ use tokio::time::{Instant, timeout};
 
 use super::single_flight::{Join, SingleFlight};
 use crate::{
-    encode::table::{Columns, Unprintable},
+    apimachinery::GroupVersionResource,
+    encode::table::{Columns, Release, Unprintable, has_printer},
     telemetry::Chain,
     upstream::{Crd, ResourceListWatch},
 };
@@ -21,28 +23,49 @@ const UNPRINTABLE_FOR: Duration = Duration::from_secs(10);
 
 /// The columns as upstream once wrote them, and the question whether their definition has changed since.
 ///
-/// Invariant: the columns are those of the definition that the store was filled under.
+/// Invariant: the columns are those of the definition, or of the server's release, that the store was filled under: a server of
+/// another one ends the instance.
 #[derive(Debug)]
 pub(super) struct TableColumns {
-    /// Whether all columns of the definition are supported.
-    are_understood: bool,
+    origin: Origin,
     /// The last time that an object could not be printed.
     unprintable: Mutex<Option<Instant>>,
-    recorded: OnceLock<Arc<Columns>>,
+    /// `None` if upstream's are others than what is printed here.
+    recorded: OnceLock<Option<Arc<Columns>>>,
     question: SingleFlight<Option<Arc<Columns>>>,
 }
 
+/// Where a resource's columns come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// A definition whose columns are all understood.
+    Definition,
+    /// The server's code, which is known here for some releases.
+    Code,
+    /// A definition or code of which nothing certain is known.
+    Unknown,
+}
+
 impl TableColumns {
-    /// `version` is the API version in which the objects are written.
-    pub(super) fn new(definition: Option<&Crd>, version: &str) -> Self {
-        let are_understood = definition.is_some_and(|crd| Columns::are_understood(crd.printer_columns(version)));
+    pub(super) fn new(definition: Option<&Crd>, resource: &GroupVersionResource) -> Self {
+        let origin = match definition {
+            Some(crd) if Columns::are_understood(crd.printer_columns(&resource.version)) => Origin::Definition,
+            None if has_printer(resource) => Origin::Code,
+            _ => Origin::Unknown,
+        };
         let (unprintable, question) = (Mutex::default(), SingleFlight::new(Join::BeforeItIsSent));
-        Self { are_understood, unprintable, recorded: OnceLock::new(), question }
+        Self { origin, unprintable, recorded: OnceLock::new(), question }
+    }
+
+    /// Whether an upstream with such Tables may be one from before watch-list.
+    pub(super) fn are_of_any_age(&self) -> bool {
+        self.origin == Origin::Code
     }
 
     /// Whether a Table is worth trying.
     pub(super) fn are_printable(&self) -> bool {
-        self.are_understood && self.unprintable().is_none_or(|last| last.elapsed() >= UNPRINTABLE_FOR)
+        let is_known = self.origin != Origin::Unknown && self.recorded.get().is_none_or(Option::is_some);
+        is_known && self.unprintable().is_none_or(|last| last.elapsed() >= UNPRINTABLE_FOR)
     }
 
     /// Records that an object could not be printed.
@@ -54,35 +77,70 @@ impl TableColumns {
         self.unprintable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The columns, if upstream confirms after the call that the definition is unchanged. One question serves all
-    /// callers that wait when it is sent. It costs upstream the definition's metadata, and the first time a Table
-    /// without rows.
+    /// The columns, if upstream says after this was called that the definition is still the same. One question serves all who ask
+    /// meanwhile: it costs upstream the definition's metadata, and the first time a Table without rows. Of a built-in resource
+    /// there is but the first time.
     pub(super) async fn current(
         &self,
         upstream: &ResourceListWatch,
-        version: &str,
+        resource: &GroupVersionResource,
     ) -> Result<Arc<Columns>, Unprintable> {
-        let definition = upstream.definition().filter(|_| self.are_understood).ok_or(Unprintable)?;
-        let question = async || {
-            let columns = match self.recorded.get() {
-                Some(columns) => columns.clone(),
-                None => {
-                    let table = upstream.empty_table().await.ok()?;
-                    // Upstream may already have another definition, or may not know this one yet.
-                    Arc::new(Columns::record(&table, definition.printer_columns(version))?)
-                }
-            };
-            let is_same = upstream.has_same_definition().await.unwrap_or_else(|error| {
-                tracing::debug!(error = %Chain(&error), "cannot read the metadata of a definition");
-                false
-            });
-            is_same.then(|| self.recorded.get_or_init(|| columns).clone())
+        let question = async || match self.origin {
+            Origin::Definition => self.of_definition(upstream, resource).await,
+            Origin::Code => self.of_code(upstream, resource).await,
+            Origin::Unknown => None,
         };
-        let told = timeout(TOLD_WITHIN, self.question.ask(question)).await;
-        told.unwrap_or_else(|_| {
-            tracing::debug!(limit = ?TOLD_WITHIN, "upstream does not tell the columns of a Table in time");
-            None
-        })
-        .ok_or(Unprintable)
+        // Upstream's code does not change while the instance lasts.
+        if self.origin == Origin::Code
+            && let Some(columns) = self.recorded.get()
+        {
+            return columns.clone().ok_or(Unprintable);
+        }
+        timeout(TOLD_WITHIN, self.question.ask(question))
+            .await
+            .unwrap_or_else(|_| {
+                tracing::debug!(limit = ?TOLD_WITHIN, "upstream does not tell the columns of a Table in time");
+                None
+            })
+            .ok_or(Unprintable)
+    }
+
+    async fn of_definition(
+        &self,
+        upstream: &ResourceListWatch,
+        resource: &GroupVersionResource,
+    ) -> Option<Arc<Columns>> {
+        let definition = upstream.definition()?;
+        let columns = match self.recorded.get() {
+            Some(columns) => columns.clone()?,
+            None => {
+                let table = upstream.empty_table().await.ok()?;
+                // Upstream may have another definition by now, or may be about to learn of this one.
+                Arc::new(Columns::record(&table, definition.printer_columns(&resource.version))?)
+            }
+        };
+        let is_same = upstream.has_same_definition().await.unwrap_or_else(|error| {
+            tracing::debug!(error = %Chain(&error), "cannot read the metadata of a definition");
+            false
+        });
+        is_same.then(|| self.recorded.get_or_init(|| Some(columns)).clone())?
+    }
+
+    async fn of_code(&self, upstream: &ResourceListWatch, resource: &GroupVersionResource) -> Option<Arc<Columns>> {
+        if let Some(columns) = self.recorded.get() {
+            return columns.clone();
+        }
+        let version = upstream.code_version().await?;
+        let columns = match Release::of(&version) {
+            Some(release) => {
+                let table = upstream.empty_table().await.ok()?;
+                Columns::record_built_in(&table, resource, release).map(Arc::new)
+            }
+            None => None,
+        };
+        if columns.is_none() {
+            tracing::info!(%resource, version, "upstream prints Tables that are not printed from memory");
+        }
+        self.recorded.get_or_init(|| columns).clone()
     }
 }

@@ -91,7 +91,7 @@ impl Instance {
             hub: Hub::new(next, spread),
             bookmark: RwLock::new(bookmark.map(Arc::new)),
             used: Mutex::new(Instant::now()),
-            columns: TableColumns::new(upstream.definition(), &resource.version),
+            columns: TableColumns::new(upstream.definition(), &resource),
             resource,
             namespaced,
             reader,
@@ -273,7 +273,7 @@ impl Instance {
     /// Whether a Table of the resource is worth trying: its columns are supported, upstream is recent enough to print
     /// them in the same way, and there was no recent failure to print an object.
     pub fn prints_tables(&self) -> bool {
-        self.columns.are_printable() && self.has_watch_list()
+        self.columns.are_printable() && (self.columns.are_of_any_age() || self.has_watch_list())
     }
 
     /// Records that an object could not be printed.
@@ -281,9 +281,10 @@ impl Instance {
         self.columns.gave_up();
     }
 
-    /// The columns, if upstream confirms after the call that the definition is the one that the store was filled under.
+    /// The columns, if upstream says after this was called that the definition is the one that the store was filled under; of a
+    /// built-in resource, if they are those that upstream's release is known to print.
     pub async fn columns(&self) -> Result<Arc<Columns>, Unprintable> {
-        self.columns.current(&self.upstream, &self.resource.version).await
+        self.columns.current(&self.upstream, &self.resource).await
     }
 
     /// The template of bookmarks; `None` until upstream has sent a bookmark.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::route::{ReadVerb, Route};
+use super::route::{ReadVerb, Route, is_table};
 use crate::{
     apimachinery::{Encoding, Freshness, ListOptions, Representation, View, WatchOptions, WatchStart},
     cacher::{Cachers, Instance, NotCached},
@@ -58,6 +58,10 @@ pub(super) async fn find(
         Some(limit) => cachers.filled(&target.resource, encoding, limit).await,
         None => cachers.find(&target.resource, encoding),
     };
+    let version = || cachers.upstream_version();
+    if forms.iter().any(is_table) && !serve::may_print(&target.resource, version().as_deref()) {
+        return Err(ForwardReason::Unprintable);
+    }
     for &form in forms {
         match find(form.encoding).await {
             Ok(instance) => return Ok((instance, form)),

@@ -6,7 +6,7 @@ use crate::{
     apimachinery::{self, Answer, Query, Representation, RequestInfo, ResourceRequest, Target, Verb, View},
     cacher::Cachers,
     forward,
-    serve::{ForwardReason, MostRecent, SMALL_ANSWER},
+    serve::{self, ForwardReason, MostRecent, SMALL_ANSWER},
 };
 
 /// A read that memory may answer.
@@ -61,12 +61,15 @@ pub(super) fn decide<'a, B>(request: &Request<B>, info: &'a RequestInfo) -> Resu
     }
     let accept = request.headers().get_all(header::ACCEPT);
     let forms = apimachinery::negotiate(accept, verb.answer()).map_err(|_| ForwardReason::Representation)?;
-    // Only Tables of custom resources are made from memory: no cache is started for other Tables.
-    let is_table = |form: &Representation| matches!(form.view, View::Table(_));
-    if forms.iter().any(is_table) && target.resource.is_built_in() {
+    // No cache is started for what cannot be printed.
+    if forms.iter().any(is_table) && !serve::may_print(&target.resource, None) {
         return Err(ForwardReason::Representation);
     }
     Ok(Route { verb, target, forms })
+}
+
+pub(super) fn is_table(form: &Representation) -> bool {
+    matches!(form.view, View::Table(_))
 }
 
 /// Why a get or a list of the most recent state has to be forwarded, if that is known without a review of the client;
@@ -132,7 +135,8 @@ mod tests {
             ("GET", "/version", &[], Err(NonResourcePath)),
             ("GET", "/api/v1/namespaces/a%2Fb/pods", &[], Err(AmbiguousPath)),
             ("GET", "/api/v1/pods", &[("accept", "application/yaml")], Err(Representation)),
-            ("GET", "/api/v1/pods", &table, Err(Representation)),
+            ("GET", "/api/v1/pods", &table, Ok(ReadVerb::List)),
+            ("GET", "/api/v1/events", &table, Err(Representation)),
             ("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", &table, Err(Representation)),
             ("GET", "/apis/x.io/v1/widgets", &table, Ok(ReadVerb::List)),
             ("GET", "/apis/x.io/v1/widgets?watch=1", &table, Err(Representation)),

@@ -21,6 +21,7 @@ pub use head::{AUDIT_ID, audit_id, new_audit_id};
 pub use list::list;
 pub use most_recent::{MostRecent, SMALL_ANSWER};
 pub use reason::ForwardReason;
+pub use table::may_print;
 pub use told::Told;
 pub use watch::{go_on, watch};
 

@@ -13,12 +13,12 @@ use super::{
     gzip,
 };
 use crate::{
-    apimachinery::{Encoding, IncludeObject, MetaVersion, Representation, View},
+    apimachinery::{Encoding, GroupVersionResource, IncludeObject, MetaVersion, Representation, View},
     encode::{
         Form, ListPosition, Pretty,
-        table::{Columns, Rows},
+        table::{self, Columns, Release, Rows},
     },
-    store::{Object, Shape},
+    store::Object,
 };
 
 /// Bytes up to which a Table is one piece. Whatever is longer is therefore worth compressing, however it is indented.
@@ -28,6 +28,13 @@ const READ_AT_ONCE: usize = 256 << 10;
 /// The maximum number of bytes that are read for the cells of one Table: about half a second of CPU. Larger Tables are
 /// forwarded.
 const READ_MAX: usize = 512 << 20;
+
+/// Whether Tables of a resource can come from memory at all: those of custom resources, and those of built-in ones that have a
+/// printer for the release that upstream is known to be of.
+pub fn may_print(resource: &GroupVersionResource, version: Option<&str>) -> bool {
+    !resource.is_built_in()
+        || table::has_printer(resource) && version.is_none_or(|version| Release::of(version).is_some())
+}
 
 /// Writes the objects of a response.
 #[derive(Debug)]
@@ -69,9 +76,6 @@ impl Table {
     fn of(read: &Read<'_>, version: MetaVersion) -> Result<Self, ForwardReason> {
         let (instance, encoding) = (&read.instance, Encoding::Json);
         let include = IncludeObject::parse(read.query).map_err(|_| ForwardReason::InvalidOptions)?;
-        if instance.schema().shape != Shape::Custom {
-            return Err(ForwardReason::Representation);
-        }
         if !instance.prints_tables() {
             return Err(ForwardReason::Unprintable);
         }
@@ -170,7 +174,7 @@ impl TableBody {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Schema;
+    use crate::store::{Schema, Shape};
 
     const TABLE: &[u8] =
         br#"{"columnDefinitions":[{"name":"Name","type":"string","format":"name","description":"","priority":0},

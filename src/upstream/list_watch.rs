@@ -122,6 +122,11 @@ impl ResourceListWatch {
         self.upstream.is_current(&self.resource.group_resource(), known).await
     }
 
+    /// The version of upstream's code as of now, such as `v1.36.2`; `None` if it does not say, or emulates another.
+    pub async fn code_version(&self) -> Option<String> {
+        self.upstream.code_version().await
+    }
+
     /// A Table without rows, in JSON, for its column definitions.
     ///
     /// # Errors

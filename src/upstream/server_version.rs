@@ -77,6 +77,15 @@ impl Upstream {
         version
     }
 
+    /// The `gitVersion` of upstream's own code as of now; `None` if it reports none, or behaves as another version does.
+    pub(super) async fn code_version(&self) -> Option<String> {
+        let version = self.server_version(Instant::now()).await?;
+        let mut parts = version.split(' ');
+        let (git_version, _commit, emulated) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_own = emulated == "." || git_version.starts_with(&format!("v{emulated}."));
+        is_own.then(|| git_version.to_owned())
+    }
+
     /// The version that upstream last reported (`v1.36.0`); `None` if it has not been asked, as until a cache is
     /// filled.
     pub fn last_version(&self) -> Option<String> {
@@ -136,6 +145,22 @@ mod tests {
         let (upstream, broke) = (server.upstream(), Instant::now());
         assert_eq!(upstream.server_version(broke).await, None);
         assert_eq!(upstream.server_version(broke).await.as_deref(), Some("v1.2.0  ."));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_emulates_another_version_has_none_of_its_own() {
+        for (document, expected) in [
+            (r#"{"gitVersion":"v1.20.2"}"#, Some("v1.20.2")),
+            (r#"{"gitVersion":"v1.36.2","gitCommit":"a","emulationMajor":"1","emulationMinor":"36"}"#, Some("v1.36.2")),
+            (r#"{"gitVersion":"v1.36.2","gitCommit":"a","emulationMajor":"1","emulationMinor":"3"}"#, None),
+            (r#"{"gitVersion":"v1.36.2","gitCommit":"a","emulationMajor":"1","emulationMinor":"35"}"#, None),
+            ("{}", None),
+        ] {
+            let server =
+                TestServer::start(move |_: Request<Incoming>| async move { Response::new(full(document.to_owned())) })
+                    .await;
+            assert_eq!(server.upstream().code_version().await.as_deref(), expected, "{document}");
+        }
     }
 
     #[test]

@@ -103,7 +103,7 @@ async fn requests_that_are_no_plain_reads_go_upstream() {
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let list = "/api/v1/pods?resourceVersion=0";
     for (method, path, headers, expected) in [
-        (Method::GET, list, &[("accept", table)][..], (200, "representation")),
+        (Method::GET, "/api/v1/events?resourceVersion=0", &[("accept", table)][..], (200, "representation")),
         (Method::GET, list, &[("impersonate-user", "alice")], (200, "impersonated")),
         (Method::DELETE, "/api/v1/namespaces/team/pods/b", &[], (200, "not_a_read")),
         (Method::GET, "/api/v1/namespaces/team/pods/%2E%2E", &[], (404, "ambiguous_path")),

@@ -1,4 +1,6 @@
-//! Tables of custom resources from memory. What is in their cells is held against a real server by the conformance suite.
+//! Tables from memory. What is in their cells is held against real servers by the conformance suite.
+
+use std::{collections::BTreeMap, time::Duration};
 
 use http::Request;
 use http_body_util::{BodyExt, Full};
@@ -10,7 +12,7 @@ use kube_fanout::{
 use serde_json::json;
 
 use crate::{
-    harness::{Answer, Route, World, passing, world::pod},
+    harness::{Answer, Route, World, passing, until, world::pod},
     reads::{definition, widget},
 };
 
@@ -26,6 +28,10 @@ fn forwarded(reason: &str) -> Route {
 
 fn definitions() -> GroupResource {
     GroupResource { group: "apiextensions.k8s.io".into(), resource: "customresourcedefinitions".into() }
+}
+
+fn config_maps() -> GroupResource {
+    GroupResource { group: "".into(), resource: "configmaps".into() }
 }
 
 async fn with_widgets(count: usize) -> World {
@@ -183,19 +189,92 @@ async fn most_recent_tables_come_from_memory_once_it_is_proven() {
     for number in 0..3 {
         world.sim.create(widget(&format!("new-{number}"), "1")).unwrap();
         let path = format!("{WIDGETS}?limit=500");
-        let answer = passing(std::time::Duration::from_millis(500), table(&world, &path)).await;
+        let answer = passing(Duration::from_millis(500), table(&world, &path)).await;
         assert_eq!(answer.route, Route::Served);
         assert!(answer.text().contains(&format!("\"new-{number}\"")), "{}", answer.text());
     }
 }
 
+/// The embedded server prints those of config maps as a real one does.
+async fn with_config_maps() -> World {
+    let sim = Sim::new();
+    for number in 0..7 {
+        let data: BTreeMap<_, _> = (0..number).map(|key| (format!("k{key}"), "<v>")).collect();
+        sim.create(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": format!("cm-{number}"), "namespace": "default"},
+            "data": data, "binaryData": {"b": "AAAA"}}))
+            .unwrap();
+    }
+    let world = World::start_with(sim, |_| {}).await;
+    world.gateway.warm("/api/v1/configmaps").await;
+    world
+}
+
+const MAPS: &str = "/api/v1/configmaps?resourceVersion=0";
+
 #[tokio::test]
-async fn tables_of_built_in_resources_start_no_cache() {
+async fn tables_of_built_in_resources_come_from_memory_where_upstream_s_are_known() {
+    let world = with_config_maps().await;
+    let one = "/api/v1/namespaces/default/configmaps/cm-3?resourceVersion=0";
+    for path in [MAPS.to_owned(), format!("{MAPS}&includeObject=None"), format!("{MAPS}&pretty=1"), one.to_owned()] {
+        for accept in [TABLE, KUBECTL, "application/json;as=Table;v=v1beta1;g=meta.k8s.io"] {
+            assert_same(&world, &path, accept, &Route::Served).await;
+        }
+    }
+    let asked = world.sim.counts().requests("list", "configmaps");
+    assert_same(&world, MAPS, TABLE, &Route::Served).await;
+    // It is the one that this was compared with.
+    assert_eq!(world.sim.counts().requests("list", "configmaps"), asked + 1);
+}
+
+#[tokio::test]
+async fn tables_of_another_release_are_not_printed() {
+    let world = World::start().await;
+    world.sim.upgrade("v1.37.0", &config_maps(), |_| {}).unwrap();
+    world.sim.create(pod("default", "a", "x")).unwrap();
+    world.gateway.warm("/api/v1/pods").await;
+    // That is known by now: no cache is filled for it.
+    assert_same(&world, MAPS, TABLE, &forwarded("unprintable")).await;
+    assert_eq!(world.sim.counts().requests("watch", "configmaps"), 0);
+    world.gateway.warm("/api/v1/configmaps").await;
+    assert_same(&world, MAPS, TABLE, &forwarded("unprintable")).await;
+}
+
+#[tokio::test]
+async fn tables_of_an_upgraded_server_are_not_printed_as_before() {
+    let world = with_config_maps().await;
+    assert_same(&world, MAPS, TABLE, &Route::Served).await;
+    world.sim.upgrade("v1.37.0", &config_maps(), |_| {}).unwrap();
+    world.sim.cut_watches(None);
+    // Until the watch is resumed it is the state of the old server.
+    let gone = async || (table(&world, MAPS).await.route != Route::Served).then_some(());
+    passing(Duration::from_millis(100), until("the old server's Tables are gone", gone)).await;
+    assert_same(&world, MAPS, TABLE, &forwarded("unprintable")).await;
+}
+
+/// The embedded server's pods have columns of its own.
+#[tokio::test]
+async fn built_in_columns_that_upstream_does_not_print_are_asked_for_once() {
     let world = World::start().await;
     world.sim.create(pod("default", "a", "x")).unwrap();
-    for path in ["/api/v1/pods?resourceVersion=0", "/apis/apps/v1/deployments?resourceVersion=0"] {
+    world.gateway.warm("/api/v1/pods").await;
+    let path = "/api/v1/pods?resourceVersion=0";
+    assert_same(&world, path, TABLE, &forwarded("unprintable")).await;
+    let before = world.sim.counts().requests("list", "pods");
+    assert_eq!(table(&world, path).await.route, forwarded("unprintable"));
+    assert_eq!(world.sim.counts().requests("list", "pods"), before + 1);
+}
+
+#[tokio::test]
+async fn tables_of_resources_without_a_printer_start_no_cache() {
+    let world = World::start().await;
+    world.sim.create(pod("default", "a", "x")).unwrap();
+    for path in [
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?resourceVersion=0",
+        "/api/v1/pods?watch=1&resourceVersion=1&timeoutSeconds=1",
+    ] {
         assert_same(&world, path, TABLE, &forwarded("representation")).await;
     }
     let counts = world.sim.counts();
-    assert_eq!((counts.requests("watch", "pods"), counts.requests("watch", "deployments.apps")), (0, 0));
+    assert_eq!(counts.requests("watch", "customresourcedefinitions.apiextensions.k8s.io"), 0);
+    assert_eq!(counts.requests("list", "pods"), 0);
 }

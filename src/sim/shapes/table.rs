@@ -1,4 +1,5 @@
-//! Tables for kubectl: names and ages, and a few more columns for pods. Much less than a real server prints.
+//! Tables for kubectl: names and ages, and a little more for pods. Much less than a real
+//! server prints, but for config maps.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -82,6 +83,8 @@ fn columns(definition: &Definition) -> Value {
     if is_pods(definition) {
         let names = [("Name", 0), ("Ready", 0), ("Status", 0), ("Restarts", 0), ("Age", 0), ("IP", 1), ("Node", 1)];
         names.into_iter().map(|(name, priority)| column(name, priority)).collect()
+    } else if is_config_maps(definition) {
+        json!([column("Name", 0), column("Data", 0), column("Age", 0)])
     } else {
         let mut age = column("Age", 0);
         if definition.custom {
@@ -95,6 +98,10 @@ fn cells(definition: &Definition, object: &Value) -> Value {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let name = text("/metadata/name");
     let age = age_cell(text("/metadata/creationTimestamp"), Timestamp::now());
+    if is_config_maps(definition) {
+        let values = |pointer| object.pointer(pointer).and_then(Value::as_object).map_or(0, |values| values.len());
+        return json!([name, values("/data") + values("/binaryData"), age]);
+    }
     if !is_pods(definition) {
         return json!([name, age]);
     }
@@ -113,6 +120,10 @@ fn cells(definition: &Definition, object: &Value) -> Value {
 fn age_cell(created: &str, now: Timestamp) -> String {
     let since = created.parse().ok();
     since.and_then(|since| age(since, now)).unwrap_or_else(|| "<unknown>".to_owned())
+}
+
+fn is_config_maps(definition: &Definition) -> bool {
+    !definition.custom && definition.plural == "configmaps"
 }
 
 fn is_pods(definition: &Definition) -> bool {
