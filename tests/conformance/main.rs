@@ -1,8 +1,8 @@
 //! The gateway against real API servers: the same requests are sent directly and through it, and compared.
 //!
-//! * `reads`: the decision tables of get, list and watch, selectors, unusual parameters and paths
-//! * `representations`: every resource in every representation, with and without gzip
-//! * `tables`: kubectl's Tables of custom resources, cell by cell
+//! * `reads`: the decision tables of get, list and watch, selectors, odd parameters and paths
+//! * `representations`: every resource in every form, with and without gzip
+//! * `tables`: what kubectl prints of custom resources, and of built-in ones in all states, cell by cell
 //! * `watches`: many different watches while the same changes happen
 //! * `most recent`: a watch sees what was acknowledged before it
 //! * `paging`: continue tokens that move from one server to the other
@@ -43,9 +43,11 @@ mod kinds;
 mod kubectl;
 mod large;
 mod objects;
+mod odd;
 mod own_writes;
 mod paging;
 mod ports;
+mod printed;
 mod processes;
 mod reads;
 mod report;
@@ -157,6 +159,7 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
         scenario!("informers {builtin}", informers::builtin(full));
         scenario!("bodies {builtin}", bodies::run(full));
         scenario!("representations {builtin}", representations::builtin(full));
+        scenario!("tables {builtin}", printed::run(full));
         scenario!("kubectl, {builtin}", kubectl::run(full, &assets.full.join("kubectl")));
         if let Some(assets) = &assets.crd {
             scenario!("kubectl of {custom}, {builtin}", kubectl::run(full, &assets.join("kubectl")));

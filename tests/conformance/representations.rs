@@ -10,6 +10,7 @@ use crate::{
     Side, cases,
     client::{Ask, Endpoint},
     kinds::{self, Resource},
+    printed,
     report::Tally,
     wire,
 };
@@ -34,7 +35,8 @@ enum Source {
     BuiltinMemory,
     /// From memory, except for custom resources of servers without watch-list, whose metadata had other fields.
     PartialProtobuf,
-    /// Tables: from memory for custom resources, except for watches and for servers without watch-list.
+    /// Tables: from memory, but for watches; of custom resources of servers before watch-list, and of built-in ones without a
+    /// printer, from upstream.
     Table,
 }
 
@@ -177,7 +179,8 @@ fn rows(resource: &Resource, form: &Form, has_object: bool, has_watch_list: bool
         Source::Memory => true,
         Source::BuiltinMemory => !resource.is_custom(),
         Source::PartialProtobuf => !resource.is_custom() || has_watch_list,
-        Source::Table => resource.is_custom() && has_watch_list,
+        Source::Table if resource.is_custom() => has_watch_list,
+        Source::Table => printed::is_printed(&resource.collection()),
     };
     let mark = if is_served && !resource.is_event() { "=" } else { ">" };
     let watch = if form.source == Source::Table { ">" } else { mark };
