@@ -290,3 +290,48 @@ async fn a_store_that_was_given_up_is_no_measure_while_a_watch_holds_on_to_it() 
     };
     until("reads from the new store", anew).await;
 }
+
+#[tokio::test]
+async fn a_version_of_the_api_that_is_not_followed_is_not_older_than_one_that_is() {
+    const COLLECTIONS: [&str; 2] = ["/apis/example.com/v1/widgets", "/apis/example.com/v1beta1/widgets"];
+    let mut definition = definition(".spec.color");
+    let versions = definition["spec"]["versions"].as_array_mut().unwrap();
+    versions.push(json!({"name": "v1beta1", "served": true, "storage": false}));
+    let world = World::start().await;
+    world.sim.create(definition).unwrap();
+    world.sim.create(widget("a")).unwrap();
+    for collection in COLLECTIONS {
+        world.gateway.warm(collection).await;
+    }
+    // Both lose their watch, and one of them is refused another.
+    let widgets = Some("widgets.example.com".to_owned());
+    let refusal = |times| Refusal { verb: Some("watch"), resource: widgets.clone(), times, status: 503 };
+    world.sim.refuse(refusal(Some(1)));
+    let opened = world.sim.counts().requests("watch", "widgets.example.com");
+    world.sim.cut_watches(Some("widgets.example.com"));
+    let tried = world.sim.until(|counts| {
+        counts.requests("watch", "widgets.example.com") >= opened + 2 && counts.open_watches("widgets.example.com") == 1
+    });
+    within("the one that is followed", passing(Duration::from_millis(200), tried)).await;
+    world.sim.refuse(refusal(None));
+    world.sim.create(widget("b")).unwrap();
+    let version = world.sim.revision();
+
+    let read = async |collection: &str| {
+        let answer = world.client().get(&format!("{collection}?resourceVersion=0")).await;
+        let list: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        let read: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+        (answer.route, read)
+    };
+    let followed = until("the change in memory", async || {
+        for at in 0..COLLECTIONS.len() {
+            if read(COLLECTIONS[at]).await == (Route::Served, version) {
+                return Some(at);
+            }
+        }
+        None
+    });
+    let other = 1 - passing(Duration::from_millis(200), followed).await;
+    let (route, found) = passing(Duration::from_millis(200), read(COLLECTIONS[other])).await;
+    assert!(found >= version, "{route}: {found}, while another version of the API has shown {version}");
+}
