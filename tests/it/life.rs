@@ -189,7 +189,7 @@ async fn what_is_to_be_warm_is_there_before_anybody_asks_and_stays() {
 #[tokio::test]
 async fn an_upstream_that_cannot_be_reached_is_told_of_at_once() {
     let sim = Sim::new();
-    let mut server = sim.start().await.unwrap();
+    let server = sim.start().await.unwrap();
     server.stop().await;
     let gateway = Gateway::start(&server.url()).await;
     for (method, path, retry_after) in [
