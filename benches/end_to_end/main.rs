@@ -30,6 +30,7 @@ mod pods;
 #[path = "../../tests/conformance/ports.rs"]
 mod ports;
 mod process;
+mod restart;
 mod servers;
 mod sizes;
 mod storm;
@@ -48,7 +49,7 @@ use crate::{sizes::Sizes, table::Line, world::World};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The rows of the table, in order. Each is measured on its own.
-const ROWS: [&str; 21] = [
+const ROWS: [&str; 22] = [
     "list-json",
     "list-protobuf",
     "list-gzip",
@@ -70,6 +71,7 @@ const ROWS: [&str; 21] = [
     "forward",
     "cold-storm",
     "resumes",
+    "restart",
 ];
 
 /// The rows that are measured on custom resources, too.
@@ -157,6 +159,7 @@ async fn measure(world: &World, row: &str) -> Result<Vec<Line>> {
         "memory-watcher" => memory::watcher(world).await,
         "memory-connection" => memory::connection(world).await,
         "first-sync" => download::first_sync(world).await,
+        "restart" => restart::under_informers(world).await,
         "forward" => forwarding::added(world).await,
         other => bail!("{other} is no row"),
     }

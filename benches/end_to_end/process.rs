@@ -41,6 +41,13 @@ impl Process {
         self.child.id()
     }
 
+    /// At once, as a crash would; it is gone when this returns.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// Fails if the program has ended.
     pub(crate) fn check(&mut self) -> Result<()> {
         match self.child.try_wait()? {

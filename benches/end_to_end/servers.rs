@@ -34,7 +34,15 @@ pub(crate) struct Upstream {
     pub(crate) real: Option<u32>,
     pub(crate) name: String,
     process: Process,
-    _storage: Option<Process>,
+    storage: Option<Storage>,
+}
+
+/// etcd, and the port of its clients.
+#[derive(Debug)]
+struct Storage {
+    clients: u16,
+    /// `None` where another server owns it.
+    _process: Option<Process>,
 }
 
 /// A gateway, or the floor.
@@ -64,11 +72,46 @@ impl Upstream {
     }
 
     fn start_real(assets: &Path, certificates: &Certificates, folder: &Path) -> Result<Self> {
-        let (storage, clients) = start_storage("etcd", assets, folder)?;
+        let storage = start_storage("etcd", assets, folder)?;
         let port = free_port()?;
+        let process = Self::start_api("kube-apiserver", assets, (port, storage.clients), certificates, folder)?;
+        Self::tls(port, "upstream", certificates, process, storage)
+    }
+
+    /// Another kube-apiserver of the same storage; `before` is the one whose place it takes.
+    pub(crate) async fn second(
+        &self,
+        before: Option<Self>,
+        certificates: &Certificates,
+        folder: &Path,
+    ) -> Result<Self> {
+        let assets = std::env::var_os("KUBEBUILDER_ASSETS").context("no API server to start")?;
+        let clients = self.storage.as_ref().context("no storage")?.clients;
+        let port = before.as_ref().map_or_else(free_port, |before| Ok(before.endpoint.port))?;
+        drop(before);
+        let process = Self::start_api("second", Path::new(&assets), (port, clients), certificates, folder)?;
+        let storage = Storage { clients, _process: None };
+        let mut second = Self::tls(port, "second", certificates, process, storage)?;
+        let ask = Ask::json("/readyz");
+        wait(&mut second.process, async || second.endpoint.get(&ask).await.is_ok()).await?;
+        Ok(second)
+    }
+
+    /// As a crash would.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.process.kill()
+    }
+
+    fn start_api(
+        name: &str,
+        assets: &Path,
+        (port, clients): (u16, u16),
+        certificates: &Certificates,
+        folder: &Path,
+    ) -> Result<Process> {
         let file = |name: &str| certificates.file(name);
-        let process = Process::start(
-            "kube-apiserver",
+        Process::start(
+            name,
             assets.join("kube-apiserver"),
             [
                 format!("--etcd-servers=http://127.0.0.1:{clients}"),
@@ -92,8 +135,7 @@ impl Upstream {
                 "--min-request-timeout=7200".to_owned(),
             ],
             folder,
-        )?;
-        Self::tls(port, "upstream", certificates, process, storage)
+        )
     }
 
     /// Custom resources on the current library (`apiextensions-apiserver`), which has `core` authenticate its clients.
@@ -103,7 +145,7 @@ impl Upstream {
         certificates: &Certificates,
         folder: &Path,
     ) -> Result<Self> {
-        let (storage, clients) = start_storage("etcd-custom", assets, folder)?;
+        let storage = start_storage("etcd-custom", assets, folder)?;
         let port = free_port()?;
         let file = |name: &str| certificates.file(name);
         let kubeconfig = core.kubeconfig.display();
@@ -111,7 +153,7 @@ impl Upstream {
             "apiextensions-apiserver",
             assets.join("apiextensions-apiserver"),
             [
-                format!("--etcd-servers=http://127.0.0.1:{clients}"),
+                format!("--etcd-servers=http://127.0.0.1:{}", storage.clients),
                 format!("--secure-port={port}"),
                 "--bind-address=127.0.0.1".to_owned(),
                 format!("--tls-cert-file={}", file("server.crt")),
@@ -136,7 +178,7 @@ impl Upstream {
         Ok(upstream)
     }
 
-    fn tls(port: u16, name: &str, certificates: &Certificates, process: Process, storage: Process) -> Result<Self> {
+    fn tls(port: u16, name: &str, certificates: &Certificates, process: Process, storage: Storage) -> Result<Self> {
         let url = format!("https://127.0.0.1:{port}");
         Ok(Self {
             endpoint: Endpoint::tls(port, Path::new(&certificates.file("ca.crt")))?,
@@ -145,7 +187,7 @@ impl Upstream {
             real: Some(process.id()),
             name: String::new(),
             process,
-            _storage: Some(storage),
+            storage: Some(storage),
         })
     }
 
@@ -169,7 +211,7 @@ impl Upstream {
             real: None,
             name: "sim (set KUBEBUILDER_ASSETS to compare with a real API server)".to_owned(),
             process: this_program("sim", &["serve-sim", &port.to_string()], folder)?,
-            _storage: None,
+            storage: None,
         })
     }
 }
@@ -181,6 +223,8 @@ pub(crate) struct Gateway {
     pub(crate) prewarm: &'static str,
     /// `trusted` or `delegated`.
     pub(crate) clients: &'static str,
+    /// `cache.bridge`
+    pub(crate) bridge: bool,
     /// Additional lines of the configuration.
     pub(crate) fields: &'static str,
 }
@@ -192,14 +236,16 @@ impl Server {
         certificates: &Certificates,
         folder: &Path,
     ) -> Result<Self> {
-        let Gateway { prewarm, clients, fields } = gateway;
+        let Gateway { prewarm, clients, bridge, fields } = gateway;
+        // Builds from before it take nothing of it.
+        let bridge = if bridge { "" } else { ", bridge: false" };
         let (port, admin) = (free_port()?, free_port()?);
         let config = folder.join(format!("gateway-{port}.yaml"));
         let (certificate, key) = (certificates.file("server.crt"), certificates.file("server.key"));
         let text = format!(
             "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n\
              listeners: [{{address: \"127.0.0.1:{port}\", tls: {{certFile: {certificate}, keyFile: {key}}}}}]\n\
-             upstream: {{kubeconfig: {}}}\nclients: {{mode: {clients}}}\ncache: {{prewarm: [{prewarm}]}}\n\
+             upstream: {{kubeconfig: {}}}\nclients: {{mode: {clients}}}\ncache: {{prewarm: [{prewarm}]{bridge}}}\n\
              admin: {{address: \"127.0.0.1:{admin}\"}}\nlimits: {{connections: 20000}}\nlogging: {{level: warn}}\n{fields}",
             upstream.kubeconfig.display(),
         );
@@ -232,10 +278,9 @@ impl Server {
     }
 }
 
-/// Starts etcd; also returns the port for clients.
-fn start_storage(name: &str, assets: &Path, folder: &Path) -> Result<(Process, u16)> {
+fn start_storage(name: &str, assets: &Path, folder: &Path) -> Result<Storage> {
     let (clients, peers) = (free_port()?, free_port()?);
-    let storage = Process::start(
+    let process = Process::start(
         name,
         assets.join("etcd"),
         [
@@ -250,7 +295,7 @@ fn start_storage(name: &str, assets: &Path, folder: &Path) -> Result<(Process, u
         ],
         folder,
     )?;
-    Ok((storage, clients))
+    Ok(Storage { clients, _process: Some(process) })
 }
 
 /// Starts this program in another role.

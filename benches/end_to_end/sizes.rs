@@ -17,6 +17,10 @@ pub(crate) struct Sizes {
     pub(crate) watchers: usize,
     /// The number of informers that start at the same time.
     pub(crate) informers: usize,
+    /// Informers under which the API server restarts.
+    pub(crate) restarted: usize,
+    /// That many lists at once are what the machine can bear of an API server.
+    pub(crate) restarts_directly: bool,
     /// How often idle watchers are opened to measure their memory.
     pub(crate) batches: usize,
     /// Each turn consists of two downloads and two first syncs.
@@ -50,6 +54,8 @@ impl Sizes {
             requests: share(3000, 50),
             watchers: share(1000, 20),
             informers: share(100, 10),
+            restarted: share(1000, 20),
+            restarts_directly: pods <= PODS / 10,
             batches: share(9, 3),
             sync_turns: if is_bench { 5 } else { 1 },
             node_watchers: share(5000, 30),

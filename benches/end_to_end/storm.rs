@@ -65,7 +65,7 @@ struct Storm {
 impl Scene<'_> {
     /// A gateway in front of this API server. Its caches are cold if `prewarm` is empty.
     async fn gateway(&self, prewarm: &'static str) -> Result<Server> {
-        let gateway = Gateway { prewarm, clients: "trusted", fields: "" };
+        let gateway = Gateway { prewarm, clients: "trusted", bridge: true, fields: "" };
         Server::gateway(gateway, self.upstream, &self.world.certificates, self.world.folder()).await
     }
 

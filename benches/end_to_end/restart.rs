@@ -1,0 +1,223 @@
+//! An API server that restarts under informers: what it, and the gateway, need until all are in sync again.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use http::Method;
+use http_body_util::BodyExt;
+use memchr::memmem;
+use serde_json::json;
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    client::{Ask, Connection, Endpoint},
+    process,
+    servers::{Gateway, Server},
+    table::Line,
+    world::{PODS, World},
+};
+
+/// Before a client tries again.
+const RETRY: Duration = Duration::from_millis(200);
+/// How long informers may take to be in sync.
+const IN_SYNC_MAX: Duration = Duration::from_secs(600);
+/// Changes that are made while the API server is away, which it will not remember.
+const CHANGES: usize = 20;
+const COLLECTION: &str = "/api/v1/pods";
+
+/// What a restart has cost until the last informer was in sync.
+#[derive(Clone, Copy, Debug)]
+struct Restart {
+    /// Since the API server was killed.
+    time: Duration,
+    /// Of the new API server, from its start on.
+    api_server: Duration,
+    gateway: Duration,
+    lists: usize,
+}
+
+/// Who stands between the informers and the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Between {
+    Nobody,
+    Gateway { bridge: bool },
+}
+
+/// With a bridge, without, and directly. Nothing is measured before `sim`, which cannot be started again.
+pub(crate) async fn under_informers(world: &World) -> Result<Vec<Line>> {
+    if world.upstream.real.is_none() {
+        return Ok(Vec::new());
+    }
+    let count = world.sizes.restarted;
+    let idle = Box::pin(restart(world, Between::Nobody, 0)).await?;
+    let bridged = Box::pin(restart(world, Between::Gateway { bridge: true }, count)).await?;
+    let unbridged = Box::pin(restart(world, Between::Gateway { bridge: false }, count)).await?;
+    let direct = match world.sizes.restarts_directly {
+        true => Some(Box::pin(restart(world, Between::Nobody, count)).await?),
+        false => None,
+    };
+    let name = format!("API server restarts under {count} informers of {} pods", world.sizes.pods);
+    let seconds = |duration: Duration| duration.as_secs_f64();
+    let mut lines = Vec::new();
+    for (how, restart) in [(", cache.bridge", bridged), (", without", unbridged)] {
+        let [time, cpu] = [direct.map(|direct| seconds(direct.time)), direct.map(|direct| seconds(direct.api_server))];
+        lines.extend([
+            Line::new(format!("{name}{how}: until all are in sync"), "s", seconds(restart.time)).api_server(time),
+            Line::new(format!("CPU of the API server{how}"), "s", seconds(restart.api_server)).api_server(cpu),
+            Line::new(format!("CPU of the gateway{how}"), "s", seconds(restart.gateway)),
+            Line::new(format!("lists by informers{how}"), "", restart.lists as f64)
+                .api_server(direct.map(|direct| direct.lists as f64)),
+        ]);
+    }
+    lines.extend([
+        Line::new("the restart alone, without clients: time", "s", seconds(idle.time)),
+        Line::new("the same: CPU of the API server", "s", seconds(idle.api_server)),
+    ]);
+    Ok(lines)
+}
+
+/// Another API server of the same storage is killed and started again; changes are made through the first one.
+async fn restart(world: &World, between: Between, count: usize) -> Result<Restart> {
+    let mut second = world.upstream.second(None, &world.certificates, world.folder()).await?;
+    let gateway = match between {
+        Between::Nobody => None,
+        Between::Gateway { bridge } => {
+            Some(Server::gateway(Gateway { bridge, ..PODS }, &second, &world.certificates, world.folder()).await?)
+        }
+    };
+    let through = gateway.as_ref().map_or(&second.endpoint, |gateway| &gateway.endpoint).clone();
+    let mut writer = world.upstream.endpoint.connect(false).await?;
+    let name = format!("restart-{}", crate::pods::now());
+    let (watchers, mut watching) = watch::channel(0);
+    // As informers know it: the version of a list from there.
+    let list = through.get(&Ask::json(format!("{COLLECTION}?resourceVersion=0"))).await?;
+    let from = version(&list).context("a list without a version")?;
+    let mut informers = JoinSet::new();
+    for _ in 0..count {
+        let informer =
+            Informer { endpoint: through.clone(), version: from, last: format!("\"{name}-last\""), lists: 0 };
+        informers.spawn(informer.run(watchers.clone()));
+    }
+    watching.wait_for(|watching| *watching >= count).await?;
+
+    let (killed, used) = (Instant::now(), gateway.as_ref().map(|gateway| process::cpu(gateway.id())));
+    second.kill()?;
+    for number in 0..CHANGES {
+        make(&mut writer, &format!("{name}-{number}")).await?;
+    }
+    let second = world.upstream.second(Some(second), &world.certificates, world.folder()).await?;
+    make(&mut writer, &format!("{name}-last")).await?;
+    let mut lists = 0;
+    while let Some(informer) = informers.join_next().await {
+        lists += informer??;
+    }
+    let time = killed.elapsed();
+    let api_server = second.real.map(process::cpu).unwrap_or_default();
+    let gateway = gateway.as_ref().map(|gateway| process::cpu(gateway.id()));
+    let gateway = gateway.zip(used).map(|(now, before)| now - before).unwrap_or_default();
+    Ok(Restart { time, api_server, gateway, lists })
+}
+
+async fn make(writer: &mut Connection, name: &str) -> Result<()> {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "load-0"},
+        "spec": {"containers": [{"name": "main", "image": "example.com/main"}]},
+    });
+    writer.write(Method::POST, "/api/v1/namespaces/load-0/pods", &pod).await
+}
+
+/// By client-go's rules, with what was there in its memory: goes on from the last version after an end, lists after a 410.
+struct Informer {
+    endpoint: Endpoint,
+    version: u64,
+    /// The name of the last object, in quotes.
+    last: String,
+    lists: usize,
+}
+
+/// How a watch has ended.
+enum End {
+    InSync,
+    Expired,
+    Broken,
+}
+
+impl Informer {
+    /// Returns how often it has listed by the time it has the last object.
+    async fn run(mut self, watching: watch::Sender<usize>) -> Result<usize> {
+        let (started, mut is_first) = (Instant::now(), true);
+        loop {
+            ensure!(started.elapsed() < IN_SYNC_MAX, "an informer is not in sync after {IN_SYNC_MAX:?}");
+            match self.watch(&watching, &mut is_first).await {
+                Ok(End::InSync) => return Ok(self.lists),
+                Ok(End::Expired) => match self.list().await {
+                    Ok(true) => return Ok(self.lists),
+                    Ok(false) => {}
+                    Err(_) => sleep(RETRY).await,
+                },
+                Ok(End::Broken) | Err(_) => sleep(RETRY).await,
+            }
+        }
+    }
+
+    async fn watch(&mut self, watching: &watch::Sender<usize>, is_first: &mut bool) -> Result<End> {
+        let mut connection = self.endpoint.connect(false).await?;
+        let path = format!(
+            "{COLLECTION}?watch=1&allowWatchBookmarks=true&timeoutSeconds=3600&resourceVersion={}",
+            self.version
+        );
+        let mut body = connection.open(&Ask::json(path)).await?.into_body();
+        if std::mem::take(is_first) {
+            watching.send_modify(|count| *count += 1);
+        }
+        let mut begun = Vec::new();
+        while let Some(Ok(frame)) = body.frame().await {
+            let Some(data) = frame.data_ref() else { continue };
+            begun.extend_from_slice(data);
+            while let Some(end) = memchr::memchr(b'\n', &begun) {
+                let event: Vec<_> = begun.drain(..=end).collect();
+                if event.starts_with(br#"{"type":"ERROR""#) {
+                    return Ok(End::Expired);
+                }
+                self.version = version(&event).context("an event without a version")?;
+                if memmem::find(&event, self.last.as_bytes()).is_some() {
+                    return Ok(End::InSync);
+                }
+            }
+        }
+        Ok(End::Broken)
+    }
+
+    /// Not older than what it knows, as client-go lists after a 410. Whether the last object is in the list.
+    async fn list(&mut self) -> Result<bool> {
+        let mut connection = self.endpoint.connect(false).await?;
+        let path = format!("{COLLECTION}?resourceVersion={}", self.version);
+        let mut body = connection.open(&Ask::json(path)).await?.into_body();
+        let (mut head, mut tail, mut has_last) = (Vec::new(), Vec::new(), false);
+        while let Some(frame) = body.frame().await {
+            let frame = frame?;
+            let Some(data) = frame.data_ref() else { continue };
+            if head.len() < 512 {
+                head.extend_from_slice(data);
+            }
+            // It may lie across two frames.
+            tail.extend_from_slice(&data[..data.len().min(self.last.len())]);
+            has_last |= [&data[..], &tail].iter().any(|text| memmem::find(text, self.last.as_bytes()).is_some());
+            tail = data[data.len().saturating_sub(self.last.len())..].to_vec();
+        }
+        self.version = version(&head).context("a list without a version")?;
+        self.lists += 1;
+        Ok(has_last)
+    }
+}
+
+fn version(text: &[u8]) -> Option<u64> {
+    const NAME: &[u8] = br#""resourceVersion":""#;
+    let from = memmem::find(text, NAME)? + NAME.len();
+    let digits = text[from..].iter().take_while(|byte| byte.is_ascii_digit());
+    digits.map(|digit| char::from(*digit)).collect::<String>().parse().ok()
+}
