@@ -324,8 +324,8 @@ async fn a_version_of_the_api_that_is_not_followed_is_not_older_than_one_that_is
         (answer.route, read)
     };
     let followed = until("the change in memory", async || {
-        for at in 0..COLLECTIONS.len() {
-            if read(COLLECTIONS[at]).await == (Route::Served, version) {
+        for (at, collection) in COLLECTIONS.into_iter().enumerate() {
+            if read(collection).await == (Route::Served, version) {
                 return Some(at);
             }
         }
