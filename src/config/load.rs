@@ -352,7 +352,7 @@ colour: red",
             ("listeners: [x]", "listeners[0]"),
             ("cache: {history: 5m}", "cache.history"),
             ("cache: {idleTimeout: {}}", "cache.idleTimeout"),
-            ("drain: {timeout: 1s, timeout: 2s}", "drain"),
+            ("drain: {timeout: 1s, timeout: 2s}", "line 3, column 22: drain.timeout: given twice"),
         ] {
             let found = problems(text);
             assert_eq!(found.len(), 1, "{found:#?}");

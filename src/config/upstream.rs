@@ -115,7 +115,7 @@ mod tests {
         upstream.context = Some("three".to_owned());
         assert!(matches!(upstream.resolve().await, Err(UpstreamConfigError::Kubeconfig(_))));
         upstream.kubeconfig = Some(folder.path().join("missing"));
-        assert!(matches!(upstream.resolve().await, Err(UpstreamConfigError::Kubeconfig(_))));
+        assert!(matches!(upstream.resolve().await, Err(UpstreamConfigError::Read { .. })));
     }
 
     #[test]
