@@ -34,8 +34,8 @@ const LISTS_SPARE: usize = 3;
 
 /// Built-in types, in both encodings; with watch-lists where the server has them.
 pub(crate) async fn builtin(side: &mut Side, certificates: &Certificates) -> Result<Tally> {
-    let has_watch_list = side.server.has_watch_list;
-    run(side, Followed { has_watch_list, ..CONFIG_MAPS }, certificates).await
+    let followed = CONFIG_MAPS.at(&side.server);
+    run(side, followed, certificates).await
 }
 
 /// Custom resources, with watch-lists.

@@ -36,9 +36,9 @@ struct Sizes {
 const GATE: Sizes = Sizes { informers: 40, rounds: 2 };
 const FULL: Sizes = Sizes { informers: 100, rounds: 5 };
 
-/// Built-in types, in both encodings.
+/// Built-in types, in both encodings; with watch-lists where the server has them.
 pub(crate) async fn builtin(side: &Side, certificates: &Certificates) -> Result<Tally> {
-    run(side, CONFIG_MAPS, certificates).await
+    run(side, CONFIG_MAPS.at(&side.server), certificates).await
 }
 
 /// Custom resources, with watch-lists.

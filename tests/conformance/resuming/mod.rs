@@ -23,6 +23,7 @@ use crate::{
     client::{Ask, Endpoint, version_of},
     events::{Events, key_of},
     report::Tally,
+    servers::Server,
 };
 
 /// The last object that is made: who has it has everything.
@@ -44,6 +45,13 @@ pub(crate) struct Followed {
     pub(crate) encodings: &'static [&'static str],
     /// Half of the informers begin with one.
     has_watch_list: bool,
+}
+
+impl Followed {
+    /// With watch-lists where the server has them.
+    pub(crate) fn at(self, server: &Server) -> Self {
+        Self { has_watch_list: server.has_watch_list, ..self }
+    }
 }
 
 /// Built-in types, in both encodings.
@@ -140,6 +148,8 @@ pub(crate) async fn informers<T>(
             Err(error) => tally.compared(&name, [format!("{error:#}")]),
         }
     }
+    // The next scenario makes it again.
+    direct.delete(&format!("{}/{LAST}", followed.part)).await?;
     Ok((done, told))
 }
 
