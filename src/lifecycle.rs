@@ -139,18 +139,38 @@ impl Spread {
     }
 }
 
-/// Returns a future that resolves when the process is asked to stop: by SIGTERM, or by SIGINT from a terminal. From
-/// this call on, these signals no longer terminate the process by themselves.
+/// The meaning of SIGHUP for a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnHangup {
+    /// It is a request to stop, for example because the terminal was closed: there is no file to read again.
+    Stop,
+    /// [`Hangups`] are listened to.
+    Reload,
+}
+
+/// Returns a future that resolves when the process is asked to stop: by SIGTERM, by SIGINT from a terminal, or by SIGHUP
+/// with [`OnHangup::Stop`]. From this call on, these signals no longer terminate the process by themselves.
 ///
 /// # Errors
 /// The signal handlers cannot be installed.
-pub fn shutdown_signal() -> io::Result<impl Future<Output = ()> + Send> {
+pub fn shutdown_signal(on_hangup: OnHangup) -> io::Result<impl Future<Output = ()> + Send> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangups = match on_hangup {
+        OnHangup::Stop => Some(Hangups::listen()?),
+        OnHangup::Reload => None,
+    };
     Ok(async move {
+        let hangup = async {
+            match &mut hangups {
+                Some(hangups) => hangups.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            () = hangup => {}
         }
     })
 }

@@ -15,7 +15,7 @@ use kube_fanout::config::{
 };
 use kube_fanout::{
     DemoOptions, Reloads, StatusOptions, lifecycle,
-    lifecycle::Hangups,
+    lifecycle::{Hangups, OnHangup},
     load::{self, LoadOptions},
     telemetry,
 };
@@ -225,7 +225,7 @@ fn serve(config: &Config, file: Option<ConfigFile>, level: telemetry::LogLevel) 
     let open_files = lifecycle::raise_open_files()?;
     tracing::debug!(open_files, "limit raised");
     run_to_end(async {
-        let shutdown = lifecycle::shutdown_signal()?;
+        let shutdown = lifecycle::shutdown_signal(if file.is_some() { OnHangup::Reload } else { OnHangup::Stop })?;
         let reloads = match file {
             Some(file) => Some(Reloads { file, hangups: Hangups::listen()?, level }),
             None => None,
@@ -243,7 +243,7 @@ fn show_demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
     // Each watch of the demo's clients needs two file descriptors.
     lifecycle::raise_open_files()?;
     let shown = run_to_end(async {
-        let shutdown = lifecycle::shutdown_signal()?;
+        let shutdown = lifecycle::shutdown_signal(OnHangup::Stop)?;
         kube_fanout::demo(&options, &mut io::stdout(), shutdown).await?;
         Ok(())
     });
@@ -292,7 +292,7 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     lifecycle::raise_open_files()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(async {
-        let shutdown = lifecycle::shutdown_signal()?;
+        let shutdown = lifecycle::shutdown_signal(OnHangup::Stop)?;
         anyhow::Ok(match args.demo {
             Some(objects) => kube_fanout::load_demo(objects, options, shutdown).await?,
             None => load::load(&options, shutdown).await?,

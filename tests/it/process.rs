@@ -122,6 +122,32 @@ async fn a_log_that_is_not_read_stops_nothing() {
 }
 
 #[tokio::test]
+async fn a_hangup_without_a_configuration_file_is_a_drain() {
+    let server = Sim::new().start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let [client, admin, kubeconfig] = ["client.sock", "admin.sock", "kubeconfig"].map(|name| folder.path().join(name));
+    std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", &server.url())).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
+        .args(["run", "--listen", &format!("unix:{}", client.display())])
+        .args(["--admin-listen", &format!("unix:{}", admin.display()), "--kubeconfig"])
+        .arg(&kubeconfig)
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let answer = until("the gateway listens", async || {
+        UnixStream::connect(&client).await.ok()?;
+        Some(ask(&client, "/version").await)
+    })
+    .await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let id = i32::try_from(child.id().unwrap()).unwrap();
+    kill_process(Pid::from_raw(id).unwrap(), Signal::HUP).unwrap();
+    let ended = within("the end of the process", child.wait()).await.unwrap();
+    assert!(ended.success(), "{ended}");
+}
+
+#[tokio::test]
 async fn a_gateway_that_cannot_log_its_reads_is_not_ready() {
     let gateway = Process::start("audit: {path: /dev/full}").await;
     assert!(gateway.admin("/readyz").await.starts_with("HTTP/1.1 200"));
