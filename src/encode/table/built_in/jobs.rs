@@ -37,9 +37,10 @@ struct Spec<'a> {
 struct Status<'a> {
     #[serde(borrow)]
     conditions: Vec<Condition<'a>>,
-    #[serde(borrow, deserialize_with = "or_default")]
+    // Not `or_default`: null is a time at the beginning of Go's calendar, which is not printed here.
+    #[serde(borrow)]
     start_time: Cow<'a, str>,
-    #[serde(borrow, deserialize_with = "or_default")]
+    #[serde(borrow)]
     completion_time: Cow<'a, str>,
     succeeded: i32,
 }

@@ -33,7 +33,11 @@ impl Release {
     /// The release of a server of that version, such as `v1.36.2`; `None` where it is another.
     pub fn of(git_version: &str) -> Option<Self> {
         let mut numbers = git_version.strip_prefix('v')?.splitn(3, '.');
-        let (major, minor, _patch) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let (major, minor, patch) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let suffix = patch.split_once('-').map_or("", |(_, suffix)| suffix);
+        if ["alpha", "beta", "rc"].iter().any(|early| suffix.starts_with(early)) {
+            return None;
+        }
         match (major, minor) {
             ("1", "20") => Some(Self::V1_20),
             ("1", "36") => Some(Self::V1_36),

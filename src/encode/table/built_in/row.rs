@@ -23,8 +23,9 @@ impl<'a> Row<'a> {
     }
 
     pub(super) fn text(&mut self, text: &str) -> Result<(), Unprintable> {
-        // It depends on the Go that a server was built with how these two are written.
-        if text.contains(['\u{8}', '\u{c}']) {
+        // How the first two are written depends on the Go that a server was built with. The third may stand for bytes that are
+        // not UTF-8, which a server writes as an escape.
+        if text.contains(['\u{8}', '\u{c}', char::REPLACEMENT_CHARACTER]) {
             return Err(Unprintable);
         }
         self.out.push(b',');

@@ -111,6 +111,27 @@ fn rows_are_those_of_real_servers() {
     }
 }
 
+/// Seen of real servers: null is a time at the beginning of the calendar, and bytes that are not UTF-8 are an escape.
+#[test]
+fn what_servers_print_by_rules_of_their_own_is_not_printed() {
+    for (plural, from, to) in [
+        ("jobs", r#""status":{"#, r#""status":{"startTime":null,"#),
+        ("nodes", r#""kubeletVersion":""#, r#""kubeletVersion":"\ufffd"#),
+    ] {
+        let recorded = recorded().into_iter().find(|recorded| &*recorded.resource.resource == plural).unwrap();
+        let columns = Arc::new(recorded.columns().unwrap());
+        let rows = Rows::new(columns, None, recorded.at);
+        let table = recorded.table.replacen(from, to, 1);
+        assert_ne!(table, recorded.table);
+        let unprinted = |recorded: &Recorded| {
+            let (_, objects) = recorded.objects();
+            objects.iter().filter(|object| rows.put(object, &mut Vec::new()).is_err()).count()
+        };
+        assert_eq!(unprinted(&recorded), 0);
+        assert_eq!(unprinted(&Recorded { table, ..recorded }), 1, "{plural}");
+    }
+}
+
 #[test]
 fn other_columns_are_not_printed() {
     for recorded in recorded() {
@@ -135,6 +156,9 @@ fn only_releases_that_were_compared_have_printers() {
         ("v1.36.2", Some(Release::V1_36)),
         ("v1.36.0-eks-1", Some(Release::V1_36)),
         ("v1.20.15", Some(Release::V1_20)),
+        ("v1.36.1+k3s1", Some(Release::V1_36)),
+        ("v1.36.0-alpha.0", None),
+        ("v1.36.0-rc.1+4", None),
         ("v1.35.9", None),
         ("v1.37.0", None),
         ("v1.3.6", None),
