@@ -17,7 +17,14 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// The answer to a request that could not be forwarded, as `verb`.
 pub(super) fn error(error: &ForwardError, verb: Verb) -> Status {
-    tracing::warn!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
+    let unreachable =
+        matches!(error, ForwardError::NoAnswer(SendError::Unreachable(_) | SendError::ConnectTimedOut(_)));
+    // Clients must not fill the log, and that upstream cannot be reached is logged once (`upstream::reachable`).
+    if unreachable || error.fault() == Fault::Client {
+        tracing::debug!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
+    } else {
+        tracing::warn!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
+    }
     status(error, verb)
 }
 
