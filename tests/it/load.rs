@@ -262,7 +262,7 @@ workloads:
 async fn informers_list_once_and_again_when_their_version_is_forgotten() {
     let sim = Sim::new();
     let server = sim.start().await.unwrap();
-    let text = "duration: 7s
+    let text = "duration: 60s
 workloads:
 - {name: watchList, clients: 3, http: 2, informer: {resource: configmaps}}
 - {name: list, clients: 2, gzip: true, informer: {resource: configmaps, start: list}}
@@ -274,8 +274,11 @@ workloads:
         let written = async || (sim.counts().requests("patch", "configmaps") > count).then_some(());
         until("objects are written", written).await;
     };
+    // The run ends when it is over.
     let restart = async {
         written(10).await;
+        let lists = || sim.counts().requests("list", "configmaps");
+        let first = lists();
         // They go on from where they are, and are told nothing until that is forgotten.
         sim.hold_new_watches(true);
         sim.end_watches(None);
@@ -283,8 +286,12 @@ workloads:
         sim.forget_history();
         sim.hold_new_watches(false);
         sim.release_watches(None);
+        // A list comes a back-off later: until then every watch that is open has ended.
+        let again = async || (lists() >= first + 3 && sim.counts().open_watches("configmaps") == 7).then_some(());
+        until("all have listed again", again).await;
+        written(sim.counts().requests("patch", "configmaps") + 5).await;
     };
-    let (report, ()) = tokio::join!(measured(&options), restart);
+    let report = within("the end of the run", load(&options, restart)).await.unwrap();
     for (name, clients) in [("watchList", 3), ("list", 2), ("metadata", 1), ("protobuf", 1)] {
         let informers = workload(&report, name);
         assert!(informers.requests >= 3 * clients, "{informers:?}");
