@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+import uuid
 from pathlib import Path
 
 import yaml
@@ -110,7 +111,7 @@ def clients(container: Container, server, binaries: Path, where: dict, authority
     """kubectl and an informer of kube-rs, each in a pod of a service account that may read pods."""
     if not INFORMER.is_file():
         return [f"{INFORMER} does not exist: run cargo test, or cargo build --examples, first"]
-    problems, late = [], f"late-{folder.name.lower().replace('_', '-')}"
+    problems, late = [], f"late-{uuid.uuid4()}"
     root = Root(folder / "client", {"kubectl": binaries / "kubectl", "informer": INFORMER})
     os.chmod(folder / "client", 0o755)
     root.account(server.token_of("reader"), authority)
