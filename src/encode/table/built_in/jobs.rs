@@ -5,16 +5,17 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::{
-    AGE, Heading, Release, Row, Source, Unprintable, selector::LabelSelector, source::or_default, workloads::Template,
+    AGE, Heading, NONE, Release, Row, Source, Unprintable,
+    condition::{Condition, first_is_true},
+    selector::LabelSelector,
+    source::or_default,
+    workloads::{CONTAINERS, IMAGES, SELECTOR, Template},
 };
 use crate::{apimachinery::age, encode::table::cell::moment};
 
 pub(super) fn headings(release: Release) -> &'static [Heading] {
     const COMPLETIONS: Heading = ("Completions", "string", 0);
     const DURATION: Heading = ("Duration", "string", 0);
-    const CONTAINERS: Heading = ("Containers", "string", 1);
-    const IMAGES: Heading = ("Images", "string", 1);
-    const SELECTOR: Heading = ("Selector", "string", 1);
     match release {
         Release::V1_20 => &[COMPLETIONS, DURATION, AGE, CONTAINERS, IMAGES, SELECTOR],
         Release::V1_36 => &[("Status", "string", 0), COMPLETIONS, DURATION, AGE, CONTAINERS, IMAGES, SELECTOR],
@@ -45,23 +46,7 @@ struct Status<'a> {
     succeeded: i32,
 }
 
-#[derive(Deserialize)]
-struct Condition<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Cow<'a, str>,
-    #[serde(borrow)]
-    status: Cow<'a, str>,
-}
-
 impl Status<'_> {
-    /// Of several conditions of that type the first one counts.
-    fn is(&self, kind: &str) -> bool {
-        self.conditions
-            .iter()
-            .find(|condition| condition.kind == kind)
-            .is_some_and(|condition| condition.status == "True")
-    }
-
     fn word(&self, is_deleted: bool) -> &'static str {
         let conditions = [
             ("Complete", "Complete"),
@@ -71,7 +56,7 @@ impl Status<'_> {
             ("FailureTarget", "FailureTarget"),
             ("SuccessCriteriaMet", "SuccessCriteriaMet"),
         ];
-        let is = |kind: &str| if kind.is_empty() { is_deleted } else { self.is(kind) };
+        let is = |kind: &str| if kind.is_empty() { is_deleted } else { first_is_true(&self.conditions, kind) };
         conditions.into_iter().find(|(kind, _)| is(kind)).map_or("Running", |(_, word)| word)
     }
 }
@@ -94,5 +79,5 @@ pub(super) fn print(release: Release, source: &Source<'_>, row: &mut Row<'_>) ->
     })?;
     row.age(source.created())?;
     spec.template.put(row)?;
-    row.text_or(&spec.selector.print()?, "<none>")
+    row.text_or(&spec.selector.print()?, NONE)
 }

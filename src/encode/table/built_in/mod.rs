@@ -3,6 +3,7 @@
 //! A printer is a pure function of an object's JSON. Its rules were compared cell by cell with real servers of the releases that
 //! [`Release`] names, over generated objects in all states that a server takes (the conformance suite), and are used for no other.
 
+mod condition;
 mod jobs;
 mod nodes;
 mod plain;
@@ -75,6 +76,8 @@ type Conditions = &'static str;
 /// A column behind the name: its name, its type, its priority.
 type Heading = (&'static str, &'static str, i32);
 
+/// What stands for nothing in most cells.
+const NONE: &str = "<none>";
 const AGE: Heading = ("Age", "string", 0);
 
 /// Whether there are rules for a resource's rows at all.

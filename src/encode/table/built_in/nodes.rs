@@ -4,10 +4,9 @@ use std::{borrow::Cow, collections::BTreeSet};
 
 use serde::Deserialize;
 
-use super::{AGE, Heading, Release, Row, Source, Unprintable};
+use super::{AGE, Heading, NONE, Release, Row, Source, Unprintable, condition::Condition};
 
 const UNKNOWN: &str = "<unknown>";
-const NONE: &str = "<none>";
 /// Labels whose names end with a role.
 const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
 /// The label whose value is a role.
@@ -43,14 +42,6 @@ struct Status<'a> {
 }
 
 #[derive(Deserialize)]
-struct Condition<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Cow<'a, str>,
-    #[serde(borrow)]
-    status: Cow<'a, str>,
-}
-
-#[derive(Deserialize)]
 struct Address<'a> {
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
@@ -77,7 +68,7 @@ pub(super) fn print(release: Release, source: &Source<'_>, row: &mut Row<'_>) ->
     let (spec, status): (Spec, Status<'_>) = (source.read("spec")?, source.read("status")?);
     // Of several conditions the last one counts.
     let ready = match status.conditions.iter().rfind(|condition| condition.kind == "Ready") {
-        Some(condition) if condition.status == "True" => "Ready",
+        Some(condition) if condition.is_true() => "Ready",
         Some(_) => "NotReady",
         None => "Unknown",
     };

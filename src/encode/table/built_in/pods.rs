@@ -5,10 +5,12 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use serde::{Deserialize, de::IgnoredAny};
 
-use super::{AGE, Conditions, Heading, Release, Row, Source, Unprintable, source::or_default};
+use super::{
+    AGE, Conditions, Heading, NONE, Release, Row, Source, Unprintable,
+    condition::{Condition, first_is_true},
+    source::or_default,
+};
 use crate::encode::table::cell::moment;
-
-const NONE: &str = "<none>";
 
 const SUCCEEDED: Conditions =
     r#"[{"type":"Completed","status":"True","reason":"Succeeded","message":"The pod has completed successfully."}]"#;
@@ -73,16 +75,6 @@ struct Status<'a> {
     pod_ips: Vec<PodIp<'a>>,
     #[serde(borrow)]
     nominated_node_name: Cow<'a, str>,
-}
-
-#[derive(Deserialize)]
-struct Condition<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Cow<'a, str>,
-    #[serde(borrow)]
-    status: Cow<'a, str>,
-    #[serde(borrow, default)]
-    reason: Cow<'a, str>,
 }
 
 #[derive(Deserialize)]
@@ -153,15 +145,7 @@ impl State<'_> {
 
 impl Status<'_> {
     fn is_true(&self, kind: &str) -> bool {
-        self.conditions.iter().any(|condition| condition.kind == kind && condition.status == "True")
-    }
-
-    /// The same of the first condition of that type.
-    fn is_first_true(&self, kind: &str) -> bool {
-        self.conditions
-            .iter()
-            .find(|condition| condition.kind == kind)
-            .is_some_and(|condition| condition.status == "True")
+        self.conditions.iter().any(|condition| condition.kind == kind && condition.is_true())
     }
 }
 
@@ -204,7 +188,7 @@ impl<'a> Progress<'a> {
             progress.reason = GATED.into();
         }
         let (is_initializing, of_sidecars) = progress.initialized()?;
-        if !is_initializing || release >= Release::V1_36 && status.is_first_true("Initialized") {
+        if !is_initializing || release >= Release::V1_36 && first_is_true(&status.conditions, "Initialized") {
             progress.restarts = of_sidecars;
             progress.run()?;
         }
@@ -308,7 +292,7 @@ pub(super) fn print(release: Release, source: &Source<'_>, row: &mut Row<'_>) ->
     row.text_or(&spec.node_name, NONE)?;
     row.text_or(&status.nominated_node_name, NONE)?;
     let gates = &spec.readiness_gates;
-    let open = gates.iter().filter(|gate| status.is_first_true(&gate.condition_type)).count();
+    let open = gates.iter().filter(|gate| first_is_true(&status.conditions, &gate.condition_type)).count();
     row.text(&if gates.is_empty() { NONE.to_owned() } else { format!("{open}/{}", gates.len()) })?;
     row.conditions = match &*status.phase {
         "Succeeded" => Some(SUCCEEDED),

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::Deserialize;
 
-use super::{Unprintable, source::or_default};
+use super::{NONE, Unprintable, source::or_default};
 use crate::apimachinery::{is_label_value, is_qualified_name};
 
 /// Up to so many requirements Go sorts without changing the order of equal ones.
@@ -73,7 +73,7 @@ fn check<'a>(key: &str, values: impl IntoIterator<Item = &'a str>) -> Result<(),
 pub(super) fn labels(labels: &BTreeMap<Cow<'_, str>, Cow<'_, str>>) -> String {
     let mut texts: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     texts.sort_unstable();
-    if texts.is_empty() { "<none>".to_owned() } else { texts.join(",") }
+    if texts.is_empty() { NONE.to_owned() } else { texts.join(",") }
 }
 
 #[cfg(test)]

@@ -7,9 +7,7 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{AGE, Heading, Row, Source, Unprintable, selector::labels};
-
-const NONE: &str = "<none>";
+use super::{AGE, Heading, NONE, Row, Source, Unprintable, selector::labels};
 
 pub(super) const HEADINGS: &[Heading] = &[
     ("Type", "string", 0),

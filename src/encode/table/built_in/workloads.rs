@@ -5,14 +5,14 @@ use std::{borrow::Cow, collections::BTreeMap};
 use serde::Deserialize;
 
 use super::{
-    AGE, Heading, Row, Source, Unprintable,
+    AGE, Heading, NONE, Row, Source, Unprintable,
     selector::{LabelSelector, labels},
     source::or_default,
 };
 
-const CONTAINERS: Heading = ("Containers", "string", 1);
-const IMAGES: Heading = ("Images", "string", 1);
-const SELECTOR: Heading = ("Selector", "string", 1);
+pub(super) const CONTAINERS: Heading = ("Containers", "string", 1);
+pub(super) const IMAGES: Heading = ("Images", "string", 1);
+pub(super) const SELECTOR: Heading = ("Selector", "string", 1);
 const READY: Heading = ("Ready", "string", 0);
 
 pub(super) const DEPLOYMENTS: &[Heading] =
@@ -113,7 +113,7 @@ pub(super) fn replica_set(source: &Source<'_>, row: &mut Row<'_>) -> Result<(), 
     }
     row.age(source.created())?;
     spec.template.put(row)?;
-    row.text_or(&spec.selector.print()?, "<none>")
+    row.text_or(&spec.selector.print()?, NONE)
 }
 
 pub(super) fn daemon_set(source: &Source<'_>, row: &mut Row<'_>) -> Result<(), Unprintable> {
@@ -130,7 +130,7 @@ pub(super) fn daemon_set(source: &Source<'_>, row: &mut Row<'_>) -> Result<(), U
     row.text(&labels(&spec.template.spec.node_selector))?;
     row.age(source.created())?;
     spec.template.put(row)?;
-    row.text_or(&spec.selector.print()?, "<none>")
+    row.text_or(&spec.selector.print()?, NONE)
 }
 
 pub(super) fn stateful_set(source: &Source<'_>, row: &mut Row<'_>) -> Result<(), Unprintable> {
