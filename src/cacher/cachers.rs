@@ -160,6 +160,15 @@ impl Cachers {
             limit_reached("fill_waiters");
             return Err(NotCached::Filling);
         };
+        self.entry_filled(resource, encoding, limit).await
+    }
+
+    async fn entry_filled(
+        &self,
+        resource: &GroupVersionResource,
+        encoding: Encoding,
+        limit: Instant,
+    ) -> Result<Arc<Instance>, NotCached> {
         let key = StoreKey { resource: resource.clone(), encoding };
         let entry = self.shared.entries.get(&key).map(|entry| entry.value().clone());
         let Some(entry) = entry else { return Err(NotCached::Unfilled) };
@@ -170,10 +179,7 @@ impl Cachers {
     /// those who wait.
     pub async fn fill_ended(&self, resource: &GroupVersionResource, encoding: Encoding, limit: Duration) {
         let limit = Instant::now() + limit;
-        let key = StoreKey { resource: resource.clone(), encoding };
-        let entry = self.shared.entries.get(&key).map(|entry| entry.value().clone());
-        let filled = async { entry?.filled().await.ok() };
-        if !matches!(timeout_at(limit, filled).await, Ok(Some(_))) {
+        if self.entry_filled(resource, encoding, limit).await.is_err() {
             sleep_until(limit).await;
         }
     }
