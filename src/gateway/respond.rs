@@ -17,10 +17,8 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// The answer to a request that could not be forwarded, as `verb`.
 pub(super) fn error(error: &ForwardError, verb: Verb) -> Status {
-    let unreachable =
-        matches!(error, ForwardError::NoAnswer(SendError::Unreachable(_) | SendError::ConnectTimedOut(_)));
     // Clients must not fill the log, and that upstream cannot be reached is logged once (`upstream::reachable`).
-    if unreachable || error.fault() == Fault::Client {
+    if is_unreachable(error) || error.fault() == Fault::Client {
         tracing::debug!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
     } else {
         tracing::warn!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
@@ -64,9 +62,11 @@ fn status(error: &ForwardError, verb: Verb) -> Status {
 /// and a write is repeated that may have been carried out. But a watch may be asked for again at once: without that,
 /// informers list anew.
 fn retry_of_unreachable(error: &ForwardError, verb: Verb) -> Option<u32> {
-    let never_began =
-        matches!(error, ForwardError::NoAnswer(SendError::Unreachable(_) | SendError::ConnectTimedOut(_)));
-    (verb == Verb::Watch && never_began).then_some(RETRY_AFTER_SECONDS)
+    (verb == Verb::Watch && is_unreachable(error)).then_some(RETRY_AFTER_SECONDS)
+}
+
+fn is_unreachable(error: &ForwardError) -> bool {
+    matches!(error, ForwardError::NoAnswer(error) if error.is_unreachable())
 }
 
 /// The response for a status.

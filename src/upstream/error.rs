@@ -53,6 +53,11 @@ pub enum Retry {
 }
 
 impl SendError {
+    /// Whether there was no connection to send the request on.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::ConnectTimedOut(_))
+    }
+
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {

@@ -33,7 +33,7 @@ impl Reachable {
     pub(super) fn note(&self, address: &impl Display, error: Option<&SendError>) {
         let Told { that_not, .. } = &*self.0;
         match error {
-            Some(error @ (SendError::Unreachable(_) | SendError::ConnectTimedOut(_))) if self.0.may_warn() => {
+            Some(error) if error.is_unreachable() && self.0.may_warn() => {
                 tracing::warn!(%address, error = %Chain(error), "the API server cannot be reached");
             }
             // Read first: requests that succeed must not contend for a write.
