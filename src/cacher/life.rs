@@ -24,6 +24,8 @@ const NOT_CACHED_FOR: Duration = Duration::from_secs(10);
 /// How long a custom resource is not looked up again in protobuf: it is rare that another server takes over the name of
 /// a definition.
 const NOT_IN_PROTOBUF_FOR: Duration = Duration::from_secs(600);
+/// How long a resource is not looked up again whose definition could not be read: reads are forwarded meanwhile.
+const UNDEFINED_FOR: Duration = Duration::from_secs(1);
 /// How often gauges are updated and idle caches are detected.
 const OBSERVE_EVERY: Duration = Duration::from_secs(5);
 
@@ -43,9 +45,8 @@ impl Shared {
                         return;
                     }
                 },
-                Err(why) => {
+                Err(Unfit { why, known_for }) => {
                     tracing::debug!(store = %key, ?why, "not cached");
-                    let known_for = if why == NotCached::NotInProtobuf { NOT_IN_PROTOBUF_FOR } else { NOT_CACHED_FOR };
                     // Kept before the entry is removed, so that every lookup finds one or the other.
                     self.not_cached.keep(key.clone(), why, known_for);
                     self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
@@ -65,28 +66,30 @@ impl Shared {
         self.freshness.remove_if(&key.resource.group_resource(), |_, freshness| Arc::strong_count(freshness) == 1);
     }
 
-    async fn discover(&self, StoreKey { resource, encoding }: &StoreKey) -> Result<Found, NotCached> {
+    async fn discover(&self, StoreKey { resource, encoding }: &StoreKey) -> Result<Found, Unfit> {
+        let unfit = |why| Unfit { why, known_for: NOT_CACHED_FOR };
         let found = self.discovery.resource(resource).await.map_err(|error| {
-            tracing::warn!(%resource, error = %Chain(&error), "discovery failed");
-            NotCached::Undiscovered
+            tracing::debug!(%resource, error = %Chain(&error), "discovery failed");
+            // Discovery itself knows when to ask again.
+            Unfit { why: NotCached::Undiscovered, known_for: Duration::ZERO }
         })?;
-        let api = found.ok_or(NotCached::UnknownResource)?;
+        let api = found.ok_or(unfit(NotCached::UnknownResource))?;
         if !api.is_watchable() {
-            return Err(NotCached::NotWatchable);
+            return Err(unfit(NotCached::NotWatchable));
         }
         if api.served_by == ServedBy::Another {
-            return Err(NotCached::Aggregated);
+            return Err(unfit(NotCached::Aggregated));
         }
         let definition = self.upstream.crd(&resource.group_resource()).await.map_err(|error| {
             tracing::warn!(%resource, error = %Chain(&error), "cannot read the resource's definition");
-            NotCached::Undiscovered
+            Unfit { why: NotCached::Undiscovered, known_for: UNDEFINED_FOR }
         })?;
         // If upstream refuses to say which server answers, a definition shows that it is the API server itself.
         if api.served_by == ServedBy::Unknown && definition.is_none() {
-            return Err(NotCached::Undiscovered);
+            return Err(unfit(NotCached::Undiscovered));
         }
         if definition.is_some() && *encoding == Encoding::Protobuf {
-            return Err(NotCached::NotInProtobuf);
+            return Err(Unfit { why: NotCached::NotInProtobuf, known_for: NOT_IN_PROTOBUF_FOR });
         }
         Ok(Found { api, definition })
     }
@@ -165,6 +168,13 @@ impl Shared {
             }
         }
     }
+}
+
+/// A resource that cannot be cached.
+struct Unfit {
+    why: NotCached,
+    /// How long it is not looked up again.
+    known_for: Duration,
 }
 
 struct Found {

@@ -36,6 +36,13 @@ pub enum FetchError {
     Malformed { path: String, source: serde_json::Error },
 }
 
+impl FetchError {
+    /// Whether no connection could be made, which was known at once: upstream has not started, or has stopped.
+    pub(super) fn is_refused_connection(&self) -> bool {
+        matches!(self, Self::Send { source: SendError::Unreachable(_), .. })
+    }
+}
+
 impl Upstream {
     /// The JSON document at `path`; `None` if there is none.
     pub(super) async fn fetch(&self, path: &str, accept: &'static str) -> Result<Option<Bytes>, FetchError> {

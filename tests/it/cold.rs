@@ -77,6 +77,25 @@ async fn a_herd_at_a_cold_gateway_costs_one_list_and_one_watch() {
 }
 
 #[tokio::test]
+async fn a_herd_at_an_api_server_that_starts_after_the_gateway_costs_one_list_and_one_watch() {
+    let mut world = World::start().await;
+    world.server.kill().await;
+    for status in join_all((0..HERD).map(|_| world.client().get(LIST))).await.iter().map(|answer| answer.status) {
+        assert_eq!(status.as_u16(), 503);
+    }
+    world.create_pod("default", "a", "x");
+    world.server.start_again().await.unwrap();
+    let client = world.client();
+    let (lists, watch_lists) =
+        join!(join_all((0..HERD).map(|_| client.get(LIST))), join_all((0..HERD).map(|_| client.watch(WATCH_LIST))));
+    assert!(lists.iter().all(|list| list.route == Route::Served), "{lists:?}");
+    let counts = world.sim.counts();
+    assert!(counts.requests("list", "pods") <= 5, "{counts:?}");
+    assert_eq!((counts.requests("watch", "pods"), counts.open_watches("pods")), (1, 1));
+    drop(watch_lists);
+}
+
+#[tokio::test]
 async fn made_up_names_take_no_place_of_a_resource_that_comes_later() {
     let world = World::start().await;
     world.create_pod("default", "a", "x");

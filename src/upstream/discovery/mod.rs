@@ -1,7 +1,7 @@
 //! The resources that the API server serves: their kinds, scopes and verbs, and which of them another server answers.
 //!
 //! Fetched on first use, and again when a resource is unknown or the answer is old: by one request at a time,
-//! regardless of how many callers wait, and at most every few seconds. An unknown resource is `None`, never a guess:
+//! regardless of how many callers wait, and not again for a few seconds. An unknown resource is `None`, never a guess:
 //! its requests are forwarded.
 
 mod documents;
@@ -17,13 +17,17 @@ use std::{
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::apimachinery::GroupVersionResource;
-use crate::telemetry::limit_reached;
+use crate::telemetry::{Chain, limit_reached};
 
 use super::{Upstream, fetch::FetchError};
 use documents::{ACCEPT_DISCOVERY, ACCEPT_JSON, Resources};
 
 /// Minimum interval between questions about unknown resources. A resource may stay unknown for that time.
 const REFETCH_INTERVAL: Duration = Duration::from_secs(5);
+/// Minimum interval between questions while upstream gives no usable answer. Reads are forwarded meanwhile, so that it
+/// is short. There is none while upstream accepts no connections: the herd that comes when an API server starts waits
+/// for its first answer.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Known resources are fetched again after this time: another server may have taken over their groups.
 const TRUSTED_FOR: Duration = Duration::from_secs(300);
 /// Maximum number of group versions in the table of a server that lists none: each group version that clients name adds
@@ -81,7 +85,7 @@ struct Known {
     /// When the whole table was last requested, with or without success.
     asked: Option<Instant>,
     /// Why the last request failed; `None` if it did not.
-    failure: Option<DiscoveryError>,
+    failure: Option<Failure>,
 }
 
 /// What upstream serves, by group version.
@@ -105,7 +109,14 @@ struct Versioned {
 enum Told {
     NotYet,
     Resources(Arc<Resources>),
-    Failed(DiscoveryError, Instant),
+    Failed(Failure),
+}
+
+/// A request that gave no usable answer.
+#[derive(Clone, Debug)]
+struct Failure {
+    error: DiscoveryError,
+    at: Instant,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -140,19 +151,20 @@ impl Discovery {
     /// # Errors
     /// Upstream was asked, now or a moment ago, and gave no usable answer.
     pub async fn resource(&self, gvr: &GroupVersionResource) -> Result<Option<ApiResource>, DiscoveryError> {
-        if let Knowledge::Answer(answer) = self.shared.look_up(gvr) {
+        let called = Instant::now();
+        if let Knowledge::Answer(answer) = self.shared.look_up(gvr, called) {
             return answer;
         }
         let _asking = self.shared.asking.lock().await;
         // Another task may have asked while this one waited.
-        let mut knowledge = self.shared.look_up(gvr);
+        let mut knowledge = self.shared.look_up(gvr, called);
         if let Knowledge::Unknown = knowledge {
             self.shared.read_roots().await;
-            knowledge = self.shared.look_up(gvr);
+            knowledge = self.shared.look_up(gvr, called);
         }
         if let Knowledge::Unread = knowledge {
             self.shared.read_version(gvr).await;
-            knowledge = self.shared.look_up(gvr);
+            knowledge = self.shared.look_up(gvr, called);
         }
         match knowledge {
             Knowledge::Answer(answer) => answer,
@@ -172,7 +184,8 @@ impl Discovery {
 }
 
 impl Shared {
-    fn look_up(&self, gvr: &GroupVersionResource) -> Knowledge {
+    /// What is known for a caller that came at `called`.
+    fn look_up(&self, gvr: &GroupVersionResource, called: Instant) -> Knowledge {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let within = |instant: Option<Instant>, age| instant.is_some_and(|instant| instant.elapsed() < age);
         if within(known.told, TRUSTED_FOR)
@@ -185,30 +198,30 @@ impl Shared {
                         return Knowledge::Answer(Ok(Some(resource)));
                     }
                 }
-                Told::Failed(error, at) if within(Some(at), REFETCH_INTERVAL) => {
-                    return Knowledge::Answer(Err(error));
-                }
-                Told::NotYet | Told::Failed(..) => return Knowledge::Unread,
+                Told::Failed(failure) if failure.holds(called) => return Knowledge::Answer(Err(failure.error)),
+                Told::NotYet | Told::Failed(_) => return Knowledge::Unread,
             }
         }
-        if within(known.asked, REFETCH_INTERVAL) {
-            return Knowledge::Answer(known.failure.clone().map_or(Ok(None), Err));
+        match &known.failure {
+            Some(failure) if failure.holds(called) => Knowledge::Answer(Err(failure.error.clone())),
+            None if within(known.asked, REFETCH_INTERVAL) => Knowledge::Answer(Ok(None)),
+            Some(_) | None => Knowledge::Unknown,
         }
-        Knowledge::Unknown
     }
 
     /// Fetches everything that upstream serves. Failures are remembered too, so that they are not repeated at once.
     async fn read_roots(&self) {
-        let read = self.fetch_roots().await;
+        let read = self.fetch_roots().await.map_err(Failure::now);
         let now = Some(Instant::now());
         self.learn(|known| {
             known.asked = now;
+            report(known.failure.as_ref(), read.as_ref().err());
             if read.as_ref().is_ok_and(|table| table.hides_services) && !known.table.hides_services {
                 tracing::warn!("apiservices may not be listed: only the core group and custom resources are cached");
             }
             match read {
                 Ok(table) => (known.table, known.told, known.failure) = (Arc::new(table), now, None),
-                Err(error) => known.failure = Some(error.into()),
+                Err(failure) => known.failure = Some(failure),
             }
         });
     }
@@ -251,10 +264,11 @@ impl Shared {
     async fn read_version(&self, gvr: &GroupVersionResource) {
         let told = match self.read(&gvr.group_version_path(), ACCEPT_JSON, documents::resources).await {
             Ok(resources) => Told::Resources(Arc::new(resources.unwrap_or_default())),
-            Err(error) => Told::Failed(error.into(), Instant::now()),
+            Err(error) => Told::Failed(Failure::now(error)),
         };
         self.learn(|known| {
             if let Some(mut versioned) = known.table.get(gvr) {
+                report(versioned.resources.failure(), told.failure());
                 versioned.resources = told;
                 Arc::make_mut(&mut known.table).versions.insert(GroupVersion::of(gvr), versioned);
             }
@@ -309,8 +323,33 @@ impl GroupVersion {
     }
 }
 
-impl From<FetchError> for DiscoveryError {
-    fn from(error: FetchError) -> Self {
-        Self(Arc::new(error))
+impl Told {
+    fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Failed(failure) => Some(failure),
+            Self::NotYet | Self::Resources(_) => None,
+        }
+    }
+}
+
+impl Failure {
+    fn now(error: FetchError) -> Self {
+        Self { error: DiscoveryError(Arc::new(error)), at: Instant::now() }
+    }
+
+    /// Whether it answers a caller that came at `called`, instead of another request.
+    fn holds(&self, called: Instant) -> bool {
+        self.at >= called || !self.error.0.is_refused_connection() && self.at.elapsed() < RETRY_INTERVAL
+    }
+}
+
+/// Logs when requests begin to fail, and when they succeed again. That upstream accepts no connections is logged where
+/// it is found out.
+fn report(before: Option<&Failure>, now: Option<&Failure>) {
+    match (before, now) {
+        (None, Some(failure)) if failure.error.0.is_refused_connection() => {}
+        (None, Some(failure)) => tracing::warn!(error = %Chain(&failure.error), "discovery failed"),
+        (Some(_), None) => tracing::info!("discovery succeeded again"),
+        (None, None) | (Some(_), Some(_)) => {}
     }
 }

@@ -173,7 +173,7 @@ async fn a_failure_is_told_and_not_repeated_at_once() {
     assert!(discovery.resource(&pods).await.is_err());
     assert_eq!(server.asked(), ["/api"]);
     server.set("/api", StatusCode::OK, AGGREGATED[0].1);
-    pass(REFETCH_INTERVAL).await;
+    pass(RETRY_INTERVAL).await;
     assert!(discovery.resource(&pods).await.unwrap().is_some());
 }
 
