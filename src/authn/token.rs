@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     apimachinery::UserInfo,
-    fairness::{ClientKey, Shares, share_of},
+    fairness::{ClientKey, Shares, Turns, share_of},
     lifecycle::Tasks,
     remembered::{Answer, Answers, Bound, Kept, Room},
     telemetry::{self, TokenLookups, TokenVerdict},
@@ -56,6 +56,7 @@ pub(super) struct Tokens {
     clients: Arc<Kept<TokenHash, ClientKey>>,
     /// Limits the reviews in flight per address: a client that makes up tokens has no user to account them to.
     shares: Shares,
+    turns: Arc<Turns>,
     lookups: TokenLookups,
 }
 
@@ -85,8 +86,12 @@ const KNOWN: Bound = Bound { most: 20_000, limit: "known_tokens" };
 /// Capacity for the users that tokens are accounted to. These are kept for longer than verdicts: they grant nothing.
 const COUNTED: Bound = Bound { most: 20_000, limit: "counted_tokens" };
 const COUNTED_FOR: Duration = Duration::from_secs(10 * 60);
-/// Reviews in flight. Beyond the limit a request is forwarded without one, and upstream checks its token anyway.
-const UNDER_WAY: Bound = Bound { most: 500, limit: "token_reviews" };
+/// Reviews in flight, those that wait for their turn included. Beyond the limit a request is forwarded without one, and
+/// upstream checks its token anyway.
+const UNDER_WAY: Bound = Bound { most: 2000, limit: "token_reviews" };
+/// Reviews for one address that are sent to upstream at once; its others wait for their turn. Many clients may share an
+/// address, so that there are more than a user has of access reviews.
+const AT_ONCE: usize = 16;
 /// Token reviews have no reserved capacity.
 const RESERVED: Bound = Bound { most: 0, limit: "token_reviews" };
 
@@ -95,9 +100,10 @@ impl Tokens {
     /// gone.
     pub(super) fn new(config: TokenReviews, upstream: Upstream, tasks: Tasks) -> Self {
         let reviewed = RwLock::new(Reviewed::new(upstream, config));
+        let turns = Arc::new(Turns::new(AT_ONCE, "address_review_wait", tasks.clone()));
         let (answers, clients) = (Answers::new(KNOWN, UNDER_WAY, RESERVED, tasks), Arc::new(Kept::new(COUNTED)));
         let shares = Shares::new(share_of(UNDER_WAY.most), "address_token_reviews");
-        Self { reviewed, answers, clients, shares, lookups: TokenLookups::new() }
+        Self { reviewed, answers, clients, shares, turns, lookups: TokenLookups::new() }
     }
 
     /// Reviews according to `config` from now on. If it differs, all cached verdicts become invalid.
@@ -126,12 +132,14 @@ impl Tokens {
             (reviewed.reviews.clone(), reviewed.hash(token.as_bytes()))
         };
         let token = token.to_owned();
-        let (clients, shares) = (self.clients.clone(), self.shares.clone());
+        let (clients, shares, turns) = (self.clients.clone(), self.shares.clone(), self.turns.clone());
         let outcome = self.answers.ask("token review", hash, Room::Common, move || {
             let share = shares.take(address)?;
             Some(async move {
                 let _share = share;
-                let answer = reviews.answer(token).await;
+                let answer = turns.run(address, reviews.answer(token)).await;
+                let no_verdict = || Answer { value: Err(Unauthenticated::Unavailable), ttl: Duration::ZERO };
+                let answer = answer.unwrap_or_else(no_verdict);
                 if let Ok(user) = &answer.value {
                     clients.keep(hash, ClientKey::user(&user.name), COUNTED_FOR);
                 }
@@ -550,11 +558,11 @@ mod tests {
         tokens.user("good-jane").await.unwrap();
         let closed = gate.acquire().await.unwrap();
         let hostile = ClientKey::of(&"hostile");
-        let under_way: Vec<_> = (0..500).map(|number| tokens.ask(&number.to_string(), hostile)).collect();
+        let under_way: Vec<_> = (0..600).map(|number| tokens.ask(&number.to_string(), hostile)).collect();
         let (_, verdicts) = tokio::join!(async { drop(closed) }, join_all(under_way));
         let refused = verdicts.iter().filter(|verdict| **verdict == Err(Unauthenticated::Unavailable)).count();
-        assert_eq!((refused, reviewer.reviews()), (375, 126));
-        let _held: Vec<_> = (0..125).map(|number| tokens.ask(&format!("more-{number}"), hostile)).collect();
+        assert_eq!((refused, reviewer.reviews()), (100, 501));
+        let _held: Vec<_> = (0..500).map(|number| tokens.ask(&format!("more-{number}"), hostile)).collect();
         assert_eq!(tokens.ask("good-joe", hostile).await, Err(Unauthenticated::Unavailable));
         assert!(tokens.user("good-joe").await.is_ok(), "of another address");
         assert!(tokens.user("good-jane").await.is_ok());

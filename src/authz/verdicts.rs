@@ -25,8 +25,6 @@ const UNDER_WAY: Bound = Bound { most: 1000, limit: "access_reviews" };
 /// come from the gateway, so that upstream's own fairness cannot tell the clients apart; this limit keeps one client
 /// from delaying all others.
 const AT_ONCE: usize = 8;
-/// How long a review waits for its turn; beyond it there is no verdict.
-const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Reviews in flight for open watches. They have their own capacity, so that a revoked permission is noticed however
 /// many other reviews there are.
 const RENEWALS: Bound = Bound { most: 1000, limit: "watch_reviews" };
@@ -81,10 +79,10 @@ impl Verdicts {
         Self {
             reviewer,
             config,
-            answers: Answers::new(KNOWN, UNDER_WAY, RENEWALS, tasks),
+            answers: Answers::new(KNOWN, UNDER_WAY, RENEWALS, tasks.clone()),
             kept_shares: Shares::new(share_of(KNOWN.most), "client_access_verdicts"),
             shares: Shares::new(share_of(UNDER_WAY.most), "client_access_reviews"),
-            turns: Turns::new(AT_ONCE),
+            turns: Turns::new(AT_ONCE, "client_review_wait", tasks),
             renewal_shares: Shares::new(share_of(RENEWALS.most), "client_watch_reviews"),
         }
     }
@@ -130,16 +128,9 @@ impl Verdicts {
     }
 
     async fn review_in_turn(&self, question: Arc<Question>, client: ClientKey) -> Answer<Remembered> {
-        match tokio::time::timeout(TURN_WAIT_MAX, self.turns.take(client)).await {
-            Ok(_turn) => self.review(question, client).await,
-            Err(_) => {
-                telemetry::limit_reached("client_review_wait");
-                Answer {
-                    value: Remembered { verdict: Err(NotPermitted::NoVerdict), _share: None },
-                    ttl: Duration::ZERO,
-                }
-            }
-        }
+        let reviewed = self.turns.run(client, self.review(question, client)).await;
+        let no_verdict = || Remembered { verdict: Err(NotPermitted::NoVerdict), _share: None };
+        reviewed.unwrap_or_else(|| Answer { value: no_verdict(), ttl: Duration::ZERO })
     }
 
     async fn review(&self, question: Arc<Question>, client: ClientKey) -> Answer<Remembered> {

@@ -21,7 +21,7 @@ use dashmap::{DashMap, Entry};
 
 use crate::telemetry::limit_reached;
 
-pub use turns::{Turn, Turns};
+pub use turns::Turns;
 
 /// The client that something is counted for: a keyed hash that does not reveal the client, and has no meaning in
 /// another process.

@@ -1,19 +1,34 @@
-//! Turns: limits how many tasks of one client run at once; the others wait in the order in which they came.
+//! Turns: limits how many tasks of one client run at once, and how much of the time. The others wait in the order in
+//! which they came.
 //!
-//! Invariant: there is one line for each client that has or waits for a turn now.
+//! Invariant: there is one line for each client that has or waits for a turn now, or whose last turn pauses.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use dashmap::{DashMap, Entry};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, sleep, timeout},
+};
 
 use super::ClientKey;
+use crate::{lifecycle::Tasks, telemetry::limit_reached};
 
-/// The turns of all clients. Cheap to clone.
-#[derive(Clone, Debug)]
+/// A turn pauses for this many times as long as its task took, so that a client that always has tasks waiting leaves
+/// the CPU, and upstream, to others for most of the time.
+const PAUSE_FACTOR: u32 = 3;
+/// Maximum pause of a turn: where tasks are slow by themselves, pauses do not make them much slower.
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+/// How long a task waits for its turn.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The turns of all clients.
+#[derive(Debug)]
 pub struct Turns {
     lines: Lines,
     at_once: usize,
+    limit: &'static str,
+    tasks: Tasks,
 }
 
 type Lines = Arc<DashMap<ClientKey, Line>>;
@@ -35,19 +50,35 @@ struct Member {
 
 /// Permission to run, released when dropped.
 #[derive(Debug)]
-pub struct Turn {
+struct Turn {
     _permit: Option<OwnedSemaphorePermit>,
     _member: Member,
 }
 
 impl Turns {
-    /// Each client has `at_once` turns.
-    pub fn new(at_once: usize) -> Self {
-        Self { lines: Arc::default(), at_once }
+    /// Each client has `at_once` turns. `limit` is counted in the metrics for each task that waited too long.
+    pub fn new(at_once: usize, limit: &'static str, tasks: Tasks) -> Self {
+        Self { lines: Arc::default(), at_once, limit, tasks }
     }
 
-    /// Waits for one of the client's turns. The caller has to limit how many may wait.
-    pub async fn take(&self, client: ClientKey) -> Turn {
+    /// Runs `task` in one of the client's turns. `None` if none came within [`WAIT_MAX`]. The caller has to limit how
+    /// many tasks may wait.
+    pub async fn run<T>(&self, client: ClientKey, task: impl Future<Output = T>) -> Option<T> {
+        let Ok(turn) = timeout(WAIT_MAX, self.take(client)).await else {
+            limit_reached(self.limit);
+            return None;
+        };
+        let started = Instant::now();
+        let output = task.await;
+        let pause = (started.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
+        self.tasks.spawn("pause", async move {
+            sleep(pause).await;
+            drop(turn);
+        });
+        Some(output)
+    }
+
+    async fn take(&self, client: ClientKey) -> Turn {
         let turns = {
             let mut line = self.lines.entry(client).or_insert_with(|| Line::new(self.at_once));
             line.members += 1;
@@ -82,10 +113,37 @@ mod tests {
     use super::*;
 
     use futures_util::FutureExt;
+    use tokio::time::advance;
+
+    fn turns(at_once: usize) -> Turns {
+        Turns::new(at_once, "test", Tasks::new())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_pauses_after_its_task() {
+        let turns = turns(1);
+        let jane = ClientKey::of(&"jane");
+        for (took, pause) in [(2, 6), (1000, 20)].map(|(took, pause)| (took, Duration::from_millis(pause))) {
+            turns.run(jane, sleep(Duration::from_millis(took))).await;
+            let next = turns.run(jane, async { Instant::now() });
+            let ended = Instant::now();
+            assert_eq!(next.await, Some(ended + pause));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_does_not_wait_for_ever() {
+        let turns = turns(1);
+        let jane = ClientKey::of(&"jane");
+        let (long, next) = (turns.run(jane, sleep(2 * WAIT_MAX)), turns.run(jane, async {}));
+        assert_eq!(tokio::join!(long, next), (Some(()), None));
+        advance(PAUSE_MAX).await;
+        assert_eq!(turns.run(jane, async {}).await, Some(()));
+    }
 
     #[test]
     fn a_client_waits_for_its_own_turns_in_order_and_for_no_others() {
-        let turns = Turns::new(2);
+        let turns = turns(2);
         let [jane, john] = ["jane", "john"].map(|name| ClientKey::of(&name));
         let [first, second] = [turns.take(jane), turns.take(jane)].map(|turn| turn.now_or_never().expect("one of two"));
         let (mut third, mut fourth) = (Box::pin(turns.take(jane)), Box::pin(turns.take(jane)));
@@ -101,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_waiter_does_not_block_the_next() {
-        let turns = Turns::new(1);
+        let turns = turns(1);
         let jane = ClientKey::of(&"jane");
         let first = turns.take(jane).now_or_never().expect("the only one");
         let (mut goes, mut stays) = (Box::pin(turns.take(jane)), Box::pin(turns.take(jane)));

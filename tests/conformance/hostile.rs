@@ -41,8 +41,8 @@ use crate::{
 const STREAMS: usize = 1000;
 /// The number of connections to the admin port: more than it accepts.
 const ADMIN_CONNECTIONS: usize = 150;
-/// The number of distinct selectors of one user.
-const SELECTORS: usize = 3000;
+/// The minimum number of requests of a flood.
+const FLOOD: usize = 3000;
 /// The address of hostile clients, which differs from the bystander's.
 const ELSEWHERE: &str = "127.0.0.2:0";
 /// The number of the bystander's requests during each attack.
@@ -89,6 +89,7 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
     scene.unread_lists(&quiet).await?;
     scene.idle_admin_connections(&quiet).await?;
     scene.many_questions(&quiet).await?;
+    scene.many_tokens(&quiet).await?;
     clean_up(&side.server.endpoint).await?;
     Ok(scene.tally)
 }
@@ -111,7 +112,7 @@ impl Scene<'_> {
         let before = self.delegated.gateway.resident()?;
         let attack = Attack::connect(&self.delegated.secure, &self.certificates.folder).await?;
         let keeper = "Bearer conformance-keeper";
-        let held = attack.ask(0..STREAMS, |_| (SELECTED.to_owned(), Some(keeper))).await;
+        let held = attack.ask(0..STREAMS, |_| (SELECTED.to_owned(), Some(keeper.to_owned()))).await;
         let name = "1,000 selected lists that are not read";
         self.beside(name, quiet, REQUESTS).await?;
         let grown = self.delegated.gateway.resident()?.saturating_sub(before);
@@ -137,6 +138,25 @@ impl Scene<'_> {
 
     /// Distinct selectors, for each of which the gateway must send an access review to the API server.
     async fn many_questions(&mut self, quiet: &Times) -> Result<()> {
+        let keeper = || "Bearer conformance-keeper".to_owned();
+        let request = move |number| (format!("{LIST}&labelSelector=a%3D{number}"), Some(keeper()));
+        self.flood("distinct selectors of one user", quiet, request).await
+    }
+
+    /// Invented tokens, for each of which the gateway must send a token review to the API server.
+    async fn many_tokens(&mut self, quiet: &Times) -> Result<()> {
+        let request = |number| (LIST.to_owned(), Some(format!("Bearer invented-{number}")));
+        self.flood("invented tokens of one address", quiet, request).await
+    }
+
+    /// Requests that differ in their number, a quarter of a connection's streams at a time, for as long as the bystander
+    /// takes.
+    async fn flood(
+        &mut self,
+        name: &str,
+        quiet: &Times,
+        request: impl Fn(usize) -> (String, Option<String>) + Send + 'static,
+    ) -> Result<()> {
         let (base, certificates) = (self.delegated.secure.clone(), self.certificates.folder.clone());
         let is_over = Arc::new(AtomicBool::new(false));
         let asks_on = is_over.clone();
@@ -146,20 +166,18 @@ impl Scene<'_> {
             runtime.block_on(async {
                 let attack = Attack::connect(&base, &certificates).await?;
                 let mut asked = 0;
-                while asked < SELECTORS || !asks_on.load(Relaxed) {
-                    let ask =
-                        |number| (format!("{LIST}&labelSelector=a%3D{number}"), Some("Bearer conformance-keeper"));
-                    attack.ask(asked..asked + STREAMS / 4, ask).await;
+                while asked < FLOOD || !asks_on.load(Relaxed) {
+                    attack.ask(asked..asked + STREAMS / 4, &request).await;
                     asked += STREAMS / 4;
                 }
                 Ok(asked)
             })
         });
-        let beside = self.beside("distinct selectors of one user", quiet, MANY_REQUESTS).await;
+        let beside = self.beside(name, quiet, MANY_REQUESTS).await;
         is_over.store(true, Relaxed);
         let asked = tokio::task::spawn_blocking(|| attack.join()).await?;
         let asked = asked.map_err(|_| anyhow!("the attack broke off"))??;
-        self.tally.note(format!("{asked} distinct selectors were asked for"));
+        self.tally.note(format!("{name}: {asked} were sent"));
         beside
     }
 
@@ -246,14 +264,14 @@ impl Attack {
     async fn ask(
         &self,
         numbers: Range<usize>,
-        request: impl Fn(usize) -> (String, Option<&'static str>),
+        request: impl Fn(usize) -> (String, Option<String>),
     ) -> Vec<Response<Incoming>> {
         let asked = numbers.map(|number| self.one(request(number)));
         let answers = future::join_all(asked.map(|asked| timeout(Duration::from_secs(10), asked))).await;
         answers.into_iter().filter_map(|answer| answer.ok()?.ok()).collect()
     }
 
-    async fn one(&self, (path, authorization): (String, Option<&'static str>)) -> Result<Response<Incoming>> {
+    async fn one(&self, (path, authorization): (String, Option<String>)) -> Result<Response<Incoming>> {
         let mut request = Request::get(format!("{}{path}", self.base));
         if let Some(authorization) = authorization {
             request = request.header("authorization", authorization);

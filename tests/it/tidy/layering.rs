@@ -26,7 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Independent of watchers: it notifies a sink. Records bookmarks in the form in which `encode` sends them.
     ("reflector",    &["apimachinery", "json", "store", "encode"]),
     ("fanout",       &["apimachinery", "store", "encode", "telemetry", "lifecycle"]),
-    ("fairness",     &["telemetry"]),
+    ("fairness",     &["telemetry", "lifecycle"]),
     // Independent of the questions and of where they are sent.
     ("remembered",   &["telemetry", "lifecycle"]),
     // The only module that opens connections. Implements the trait that `reflector` declares: dependencies point at the
