@@ -23,6 +23,10 @@ pub enum Failure {
     /// 401, 403: the gateway's own credentials are not sufficient.
     #[error("the gateway may not list and watch the resource")]
     Denied,
+    /// 500: upstream has accepted the request, and cannot serve it. An API server from 1.31 on answers so to a watch-list
+    /// if its etcd cannot report progress on request; clients fall back to a list.
+    #[error("upstream cannot serve the request")]
+    InternalError,
     /// Anything else: upstream is unreachable or overloaded, or the connection broke.
     #[error("upstream cannot be reached or does not answer as it should")]
     Unavailable,
@@ -49,6 +53,7 @@ impl Failure {
             Self::Refused => "refused",
             Self::NotFound => "not_found",
             Self::Denied => "denied",
+            Self::InternalError => "internal_error",
             Self::Unavailable => "unavailable",
             Self::Malformed => "malformed",
             Self::Silent => "silent",
@@ -74,6 +79,7 @@ impl Failure {
             400 | 405 | 406 | 415 | 422 => Self::Refused,
             404 => Self::NotFound,
             401 | 403 => Self::Denied,
+            500 => Self::InternalError,
             _ => Self::Unavailable,
         }
     }

@@ -21,6 +21,9 @@ pub struct Features {
     /// Bookmarks have the newest revision of all resources. Without it, they have the last change of their own
     /// resource, as in a cache that gets no progress notifications from etcd.
     pub progress: bool,
+    /// The storage can be asked for its progress. Without it, a watch-list is answered with 200 and an ERROR event, as
+    /// 1.36 does in front of an old etcd.
+    pub progress_requests: bool,
     /// The documents of `apidiscovery.k8s.io/v2`. Without it, only the older ones exist.
     pub aggregated_discovery: bool,
     /// `/api` and `/apis`, which a server with only custom resources lacks.
@@ -29,7 +32,14 @@ pub struct Features {
 
 impl Default for Features {
     fn default() -> Self {
-        Self { watch_list: true, bookmarks: true, progress: true, aggregated_discovery: true, root_discovery: true }
+        Self {
+            watch_list: true,
+            bookmarks: true,
+            progress: true,
+            progress_requests: true,
+            aggregated_discovery: true,
+            root_discovery: true,
+        }
     }
 }
 

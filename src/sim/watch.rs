@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use http::StatusCode;
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -34,6 +35,9 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 const LIFE: std::ops::Range<u64> = 1_800..3_600;
 /// The age of the state of initial events with [`super::Sim::send_early_changes`].
 const EARLY: Duration = Duration::from_secs(5);
+/// Why there is no watch-list ([`super::Features::progress_requests`]).
+const NO_PROGRESS: &str = "a watch stream was requested by the client but the required storage feature \
+                           RequestWatchProgress is disabled";
 /// The number of initial events that are written at once.
 const INITIAL_BATCH: usize = 64;
 
@@ -86,6 +90,9 @@ impl WatchStream {
         options: &WatchOptions,
     ) -> Result<Started, Failure> {
         let began = Instant::now();
+        if options.initial_events_end && !simulation.faults.features().progress_requests {
+            return Ok(Started::Error(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", NO_PROGRESS)));
+        }
         if let WatchStart::State(Freshness::NotOlderThan(revision)) = options.start
             && let Err(current) = simulation.wait_for(revision).await
         {

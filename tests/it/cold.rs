@@ -96,6 +96,17 @@ async fn a_herd_at_an_api_server_that_starts_after_the_gateway_costs_one_list_an
 }
 
 #[tokio::test]
+async fn a_server_whose_storage_cannot_serve_a_watch_list_is_listed() {
+    let sim = Sim::new();
+    sim.set_features(Features { progress_requests: false, ..Features::default() });
+    let world = World::start_with(sim, |_| {}).await;
+    world.create_pod("default", "a", "x");
+    let list = world.client().get(LIST).await;
+    assert_eq!((list.text().matches(r#""uid":"#).count(), list.route), (1, Route::Served));
+    assert_eq!(world.sim.counts().open_watches("pods"), 1);
+}
+
+#[tokio::test]
 async fn made_up_names_take_no_place_of_a_resource_that_comes_later() {
     let world = World::start().await;
     world.create_pod("default", "a", "x");

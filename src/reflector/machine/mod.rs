@@ -286,7 +286,7 @@ impl Machine {
     fn fill_failed(&mut self, failure: Failure) -> Next {
         match failure {
             Failure::NotFound => Next::stop(),
-            Failure::Refused if self.mode == FillMode::WatchList => self.list(),
+            Failure::Refused | Failure::InternalError if self.mode == FillMode::WatchList => self.list(),
             // A single stall counts as unavailability. A storage that never reports its progress never ends the initial
             // events.
             Failure::Silent | Failure::Stalled if self.mode == FillMode::WatchList && self.stalled => self.list(),
@@ -300,6 +300,7 @@ impl Machine {
             | Failure::TooLarge
             | Failure::Refused
             | Failure::Denied
+            | Failure::InternalError
             | Failure::Unavailable
             | Failure::Malformed
             | Failure::Stuck => self.refill_later(),
@@ -319,6 +320,7 @@ impl Machine {
                 Failure::TooLarge
                 | Failure::Refused
                 | Failure::Denied
+                | Failure::InternalError
                 | Failure::Unavailable
                 | Failure::Silent
                 | Failure::Stalled,

@@ -220,17 +220,21 @@ fn a_fill_that_was_followed_for_a_while_is_not_wasted() {
 
 #[test]
 fn watch_list_is_tried_again_at_each_fill() {
-    let mut machine = machine();
-    machine.next(Input::Start);
     let mode = |next: Next| {
         let Action::Fill { mode, .. } = next.action else { panic!("{next:?}") };
         mode
     };
-    assert_eq!(mode(machine.next(Input::FillFailed(Failure::Refused))), FillMode::List);
-    assert_eq!(mode(machine.next(Input::FillFailed(Failure::Unavailable))), FillMode::WatchList);
-    assert_eq!(mode(machine.next(Input::FillFailed(Failure::Refused))), FillMode::List);
-    machine.next(Input::Filled { version: version(5), watching: false, server: server() });
-    assert_eq!(mode(machine.next(ended(Failure::Expired, 5, WELL_AFTER))), FillMode::WatchList);
+    for refused in [Failure::Refused, Failure::InternalError] {
+        let mut machine = machine();
+        machine.next(Input::Start);
+        assert_eq!(mode(machine.next(Input::FillFailed(refused))), FillMode::List);
+        for failure in [Failure::Unavailable, Failure::InternalError] {
+            assert_eq!(mode(machine.next(Input::FillFailed(failure))), FillMode::WatchList);
+            assert_eq!(mode(machine.next(Input::FillFailed(refused))), FillMode::List);
+        }
+        machine.next(Input::Filled { version: version(5), watching: false, server: server() });
+        assert_eq!(mode(machine.next(ended(Failure::Expired, 5, WELL_AFTER))), FillMode::WatchList);
+    }
 }
 
 #[test]
