@@ -89,9 +89,8 @@ const COUNTED_FOR: Duration = Duration::from_secs(10 * 60);
 /// Reviews in flight, those that wait for their turn included. Beyond the limit a request is forwarded without one, and
 /// upstream checks its token anyway.
 const UNDER_WAY: Bound = Bound { most: 2000, limit: "token_reviews" };
-/// Reviews for one address that are sent to upstream at once; its others wait for their turn. Many clients may share an
-/// address, so that there are more than a user has of access reviews.
-const AT_ONCE: usize = 16;
+/// Reviews for one address that are sent to upstream at once; its others wait for their turn.
+const AT_ONCE: usize = 8;
 /// Token reviews have no reserved capacity.
 const RESERVED: Bound = Bound { most: 0, limit: "token_reviews" };
 
