@@ -15,6 +15,7 @@
 //! * `hostile`: clients that use up shared resources, next to a client that must not be affected
 //! * `redefined`, `restored`: a resource, or the storage, is replaced by another
 //! * `own writes`: a client that writes and then reads without a version finds its write, even if upstream crashes
+//! * `verified`: a cache that has missed a change is found, and filled again
 //! * `bridge`: informers of every kind, each of which lists once, however often the API server is killed
 //! * `rollouts`: the same, however often the gateways are rolled or killed
 //! * `storm`: a thousand watchers through crashes of upstream and of the gateway
@@ -57,6 +58,7 @@ mod rollouts;
 mod servers;
 mod storm;
 mod tables;
+mod verified;
 mod watches;
 mod wire;
 
@@ -186,6 +188,7 @@ async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String]
     Box::pin(future::join(on_full, on_crd)).await;
     // The other server delegates authentication to this one, so this scenario runs alone.
     scenario!("own writes {builtin}", own_writes::run(full, certificates));
+    scenario!("verified {builtin}", verified::run(full, certificates));
     scenario!("bridge {builtin}", bridge::builtin(full, certificates));
     if let Some(crd) = crd {
         scenario!("bridge {custom}", bridge::custom(crd, certificates));
