@@ -24,7 +24,7 @@ use super::{
     BoxError, BuildError, RequestBody,
     body::Received,
     client_certificate::ClientCertificate,
-    connector::{Connector, Dial, Protocols, dial},
+    dialer::{Dial, Dialer, Protocols, dial},
 };
 
 /// Sends one request, with the credentials of the access it was made from.
@@ -90,8 +90,8 @@ impl Access {
         }
     }
 
-    pub(super) fn connector(&self, protocols: Protocols) -> Connector {
-        Connector::new(self.dial.clone(), self.tls.clone(), self.server_name.clone(), protocols)
+    pub(super) fn dialer(&self, protocols: Protocols) -> Dialer {
+        Dialer::new(self.dial.clone(), self.tls.clone(), self.server_name.clone(), protocols)
     }
 
     /// Wraps a client in kube-client's layers for credentials and configured headers.

@@ -9,7 +9,7 @@ use super::{
     RequestBody, ResponseBody, Retry, SendError,
     access::Transport,
     body::Received,
-    connector::ConnectionUse,
+    dialer::ConnectionUse,
     hop,
     lanes::{Lanes, NoPlace},
     slot::Slot,

@@ -4,7 +4,7 @@ use std::{error::Error as StdError, time::Duration};
 
 use super::{
     BoxError,
-    connector::{ConnectTimedOut, ConnectionUse},
+    dialer::{ConnectTimedOut, ConnectionUse},
     exclusive::ExchangeError,
 };
 

@@ -21,7 +21,7 @@ use crate::{
 use super::{
     RequestBody,
     access::{Access, Transport},
-    connector::{Connector, Protocols},
+    dialer::{Dialer, Protocols},
     exclusive::Exclusive,
     slot::Slot,
     target::Target,
@@ -93,9 +93,9 @@ impl Windows {
 
 impl Lanes {
     pub(super) fn new(access: &Access, group: LaneGroup) -> Self {
-        let connector = access.connector(group.protocols);
+        let dialer = access.dialer(group.protocols);
         let lanes = (0..group.count).map(|_| Lane {
-            transport: access.transport(client(connector.clone(), group.windows)),
+            transport: access.transport(client(dialer.clone(), group.windows)),
             places: Arc::new(Semaphore::new(LANE_REQUESTS_MAX as usize)),
         });
         let shares = Shares::new(share_of(group.count * LANE_REQUESTS_MAX as usize), group.client_limit);
@@ -106,7 +106,7 @@ impl Lanes {
 
     /// A connection for each request, over HTTP/1.1. `limit` and `client_limit` are names of limits in the metrics.
     pub(super) fn exclusive(access: &Access, target: &Target, limit: &'static str, client_limit: &'static str) -> Self {
-        let exclusive = Exclusive::new(access.connector(Protocols::Http1), target.host());
+        let exclusive = Exclusive::new(access.dialer(Protocols::Http1), target.host());
         let places = Arc::new(Semaphore::new(EXCLUSIVE_MAX));
         let shares = Shares::new(share_of(EXCLUSIVE_MAX), client_limit);
         let lane = Lane { transport: access.transport(exclusive), places };
@@ -134,7 +134,7 @@ impl Lane {
     }
 }
 
-fn client(connector: Connector, windows: Windows) -> Client<Connector, RequestBody> {
+fn client(dialer: Dialer, windows: Windows) -> Client<Dialer, RequestBody> {
     Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
@@ -147,7 +147,7 @@ fn client(connector: Connector, windows: Windows) -> Client<Connector, RequestBo
         .http2_max_header_list_size(RESPONSE_HEADERS_MAX)
         // Retries only requests of which nothing was sent: safe for writes too.
         .retry_canceled_requests(true)
-        .build(connector)
+        .build(dialer)
 }
 
 impl fmt::Debug for Lanes {

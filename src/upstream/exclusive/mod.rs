@@ -27,7 +27,7 @@ use tower::{Service, ServiceExt};
 
 pub(super) use body::ExclusiveBody;
 
-use super::{BoxError, RequestBody, connector::Connector};
+use super::{BoxError, RequestBody, dialer::Dialer};
 use connection::Connection;
 use idle::Idle;
 
@@ -36,7 +36,7 @@ use idle::Idle;
 pub(super) struct Exclusive(Arc<Shared>);
 
 struct Shared {
-    connector: Connector,
+    dialer: Dialer,
     /// The value of `Host`.
     host: HeaderValue,
     idle: Arc<Idle>,
@@ -53,8 +53,8 @@ pub(super) enum ExchangeError {
 }
 
 impl Exclusive {
-    pub(super) fn new(connector: Connector, host: HeaderValue) -> Self {
-        Self(Arc::new(Shared { connector, host, idle: Arc::default() }))
+    pub(super) fn new(dialer: Dialer, host: HeaderValue) -> Self {
+        Self(Arc::new(Shared { dialer, host, idle: Arc::default() }))
     }
 }
 
@@ -89,7 +89,7 @@ impl Shared {
     }
 
     async fn connect(&self, address: Uri) -> Result<Box<Connection>, BoxError> {
-        let stream = self.connector.clone().oneshot(address).await?;
+        let stream = self.dialer.clone().oneshot(address).await?;
         let (sender, driver) = http1::handshake(stream).await?;
         Ok(Box::new(Connection::new(sender, driver)))
     }

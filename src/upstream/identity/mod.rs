@@ -30,8 +30,8 @@ use kube_client::Config;
 use super::{
     BuildError, RequestBody, ResponseBody, SendError,
     access::Access,
-    connector::Protocols,
     delivery::deliver,
+    dialer::Protocols,
     lanes::{LaneGroup, Lanes, Windows},
     target::Target,
 };

@@ -49,7 +49,7 @@ pub(super) enum Protocols {
 
 /// Dials upstream. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Connector {
+pub(super) struct Dialer {
     secured: HttpsConnector<Dial>,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct ConnectionUse(Arc<AtomicBool>);
 #[error("no connection within {0:?}")]
 pub(super) struct ConnectTimedOut(pub(super) Duration);
 
-impl Connector {
+impl Dialer {
     /// `server_name` is what upstream's certificate is checked against; `None` for the host that is dialled.
     pub(super) fn new(
         dial: Dial,
@@ -92,7 +92,7 @@ impl Connector {
     }
 }
 
-impl Service<Uri> for Connector {
+impl Service<Uri> for Dialer {
     type Response = UpstreamStream;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<UpstreamStream, BoxError>>;
@@ -217,9 +217,9 @@ impl Write for UpstreamStream {
     }
 }
 
-impl fmt::Debug for Connector {
+impl fmt::Debug for Dialer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Connector").finish_non_exhaustive()
+        formatter.debug_struct("Dialer").finish_non_exhaustive()
     }
 }
 
