@@ -13,27 +13,26 @@ use crate::{
     forward::{Assertion, Forward},
     gateway::{Admission, Clients},
     lifecycle::Tasks,
-    upstream::{AsClient, AsFrontProxy, Upstream},
+    upstream::{AsClient, AsFrontProxy, Connector, Upstream},
 };
 
-/// `access` is the configuration of the connection that `upstream` uses with the gateway's own credentials. `shares`
-/// limits forwarded requests per client.
+/// `access` is the configuration of `connector`. `shares` limits forwarded requests per client.
 pub(super) async fn clients(
     config: &Config,
     access: &kube_client::Config,
-    (upstream, shares): (&Upstream, Shares),
+    (connector, shares): (&Connector, Shares),
     tasks: &Tasks,
 ) -> Result<Clients, RunError> {
     match &config.clients {
         ClientsConfig::Trusted(_) => Ok(Clients {
             authenticator: Authenticator::trusted(),
             authorizer: Authorizer::trusted(),
-            forward: Forward::trusted(upstream.as_gateway(), tasks.clone()),
+            forward: Forward::trusted(connector.as_gateway(), tasks.clone()),
         }),
         ClientsConfig::Delegated(delegated) => Ok(Clients {
             authenticator: authenticator(delegated, access, tasks).await?,
             authorizer: authorizer(delegated, access, tasks).await?,
-            forward: forward(delegated, access, (upstream, shares), tasks).await?,
+            forward: forward(delegated, access, (connector, shares), tasks).await?,
         }),
     }
 }
@@ -113,19 +112,20 @@ async fn reviewer(
     access: &kube_client::Config,
     tasks: &Tasks,
 ) -> Result<Upstream, RunError> {
-    let reviewer = match config {
-        Some(config) => Upstream::new(&config.resolve().await.map_err(RunError::UpstreamConfig)?),
-        None => Upstream::new(access),
+    let connector = match config {
+        Some(config) => Connector::new(&config.resolve().await.map_err(RunError::UpstreamConfig)?),
+        None => Connector::new(access),
     };
-    let reviewer = reviewer.and_then(Upstream::as_reviewer).map_err(RunError::Upstream)?;
-    reviewer.follow_files(tasks);
+    let connector = connector.map_err(RunError::Upstream)?;
+    let reviewer = Upstream::for_reviews(connector.clone()).map_err(RunError::Upstream)?;
+    connector.follow_files(tasks);
     Ok(reviewer)
 }
 
 async fn forward(
     delegated: &DelegatedConfig,
     access: &kube_client::Config,
-    (upstream, shares): (&Upstream, Shares),
+    (connector, shares): (&Connector, Shares),
     tasks: &Tasks,
 ) -> Result<Forward, RunError> {
     let client = AsClient::new(access).map_err(RunError::Upstream)?;
@@ -137,7 +137,7 @@ async fn forward(
             Ok(Some(Assertion::FrontProxy(proxy)))
         }
         Some(IdentityConfig::Impersonation) => {
-            upstream.as_impersonator().map(|impersonator| Some(Assertion::Impersonation(impersonator)))
+            connector.as_impersonator().map(|impersonator| Some(Assertion::Impersonation(impersonator)))
         }
         None => Ok(None),
     };

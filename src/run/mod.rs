@@ -28,7 +28,7 @@ use crate::{
     store::HistoryLimits,
     telemetry::{self, AccessLines, Exposition, InstallError, TopClients},
     traces::{self, Tracer},
-    upstream::{BuildError, Discovery, NotBelieved, Upstream},
+    upstream::{BuildError, Connector, Discovery, NotBelieved, Upstream},
 };
 
 /// The sockets of the gateway.
@@ -103,23 +103,23 @@ pub async fn run(
 
 async fn run_following(
     config: &Config,
-    upstream: &kube_client::Config,
+    access: &kube_client::Config,
     sockets: Sockets,
     reloads: Option<Reloads>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drained, RunError> {
     // Clients are drained first, while caches are still followed; the operator's port is drained last.
     let (client_tasks, tasks, admin_tasks) = (Tasks::new(), Tasks::new(), Tasks::new());
-    let access = upstream;
-    let upstream = Upstream::new(access).map_err(RunError::Upstream)?;
-    upstream.follow_files(&tasks);
+    let connector = Connector::new(access).map_err(RunError::Upstream)?;
+    connector.follow_files(&tasks);
     let (forwarded, watches) = client_shares(&config.limits);
-    let clients = clients::clients(config, access, (&upstream, forwarded.clone()), &tasks).await?;
+    let clients = clients::clients(config, access, (&connector, forwarded.clone()), &tasks).await?;
     let metrics_access = clients::metrics_access(config, access, &clients, &tasks).await?;
     let audit = audit(config, &tasks).await?;
     let audit_health = audit.as_ref().and_then(AuditLog::health);
     let accounts = Accounts::new(watches.clone(), audit);
     let room = AnswerRoom::new(config.limits.answer_bytes, config.limits.answer_bytes_per_client);
+    let upstream = Upstream::new(connector);
     let cachers =
         Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), cacher_config(config), tasks.clone());
     let (settings, top_clients) = (Settings::new(serve_config(config), access_lines(config)), TopClients::default());

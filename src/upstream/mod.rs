@@ -13,6 +13,7 @@ mod access;
 mod body;
 mod build_error;
 mod client_certificate;
+mod connector;
 mod crd;
 mod delivery;
 mod dialer;
@@ -24,6 +25,7 @@ mod hop;
 mod identity;
 mod lanes;
 mod list_watch;
+mod own_requests;
 mod reachable;
 mod review;
 mod server_version;
@@ -43,6 +45,7 @@ use http::{Request, Response};
 pub use body::{RequestBody, ResponseBody};
 pub use build_error::BuildError;
 pub use client_certificate::CertificateError;
+pub use connector::Connector;
 pub use crd::Crd;
 pub use discovery::{ApiResource, Discovery, DiscoveryError, ServedBy};
 pub use error::{Fault, Retry, SendError};
@@ -50,29 +53,15 @@ pub use fetch::FetchError;
 pub use hop::{comes_from_gateway, has_passed};
 pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, NotBelieved, Outbound};
 pub use list_watch::ResourceListWatch;
+pub use own_requests::OwnRequests;
 pub use review::ReviewError;
 pub use slot::Slot;
 
-use access::Access;
-use dialer::Protocols;
-use lanes::{LaneGroup, Lanes, Windows};
 use reachable::Reachable;
 use server_version::ServerVersion;
-use target::Target;
-
-use crate::lifecycle::Tasks;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The gateway's own requests (one watch for each cache, proofs, discovery): 2,000 at once.
-const OWN: LaneGroup = LaneGroup {
-    protocols: Protocols::Any,
-    windows: Windows::EAGER,
-    count: 20,
-    limit: "upstream_own_requests",
-    // Of no effect: the gateway's own requests are counted for no client.
-    client_limit: "upstream_own_requests",
-};
 /// The API server, asked with the gateway's own credentials. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Upstream {
@@ -81,78 +70,33 @@ pub struct Upstream {
 
 #[derive(Debug)]
 struct Shared {
-    target: Target,
-    access: Access,
-    own: Lanes,
+    connector: Connector,
+    own: OwnRequests,
     server_version: ServerVersion,
-    impersonates: bool,
-    exposed: Option<identity::Exposed>,
 }
 
 impl Upstream {
-    /// Builds it from a resolved kubeconfig or in-cluster configuration. Runs its exec plugin, if any, and reads its
-    /// client certificate; connects on first use.
+    /// Connections of its own to the API server that `connector` leads to.
+    pub fn new(connector: Connector) -> Self {
+        let own = connector.own_requests();
+        Self { shared: Arc::new(Shared { connector, own, server_version: ServerVersion::default() }) }
+    }
+
+    /// The same, for reviews of clients' tokens and permissions.
     ///
     /// # Errors
-    /// The configuration cannot be used.
-    pub fn new(config: &kube_client::Config) -> Result<Self, BuildError> {
-        let access = Access::new(config)?;
-        let shared = Shared {
-            target: Target::of(config)?,
-            own: Lanes::new(&access, OWN),
-            server_version: ServerVersion::default(),
-            access,
-            impersonates: identity::impersonates(config),
-            exposed: identity::Exposed::of(config),
-        };
-        Ok(Self { shared: Arc::new(shared) })
+    /// Tokens and answers would cross a network without TLS or over unverified TLS.
+    pub fn for_reviews(connector: Connector) -> Result<Self, BuildError> {
+        connector.refuse_exposed()?;
+        Ok(Self::new(connector))
     }
 
     /// The address of the API server, without credentials.
     pub fn address(&self) -> String {
-        self.shared.target.to_string()
+        self.shared.connector.address()
     }
 
-    /// Makes new connections show what the files of the client certificate currently hold, if the configuration names
-    /// files. A task of `tasks` checks them until the drain begins. Tokens in files, and plugins' tokens, are followed
-    /// anyway.
-    pub fn follow_files(&self, tasks: &Tasks) {
-        self.shared.access.follow_files(tasks);
-    }
-
-    /// Sends clients' requests with the gateway's own credentials: for clients that may do everything the gateway may.
-    pub fn as_gateway(&self) -> AsGateway {
-        AsGateway::new(&self.shared.access, self.shared.target.clone(), self.shared.impersonates)
-    }
-
-    /// Sends clients' requests with the gateway's own credentials, impersonating the user of each.
-    ///
-    /// # Errors
-    /// The credentials already impersonate a user, or users would be named without TLS or over unverified TLS.
-    pub fn as_impersonator(&self) -> Result<AsImpersonator, BuildError> {
-        self.refuse_exposed()?;
-        if self.shared.impersonates {
-            return Err(BuildError::Impersonates);
-        }
-        Ok(AsImpersonator::new(&self.shared.access, self.shared.target.clone()))
-    }
-
-    /// The same upstream, for reviews of clients' tokens and permissions.
-    ///
-    /// # Errors
-    /// Tokens and answers would cross a network without TLS or over unverified TLS.
-    pub fn as_reviewer(self) -> Result<Self, BuildError> {
-        self.refuse_exposed()?;
-        Ok(self)
-    }
-
-    fn refuse_exposed(&self) -> Result<(), BuildError> {
-        self.shared.exposed.clone().map_or(Ok(()), |exposed| Err(exposed.into()))
-    }
-
-    /// Sends a request of the gateway itself, whose answer is read without pause. Only path and query of the URI are
-    /// used.
     async fn send(&self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, SendError> {
-        delivery::deliver(&self.shared.target, &[&self.shared.own], None, request).await
+        self.shared.own.send(request).await
     }
 }

@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
-use super::{Upstream, test_authority::Authority};
+use super::{Connector, Upstream, test_authority::Authority};
 
 pub(crate) type TestBody = UnsyncBoxBody<Bytes, hyper::Error>;
 type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<TestBody>> + Send + Sync>;
@@ -78,8 +78,12 @@ impl TestServer {
         Self { config, _tasks: tasks }
     }
 
+    pub(crate) fn connector(&self) -> Connector {
+        Connector::new(&self.config).unwrap()
+    }
+
     pub(crate) fn upstream(&self) -> Upstream {
-        Upstream::new(&self.config).unwrap()
+        Upstream::new(self.connector())
     }
 }
 

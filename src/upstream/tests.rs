@@ -6,7 +6,7 @@ use hyper::body::Incoming;
 use tokio::{net::TcpListener, task::JoinSet};
 
 use super::{
-    Fault, RequestBody, ResourceListWatch, Retry, SendError, Upstream,
+    BuildError, Connector, Fault, RequestBody, ResourceListWatch, Retry, SendError, Upstream,
     test_server::{TestBody, TestServer, config, full, read_head, write},
 };
 use crate::{
@@ -33,9 +33,9 @@ async fn describe(request: Request<Incoming>) -> Response<TestBody> {
 #[tokio::test]
 async fn the_path_arrives_as_it_was_given() {
     let server = TestServer::start(describe).await;
-    let upstream = server.upstream();
+    let own = server.connector().own_requests();
     for path in ["//api/v1?", "/a%2Fb/../c?x=%20&x", "/"] {
-        let answer = upstream.send(request("GET", path)).await.unwrap();
+        let answer = own.send(request("GET", path)).await.unwrap();
         assert_eq!(text(answer).await, format!("GET {path} HTTP/1.1 host,via"));
     }
 }
@@ -65,11 +65,11 @@ async fn a_first_watch_list_is_most_recent_and_later_ones_no_older_than_what_was
 #[tokio::test]
 async fn http2_is_spoken_where_it_is_offered_and_not_for_upgrades() {
     let server = TestServer::start_tls(describe).await;
-    let upstream = server.upstream();
-    let answer = upstream.send(request("GET", "/api")).await.unwrap();
+    let connector = server.connector();
+    let answer = connector.own_requests().send(request("GET", "/api")).await.unwrap();
     assert_eq!(answer.version(), Version::HTTP_2);
     assert_eq!(text(answer).await, format!("GET {}api HTTP/2.0 via", server.config.cluster_url));
-    let outbound = upstream.as_gateway().outbound(request("GET", "/api")).unwrap();
+    let outbound = connector.as_gateway().outbound(request("GET", "/api")).unwrap();
     let answer = outbound.send_http1().await.unwrap();
     assert_eq!(answer.version(), Version::HTTP_11);
 }
@@ -83,14 +83,14 @@ async fn the_credentials_of_the_configuration_are_added() {
     .await;
     let mut config = server.config.clone();
     config.auth_info.token = Some("secret".to_owned().into());
-    let upstream = Upstream::new(&config).unwrap();
-    assert_eq!(text(upstream.send(request("GET", "/")).await.unwrap()).await, "Bearer secret");
+    let own = Connector::new(&config).unwrap().own_requests();
+    assert_eq!(text(own.send(request("GET", "/")).await.unwrap()).await, "Bearer secret");
 }
 
 #[tokio::test]
 async fn an_unreachable_server_is_told_apart() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let error = Upstream::new(&config(address)).unwrap().send(request("GET", "/")).await.unwrap_err();
+    let error = Connector::new(&config(address)).unwrap().own_requests().send(request("GET", "/")).await.unwrap_err();
     assert!(matches!(error, SendError::Unreachable(_)), "{error:?}");
     assert_eq!((error.fault(), error.retry()), (Fault::Upstream, Retry::Later));
 }
@@ -112,31 +112,31 @@ async fn closes_after_one(listener: TcpListener) -> String {
 #[tokio::test]
 async fn a_read_is_repeated_once_when_a_used_connection_turns_out_dead() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let upstream = Upstream::new(&config(listener.local_addr().unwrap())).unwrap();
+    let own = Connector::new(&config(listener.local_addr().unwrap())).unwrap().own_requests();
     let mut server = JoinSet::new();
     server.spawn(closes_after_one(listener));
-    assert_eq!(upstream.send(request("GET", "/1")).await.unwrap().status(), StatusCode::OK);
-    assert_eq!(upstream.send(request("GET", "/2")).await.unwrap().status(), StatusCode::NO_CONTENT);
+    assert_eq!(own.send(request("GET", "/1")).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(own.send(request("GET", "/2")).await.unwrap().status(), StatusCode::NO_CONTENT);
     assert!(server.join_next().await.unwrap().unwrap().starts_with("GET /2 "));
 }
 
 #[tokio::test]
 async fn a_write_is_never_repeated() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let upstream = Upstream::new(&config(listener.local_addr().unwrap())).unwrap();
+    let own = Connector::new(&config(listener.local_addr().unwrap())).unwrap().own_requests();
     let mut server = JoinSet::new();
     server.spawn(closes_after_one(listener));
-    assert_eq!(upstream.send(request("GET", "/1")).await.unwrap().status(), StatusCode::OK);
-    let error = upstream.send(request("POST", "/2")).await.unwrap_err();
+    assert_eq!(own.send(request("GET", "/1")).await.unwrap().status(), StatusCode::OK);
+    let error = own.send(request("POST", "/2")).await.unwrap_err();
     assert!(matches!(error, SendError::ConnectionLost { reused: true, .. }), "{error:?}");
-    assert_eq!(upstream.send(request("GET", "/3")).await.unwrap().status(), StatusCode::NO_CONTENT);
+    assert_eq!(own.send(request("GET", "/3")).await.unwrap().status(), StatusCode::NO_CONTENT);
     assert!(server.join_next().await.unwrap().unwrap().starts_with("GET /3 "));
 }
 
 #[tokio::test]
 async fn a_fresh_connection_that_breaks_is_not_tried_again() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let upstream = Upstream::new(&config(listener.local_addr().unwrap())).unwrap();
+    let own = Connector::new(&config(listener.local_addr().unwrap())).unwrap().own_requests();
     let mut server = JoinSet::new();
     server.spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -147,9 +147,9 @@ async fn a_fresh_connection_that_breaks_is_not_tried_again() {
         write(&mut stream, "what is this?\r\n\r\n").await;
         read_head(&mut stream).await;
     });
-    let error = upstream.send(request("GET", "/")).await.unwrap_err();
+    let error = own.send(request("GET", "/")).await.unwrap_err();
     assert!(matches!(error, SendError::ConnectionLost { reused: false, .. }), "{error:?}");
-    let error = upstream.send(request("GET", "/")).await.unwrap_err();
+    let error = own.send(request("GET", "/")).await.unwrap_err();
     assert!(matches!(error, SendError::Malformed(_)), "{error:?}");
 }
 
@@ -170,9 +170,9 @@ async fn an_exec_plugin_runs_no_more_often_for_more_connections() {
     });
     let mut config = server.config.clone();
     config.auth_info.exec = Some(serde_json::from_value(exec).unwrap());
-    let upstream = Upstream::new(&config).unwrap();
-    assert_eq!(text(upstream.send(request("GET", "/")).await.unwrap()).await, "Bearer made");
-    let outbound = upstream.as_gateway().outbound(request("GET", "/")).unwrap();
+    let connector = Connector::new(&config).unwrap();
+    assert_eq!(text(connector.own_requests().send(request("GET", "/")).await.unwrap()).await, "Bearer made");
+    let outbound = connector.as_gateway().outbound(request("GET", "/")).unwrap();
     assert_eq!(text(outbound.send().await.unwrap()).await, "Bearer made");
     // Once for a certificate, once for a token.
     assert_eq!(std::fs::read_to_string(runs).unwrap().lines().count(), 2);
@@ -197,8 +197,19 @@ async fn a_proxy_is_asked_for_a_tunnel_with_its_credentials() {
         // Ends when the client goes, however it goes.
         let _ended = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
     });
-    let upstream = Upstream::new(&config).unwrap();
-    assert_eq!(text(upstream.send(request("GET", "/x")).await.unwrap()).await, "GET /x HTTP/1.1 host,via");
+    let own = Connector::new(&config).unwrap().own_requests();
+    assert_eq!(text(own.send(request("GET", "/x")).await.unwrap()).await, "GET /x HTTP/1.1 host,via");
     config.proxy_url = Some("ftp://proxy".parse().unwrap());
-    assert!(matches!(Upstream::new(&config), Err(super::BuildError::Proxy(_))));
+    assert!(matches!(Connector::new(&config), Err(BuildError::Proxy(_))));
+}
+
+#[test]
+fn reviews_are_not_sent_where_others_could_read_or_answer_them() {
+    let connector = |config: kube_client::Config| Connector::new(&config).unwrap();
+    let mut config = kube_client::Config::new("https://elsewhere".parse().unwrap());
+    assert!(Upstream::for_reviews(connector(config.clone())).is_ok());
+    config.accept_invalid_certs = true;
+    assert!(matches!(Upstream::for_reviews(connector(config)), Err(BuildError::Unverified(_))));
+    let config = kube_client::Config::new("http://elsewhere".parse().unwrap());
+    assert!(matches!(Upstream::for_reviews(connector(config)), Err(BuildError::ClearText(_))));
 }

@@ -66,7 +66,7 @@ impl Setup {
     }
 
     fn impersonation(&self) -> Option<Assertion> {
-        Some(Assertion::Impersonation(Upstream::new(&self.own).unwrap().as_impersonator().unwrap()))
+        Some(Assertion::Impersonation(Connector::new(&self.own).unwrap().as_impersonator().unwrap()))
     }
 }
 
@@ -122,8 +122,8 @@ async fn a_request_arrives_as_its_client_s_over_every_protocol() {
         let mut setup = Setup::new();
         let _server = setup.server(protocols).await;
         // The gateway's own requests use other connections to the same server.
-        let own = Upstream::new(&setup.own).unwrap();
-        assert!(own.preferred_version("apps").await.is_err());
+        let own = Connector::new(&setup.own).unwrap().own_requests();
+        assert_eq!(own.send(Request::new(RequestBody::Empty)).await.unwrap().status(), 403);
 
         let proxied = "proxy; x-remote-user=jane; x-remote-group=devs; x-remote-group=system:authenticated";
         let impersonated = "gateway; authorization=Bearer gateway; impersonate-user=jane";
@@ -173,7 +173,7 @@ async fn a_user_that_cannot_be_asserted_exactly_is_not_forwarded() {
         (&impersonated, user("jane"), "connection: impersonate-user\r\n", "identity_header"),
         (&setup.delegated(None), jane(), "", "no_identity"),
         (&proxied, Credentials::Gateway { impersonates: false }, "", "no_identity"),
-        (&Forward::trusted(Upstream::new(&setup.own).unwrap().as_gateway(), Tasks::new()), jane(), "", "no_identity"),
+        (&Forward::trusted(Connector::new(&setup.own).unwrap().as_gateway(), Tasks::new()), jane(), "", "no_identity"),
     ] {
         assert_eq!(arrives(forward, credentials, headers).await, [word; 2]);
     }

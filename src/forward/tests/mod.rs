@@ -17,14 +17,14 @@ use tokio::{
 use super::*;
 use crate::fairness::ClientKey;
 use crate::upstream::{
-    Fault, Upstream,
+    Connector, Fault,
     test_server::{TestBody, TestServer, config, full, read_head, write},
 };
 
-/// Forwards to `upstream` as the gateway; answers an error with 503 and its word.
-async fn gateway(upstream: Upstream) -> TestServer {
+/// Forwards through `connector` as the gateway; answers an error with 503 and its word.
+async fn gateway(connector: Connector) -> TestServer {
     let credentials = Credentials::Gateway { impersonates: false };
-    forwarding(Forward::trusted(upstream.as_gateway(), Tasks::new()), credentials).await
+    forwarding(Forward::trusted(connector.as_gateway(), Tasks::new()), credentials).await
 }
 
 /// Forwards all requests with the same credentials.
@@ -86,7 +86,7 @@ async fn a_request_passes_as_it_came() {
     })
     .await;
     let host = upstream.config.cluster_url.authority().unwrap().clone();
-    let gateway = gateway(upstream.upstream()).await;
+    let gateway = gateway(upstream.connector()).await;
     let answer = ask(
         &gateway,
         "DELETE //api/%2F/..?a=%20&a HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer x\r\nimpersonate-user: u\r\nvia: 1.0 a\r\n\
@@ -109,7 +109,7 @@ async fn an_answer_passes_as_it_came() {
         answer.header("connection", "x-hop").header("keep-alive", "timeout=5").body(full("{\"kind\":1}")).unwrap()
     })
     .await;
-    let gateway = gateway(upstream.upstream()).await;
+    let gateway = gateway(upstream.connector()).await;
     let answer = ask(&gateway, "GET / HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 429 Too Many Requests\r\n"), "{answer}");
     assert!(answer.contains("warning: 299 - \"b\"\r\nwarning: 299 - \"a\"\r\n"), "{answer}");
@@ -121,7 +121,7 @@ async fn an_answer_passes_as_it_came() {
 #[tokio::test]
 async fn head_keeps_the_length_without_a_body() {
     let upstream = TestServer::start_tls(|_| async { Response::new(full("12345")) }).await;
-    let gateway = gateway(upstream.upstream()).await;
+    let gateway = gateway(upstream.connector()).await;
     let answer = ask(&gateway, "HEAD / HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n").await;
     assert!(answer.contains("content-length: 5\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
 }
@@ -133,7 +133,7 @@ async fn bodies_and_trailers_stream_both_ways() {
         Response::builder().header("trailer", trailer).body(request.into_body().boxed_unsync()).unwrap()
     })
     .await;
-    let gateway = gateway(upstream.upstream()).await;
+    let gateway = gateway(upstream.connector()).await;
     let mut client = connect(&gateway).await;
     let head = "POST / HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\nte: trailers\r\ntrailer: x-sum\r\n\r\n";
     write(&mut client, head).await;
@@ -164,7 +164,7 @@ async fn a_client_that_goes_cancels_the_request_before_and_after_its_head() {
         }
     })
     .await;
-    let gateway = gateway(upstream.upstream()).await;
+    let gateway = gateway(upstream.connector()).await;
     for path in ["/never", "/endless"] {
         let mut client = connect(&gateway).await;
         write(&mut client, &format!("GET {path} HTTP/1.1\r\nhost: g\r\n\r\n")).await;
@@ -181,8 +181,8 @@ async fn a_client_that_goes_cancels_the_request_before_and_after_its_head() {
 #[tokio::test]
 async fn an_upgrade_becomes_a_tunnel_with_half_close() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let upstream = Upstream::new(&config(listener.local_addr().unwrap())).unwrap();
-    becomes_a_tunnel(listener, gateway(upstream).await).await;
+    let connector = Connector::new(&config(listener.local_addr().unwrap())).unwrap();
+    becomes_a_tunnel(listener, gateway(connector).await).await;
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = AsClient::new(&config(listener.local_addr().unwrap())).unwrap();
@@ -233,7 +233,7 @@ async fn an_upgrade_that_is_not_granted_is_answered_as_upstream_does() {
         Response::builder().status(403).body(full("{\"kind\":\"Status\"}")).unwrap()
     })
     .await;
-    let gateway = gateway(upstream.upstream()).await;
+    let gateway = gateway(upstream.connector()).await;
     let mut client = connect(&gateway).await;
     write(&mut client, "GET /exec HTTP/1.1\r\nhost: g\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n").await;
     let answer = read_head(&mut client).await;
@@ -244,7 +244,7 @@ async fn an_upgrade_that_is_not_granted_is_answered_as_upstream_does() {
 #[tokio::test]
 async fn what_cannot_be_forwarded_is_told_apart() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let gateway = gateway(Upstream::new(&config(address)).unwrap()).await;
+    let gateway = gateway(Connector::new(&config(address)).unwrap()).await;
     for (request, word) in
         [("GET /api", "unreachable"), ("CONNECT elsewhere:443", "connect_method"), ("OPTIONS *", "invalid_target")]
     {
@@ -259,7 +259,7 @@ async fn impersonation_is_not_mixed() {
     let upstream = TestServer::start(|_| async { Response::new(full("")) }).await;
     let mut config = upstream.config.clone();
     config.auth_info.impersonate = Some("somebody".to_owned());
-    let gateway = gateway(Upstream::new(&config).unwrap()).await;
+    let gateway = gateway(Connector::new(&config).unwrap()).await;
     let head = |line: &str| format!("GET / HTTP/1.1\r\nhost: g\r\nconnection: close\r\n{line}\r\n");
     assert!(ask(&gateway, &head("impersonate-group: g\r\n")).await.ends_with("impersonation"));
     assert!(ask(&gateway, &head("")).await.starts_with("HTTP/1.1 200"));

@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use crate::upstream::{
-    AsGateway, RequestBody, ResponseBody, Retry, SendError, Upstream,
+    AsGateway, Connector, RequestBody, ResponseBody, Retry, SendError,
     test_server::{config, read_head, write},
 };
 
@@ -18,8 +18,8 @@ const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\
 
 async fn server() -> (TcpListener, AsGateway) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let upstream = Upstream::new(&config(listener.local_addr().unwrap())).unwrap();
-    (listener, upstream.as_gateway())
+    let connector = Connector::new(&config(listener.local_addr().unwrap())).unwrap();
+    (listener, connector.as_gateway())
 }
 
 async fn send(gateway: &AsGateway, method: &str, path: &str) -> Result<Response<ResponseBody>, SendError> {

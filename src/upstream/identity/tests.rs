@@ -12,7 +12,7 @@ use crate::{
     config::{ProxyHeaders, TlsFiles},
     lifecycle::Tasks,
     upstream::{
-        Upstream,
+        Connector,
         lanes::LANE_REQUESTS_MAX,
         test_authority::Authority,
         test_server::{Shown, TestBody, TestServer, full},
@@ -114,10 +114,10 @@ async fn setup(protocols: &[&[u8]]) -> Setup {
 async fn each_identity_arrives_as_itself_over_every_protocol() {
     for protocols in [&[b"h2".as_slice(), b"http/1.1"][..], &[b"http/1.1"]] {
         let Setup { gateway, front_proxy, .. } = &setup(protocols).await;
-        let upstream = Upstream::new(gateway).unwrap();
-        let (as_gateway, as_client) = (upstream.as_gateway(), AsClient::new(gateway).unwrap());
+        let connector = Connector::new(gateway).unwrap();
+        let (as_gateway, as_client) = (connector.as_gateway(), AsClient::new(gateway).unwrap());
         let as_front_proxy = AsFrontProxy::new(gateway, front_proxy, ProxyHeaders::default(), &Tasks::new()).unwrap();
-        let as_impersonator = upstream.as_impersonator().unwrap();
+        let as_impersonator = connector.as_impersonator().unwrap();
 
         let own = ["certificate: gateway", "authorization: Bearer gateway"];
         let token = || HeaderValue::from_static("Bearer mine");
@@ -238,7 +238,7 @@ async fn a_request_is_impersonated_once() {
         let request = Request::builder().uri("/").header("impersonate-extra-x", "y");
         request.body(RequestBody::Empty).unwrap()
     };
-    let as_impersonator = Upstream::new(gateway).unwrap().as_impersonator().unwrap();
+    let as_impersonator = Connector::new(gateway).unwrap().as_impersonator().unwrap();
     let refused = as_impersonator.outbound(impersonating(), &jane()).unwrap_err();
     assert_eq!(refused, IdentityError::Impersonation);
     let as_front_proxy = AsFrontProxy::new(gateway, front_proxy, ProxyHeaders::default(), &Tasks::new()).unwrap();
@@ -247,9 +247,9 @@ async fn a_request_is_impersonated_once() {
 
     let mut impersonating_gateway = gateway.clone();
     impersonating_gateway.auth_info.impersonate = Some("somebody".to_owned());
-    let upstream = Upstream::new(&impersonating_gateway).unwrap();
-    assert!(matches!(upstream.as_impersonator(), Err(BuildError::Impersonates)));
-    assert_eq!(upstream.as_gateway().outbound(impersonating()).unwrap_err(), IdentityError::Impersonation);
+    let connector = Connector::new(&impersonating_gateway).unwrap();
+    assert!(matches!(connector.as_impersonator(), Err(BuildError::Impersonates)));
+    assert_eq!(connector.as_gateway().outbound(impersonating()).unwrap_err(), IdentityError::Impersonation);
 }
 
 #[tokio::test]
@@ -328,9 +328,9 @@ async fn credentials_are_not_sent_in_clear_text() {
     assert!(matches!(AsClient::new(&at("http://elsewhere")), Err(BuildError::ClearText(_))));
     let plain = AsFrontProxy::new(&at("http://127.0.0.1:1"), &files, ProxyHeaders::default(), &Tasks::new());
     assert!(matches!(plain, Err(BuildError::ClearText(_))));
-    let upstream = || Upstream::new(&at("http://elsewhere")).unwrap();
-    assert!(matches!(upstream().as_impersonator(), Err(BuildError::ClearText(_))));
-    assert!(matches!(upstream().as_reviewer(), Err(BuildError::ClearText(_))));
+    let connector = || Connector::new(&at("http://elsewhere")).unwrap();
+    assert!(matches!(connector().as_impersonator(), Err(BuildError::ClearText(_))));
+    assert!(matches!(connector().refuse_exposed(), Err(BuildError::ClearText(_))));
 }
 
 #[tokio::test]
@@ -339,20 +339,20 @@ async fn credentials_are_not_sent_to_an_unverified_server() {
     let files = Authority::new().client("proxy").write(folder.path());
     for address in ["https://elsewhere", "https://127.0.0.1:1"] {
         let mut config = Config::new(address.parse().unwrap());
-        let upstream = |config: &Config| Upstream::new(config).unwrap();
+        let connector = |config: &Config| Connector::new(config).unwrap();
         assert!(AsFrontProxy::new(&config, &files, ProxyHeaders::default(), &Tasks::new()).is_ok());
-        assert!(upstream(&config).as_impersonator().is_ok() && upstream(&config).as_reviewer().is_ok());
+        assert!(connector(&config).as_impersonator().is_ok() && connector(&config).refuse_exposed().is_ok());
         config.accept_invalid_certs = true;
         assert!(matches!(AsClient::new(&config), Err(BuildError::Unverified(_))), "{address}");
         let as_front_proxy = AsFrontProxy::new(&config, &files, ProxyHeaders::default(), &Tasks::new());
         assert!(matches!(as_front_proxy, Err(BuildError::Unverified(_))), "{address}");
-        assert!(matches!(upstream(&config).as_impersonator(), Err(BuildError::Unverified(_))), "{address}");
-        assert!(matches!(upstream(&config).as_reviewer(), Err(BuildError::Unverified(_))), "{address}");
+        assert!(matches!(connector(&config).as_impersonator(), Err(BuildError::Unverified(_))), "{address}");
+        assert!(matches!(connector(&config).refuse_exposed(), Err(BuildError::Unverified(_))), "{address}");
     }
     // Where clients are trusted, this is the operator's own risk, as it is with kubectl.
     let mut config = Config::new("https://elsewhere".parse().unwrap());
     config.accept_invalid_certs = true;
-    Upstream::new(&config).unwrap().as_gateway();
+    Connector::new(&config).unwrap().as_gateway();
 }
 
 #[tokio::test]
@@ -396,9 +396,9 @@ async fn new_connections_show_the_certificates_of_their_time() {
     let (own, proxy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let config = gateway(&server, &authority.client("first").write(own.path()));
     let tasks = Tasks::new();
-    let upstream = Upstream::new(&config).unwrap();
-    upstream.follow_files(&tasks);
-    let (as_gateway, as_impersonator) = (upstream.as_gateway(), upstream.as_impersonator().unwrap());
+    let connector = Connector::new(&config).unwrap();
+    connector.follow_files(&tasks);
+    let (as_gateway, as_impersonator) = (connector.as_gateway(), connector.as_impersonator().unwrap());
     let front_proxy =
         AsFrontProxy::new(&config, &authority.client("first").write(proxy.path()), ProxyHeaders::default(), &tasks)
             .unwrap();
