@@ -24,7 +24,7 @@
 //!      ├──► serve ◄── cacher ◄──────────────────────────┘
 //!      │      get, list, watch: bytes joined by encode
 //!      │
-//!      └──► forward ──► upstream ──► the API server
+//!      └──► forward ──► connector ──► the API server
 //! ```
 //!
 //! `gateway/handle.rs` shows the request path on one screen. Three pure parts make the decisions: `gateway/route.rs`
@@ -85,7 +85,8 @@
 //! | [`audit`] | the audit log of reads from memory |
 //! | [`fairness`] | the share of a bounded resource that one client may hold |
 //! | [`fanout`] | the watchers, their positions, and which of them a change wakes |
-//! | [`upstream`] | connections to the API server, discovery, definitions; implements the reflector's requests |
+//! | [`connector`] | connections to the API server, and the identity that each request shows there |
+//! | [`upstream`] | what the gateway itself asks the API server: discovery, definitions, reviews; implements the reflector's requests |
 //! | [`cacher`] | the life of a resource's cache: started on first use, proven fresh, stopped when idle |
 //! | [`authn`], [`authz`] | the user of a request; whether the request is allowed |
 //! | [`serve`] | responses from memory |
@@ -105,6 +106,7 @@ pub mod authn;
 pub mod authz;
 pub mod cacher;
 pub mod config;
+pub mod connector;
 pub mod encode;
 pub mod fairness;
 pub mod fanout;

@@ -99,6 +99,15 @@ impl Status {
         status
     }
 
+    /// The message of a Status in JSON; `None` if the text is no Status.
+    pub fn message_in(json: &[u8]) -> Option<String> {
+        #[derive(serde::Deserialize)]
+        struct Body {
+            message: String,
+        }
+        serde_json::from_slice(json).ok().map(|Body { message }| message)
+    }
+
     /// 400: the request cannot be parsed.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::plain(StatusCode::BAD_REQUEST, Some(StatusReason::BadRequest), message.into())

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::test_certificates::{Issued, authority, client, leaf};
 use super::*;
-use crate::upstream::test_server::{TestServer, full};
+use crate::connector::test_server::{TestServer, full};
 
 /// Authorities: one for clients, one for front proxies, one trusted for both, and one trusted for neither.
 struct World {

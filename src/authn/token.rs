@@ -298,7 +298,7 @@ mod tests {
     use k8s_openapi::api::authentication::v1;
     use tokio::sync::{Notify, Semaphore};
 
-    use crate::upstream::test_server::{TestServer, full};
+    use crate::connector::test_server::{TestServer, full};
 
     /// A server that answers reviews with a given function, and counts them.
     struct Reviewer {

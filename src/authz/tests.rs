@@ -22,9 +22,9 @@ use tokio::{
 use super::{Attributes, Authorizer, Config, Lease, NotPermitted, Standing};
 use crate::{
     apimachinery::{RequestInfo, Target, UserInfo},
+    connector::test_server::{TestServer, full},
     fairness::ClientKey,
     lifecycle::Tasks,
-    upstream::test_server::{TestServer, full},
 };
 
 const PODS: &str = "/api/v1/pods";

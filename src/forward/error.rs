@@ -2,7 +2,7 @@
 
 use http::HeaderName;
 
-use crate::upstream::{Fault, IdentityError, Retry, SendError};
+use crate::connector::{Fault, IdentityError, Retry, SendError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {

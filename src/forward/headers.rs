@@ -1,7 +1,7 @@
 //! Decides which headers pass. Pure.
 //!
 //! Headers of a single connection end here (RFC 9110, 7.6.1); all others pass unchanged in both directions, values of
-//! one name in their order. Credentials are handled elsewhere: see [`crate::upstream::Outbound`].
+//! one name in their order. Credentials are handled elsewhere: see [`crate::connector::Outbound`].
 
 use std::net::IpAddr;
 

@@ -4,7 +4,7 @@ use http::Request;
 
 use super::ForwardError;
 use crate::authn::Credentials;
-use crate::upstream::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, Outbound, RequestBody};
+use crate::connector::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, Outbound, RequestBody};
 
 /// How users that the gateway has verified are named to upstream.
 #[derive(Clone, Debug)]

@@ -16,9 +16,9 @@ use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
 use crate::authn::{Credentials, Requester};
+use crate::connector::{AsClient, AsGateway, RequestBody, ResponseBody};
 use crate::fairness::{Share, Shares};
 use crate::lifecycle::Tasks;
-use crate::upstream::{AsClient, AsGateway, RequestBody, ResponseBody};
 
 pub use error::ForwardError;
 pub use headers::is_upgrade;

@@ -3,7 +3,7 @@
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use crate::upstream::Slot;
+use crate::connector::Slot;
 
 /// Buffer size for each direction, in bytes.
 const BUFFER_BYTES: usize = 16 << 10;

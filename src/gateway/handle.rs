@@ -28,6 +28,7 @@ use crate::{
     authn::{Authenticator, Credentials},
     authz::{Attributes, Authorizer},
     cacher::{Cachers, Instance},
+    connector,
     fairness::{ClientKey, Share},
     forward::Forward,
     lifecycle::Tasks,
@@ -35,7 +36,6 @@ use crate::{
     serve::{self, ForwardReason, Read},
     telemetry::{Outcome, TopClients},
     traces::{Stage, Tracer},
-    upstream,
 };
 
 /// How long a client may read nothing of a watch that has data for it. History is forgotten after as long, so that only
@@ -98,7 +98,7 @@ impl Stages {
         connection: &Connection,
     ) -> Result<Option<NamedPage>, Refusal> {
         listener::check_form(request).map_err(Refusal::Malformed)?;
-        if upstream::has_passed(request.headers()) {
+        if connector::has_passed(request.headers()) {
             return Err(Refusal::Loop);
         }
         self.admission.check(request, info, connection)
@@ -144,7 +144,7 @@ impl Stages {
         record.enter(Stage::Serve);
         let account = self.accounts.open(verb, share, || counted).await?;
         let client = record.client().clone();
-        let for_gateway = verb == ReadVerb::Watch && upstream::comes_from_gateway(headers);
+        let for_gateway = verb == ReadVerb::Watch && connector::comes_from_gateway(headers);
         let read = Read { request: target, query: uri.query(), headers, instance, form, client, for_gateway, config };
         let answer = match verb {
             ReadVerb::Get => serve::get(&read, permit).await,

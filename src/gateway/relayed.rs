@@ -15,8 +15,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::{
     apimachinery::{Answer, Encoding, Representation, View},
+    connector::ResponseBody,
     lifecycle::Spread,
-    upstream::ResponseBody,
 };
 
 const JSON: &str = Representation::JSON.content_type(Answer::Watch);

@@ -6,10 +6,10 @@ use http::{HeaderValue, Response, header};
 use super::refusal::Refusal;
 use crate::{
     apimachinery::{Status, Verb},
+    connector::{Fault, Retry, SendError},
     forward::ForwardError,
     serve,
     telemetry::Chain,
-    upstream::{Fault, Retry, SendError},
 };
 
 /// Seconds after which a client may retry.
@@ -17,7 +17,7 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// The answer to a request that could not be forwarded, as `verb`.
 pub(super) fn error(error: &ForwardError, verb: Verb) -> Status {
-    // Clients must not fill the log, and that upstream cannot be reached is logged once (`upstream::reachable`).
+    // Clients must not fill the log, and that upstream cannot be reached is logged once (`connector::reachable`).
     if is_unreachable(error) || error.fault() == Fault::Client {
         tracing::debug!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
     } else {

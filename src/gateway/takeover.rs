@@ -34,8 +34,8 @@ use crate::{
     authn::Credentials,
     authz::Attributes,
     cacher::Instance,
+    connector,
     serve::{self, ForwardReason, Read, Told},
-    upstream,
 };
 
 /// How often a cache that could not be filled, or lags, is checked.
@@ -242,7 +242,7 @@ impl Candidate {
         let (uri, headers, config) = (self.request.uri(), self.request.headers(), self.stages.settings.reads());
         let metrics = instance.metrics.clone();
         let client = self.stages.journal.client(headers.get(header::USER_AGENT), user.as_deref());
-        let for_gateway = upstream::comes_from_gateway(headers);
+        let for_gateway = connector::comes_from_gateway(headers);
         let read = Read { request, query: uri.query(), headers, instance, form, client, for_gateway, config };
         let body = match serve::go_on(&read, permit, told.max(behind), self.came) {
             Ok(body) => body,

@@ -9,11 +9,12 @@ use crate::{
         Address, AuthenticationConfig, ClientsConfig, Config, DelegatedConfig, IdentityConfig, ListenerConfig,
         MetricsAuthorization, RequestHeaderConfig, UpstreamConfig,
     },
+    connector::{AsClient, AsFrontProxy, Connector},
     fairness::Shares,
     forward::{Assertion, Forward},
     gateway::{Admission, Clients},
     lifecycle::Tasks,
-    upstream::{AsClient, AsFrontProxy, Connector, Upstream},
+    upstream::Upstream,
 };
 
 /// `access` is the configuration of `connector`. `shares` limits forwarded requests per client.

@@ -19,6 +19,7 @@ use crate::{
         AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problems,
         StaleWatches, UpstreamConfigError,
     },
+    connector::{BuildError, Connector, NotBelieved},
     fairness::Shares,
     gateway::{Accounts, AnswerRoom, Gateway, Settings},
     lifecycle::{Drained, Tasks},
@@ -28,7 +29,7 @@ use crate::{
     store::HistoryLimits,
     telemetry::{self, AccessLines, Exposition, InstallError, TopClients},
     traces::{self, Tracer},
-    upstream::{BuildError, Connector, Discovery, NotBelieved, Upstream},
+    upstream::{Discovery, Upstream},
 };
 
 /// The sockets of the gateway.

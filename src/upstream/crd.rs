@@ -113,7 +113,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
-    use crate::upstream::test_server::{TestServer, full};
+    use crate::connector::test_server::{TestServer, full};
 
     fn widgets() -> String {
         #[derive(Deserialize)]

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode, header::ACCEPT};
 use http_body_util::{BodyExt, Collected, LengthLimitError, Limited};
 
-use super::{BoxError, RequestBody, ResponseBody, SendError, Upstream};
+use super::Upstream;
+use crate::apimachinery::Status;
+use crate::connector::{BoxError, RequestBody, ResponseBody, SendError};
 
 /// Time limit for the whole document.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -109,22 +111,13 @@ impl Upstream {
 /// The message of a refusal; empty if it has none.
 async fn refusal(body: ResponseBody) -> String {
     let body = Limited::new(body, REFUSAL_BYTES_MAX).collect().await.map(Collected::to_bytes).unwrap_or_default();
-    message(&body).unwrap_or_default()
-}
-
-/// The message of a Status.
-pub(super) fn message(body: &[u8]) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Status {
-        message: String,
-    }
-    serde_json::from_slice(body).ok().map(|Status { message }| message)
+    Status::message_in(&body).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::test_server::{TestServer, full};
+    use crate::connector::test_server::{TestServer, full};
 
     #[tokio::test]
     async fn a_refusal_is_told_in_upstreams_words() {

@@ -8,9 +8,10 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Limited};
 use tokio::time::{Instant, timeout};
 
-use super::{Crd, FetchError, RequestBody, ResponseBody, Upstream};
+use super::{Crd, FetchError, Upstream};
 use crate::{
     apimachinery::{Answer, Encoding, GroupVersionResource, Representation, ResourceVersion, View},
+    connector::{RequestBody, ResponseBody},
     reflector::{Failure, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest},
     telemetry::limit_reached,
 };

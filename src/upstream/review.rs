@@ -7,7 +7,8 @@ use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{BoxError, RequestBody, SendError, Upstream};
+use super::Upstream;
+use crate::connector::{BoxError, RequestBody, SendError};
 
 /// Time limit of a review, including the API server's webhooks: a client's request waits for it.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
@@ -75,7 +76,7 @@ mod tests {
     use http::Response;
     use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 
-    use crate::upstream::test_server::{TestServer, full};
+    use crate::connector::test_server::{TestServer, full};
 
     const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 

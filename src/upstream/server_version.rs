@@ -111,7 +111,7 @@ mod tests {
     use hyper::body::Incoming;
 
     use super::*;
-    use crate::upstream::test_server::{TestServer, full};
+    use crate::connector::test_server::{TestServer, full};
 
     #[tokio::test]
     async fn one_answer_serves_all_whose_break_it_followed() {

@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     apimachinery::UserInfo,
     config::{ProxyHeaders, TlsFiles},
-    upstream::{
+    connector::{
         AsFrontProxy,
         test_authority::Authority,
         test_server::{Shown, TestServer},

@@ -15,11 +15,11 @@ use tokio::{
 };
 
 use super::*;
-use crate::fairness::ClientKey;
-use crate::upstream::{
+use crate::connector::{
     Connector, Fault,
     test_server::{TestBody, TestServer, config, full, read_head, write},
 };
+use crate::fairness::ClientKey;
 
 /// Forwards through `connector` as the gateway; answers an error with 503 and its word.
 async fn gateway(connector: Connector) -> TestServer {

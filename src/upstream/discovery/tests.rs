@@ -6,7 +6,7 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::*;
-use crate::upstream::test_server::{TestServer, full};
+use crate::connector::test_server::{TestServer, full};
 
 const AGGREGATED: &[(&str, &str)] = &[
     ("/api", include_str!("../../../tests/data/golden/upstream/discovery-api.json")),

@@ -29,9 +29,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("fairness",     &["telemetry", "lifecycle"]),
     // Independent of the questions and of where they are sent.
     ("remembered",   &["telemetry", "lifecycle"]),
-    // The only module that opens connections. Implements the trait that `reflector` declares: dependencies point at the
-    // domain.
-    ("upstream",     &["apimachinery", "telemetry", "lifecycle", "config", "fairness", "remembered", "reflector"]),
+    // The mirror of `listener`, and the only module that opens connections. Knows nothing of the questions.
+    ("connector",    &["apimachinery", "telemetry", "lifecycle", "config", "fairness", "remembered"]),
+    // Implements the trait that `reflector` declares: dependencies point at the domain.
+    ("upstream",     &["apimachinery", "telemetry", "reflector", "connector"]),
     // Authentication by reviews upstream. The listener owns what a connection has shown, such as its client
     // certificate.
     ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener", "fairness", "remembered"]),
@@ -42,11 +43,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
                        "upstream"]),
     // Parses what upstream sends to a forwarded watch, to continue it from memory.
     ("serve",        &["apimachinery", "json", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
-    ("forward",      &["apimachinery", "telemetry", "lifecycle", "fairness", "authn", "authz", "upstream"]),
+    ("forward",      &["apimachinery", "telemetry", "lifecycle", "fairness", "authn", "authz", "connector"]),
     // Gets a handler as an argument: it never names `gateway`.
     ("listener",     &["config", "fairness", "lifecycle", "telemetry"]),
     ("gateway",      &["apimachinery", "telemetry", "lifecycle", "listener", "fairness", "authn", "authz", "audit", "cacher", "serve",
-                       "forward", "traces", "upstream"]),
+                       "forward", "traces", "connector"]),
     // Reads everything that an operator may want to know and changes nothing.
     ("status",       &["apimachinery", "telemetry", "fanout", "upstream", "cacher", "serve"]),
     // Metrics and status require authorization.
@@ -59,7 +60,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Documentation only.
     ("manual",       &[]),
     // Wiring.
-    ("run",          &["admin", "audit", "authn", "authz", "cacher", "config", "fairness", "forward", "gateway",
+    ("run",          &["admin", "audit", "authn", "authz", "cacher", "config", "connector", "fairness", "forward", "gateway",
                        "lifecycle", "listener", "serve", "status", "store", "telemetry", "traces", "upstream"]),
     ("demo",         &["config", "listener", "load", "run", "sim", "status", "telemetry"]),
     // Reads the status of a gateway as an operator does.
@@ -69,10 +70,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// Names that only some modules may use, wherever they are declared.
 #[rustfmt::skip]
 const ONLY_IN: &[(&str, &[&str])] = &[
-    // Of the gateway, nothing but upstream dials, and traces a collector; `load` is a client.
-    ("hyper_util::client", &["upstream"]),
-    ("TcpStream::connect", &["upstream", "traces", "load"]),
-    ("kube_client::",      &["upstream", "config", "run", "demo", "status_command", "load"]),
+    // Of the gateway, nothing but the connector dials, and traces a collector; `load` is a client.
+    ("hyper_util::client", &["connector"]),
+    ("TcpStream::connect", &["connector", "traces", "load"]),
+    ("kube_client::",      &["connector", "config", "run", "demo", "status_command", "load"]),
+    // What is sent with them is sent as the gateway: never a client's request.
+    ("own_requests()",     &["connector", "upstream"]),
     // Metrics are declared in one place.
     ("::metrics::",        &["telemetry"]),
     ("metrics::counter",   &["telemetry"]),

@@ -6,7 +6,7 @@ use http::Request;
 
 use super::{Connections, IdentityError, Limits, Outbound, shed, shed_credentials, user_headers};
 use crate::apimachinery::UserInfo;
-use crate::upstream::{RequestBody, access::Access, target::Target};
+use crate::connector::{RequestBody, access::Access, target::Target};
 
 /// Sends requests with the gateway's own credentials and a verified user in Impersonate-*, never without. Cheap to clone.
 ///
@@ -22,7 +22,7 @@ const LIMITS: Limits =
 
 impl AsImpersonator {
     /// `access` must not impersonate by itself.
-    pub(in crate::upstream) fn new(access: &Access, target: Target) -> Self {
+    pub(in crate::connector) fn new(access: &Access, target: Target) -> Self {
         Self { connections: Connections::new(access, target, LIMITS) }
     }
 

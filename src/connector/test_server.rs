@@ -1,4 +1,4 @@
-//! Servers on loopback that play the API server in tests of this module and of `forward`.
+//! Servers on loopback that play the API server in unit tests.
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
-use super::{Connector, Upstream, test_authority::Authority};
+use super::{Connector, test_authority::Authority};
 
 pub(crate) type TestBody = UnsyncBoxBody<Bytes, hyper::Error>;
 type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<TestBody>> + Send + Sync>;
@@ -80,10 +80,6 @@ impl TestServer {
 
     pub(crate) fn connector(&self) -> Connector {
         Connector::new(&self.config).unwrap()
-    }
-
-    pub(crate) fn upstream(&self) -> Upstream {
-        Upstream::new(self.connector())
     }
 }
 

@@ -11,8 +11,10 @@ use super::{
 };
 use crate::apimachinery::UserInfo;
 use crate::config::{ProxyHeaders, TlsFiles};
+use crate::connector::{
+    BuildError, RequestBody, access::Access, client_certificate::ClientCertificate, target::Target,
+};
 use crate::lifecycle::Tasks;
-use crate::upstream::{BuildError, RequestBody, access::Access, client_certificate::ClientCertificate, target::Target};
 
 /// Sends requests with the front proxy's certificate and a verified user in X-Remote-*. Cheap to clone.
 ///

@@ -142,7 +142,7 @@ mod tests {
 
     use rustls::pki_types::CertificateDer;
 
-    use crate::upstream::test_authority::Authority;
+    use crate::connector::test_authority::Authority;
 
     fn shown(certificate: &ClientCertificate) -> CertificateDer<'static> {
         certificate.resolve(&[], &[]).unwrap().cert[0].clone()

@@ -14,9 +14,9 @@ use uuid::Uuid;
 
 use super::AsFrontProxy;
 use crate::{
-    apimachinery::UserInfo,
+    apimachinery::{Status, UserInfo},
+    connector::RequestBody,
     lifecycle::Tasks,
-    upstream::{RequestBody, fetch},
 };
 
 /// Answered since Kubernetes 1.28. Older servers refuse it, and name the refused user.
@@ -171,7 +171,7 @@ fn seen(name: String, user: &UserInfo) -> Said {
 
 /// The user that a refusal names.
 fn refused_user(body: &[u8]) -> Option<String> {
-    let message = fetch::message(body)?;
+    let message = Status::message_in(body)?;
     let (_, rest) = message.split_once("User \"")?;
     rest.split_once('"').map(|(name, _)| name.to_owned())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Request;
 
 use super::{Connections, IdentityError, Limits, Outbound, shed, shed_credentials};
-use crate::upstream::{RequestBody, access::Access, target::Target};
+use crate::connector::{RequestBody, access::Access, target::Target};
 
 /// Sends every client's requests with the gateway's own credentials: for `trusted` mode. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub struct AsGateway {
 const LIMITS: Limits = Limits { requests: "upstream_forwarded_requests", upgrades: "upstream_upgrades" };
 
 impl AsGateway {
-    pub(in crate::upstream) fn new(access: &Access, target: Target, impersonates: bool) -> Self {
+    pub(in crate::connector) fn new(access: &Access, target: Target, impersonates: bool) -> Self {
         Self { connections: Connections::new(access, target, LIMITS), impersonates }
     }
 

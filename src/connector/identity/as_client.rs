@@ -7,8 +7,8 @@ use kube_client::Config;
 use uuid::Uuid;
 
 use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, proven::Proven, refuse_exposed, shed};
+use crate::connector::{BuildError, RequestBody, access::Access, target::Target};
 use crate::fairness::ClientKey;
-use crate::upstream::{BuildError, RequestBody, access::Access, target::Target};
 
 /// Sends requests with their clients' own credentials, on connections that show none of the gateway's: no client
 /// certificate, no token, no plugin's credentials, no impersonation. Cheap to clone.

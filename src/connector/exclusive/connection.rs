@@ -15,7 +15,7 @@ use hyper::{
 };
 
 use super::gate::Gate;
-use crate::upstream::{RequestBody, dialer::UpstreamStream};
+use crate::connector::{RequestBody, dialer::UpstreamStream};
 
 /// Open, as far as is known.
 pub(super) struct Connection {

@@ -10,13 +10,13 @@ use super::*;
 use crate::{
     apimachinery::UserInfo,
     config::{ProxyHeaders, TlsFiles},
-    lifecycle::Tasks,
-    upstream::{
+    connector::{
         Connector,
         lanes::LANE_REQUESTS_MAX,
         test_authority::Authority,
         test_server::{Shown, TestBody, TestServer, full},
     },
+    lifecycle::Tasks,
 };
 
 /// Names of certificates, by their DER bytes.

@@ -8,7 +8,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::upstream::{
+use crate::connector::{
     AsGateway, Connector, RequestBody, ResponseBody, Retry, SendError,
     test_server::{config, read_head, write},
 };

@@ -1,14 +1,56 @@
-//! The way to the API server with the gateway's own credentials.
+//! Connections to the API server: dials it, puts identities on requests, sends them. The mirror of `listener`, and the
+//! only module that opens outbound connections for requests.
+//!
+//! A client's request is sent as an [`Outbound`], which only the types that put an identity on it can make:
+//! [`AsClient`], [`AsFrontProxy`], [`AsImpersonator`], and [`AsGateway`] where clients are trusted. [`OwnRequests`]
+//! sends the gateway's own requests with the gateway's own credentials; only `upstream` may use it, so that no other
+//! module can send anything else with them. The gateway's own requests, forwarded requests and upgrades have separate
+//! connections, so that none can starve another; so does each identity, so that none can be mistaken for another. Brief
+//! forwarded requests have a connection each, which costs least (`exclusive`); long-running ones share connections
+//! (`lanes`). TLS, rotating credentials, exec plugins and proxies come from kube-client's configuration. Answers have no
+//! time limit, since watches and logs last as long as they like; dead connections are found by pings and keep-alive.
+
+mod access;
+mod body;
+mod build_error;
+mod client_certificate;
+mod delivery;
+mod dialer;
+mod error;
+mod exclusive;
+mod hop;
+mod identity;
+mod lanes;
+mod own_requests;
+mod reachable;
+mod slot;
+mod target;
+#[cfg(test)]
+pub(crate) mod test_authority;
+#[cfg(test)]
+pub(crate) mod test_server;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
-use super::{
-    AsGateway, AsImpersonator, BuildError, OwnRequests,
-    access::Access,
-    identity::{self, Exposed},
-    target::Target,
-};
+pub use body::{RequestBody, ResponseBody};
+pub use build_error::BuildError;
+pub use client_certificate::CertificateError;
+pub use error::{Fault, Retry, SendError};
+pub use hop::{comes_from_gateway, has_passed};
+pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, NotBelieved, Outbound};
+pub use own_requests::OwnRequests;
+pub use slot::Slot;
+
+use access::Access;
+use identity::Exposed;
+use reachable::Reachable;
+use target::Target;
+
 use crate::lifecycle::Tasks;
+
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The address of the API server and the gateway's own credentials, resolved once. Makes the types that send requests
 /// with these credentials, each with connections of its own. Cheap to clone.

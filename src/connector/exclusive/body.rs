@@ -15,7 +15,7 @@ use super::{connection::Connection, idle::Idle};
 
 /// Drives its connection while it is read. Dropped at its end, it returns the connection; dropped earlier, it closes
 /// it.
-pub(in crate::upstream) struct ExclusiveBody {
+pub(in crate::connector) struct ExclusiveBody {
     incoming: Incoming,
     /// Taken on drop.
     connection: Option<Box<Connection>>,
