@@ -6,7 +6,7 @@ use http::{HeaderValue, Request, header};
 use kube_client::Config;
 use uuid::Uuid;
 
-use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, proven::Proven, refuse_exposed, shed};
+use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, proven::Proven, refuse_exposed, strip};
 use crate::connector::{BuildError, RequestBody, access::Access, target::Target};
 use crate::fairness::ClientKey;
 
@@ -61,7 +61,7 @@ impl AsClient {
 fn showing(mut request: Request<RequestBody>, authorization: Option<HeaderValue>) -> Request<RequestBody> {
     let headers = request.headers_mut();
     headers.remove(header::AUTHORIZATION);
-    shed::shed_front_proxy(headers);
+    strip::strip_front_proxy(headers);
     if let Some(mut authorization) = authorization {
         authorization.set_sensitive(true);
         headers.insert(header::AUTHORIZATION, authorization);

@@ -6,7 +6,7 @@ use http::Request;
 use kube_client::Config;
 
 use super::{
-    Belief, Connections, IdentityError, Limits, Outbound, UNKNOWN_LIMITS, refuse_exposed, shed,
+    Belief, Connections, IdentityError, Limits, Outbound, UNKNOWN_LIMITS, refuse_exposed, strip,
     user_headers::{self, Names},
 };
 use crate::apimachinery::UserInfo;
@@ -78,7 +78,7 @@ impl AsFrontProxy {
         user: &UserInfo,
     ) -> Result<Outbound, IdentityError> {
         let asserted = user_headers::front_proxy(user, &self.names)?;
-        shed::shed_credentials_and(request.headers_mut(), &self.headers);
+        strip::strip_credentials_and(request.headers_mut(), &self.headers);
         user_headers::add(request.headers_mut(), asserted)?;
         let connections = if user.name == user_headers::ANONYMOUS { &self.anonymous } else { &self.connections };
         Ok(connections.outbound(request))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Request;
 
-use super::{Connections, IdentityError, Limits, Outbound, shed, shed_credentials};
+use super::{Connections, IdentityError, Limits, Outbound, strip, strip_credentials};
 use crate::connector::{RequestBody, access::Access, target::Target};
 
 /// Sends every client's requests with the gateway's own credentials: for `trusted` mode. Cheap to clone.
@@ -26,10 +26,10 @@ impl AsGateway {
     /// # Errors
     /// The gateway's credentials impersonate a user, and so does the request.
     pub fn outbound(&self, mut request: Request<RequestBody>) -> Result<Outbound, IdentityError> {
-        if self.impersonates && shed::impersonates(request.headers()) {
+        if self.impersonates && strip::impersonates(request.headers()) {
             return Err(IdentityError::Impersonation);
         }
-        shed_credentials(request.headers_mut());
+        strip_credentials(request.headers_mut());
         Ok(self.connections.outbound(request))
     }
 }

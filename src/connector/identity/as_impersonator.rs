@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Request;
 
-use super::{Connections, IdentityError, Limits, Outbound, shed, shed_credentials, user_headers};
+use super::{Connections, IdentityError, Limits, Outbound, strip, strip_credentials, user_headers};
 use crate::apimachinery::UserInfo;
 use crate::connector::{RequestBody, access::Access, target::Target};
 
@@ -31,11 +31,11 @@ impl AsImpersonator {
     /// # Errors
     /// The request impersonates a user itself, or the user cannot be expressed exactly.
     pub fn outbound(&self, mut request: Request<RequestBody>, user: &UserInfo) -> Result<Outbound, IdentityError> {
-        if shed::impersonates(request.headers()) {
+        if strip::impersonates(request.headers()) {
             return Err(IdentityError::Impersonation);
         }
         let impersonated = user_headers::impersonation(user)?;
-        shed_credentials(request.headers_mut());
+        strip_credentials(request.headers_mut());
         user_headers::add(request.headers_mut(), impersonated)?;
         Ok(self.connections.outbound(request))
     }

@@ -11,7 +11,7 @@ mod as_gateway;
 mod as_impersonator;
 mod probe;
 mod proven;
-mod shed;
+mod strip;
 #[cfg(test)]
 mod tests;
 mod user_headers;
@@ -44,7 +44,7 @@ pub use probe::NotBelieved;
 
 use crate::fairness::ClientKey;
 use proven::Proven;
-use shed::shed_credentials;
+use strip::strip_credentials;
 
 /// Why a request cannot be sent under its user's identity. It is never sent under a less exact one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -242,7 +242,7 @@ pub(super) fn impersonates(config: &Config) -> bool {
         || identity.impersonate_uid.is_some()
         || identity.impersonate_groups.is_some()
         || identity.impersonate_user_extra.is_some()
-        || config.headers.iter().any(|(name, _)| shed::is_impersonation(name))
+        || config.headers.iter().any(|(name, _)| strip::is_impersonation(name))
 }
 
 /// Why no client's credentials, and no question about a client, may go to upstream.

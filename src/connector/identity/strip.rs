@@ -21,30 +21,30 @@ pub(super) fn impersonates(headers: &HeaderMap) -> bool {
 }
 
 /// Removes all that an API server would take for credentials: another identity takes their place.
-pub(super) fn shed_credentials(headers: &mut HeaderMap) {
+pub(super) fn strip_credentials(headers: &mut HeaderMap) {
     headers.remove(header::AUTHORIZATION);
-    shed_front_proxy(headers);
-    shed_token_protocol(headers);
+    strip_front_proxy(headers);
+    strip_token_protocol(headers);
 }
 
 /// The same, with the headers named by `asserted`.
-pub(super) fn shed_credentials_and(headers: &mut HeaderMap, asserted: &ProxyHeaders) {
+pub(super) fn strip_credentials_and(headers: &mut HeaderMap, asserted: &ProxyHeaders) {
     let found: Vec<_> = headers.keys().filter(|name| asserted.has(name)).cloned().collect();
     for name in found {
         headers.remove(name);
     }
-    shed_credentials(headers);
+    strip_credentials(headers);
 }
 
 /// Removes the headers that only a front proxy may send.
-pub(super) fn shed_front_proxy(headers: &mut HeaderMap) {
+pub(super) fn strip_front_proxy(headers: &mut HeaderMap) {
     let remote: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(REMOTE)).cloned().collect();
     for name in remote {
         headers.remove(name);
     }
 }
 
-fn shed_token_protocol(headers: &mut HeaderMap) {
+fn strip_token_protocol(headers: &mut HeaderMap) {
     if !protocols(headers).any(is_token) {
         return;
     }
@@ -72,18 +72,18 @@ fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    fn shed(given: &[(&'static str, &'static str)]) -> Vec<String> {
+    fn strip(given: &[(&'static str, &'static str)]) -> Vec<String> {
         let mut headers = HeaderMap::new();
         for (name, value) in given {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        shed_credentials(&mut headers);
+        strip_credentials(&mut headers);
         headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
     }
 
     #[test]
     fn nothing_is_left_that_shows_who_asks() {
-        let left = shed(&[
+        let left = strip(&[
             ("authorization", "Bearer t"),
             ("authorization", "Basic t"),
             ("x-remote-user", "admin"),
@@ -95,7 +95,7 @@ mod tests {
         ]);
         assert_eq!(left, ["sec-websocket-protocol: v5.channel.k8s.io, v4.channel.k8s.io"]);
         let alone = [("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.dG9r")];
-        assert_eq!(shed(&alone), Vec::<String>::new());
+        assert_eq!(strip(&alone), Vec::<String>::new());
     }
 
     #[test]
@@ -103,6 +103,6 @@ mod tests {
         let given =
             [("sec-websocket-protocol", "v5.channel.k8s.io,v4.channel.k8s.io"), ("sec-websocket-protocol", "x")];
         let expected: Vec<_> = given.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-        assert_eq!(shed(&given), expected);
+        assert_eq!(strip(&given), expected);
     }
 }
