@@ -1,4 +1,4 @@
-//! Sends one request on one lane: joins its address, takes its place, retries it once.
+//! Sends one request on one connection: joins its address, takes its place, retries it once.
 
 use http::{Method, Request, Response, Version, header::HOST, request};
 use tower::ServiceExt;
@@ -11,18 +11,18 @@ use super::{
     body::Received,
     dialer::ConnectionUse,
     hop,
-    lanes::{Lanes, NoPlace},
+    pool::{NoPlace, Pool},
     slot::Slot,
     target::{InvalidTarget, Target},
 };
 
-/// Sends a request on the first of `lanes`, in order of preference, that has a place for `client`. Only path and query
+/// Sends a request on the first of `pools`, in order of preference, that has a place for `client`. Only path and query
 /// of its URI are used.
 ///
 /// GET and HEAD without a body are sent a second time if a connection that had worked turns out to be dead.
 pub(super) async fn deliver(
     target: &Target,
-    lanes: &[&Lanes],
+    pools: &[&Pool],
     client: Option<ClientKey>,
     request: Request<RequestBody>,
 ) -> Result<Response<ResponseBody>, SendError> {
@@ -33,7 +33,7 @@ pub(super) async fn deliver(
     head.headers.remove(HOST);
     hop::add(&mut head.headers);
     head.extensions = http::Extensions::new();
-    let (transport, slot) = admit(lanes, client)?;
+    let (transport, slot) = admit(pools, client)?;
 
     let again = is_repeatable(&head, &body).then(|| (head.clone(), transport.clone()));
     let answer = match (exchange(transport, Request::from_parts(head, body)).await, again) {
@@ -46,11 +46,11 @@ pub(super) async fn deliver(
     Ok(answer?.map(|received| ResponseBody::new(received, slot)))
 }
 
-/// A place on one of `lanes`. The error is that of the last one, which takes every kind of request.
-fn admit(lanes: &[&Lanes], client: Option<ClientKey>) -> Result<(Transport, Slot), SendError> {
+/// A place on one of `pools`. The error is that of the last one, which takes every kind of request.
+fn admit(pools: &[&Pool], client: Option<ClientKey>) -> Result<(Transport, Slot), SendError> {
     let mut why = NoPlace::Saturated;
-    for lanes in lanes {
-        match lanes.admit(client) {
+    for pool in pools {
+        match pool.admit(client) {
             Ok(place) => return Ok(place),
             Err(no_place) => why = no_place,
         }

@@ -7,7 +7,7 @@
 //! module can send anything else with them. The gateway's own requests, forwarded requests and upgrades have separate
 //! connections, so that none can starve another; so does each identity, so that none can be mistaken for another. Brief
 //! forwarded requests have a connection each, which costs least (`exclusive`); long-running ones share connections
-//! (`lanes`). TLS, rotating credentials, exec plugins and proxies come from kube-client's configuration. Answers have no
+//! (`pool`). TLS, rotating credentials, exec plugins and proxies come from kube-client's configuration. Answers have no
 //! time limit, since watches and logs last as long as they like; dead connections are found by pings and keep-alive.
 
 mod access;
@@ -20,8 +20,8 @@ mod error;
 mod exclusive;
 mod hop;
 mod identity;
-mod lanes;
 mod own_requests;
+mod pool;
 mod reachable;
 mod slot;
 mod target;

@@ -7,12 +7,12 @@ use super::{
     access::Access,
     delivery,
     dialer::Protocols,
-    lanes::{LaneGroup, Lanes, Windows},
+    pool::{Pool, PoolSettings, Windows},
     target::Target,
 };
 
 /// The gateway's own requests (one watch for each cache, proofs, discovery): 2,000 at once.
-const OWN: LaneGroup = LaneGroup {
+const OWN: PoolSettings = PoolSettings {
     protocols: Protocols::Any,
     windows: Windows::EAGER,
     count: 20,
@@ -25,12 +25,12 @@ const OWN: LaneGroup = LaneGroup {
 #[derive(Debug)]
 pub struct OwnRequests {
     target: Target,
-    own: Lanes,
+    pool: Pool,
 }
 
 impl OwnRequests {
     pub(super) fn new(access: &Access, target: Target) -> Self {
-        Self { target, own: Lanes::new(access, OWN) }
+        Self { target, pool: Pool::new(access, OWN) }
     }
 
     /// Sends a request, whose answer is read without pause. Only path and query of the URI are used.
@@ -38,6 +38,6 @@ impl OwnRequests {
     /// # Errors
     /// There is no answer.
     pub async fn send(&self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, SendError> {
-        delivery::deliver(&self.target, &[&self.own], None, request).await
+        delivery::deliver(&self.target, &[&self.pool], None, request).await
     }
 }

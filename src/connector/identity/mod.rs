@@ -32,7 +32,7 @@ use super::{
     access::Access,
     delivery::deliver,
     dialer::Protocols,
-    lanes::{LaneGroup, Lanes, Windows},
+    pool::{Pool, PoolSettings, Windows},
     target::Target,
 };
 
@@ -111,11 +111,11 @@ pub struct Outbound {
 #[derive(Debug)]
 struct Connections {
     target: Target,
-    exclusive: Lanes,
+    exclusive: Pool,
     /// For long-running requests, and for those that find no place in `exclusive`. `None`: no request shares a
     /// connection.
-    shared: Option<Lanes>,
-    upgrades: Lanes,
+    shared: Option<Pool>,
+    upgrades: Pool,
 }
 
 /// Names of an identity's limits in the metrics.
@@ -126,11 +126,11 @@ struct Limits {
 
 /// Limits of requests that upstream may take for anonymous, of every identity.
 const UNKNOWN_LIMITS: Limits = Limits { requests: "upstream_unknown_requests", upgrades: "upstream_unknown_upgrades" };
-/// Lanes of shared connections: 4,000 requests at once.
+/// Pool of shared connections: 4,000 requests at once.
 const SHARED_LANES: usize = 40;
 /// Name of the limit on exclusive connections, for identities whose further requests share connections.
 const EXCLUSIVE_LIMIT: &str = "upstream_exclusive_requests";
-/// Lanes of upgrades, which take a connection each: 1,000 at once.
+/// Pool of upgrades, which take a connection each: 1,000 at once.
 const UPGRADE_LANES: usize = 10;
 
 impl Outbound {
@@ -153,12 +153,12 @@ impl Outbound {
     /// There is no answer.
     pub async fn send(self) -> Result<Response<ResponseBody>, SendError> {
         let Connections { target, exclusive, shared, .. } = &*self.connections;
-        let lanes: &[&Lanes] = match shared {
+        let pools: &[&Pool] = match shared {
             None => &[exclusive],
             Some(shared) if self.lasts => &[shared],
             Some(shared) => &[exclusive, shared],
         };
-        let answer = deliver(target, lanes, self.client, self.request).await?;
+        let answer = deliver(target, pools, self.client, self.request).await?;
         if let Some((proven, token)) = self.token {
             proven.learn(token, answer.status());
         }
@@ -177,26 +177,26 @@ impl Outbound {
 
 impl Connections {
     fn new(access: &Access, target: Target, limits: Limits) -> Arc<Self> {
-        let shared = LaneGroup {
+        let shared = PoolSettings {
             protocols: Protocols::Any,
             windows: Windows::PATIENT,
             count: SHARED_LANES,
             limit: limits.requests,
             client_limit: "client_shared_requests",
         };
-        let exclusive = Lanes::exclusive(access, &target, EXCLUSIVE_LIMIT, "client_exclusive_requests");
+        let exclusive = Pool::exclusive(access, &target, EXCLUSIVE_LIMIT, "client_exclusive_requests");
         Arc::new(Self {
             target,
             exclusive,
-            shared: Some(Lanes::new(access, shared)),
-            upgrades: Lanes::new(access, upgrades(limits.upgrades, "client_upgrades")),
+            shared: Some(Pool::new(access, shared)),
+            upgrades: Pool::new(access, upgrades(limits.upgrades, "client_upgrades")),
         })
     }
 
     /// For connections that never carry more than one request at a time.
     fn one_at_a_time(access: &Access, target: Target, limits: Limits) -> Arc<Self> {
-        let exclusive = Lanes::exclusive(access, &target, limits.requests, "client_unknown_requests");
-        let upgrades = Lanes::new(access, upgrades(limits.upgrades, "client_unknown_upgrades"));
+        let exclusive = Pool::exclusive(access, &target, limits.requests, "client_unknown_requests");
+        let upgrades = Pool::new(access, upgrades(limits.upgrades, "client_unknown_upgrades"));
         Arc::new(Self { target, exclusive, shared: None, upgrades })
     }
 
@@ -205,8 +205,8 @@ impl Connections {
     }
 }
 
-fn upgrades(limit: &'static str, client_limit: &'static str) -> LaneGroup {
-    LaneGroup { protocols: Protocols::Http1, windows: Windows::PATIENT, count: UPGRADE_LANES, limit, client_limit }
+fn upgrades(limit: &'static str, client_limit: &'static str) -> PoolSettings {
+    PoolSettings { protocols: Protocols::Http1, windows: Windows::PATIENT, count: UPGRADE_LANES, limit, client_limit }
 }
 
 impl UserPart {

@@ -12,7 +12,7 @@ use crate::{
     config::{ProxyHeaders, TlsFiles},
     connector::{
         Connector,
-        lanes::LANE_REQUESTS_MAX,
+        pool::LANE_REQUESTS_MAX,
         test_authority::Authority,
         test_server::{Shown, TestBody, TestServer, full},
     },

@@ -1,9 +1,9 @@
 //! Bounded shares of connections to upstream.
 //!
 //! An HTTP/2 connection carries only so many requests at once, and the unread data of slow readers occupies the one
-//! window that all requests of a connection share. So requests are spread over lanes, each with its own client and
-//! connection, and a lane takes no more requests than its connection window can hold unread in full: a stalled reader
-//! never stops another.
+//! window that all requests of a connection share. So a pool spreads its requests over lanes, each with its own client
+//! and connection, and a lane takes no more requests than its connection window can hold unread in full: a stalled
+//! reader never stops another.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -50,8 +50,8 @@ pub(super) struct Windows {
 /// connections.
 const EXCLUSIVE_MAX: usize = 1000;
 
-/// Lanes for requests of one kind, of which each client gets a share.
-pub(super) struct Lanes {
+/// The connections for requests of one kind, of which each client gets a share.
+pub(super) struct Pool {
     lanes: Box<[Lane]>,
     limit: &'static str,
     shares: Shares,
@@ -66,9 +66,9 @@ pub(super) enum NoPlace {
     ClientShare,
 }
 
-/// Settings of lanes that share a limit.
+/// Settings of a pool.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LaneGroup {
+pub(super) struct PoolSettings {
     pub(super) protocols: Protocols,
     pub(super) windows: Windows,
     /// How many lanes; each takes [`LANE_REQUESTS_MAX`] requests.
@@ -91,17 +91,17 @@ impl Windows {
     pub(super) const PATIENT: Self = Self { stream: 512 << 10, connection: (512 << 10) * LANE_REQUESTS_MAX };
 }
 
-impl Lanes {
-    pub(super) fn new(access: &Access, group: LaneGroup) -> Self {
-        let dialer = access.dialer(group.protocols);
-        let lanes = (0..group.count).map(|_| Lane {
-            transport: access.transport(client(dialer.clone(), group.windows)),
+impl Pool {
+    pub(super) fn new(access: &Access, settings: PoolSettings) -> Self {
+        let dialer = access.dialer(settings.protocols);
+        let lanes = (0..settings.count).map(|_| Lane {
+            transport: access.transport(client(dialer.clone(), settings.windows)),
             places: Arc::new(Semaphore::new(LANE_REQUESTS_MAX as usize)),
         });
-        let shares = Shares::new(share_of(group.count * LANE_REQUESTS_MAX as usize), group.client_limit);
+        let shares = Shares::new(share_of(settings.count * LANE_REQUESTS_MAX as usize), settings.client_limit);
         let lanes: Box<[Lane]> = lanes.collect();
-        lanes.iter().for_each(|lane| lane.show(LANE_REQUESTS_MAX as usize, group.limit));
-        Self { lanes, limit: group.limit, shares }
+        lanes.iter().for_each(|lane| lane.show(LANE_REQUESTS_MAX as usize, settings.limit));
+        Self { lanes, limit: settings.limit, shares }
     }
 
     /// A connection for each request, over HTTP/1.1. `limit` and `client_limit` are names of limits in the metrics.
@@ -150,9 +150,9 @@ fn client(dialer: Dialer, windows: Windows) -> Client<Dialer, RequestBody> {
         .build(dialer)
 }
 
-impl fmt::Debug for Lanes {
+impl fmt::Debug for Pool {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let free = self.lanes.iter().map(|lane| lane.places.available_permits());
-        formatter.debug_struct("Lanes").field("free", &free.sum::<usize>()).finish_non_exhaustive()
+        formatter.debug_struct("Pool").field("free", &free.sum::<usize>()).finish_non_exhaustive()
     }
 }
