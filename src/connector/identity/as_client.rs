@@ -6,7 +6,7 @@ use http::{HeaderValue, Request, header};
 use kube_client::Config;
 use uuid::Uuid;
 
-use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, proven::Proven, refuse_exposed, strip};
+use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, known_tokens::KnownTokens, refuse_exposed, strip};
 use crate::connector::{BuildError, RequestBody, access::Access, target::Target};
 use crate::fairness::ClientKey;
 
@@ -19,7 +19,7 @@ use crate::fairness::ClientKey;
 pub struct AsClient {
     connections: Arc<Connections>,
     unknown: Arc<Connections>,
-    proven: Proven,
+    known_tokens: KnownTokens,
 }
 
 const LIMITS: Limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
@@ -34,15 +34,15 @@ impl AsClient {
         let access = Access::without_credentials(config)?;
         let target = Target::of(config)?;
         let unknown = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
-        Ok(Self { connections: Connections::new(&access, target, LIMITS), unknown, proven: Proven::new() })
+        Ok(Self { connections: Connections::new(&access, target, LIMITS), unknown, known_tokens: KnownTokens::new() })
     }
 
     /// The request with the client's own Authorization, which may be valid; `token` identifies the token in it. A token
     /// in a WebSocket's subprotocol passes, as does Impersonate-*: upstream knows what the client may.
     pub fn outbound(&self, request: Request<RequestBody>, authorization: HeaderValue, token: ClientKey) -> Outbound {
-        let connections = if self.proven.has(token) { &self.connections } else { &self.unknown };
+        let connections = if self.known_tokens.has(token) { &self.connections } else { &self.unknown };
         let outbound = connections.outbound(showing(request, Some(authorization)));
-        Outbound { token: Some((self.proven.clone(), token)), ..outbound }
+        Outbound { token: Some((self.known_tokens.clone(), token)), ..outbound }
     }
 
     /// The request of a client without credentials that could name a user, with its own Authorization if it has any.

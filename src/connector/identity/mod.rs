@@ -9,8 +9,8 @@ mod as_client;
 mod as_front_proxy;
 mod as_gateway;
 mod as_impersonator;
+mod known_tokens;
 mod probe;
-mod proven;
 mod strip;
 #[cfg(test)]
 mod tests;
@@ -43,7 +43,7 @@ pub use as_impersonator::AsImpersonator;
 pub use probe::NotBelieved;
 
 use crate::fairness::ClientKey;
-use proven::Proven;
+use known_tokens::KnownTokens;
 use strip::strip_credentials;
 
 /// Why a request cannot be sent under its user's identity. It is never sent under a less exact one.
@@ -101,7 +101,7 @@ pub struct Outbound {
     connections: Arc<Connections>,
     request: Request<RequestBody>,
     /// A token that the answer accepts or refuses; `None` if the request has none.
-    token: Option<(Proven, ClientKey)>,
+    token: Option<(KnownTokens, ClientKey)>,
     lasts: bool,
     /// `None` if clients are not told apart.
     client: Option<ClientKey>,
@@ -159,8 +159,8 @@ impl Outbound {
             Some(shared) => &[exclusive, shared],
         };
         let answer = deliver(target, pools, self.client, self.request).await?;
-        if let Some((proven, token)) = self.token {
-            proven.learn(token, answer.status());
+        if let Some((known_tokens, token)) = self.token {
+            known_tokens.learn(token, answer.status());
         }
         Ok(answer)
     }

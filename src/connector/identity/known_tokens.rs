@@ -20,9 +20,9 @@ const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 
 /// Cheap to clone; clones share their tokens.
 #[derive(Clone, Debug)]
-pub(super) struct Proven(Arc<Kept<ClientKey, ()>>);
+pub(super) struct KnownTokens(Arc<Kept<ClientKey, ()>>);
 
-impl Proven {
+impl KnownTokens {
     pub(super) fn new() -> Self {
         Self(Arc::new(Kept::new(TOKENS)))
     }
