@@ -50,7 +50,7 @@ impl Forward {
 
     /// Forwards a request and returns upstream's answer. `credentials` are the request's own, removed from its headers.
     /// The address of `requester`, if there is one, goes into X-Forwarded-For, and the request counts for its client.
-    /// `lasts` is true if the answer goes on for as long as the client likes.
+    /// `long_running` is true if the answer goes on for as long as the client likes.
     ///
     /// X-Remote-* of the client are dropped, Impersonate-* pass.
     ///
@@ -61,7 +61,7 @@ impl Forward {
         mut request: Request<Incoming>,
         credentials: &Credentials,
         requester: Requester,
-        lasts: bool,
+        long_running: bool,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         if request.method() == Method::CONNECT {
             return Err(ForwardError::Connect);
@@ -74,7 +74,7 @@ impl Forward {
             return Box::pin(self.upgrade(request, credentials, requester, share)).await;
         }
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
-        let mut answer = outbound.counted(requester.client).lasts(lasts).send().await?;
+        let mut answer = outbound.counted(requester.client).long_running(long_running).send().await?;
         answer.body_mut().hold(share);
         relayed(answer)
     }

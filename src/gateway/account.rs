@@ -35,7 +35,7 @@ pub(super) struct Asked {
 /// What an answer has reserved before it exists.
 #[derive(Debug)]
 pub(super) struct Account {
-    lasts: bool,
+    long_running: bool,
     share: Option<Share>,
     /// Room for the event; `None` without an audit log.
     audit: Option<(AuditLog, Place)>,
@@ -92,8 +92,8 @@ impl Accounts {
         waited: Option<Share>,
         client: impl FnOnce() -> Option<ClientKey>,
     ) -> Result<Account, Unserved> {
-        let lasts = verb == ReadVerb::Watch;
-        let share = match (lasts, waited) {
+        let long_running = verb == ReadVerb::Watch;
+        let share = match (long_running, waited) {
             (false, _) => None,
             (true, Some(share)) => Some(share),
             (true, None) => self.take(client())?,
@@ -105,7 +105,7 @@ impl Accounts {
             }
             None => None,
         };
-        Ok(Account { lasts, share, audit })
+        Ok(Account { long_running, share, audit })
     }
 }
 
@@ -122,8 +122,8 @@ impl Account {
         let audited = self.audit.zip(asked.audit.as_ref()).and_then(|((log, place), request)| {
             let user = user.map(User::from).unwrap_or_default();
             let event = Event::served(request, info, user, audit_id.to_owned(), code);
-            if self.lasts {
-                return Some(Audited::lasts(log, place, event));
+            if self.long_running {
+                return Some(Audited::started(log, place, event));
             }
             audited::ends_soon(place, event);
             None

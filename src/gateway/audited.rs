@@ -17,7 +17,7 @@ pub(super) fn ends_soon(place: Place, event: Event) {
 
 impl Audited {
     /// For a long-running answer: logs its beginning now.
-    pub(super) fn lasts(log: AuditLog, place: Place, event: Event) -> Self {
+    pub(super) fn started(log: AuditLog, place: Place, event: Event) -> Self {
         place.fill(event.clone().at(Stage::ResponseStarted));
         Self { log, event: Some(Box::new(event)) }
     }

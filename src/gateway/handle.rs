@@ -234,21 +234,21 @@ impl Handler for Gateway {
                 stages.refuse(asked, &info, record, (respond::refusal(refusal), refusal.as_str()))
             }
             Err(Unserved::Forward(why)) => {
-                let lasts = info.verb == Verb::Watch;
+                let is_watch = info.verb == Verb::Watch;
                 let came = record.came();
                 let candidate =
                     Candidate::of(why, &request, || (stages.clone(), info.clone(), credentials.clone(), client, came));
                 // Boxed, so that requests answered from memory do not carry its size.
                 let requester = stages.permission.authenticator.requester(&credentials, client);
                 stages.trace_forward(&mut request, &credentials, &mut record);
-                let answer = Box::pin(stages.forward.send(request, &credentials, requester, lasts)).await;
+                let answer = Box::pin(stages.forward.send(request, &credentials, requester, is_watch)).await;
                 if answer.is_err() {
                     stages.permission.name(&credentials, &mut record);
                 }
                 match answer {
                     Ok(answer) => {
-                        let answer =
-                            Relayed::answer(answer, lasts.then_some((&connection.draining, stages.cachers.spread())));
+                        let drain = is_watch.then_some((&connection.draining, stages.cachers.spread()));
+                        let answer = Relayed::answer(answer, drain);
                         let answer = match candidate {
                             Some(candidate) => candidate.follow(answer),
                             None => answer.map(Inner::Forwarded),
@@ -262,8 +262,8 @@ impl Handler for Gateway {
             }
         };
         // An error is not long-running, even in answer to a watch.
-        let lasts = answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if long_running && lasts {
+        let is_success = answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if long_running && is_success {
             let unread_max = (info.verb == Verb::Watch).then_some(UNREAD_WATCH_MAX);
             answer.extensions_mut().insert(LongRunning { unread_max });
         }

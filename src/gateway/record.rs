@@ -37,7 +37,7 @@ pub(super) struct Record {
     verb: &'static str,
     resource: Option<GroupResource>,
     /// The client decides when the answer ends, so its duration does not count as slowness.
-    lasts: bool,
+    long_running: bool,
     /// `None` until the user is known.
     user: Option<Arc<UserInfo>>,
     /// `None` once the client is known.
@@ -97,7 +97,7 @@ impl Journal {
             came: Instant::now(),
             verb: info.verb.as_str(),
             resource: target.map(|target| target.resource.group_resource()),
-            lasts: info.is_long_running(),
+            long_running: info.is_long_running(),
             user: None,
             user_agent: request.headers().get(header::USER_AGENT).cloned(),
             client: None,
@@ -161,7 +161,7 @@ impl Record {
     pub(super) fn answered<B>(&mut self, outcome: Outcome, reason: Option<&'static str>, answer: &Response<B>) {
         let status = answer.status();
         self.answered = Some(Answered { outcome, reason, status });
-        self.lasts |= status == StatusCode::SWITCHING_PROTOCOLS;
+        self.long_running |= status == StatusCode::SWITCHING_PROTOCOLS;
         let is_watch = self.verb == Verb::Watch.as_str() && status.is_success();
         let client = self.client();
         self.watch = is_watch.then(|| client.watches());
@@ -169,7 +169,7 @@ impl Record {
         self.trace_answer(audit_id);
         let Some(mut line) = self.line.take() else { return };
         line.audit_id = audit_id.cloned();
-        if !self.lasts {
+        if !self.long_running {
             self.line = Some(line);
         } else if self.lines.include(outcome, status.as_u16(), self.came.elapsed()) {
             self.line = Some(line.detached());
@@ -180,7 +180,7 @@ impl Record {
     fn trace_answer(&mut self, audit_id: Option<&HeaderValue>) {
         if let Some(trace) = &mut self.trace {
             trace.answered(audit_id);
-            if self.lasts {
+            if self.long_running {
                 self.end_trace();
             }
         }
@@ -219,7 +219,7 @@ impl Drop for Record {
             client.finished(finished.outcome, finished.bytes);
         }
         let Some(line) = &self.line else { return };
-        let is_decided = self.lasts && self.answered.is_some();
+        let is_decided = self.long_running && self.answered.is_some();
         if is_decided || self.lines.include(finished.outcome, finished.status, finished.duration) {
             line.write(finished, self.user());
         }

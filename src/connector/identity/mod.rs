@@ -102,7 +102,7 @@ pub struct Outbound {
     request: Request<RequestBody>,
     /// A token that the answer accepts or refuses; `None` if the request has none.
     token: Option<(KnownTokens, ClientKey)>,
-    lasts: bool,
+    long_running: bool,
     /// `None` if clients are not told apart.
     client: Option<ClientKey>,
 }
@@ -136,8 +136,8 @@ const UPGRADE_LANES: usize = 10;
 impl Outbound {
     /// Sets whether the answer is long-running: it ends only when the client likes. Such requests share connections, so
     /// that thousands of them need few.
-    pub fn lasts(self, lasts: bool) -> Self {
-        Self { lasts, ..self }
+    pub fn long_running(self, long_running: bool) -> Self {
+        Self { long_running, ..self }
     }
 
     /// The same request, counted for `client`'s share of the connections; `None` if clients are not told apart.
@@ -155,7 +155,7 @@ impl Outbound {
         let Connections { target, exclusive, shared, .. } = &*self.connections;
         let pools: &[&Pool] = match shared {
             None => &[exclusive],
-            Some(shared) if self.lasts => &[shared],
+            Some(shared) if self.long_running => &[shared],
             Some(shared) => &[exclusive, shared],
         };
         let answer = deliver(target, pools, self.client, self.request).await?;
@@ -201,7 +201,7 @@ impl Connections {
     }
 
     fn outbound(self: &Arc<Self>, request: Request<RequestBody>) -> Outbound {
-        Outbound { connections: self.clone(), request, token: None, lasts: false, client: None }
+        Outbound { connections: self.clone(), request, token: None, long_running: false, client: None }
     }
 }
 

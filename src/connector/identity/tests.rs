@@ -188,8 +188,8 @@ async fn upgrades_are_asked_for_over_http1() {
     let mine = || as_client.outbound(plain(), HeaderValue::from_static("Bearer mine"), ClientKey::of(&"mine"));
     let (first, second) = (format!("{:?}", Version::HTTP_11), format!("{:?}", Version::HTTP_2));
     // Long-running requests share a connection once their token was accepted.
-    assert_eq!(version(mine().lasts(true).send().await).await, first);
-    assert_eq!(version(mine().lasts(true).send().await).await, second);
+    assert_eq!(version(mine().long_running(true).send().await).await, first);
+    assert_eq!(version(mine().long_running(true).send().await).await, second);
     assert_eq!(version(mine().send().await).await, first);
     assert_eq!(version(mine().send_http1().await).await, first);
     // Requests without an accepted token use HTTP/1.1 too: upstream would end the connection that others use.
