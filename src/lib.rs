@@ -81,7 +81,7 @@
 //! | [`store`] | one resource's objects in one encoding: one writer, many readers |
 //! | [`encode`] | the bytes of lists, events and bookmarks |
 //! | [`reflector`] | keeping a store equal to upstream; defines the requests that it needs ([`reflector::ListWatch`]) |
-//! | [`remembered`] | caches of upstream's answers: each is requested once and kept for a short time |
+//! | [`memo`] | caches of upstream's answers: each is requested once and kept for a short time |
 //! | [`audit`] | the audit log of reads from memory |
 //! | [`fairness`] | the share of a bounded resource that one client may hold |
 //! | [`fanout`] | the watchers, their positions, and which of them a change wakes |
@@ -117,8 +117,9 @@ pub mod lifecycle;
 pub mod listener;
 pub mod load;
 pub mod manual;
+pub mod memo;
 pub mod reflector;
-pub mod remembered;
+
 pub mod serve;
 pub mod sim;
 pub mod status;

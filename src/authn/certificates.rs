@@ -22,7 +22,7 @@ use crate::{
     },
     config::{PemFile, ProxyHeaders},
     listener::ClientCertificate,
-    remembered::{Bound, Kept},
+    memo::{Bound, TtlCache},
 };
 
 /// How front proxies are recognised, and which headers they use.
@@ -74,7 +74,7 @@ pub(super) struct Certificates {
     front_proxies: Option<(Authorities, Vec<String>)>,
     /// Incremented when authorities change.
     generation: AtomicU64,
-    found: Kept<[u8; 32], Found>,
+    found: TtlCache<[u8; 32], Found>,
 }
 
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ impl Certificates {
             }
             None => None,
         };
-        Ok(Self { clients, front_proxies, generation: AtomicU64::new(0), found: Kept::new(FOUND) })
+        Ok(Self { clients, front_proxies, generation: AtomicU64::new(0), found: TtlCache::new(FOUND) })
     }
 
     /// What a certificate proves now, from the cache if possible.
@@ -120,7 +120,7 @@ impl Certificates {
             return found.proof;
         }
         let (proof, not_after) = self.find(shown, now);
-        self.found.keep(shown.fingerprint, Found { proof: proof.clone(), generation, not_after }, BELIEVED_FOR);
+        self.found.insert(shown.fingerprint, Found { proof: proof.clone(), generation, not_after }, BELIEVED_FOR);
         proof
     }
 
@@ -162,7 +162,7 @@ impl Certificates {
         for authorities in self.clients.iter().chain(self.front_proxies.iter().map(|(authorities, _)| authorities)) {
             if authorities.reload().await {
                 self.generation.fetch_add(1, Ordering::Release);
-                self.found.forget_all();
+                self.found.clear();
             }
         }
     }

@@ -26,7 +26,7 @@ use crate::{
     apimachinery::UserInfo,
     fairness::{ClientKey, Shares, Turns, share_of},
     lifecycle::Tasks,
-    remembered::{Answer, Answers, Bound, Kept, Room},
+    memo::{Bound, Cacheable, Lookups, Room, TtlCache},
     telemetry::{self, TokenLookups, TokenVerdict},
     upstream::{ReviewError, Upstream},
 };
@@ -52,8 +52,8 @@ impl Default for TokenReviews {
 /// Reviews tokens and caches the verdicts.
 pub(super) struct Tokens {
     reviewed: RwLock<Reviewed>,
-    answers: Answers<TokenHash, Outcome>,
-    clients: Arc<Kept<TokenHash, ClientKey>>,
+    answers: Lookups<TokenHash, Outcome>,
+    clients: Arc<TtlCache<TokenHash, ClientKey>>,
     /// Limits the reviews in flight per address: a client that makes up tokens has no user to account them to.
     shares: Shares,
     turns: Arc<Turns>,
@@ -100,7 +100,7 @@ impl Tokens {
     pub(super) fn new(config: TokenReviews, upstream: Upstream, tasks: Tasks) -> Self {
         let reviewed = RwLock::new(Reviewed::new(upstream, config));
         let turns = Arc::new(Turns::new(AT_ONCE, "address_review_wait", tasks.clone()));
-        let (answers, clients) = (Answers::new(KNOWN, UNDER_WAY, RESERVED, tasks), Arc::new(Kept::new(COUNTED)));
+        let (answers, clients) = (Lookups::new(KNOWN, UNDER_WAY, RESERVED, tasks), Arc::new(TtlCache::new(COUNTED)));
         let shares = Shares::new(share_of(UNDER_WAY.most), "address_token_reviews");
         Self { reviewed, answers, clients, shares, turns, lookups: TokenLookups::new() }
     }
@@ -137,10 +137,10 @@ impl Tokens {
             Some(async move {
                 let _share = share;
                 let answer = turns.run(address, reviews.answer(token)).await;
-                let no_verdict = || Answer { value: Err(Unauthenticated::Unavailable), ttl: Duration::ZERO };
+                let no_verdict = || Cacheable { value: Err(Unauthenticated::Unavailable), ttl: Duration::ZERO };
                 let answer = answer.unwrap_or_else(no_verdict);
                 if let Ok(user) = &answer.value {
-                    clients.keep(hash, ClientKey::user(&user.name), COUNTED_FOR);
+                    clients.insert(hash, ClientKey::user(&user.name), COUNTED_FOR);
                 }
                 answer
             })
@@ -171,7 +171,7 @@ impl Reviewed {
 }
 
 impl Reviews {
-    async fn answer(&self, token: String) -> Answer<Outcome> {
+    async fn answer(&self, token: String) -> Cacheable<Outcome> {
         let ends = expiry(&token);
         let value = self.review(token).await;
         let ttl = match value {
@@ -179,7 +179,7 @@ impl Reviews {
             Err(Unauthenticated::Rejected) => self.config.failure_ttl,
             Err(_) => Duration::ZERO,
         };
-        Answer { value, ttl }
+        Cacheable { value, ttl }
     }
 
     async fn review(&self, token: String) -> Outcome {

@@ -11,7 +11,7 @@ use super::review::{self, Asked, Question};
 use crate::{
     fairness::{ClientKey, Share, Shares, Turns, share_of},
     lifecycle::Tasks,
-    remembered::{Answer, Answers, Bound, Room},
+    memo::{Bound, Cacheable, Lookups, Room},
     telemetry::{self, AccessVerdict, Chain},
     upstream::Upstream,
 };
@@ -65,7 +65,7 @@ struct Remembered {
 pub(super) struct Verdicts {
     reviewer: Upstream,
     pub(super) config: Config,
-    answers: Answers<Arc<Question>, Remembered>,
+    answers: Lookups<Arc<Question>, Remembered>,
     /// Limits the cached verdicts per client.
     kept_shares: Shares,
     /// Limits the reviews in flight per client.
@@ -79,7 +79,7 @@ impl Verdicts {
         Self {
             reviewer,
             config,
-            answers: Answers::new(KNOWN, UNDER_WAY, RENEWALS, tasks.clone()),
+            answers: Lookups::new(KNOWN, UNDER_WAY, RENEWALS, tasks.clone()),
             kept_shares: Shares::new(share_of(KNOWN.most), "client_access_verdicts"),
             shares: Shares::new(share_of(UNDER_WAY.most), "client_access_reviews"),
             turns: Turns::new(AT_ONCE, "client_review_wait", tasks),
@@ -127,13 +127,13 @@ impl Verdicts {
         Some(verdict.await?.verdict)
     }
 
-    async fn review_in_turn(&self, question: Arc<Question>, client: ClientKey) -> Answer<Remembered> {
+    async fn review_in_turn(&self, question: Arc<Question>, client: ClientKey) -> Cacheable<Remembered> {
         let reviewed = self.turns.run(client, self.review(question, client)).await;
         let no_verdict = || Remembered { verdict: Err(NotPermitted::NoVerdict), _share: None };
-        reviewed.unwrap_or_else(|| Answer { value: no_verdict(), ttl: Duration::ZERO })
+        reviewed.unwrap_or_else(|| Cacheable { value: no_verdict(), ttl: Duration::ZERO })
     }
 
-    async fn review(&self, question: Arc<Question>, client: ClientKey) -> Answer<Remembered> {
+    async fn review(&self, question: Arc<Question>, client: ClientKey) -> Cacheable<Remembered> {
         let answer = self.reviewer.review(review::PATH, &question.review()).await;
         let allowed = answer
             .inspect_err(|error| tracing::warn!(error = %Chain(error), "access could not be reviewed"))
@@ -149,7 +149,7 @@ impl Verdicts {
         let is_kept = !is_large && !ttl.is_zero();
         let share = if is_kept { self.kept_share(client) } else { None };
         let ttl = if share.is_some() { ttl } else { Duration::ZERO };
-        Answer { value: Remembered { verdict, _share: share }, ttl }
+        Cacheable { value: Remembered { verdict, _share: share }, ttl }
     }
 
     fn kept_share(&self, client: ClientKey) -> Option<Arc<Share>> {

@@ -12,7 +12,7 @@ use super::{entry::Entry, freshness::Freshness, instance::Instance, staleness::S
 use crate::{
     apimachinery::{Encoding, GroupResource, GroupVersionResource},
     lifecycle::{Spread, Tasks},
-    remembered::{Bound, Kept},
+    memo::{Bound, TtlCache},
     store::HistoryLimits,
     telemetry::{limit_reached, show_limit},
     upstream::{Discovery, Upstream},
@@ -83,7 +83,7 @@ pub(super) struct StoreKey {
 
 pub(super) struct Shared {
     pub(super) entries: DashMap<StoreKey, Arc<Entry>>,
-    pub(super) not_cached: Kept<StoreKey, NotCached>,
+    pub(super) not_cached: TtlCache<StoreKey, NotCached>,
     /// Proves the stores of one resource to be recent. Shared by all versions of the API, since these have the same
     /// objects.
     pub(super) freshness: DashMap<GroupResource, Arc<Freshness>>,
@@ -102,7 +102,7 @@ pub(super) struct Shared {
 impl Cachers {
     /// Starts nothing yet. `tasks` runs the reflectors.
     pub fn new(upstream: Upstream, discovery: Discovery, config: Config, tasks: Tasks) -> Self {
-        let (entries, not_cached, freshness) = (DashMap::new(), Kept::new(NOT_CACHED), DashMap::new());
+        let (entries, not_cached, freshness) = (DashMap::new(), TtlCache::new(NOT_CACHED), DashMap::new());
         let (waiters, required) = (Semaphore::new(WAITERS_MAX), config.prewarm.clone());
         let config = watch::Sender::new(config);
         let spread = Spread::default();

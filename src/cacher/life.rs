@@ -48,7 +48,7 @@ impl Shared {
                 Err(Unfit { why, known_for }) => {
                     tracing::debug!(store = %key, ?why, "not cached");
                     // Kept before the entry is removed, so that every lookup finds one or the other.
-                    self.not_cached.keep(key.clone(), why, known_for);
+                    self.not_cached.insert(key.clone(), why, known_for);
                     self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
                     entry.stop(why, EndCause::Stopped);
                     return;

@@ -17,12 +17,12 @@ use std::{
 use quick_cache::Equivalent;
 use tokio::{sync::watch, time::Instant};
 
-use super::{Bound, Kept};
+use super::{Bound, TtlCache};
 use crate::{lifecycle::Tasks, telemetry};
 
 /// The answer to a question.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer<V> {
+pub struct Cacheable<V> {
     pub value: V,
     /// How long the answer is cached. Zero: it is given only to the requests that wait for it now.
     pub ttl: Duration,
@@ -38,13 +38,13 @@ pub enum Room {
 }
 
 /// Cached answers and questions in flight. Clones share both.
-pub struct Answers<K, V> {
+pub struct Lookups<K, V> {
     shared: Arc<Shared<K, V>>,
     tasks: Tasks,
 }
 
 struct Shared<K, V> {
-    known: Kept<K, V>,
+    known: TtlCache<K, V>,
     under_way: Mutex<UnderWay<K, V>>,
     common: Bound,
     reserved: Bound,
@@ -58,7 +58,7 @@ struct UnderWay<K, V> {
     reserved: usize,
 }
 
-impl<K, V> Answers<K, V>
+impl<K, V> Lookups<K, V>
 where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -67,7 +67,7 @@ where
     /// `tasks` runs the questions.
     pub fn new(known: Bound, common: Bound, reserved: Bound, tasks: Tasks) -> Self {
         let under_way = Mutex::new(UnderWay { questions: HashMap::new(), common: 0, reserved: 0 });
-        let shared = Shared { known: Kept::new(known), under_way, common, reserved };
+        let shared = Shared { known: TtlCache::new(known), under_way, common, reserved };
         Self { shared: Arc::new(shared), tasks }
     }
 
@@ -92,7 +92,7 @@ where
         begin: B,
     ) -> impl Future<Output = Option<V>> + Send + use<K, V, A, B>
     where
-        A: Future<Output = Answer<V>> + Send + 'static,
+        A: Future<Output = Cacheable<V>> + Send + 'static,
         B: FnOnce() -> Option<A>,
     {
         let answer = self.answer(name, question, room, begin);
@@ -107,7 +107,7 @@ where
 
     fn answer<A, B>(&self, name: &'static str, question: K, room: Room, begin: B) -> Option<Pending<V>>
     where
-        A: Future<Output = Answer<V>> + Send + 'static,
+        A: Future<Output = Cacheable<V>> + Send + 'static,
         B: FnOnce() -> Option<A>,
     {
         let mut under_way = self.shared.under_way();
@@ -133,9 +133,9 @@ where
         drop(under_way);
         let question = Place { shared: self.shared.clone(), question, room };
         self.tasks.spawn(name, async move {
-            let Answer { value, ttl } = asked.await;
+            let Cacheable { value, ttl } = asked.await;
             // Cached before the question is removed, so that a concurrent caller finds it in one place or the other.
-            question.shared.known.keep(question.question.clone(), value.clone(), ttl);
+            question.shared.known.insert(question.question.clone(), value.clone(), ttl);
             drop(question);
             told.send_replace(Some(value));
         });
@@ -180,18 +180,18 @@ impl<K: Eq + Hash, V> Drop for Place<K, V> {
     }
 }
 
-impl<K, V> Clone for Answers<K, V> {
+impl<K, V> Clone for Lookups<K, V> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone(), tasks: self.tasks.clone() }
     }
 }
 
-impl<K: Eq + Hash, V: Clone> fmt::Debug for Answers<K, V> {
+impl<K: Eq + Hash, V: Clone> fmt::Debug for Lookups<K, V> {
     /// Shows neither questions nor answers, which may be secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let under_way = self.shared.under_way().questions.len();
         formatter
-            .debug_struct("Answers")
+            .debug_struct("Lookups")
             .field("known", &self.shared.known)
             .field("under_way", &under_way)
             .finish_non_exhaustive()
@@ -211,7 +211,7 @@ mod tests {
 
     /// Answers each question with the question itself once a permit is available, and counts them.
     struct World {
-        answers: Answers<u32, u32>,
+        answers: Lookups<u32, u32>,
         asked: Arc<AtomicUsize>,
         gate: Arc<Semaphore>,
     }
@@ -219,7 +219,7 @@ mod tests {
     impl World {
         fn new() -> Self {
             let bound = |most| Bound { most, limit: LIMIT };
-            let answers = Answers::new(bound(1000), bound(3), bound(1), Tasks::new());
+            let answers = Lookups::new(bound(1000), bound(3), bound(1), Tasks::new());
             Self { answers, asked: Arc::default(), gate: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)) }
         }
 
@@ -232,7 +232,7 @@ mod tests {
             let answered = async move {
                 asked.fetch_add(1, SeqCst);
                 gate.acquire().await.unwrap().forget();
-                Answer { value: question, ttl }
+                Cacheable { value: question, ttl }
             };
             self.answers.ask("question", question, room, || Some(answered))
         }
@@ -309,7 +309,7 @@ mod tests {
         let world = World::new();
         world.gate.forget_permits(Semaphore::MAX_PERMITS);
         let refused =
-            |question| world.answers.ask("question", question, Room::Common, || None::<future::Ready<Answer<u32>>>);
+            |question| world.answers.ask("question", question, Room::Common, || None::<future::Ready<Cacheable<u32>>>);
         assert_eq!(refused(1).await, None);
         let asked = world.ask(1, TTL);
         let joined = refused(1);

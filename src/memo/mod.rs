@@ -1,10 +1,10 @@
 //! A short-lived cache of what upstream has said: the users of tokens, verdicts on access, and what certificates prove.
 //!
-//! [`Kept`] is the cache: it is bounded, and each entry has its own expiry. [`Answers`] fills one by asking upstream,
-//! once for all concurrent requests for the same key. A cached value costs a lookup, without waiting.
+//! [`TtlCache`] is bounded, and each entry has its own expiry. [`Lookups`] fills one by asking upstream, once for all
+//! concurrent requests for the same key. What is cached is returned without waiting.
 
-mod answers;
-mod kept;
+mod lookups;
+mod ttl_cache;
 
-pub use answers::{Answer, Answers, Room};
-pub use kept::{Bound, Kept};
+pub use lookups::{Cacheable, Lookups, Room};
+pub use ttl_cache::{Bound, TtlCache};

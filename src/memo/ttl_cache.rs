@@ -26,7 +26,7 @@ pub struct Bound {
 /// Values that are valid until they expire. Beyond the bound, entries that were not used recently are evicted.
 ///
 /// Keys are hashed with a key that only this process knows, since clients may choose them.
-pub struct Kept<K, V> {
+pub struct TtlCache<K, V> {
     entries: Cache<K, Entry<V>, UnitWeighter, RandomState, Evicted<K, V>>,
     /// When expired entries were last removed.
     swept: Mutex<Instant>,
@@ -43,7 +43,7 @@ const SHARDS: usize = 16;
 /// How often expired entries are removed while new ones are added; otherwise those not asked for again would stay.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-impl<K: Eq + Hash, V: Clone> Kept<K, V> {
+impl<K: Eq + Hash, V: Clone> TtlCache<K, V> {
     /// Creates an empty cache.
     pub fn new(Bound { most, limit }: Bound) -> Self {
         let options = OptionsBuilder::new()
@@ -68,7 +68,7 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
     }
 
     /// Caches a value for `ttl` from now on; does nothing if that is zero.
-    pub fn keep(&self, key: K, value: V, ttl: Duration) {
+    pub fn insert(&self, key: K, value: V, ttl: Duration) {
         if ttl.is_zero() {
             return;
         }
@@ -80,12 +80,12 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
     }
 
     /// Removes an entry.
-    pub fn forget(&self, key: &K) {
+    pub fn remove(&self, key: &K) {
         self.entries.remove(key);
     }
 
     /// Removes all entries.
-    pub fn forget_all(&self) {
+    pub fn clear(&self) {
         self.entries.clear();
     }
 
@@ -102,10 +102,10 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
     }
 }
 
-impl<K: Eq + Hash, V: Clone> fmt::Debug for Kept<K, V> {
+impl<K: Eq + Hash, V: Clone> fmt::Debug for TtlCache<K, V> {
     /// Shows no entries, which may be secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Kept").field("entries", &self.entries.len()).finish_non_exhaustive()
+        formatter.debug_struct("TtlCache").field("entries", &self.entries.len()).finish_non_exhaustive()
     }
 }
 
@@ -139,58 +139,58 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_entry_expires() {
-        let kept = Kept::new(BOUND);
-        let get = |key| kept.get(&key, Instant::now());
-        kept.keep(1, 'a', TTL);
-        kept.keep(2, 'b', 2 * TTL);
-        kept.keep(3, 'c', Duration::ZERO);
+        let cache = TtlCache::new(BOUND);
+        let get = |key| cache.get(&key, Instant::now());
+        cache.insert(1, 'a', TTL);
+        cache.insert(2, 'b', 2 * TTL);
+        cache.insert(3, 'c', Duration::ZERO);
         assert_eq!([1, 2, 3].map(get), [Some('a'), Some('b'), None]);
         tokio::time::advance(TTL).await;
         assert_eq!([1, 2].map(get), [None, Some('b')]);
-        assert_eq!(kept.entries.len(), 1, "what is over is gone once it was asked for");
-        kept.keep(1, 'd', TTL);
+        assert_eq!(cache.entries.len(), 1, "what is over is gone once it was asked for");
+        cache.insert(1, 'd', TTL);
         assert_eq!(get(1), Some('d'));
-        kept.forget(&1);
+        cache.remove(&1);
         assert_eq!([1, 2].map(get), [None, Some('b')]);
-        kept.forget_all();
+        cache.clear();
         assert_eq!(get(2), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_newer_entry_takes_the_place_of_an_older_one() {
-        let kept = Kept::new(BOUND);
-        kept.keep(1, 'a', 3 * TTL);
-        kept.keep(1, 'b', TTL);
-        assert_eq!(kept.get(&1, Instant::now()), Some('b'));
+        let cache = TtlCache::new(BOUND);
+        cache.insert(1, 'a', 3 * TTL);
+        cache.insert(1, 'b', TTL);
+        assert_eq!(cache.get(&1, Instant::now()), Some('b'));
         tokio::time::advance(TTL).await;
-        assert_eq!(kept.get(&1, Instant::now()), None);
+        assert_eq!(cache.get(&1, Instant::now()), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn expired_entries_are_removed_without_a_lookup() {
-        let kept = Kept::new(BOUND);
+        let cache = TtlCache::new(BOUND);
         for key in 0..100 {
-            kept.keep(key, 'a', TTL);
+            cache.insert(key, 'a', TTL);
         }
         tokio::time::advance(SWEEP_INTERVAL).await;
-        kept.keep(100, 'b', TTL);
-        assert_eq!(kept.entries.len(), 1);
+        cache.insert(100, 'b', TTL);
+        assert_eq!(cache.entries.len(), 1);
     }
 
     #[tokio::test]
     async fn there_are_never_more_than_the_bound() {
-        let kept = Kept::new(BOUND);
+        let cache = TtlCache::new(BOUND);
         for key in 0..10 * BOUND.most {
-            kept.keep(key, 'a', TTL);
+            cache.insert(key, 'a', TTL);
         }
-        let entries = kept.entries.len();
+        let entries = cache.entries.len();
         assert!(entries > BOUND.most / 2 && entries <= BOUND.most + SHARDS, "{entries}");
     }
 
     #[test]
     fn the_debug_form_shows_no_entries() {
-        let kept = Kept::new(BOUND);
-        kept.keep("s3cret", "s3cret", TTL);
-        assert!(!format!("{kept:?}").contains("s3cret"));
+        let cache = TtlCache::new(BOUND);
+        cache.insert("s3cret", "s3cret", TTL);
+        assert!(!format!("{cache:?}").contains("s3cret"));
     }
 }

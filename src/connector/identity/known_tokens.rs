@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::{
     fairness::ClientKey,
-    remembered::{Bound, Kept},
+    memo::{Bound, TtlCache},
 };
 
 /// How many tokens are remembered; beyond that, some not used lately are forgotten until they are accepted again.
@@ -20,11 +20,11 @@ const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 
 /// Cheap to clone; clones share their tokens.
 #[derive(Clone, Debug)]
-pub(super) struct KnownTokens(Arc<Kept<ClientKey, ()>>);
+pub(super) struct KnownTokens(Arc<TtlCache<ClientKey, ()>>);
 
 impl KnownTokens {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Kept::new(TOKENS)))
+        Self(Arc::new(TtlCache::new(TOKENS)))
     }
 
     pub(super) fn has(&self, token: ClientKey) -> bool {
@@ -34,10 +34,10 @@ impl KnownTokens {
     /// Records what an answer says of the token of its request.
     pub(super) fn learn(&self, token: ClientKey, status: StatusCode) {
         match status {
-            StatusCode::UNAUTHORIZED => self.0.forget(&token),
+            StatusCode::UNAUTHORIZED => self.0.remove(&token),
             // Other errors may come from a component in front of authentication.
-            StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => self.0.keep(token, (), REMEMBERED),
-            status if status.is_success() => self.0.keep(token, (), REMEMBERED),
+            StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => self.0.insert(token, (), REMEMBERED),
+            status if status.is_success() => self.0.insert(token, (), REMEMBERED),
             _ => {}
         }
     }

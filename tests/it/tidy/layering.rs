@@ -28,18 +28,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("fanout",       &["apimachinery", "store", "encode", "telemetry", "lifecycle"]),
     ("fairness",     &["telemetry", "lifecycle"]),
     // Independent of the questions and of where they are sent.
-    ("remembered",   &["telemetry", "lifecycle"]),
+    ("memo",   &["telemetry", "lifecycle"]),
     // The mirror of `listener`, and the only module that opens connections. Knows nothing of the questions.
-    ("connector",    &["apimachinery", "telemetry", "lifecycle", "config", "fairness", "remembered"]),
+    ("connector",    &["apimachinery", "telemetry", "lifecycle", "config", "fairness", "memo"]),
     // Implements the trait that `reflector` declares: dependencies point at the domain.
     ("upstream",     &["apimachinery", "telemetry", "reflector", "connector"]),
     // Authentication by reviews upstream. The listener owns what a connection has shown, such as its client
     // certificate.
-    ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener", "fairness", "remembered"]),
+    ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener", "fairness", "memo"]),
     ("audit",        &["apimachinery", "telemetry", "lifecycle"]),
     // What was authorized is the scope of the read.
-    ("authz",        &["apimachinery", "telemetry", "lifecycle", "store", "upstream", "fairness", "remembered"]),
-    ("cacher",       &["apimachinery", "telemetry", "lifecycle", "remembered", "store", "encode", "reflector", "fanout", "authz",
+    ("authz",        &["apimachinery", "telemetry", "lifecycle", "store", "upstream", "fairness", "memo"]),
+    ("cacher",       &["apimachinery", "telemetry", "lifecycle", "memo", "store", "encode", "reflector", "fanout", "authz",
                        "upstream"]),
     // Parses what upstream sends to a forwarded watch, to continue it from memory.
     ("serve",        &["apimachinery", "json", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
