@@ -4,13 +4,13 @@
 //! same request ([`Attributes`]). Fails closed: without a verdict there is no permit; the request is forwarded, and
 //! upstream decides there.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod agreement;
 mod attributes;
 mod authorizer;
 mod lease;
 mod non_resource;
 mod review;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod same_reading;
 #[cfg(test)]
 mod tests;
 mod verdicts;

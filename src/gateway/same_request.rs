@@ -9,7 +9,7 @@ use super::{filling, route};
 use crate::{
     apimachinery::{ObjectKey, RequestInfo},
     authn::Authenticator,
-    authz::same_reading,
+    authz::agreement,
     listener, serve,
 };
 
@@ -39,7 +39,7 @@ pub fn check(mut request: Request<()>) -> Vec<ObjectKey> {
     }
     assert_eq!(request.method(), Method::GET);
     assert_eq!(route.target.subresource, None);
-    same_reading::check_both(request.method(), uri.path(), uri.query().unwrap_or_default())
+    agreement::check_both(request.method(), uri.path(), uri.query().unwrap_or_default())
 }
 
 /// Checks that no identity claimed by the request is left after authentication, and that impersonation is noticed.
