@@ -35,7 +35,7 @@ pub struct Representation {
 
 /// The kind of response, as far as it decides which representations exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ResponseKind {
     Object,
     List,
     Watch,
@@ -64,11 +64,11 @@ impl Representation {
     pub const JSON: Self = Self { encoding: Encoding::Json, view: View::Whole };
 
     /// The `Content-Type` of a response: without a charset, and with `stream=watch` only in protobuf (read-path 3.1).
-    pub const fn content_type(self, answer: Answer) -> &'static str {
-        match (self.encoding, answer) {
+    pub const fn content_type(self, kind: ResponseKind) -> &'static str {
+        match (self.encoding, kind) {
             (Encoding::Json, _) => "application/json",
-            (Encoding::Protobuf, Answer::Object | Answer::List) => "application/vnd.kubernetes.protobuf",
-            (Encoding::Protobuf, Answer::Watch) => "application/vnd.kubernetes.protobuf;stream=watch",
+            (Encoding::Protobuf, ResponseKind::Object | ResponseKind::List) => "application/vnd.kubernetes.protobuf",
+            (Encoding::Protobuf, ResponseKind::Watch) => "application/vnd.kubernetes.protobuf;stream=watch",
         }
     }
 }
@@ -86,7 +86,7 @@ pub struct NotFromMemory;
 /// that name. The API server reads only the first line, so requests with several lines are forwarded.
 pub fn negotiate<'a>(
     accept: impl IntoIterator<Item = &'a HeaderValue>,
-    answer: Answer,
+    kind: ResponseKind,
 ) -> Result<Vec<Representation>, NotFromMemory> {
     let mut lines = accept.into_iter();
     let line = match (lines.next(), lines.next()) {
@@ -103,12 +103,12 @@ pub fn negotiate<'a>(
     }
     clauses.sort_by_key(Clause::rank);
     clauses.retain(|clause| !clause.is_unknown_to_server());
-    let is_json = |clause: &Clause<'_>| clause.representation(answer) == Some(Representation::JSON);
+    let is_json = |clause: &Clause<'_>| clause.representation(kind) == Some(Representation::JSON);
     let certain = |at: usize| {
         // The API server's sort order is not strict: a concrete type may come before a wildcard of higher quality.
         clauses[at].media_type != "*" || clauses[at..].iter().all(is_json)
     };
-    let forms = (0..clauses.len()).map_while(|at| clauses[at].representation(answer).filter(|_| certain(at)));
+    let forms = (0..clauses.len()).map_while(|at| clauses[at].representation(kind).filter(|_| certain(at)));
     let forms: Vec<_> = forms.collect();
     if forms.is_empty() { Err(NotFromMemory) } else { Ok(forms) }
 }
@@ -150,7 +150,7 @@ impl<'a> Clause<'a> {
     /// The representation of the clause, if memory can give it.
     ///
     /// `application/*` is refused for built-in resources (read-path 4.1). A quality of zero is left to the API server.
-    fn representation(&self, answer: Answer) -> Option<Representation> {
+    fn representation(&self, kind: ResponseKind) -> Option<Representation> {
         let encoding = match (self.media_type, self.subtype) {
             ("application", "json") | ("*", "*") => Encoding::Json,
             ("application", "vnd.kubernetes.protobuf") => Encoding::Protobuf,
@@ -158,10 +158,10 @@ impl<'a> Clause<'a> {
         };
         let view = match self.parameter("as") {
             None => View::Whole,
-            Some("Table") => self.table(encoding, answer)?,
-            Some(_) => self.partial(answer)?,
+            Some("Table") => self.table(encoding, kind)?,
+            Some(_) => self.partial(kind)?,
         };
-        let is_watch = answer == Answer::Watch;
+        let is_watch = kind == ResponseKind::Watch;
         let harmless = |(name, value): &(&str, &str)| match *name {
             "charset" => true,
             "stream" => is_watch && *value == "watch",
@@ -174,17 +174,17 @@ impl<'a> Clause<'a> {
     }
 
     /// The name in the clause must be the one for lists, or the one for objects and watches (read-path 2).
-    fn partial(&self, answer: Answer) -> Option<View> {
-        let name = match answer {
-            Answer::List => "PartialObjectMetadataList",
-            Answer::Object | Answer::Watch => "PartialObjectMetadata",
+    fn partial(&self, kind: ResponseKind) -> Option<View> {
+        let name = match kind {
+            ResponseKind::List => "PartialObjectMetadataList",
+            ResponseKind::Object | ResponseKind::Watch => "PartialObjectMetadata",
         };
         (self.parameter("as")? == name).then(|| self.meta_version().map(View::Partial))?
     }
 
     /// Tables exist in JSON only. Tables of watches are not made here.
-    fn table(&self, encoding: Encoding, answer: Answer) -> Option<View> {
-        (encoding == Encoding::Json && answer != Answer::Watch).then(|| self.meta_version().map(View::Table))?
+    fn table(&self, encoding: Encoding, kind: ResponseKind) -> Option<View> {
+        (encoding == Encoding::Json && kind != ResponseKind::Watch).then(|| self.meta_version().map(View::Table))?
     }
 
     fn meta_version(&self) -> Option<MetaVersion> {
@@ -226,9 +226,9 @@ mod tests {
         Representation { encoding, view: View::Partial(version) }
     }
 
-    fn forms(lines: &[&str], answer: Answer) -> Vec<Representation> {
+    fn forms(lines: &[&str], kind: ResponseKind) -> Vec<Representation> {
         let lines: Vec<_> = lines.iter().map(|line| HeaderValue::from_str(line).unwrap()).collect();
-        negotiate(&lines, answer).unwrap_or_default()
+        negotiate(&lines, kind).unwrap_or_default()
     }
 
     #[test]
@@ -248,9 +248,9 @@ mod tests {
             "application/vnd.kubernetes.protobuf;q=0.999,application/json",
         ];
         for line in lines {
-            assert_eq!(forms(&[line], Answer::List).first(), Some(&Representation::JSON), "{line}");
+            assert_eq!(forms(&[line], ResponseKind::List).first(), Some(&Representation::JSON), "{line}");
         }
-        assert_eq!(forms(&[], Answer::List), [Representation::JSON]);
+        assert_eq!(forms(&[], ResponseKind::List), [Representation::JSON]);
     }
 
     #[test]
@@ -259,10 +259,10 @@ mod tests {
             "application/vnd.kubernetes.protobuf,application/json",
             "application/json;q=0.5,application/vnd.kubernetes.protobuf;q=0.9",
         ] {
-            assert_eq!(forms(&[line], Answer::List), [PROTOBUF, Representation::JSON], "{line}");
+            assert_eq!(forms(&[line], ResponseKind::List), [PROTOBUF, Representation::JSON], "{line}");
         }
-        assert_eq!(forms(&["application/vnd.kubernetes.protobuf, application/yaml"], Answer::List), [PROTOBUF]);
-        assert_eq!(forms(&["application/vnd.kubernetes.protobuf;stream=watch"], Answer::Watch), [PROTOBUF]);
+        assert_eq!(forms(&["application/vnd.kubernetes.protobuf, application/yaml"], ResponseKind::List), [PROTOBUF]);
+        assert_eq!(forms(&["application/vnd.kubernetes.protobuf;stream=watch"], ResponseKind::Watch), [PROTOBUF]);
     }
 
     #[test]
@@ -270,11 +270,11 @@ mod tests {
         let object = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
         let list = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1";
         let json = partial(Encoding::Json, MetaVersion::V1);
-        assert_eq!(forms(&[object], Answer::Object), [json]);
-        assert_eq!(forms(&[object], Answer::Watch), [json]);
-        assert_eq!(forms(&[list], Answer::List), [partial(Encoding::Protobuf, MetaVersion::V1beta1)]);
-        assert_eq!(forms(&[object], Answer::List), []);
-        assert_eq!(forms(&[list], Answer::Watch), []);
+        assert_eq!(forms(&[object], ResponseKind::Object), [json]);
+        assert_eq!(forms(&[object], ResponseKind::Watch), [json]);
+        assert_eq!(forms(&[list], ResponseKind::List), [partial(Encoding::Protobuf, MetaVersion::V1beta1)]);
+        assert_eq!(forms(&[object], ResponseKind::List), []);
+        assert_eq!(forms(&[list], ResponseKind::Watch), []);
     }
 
     #[test]
@@ -282,9 +282,9 @@ mod tests {
         let table = |version| Representation { encoding: Encoding::Json, view: View::Table(version) };
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         let all = [table(MetaVersion::V1), table(MetaVersion::V1beta1), Representation::JSON];
-        assert_eq!(forms(&[kubectl], Answer::Object), all);
-        assert_eq!(forms(&[kubectl], Answer::List), all);
-        assert_eq!(forms(&[kubectl], Answer::Watch), []);
+        assert_eq!(forms(&[kubectl], ResponseKind::Object), all);
+        assert_eq!(forms(&[kubectl], ResponseKind::List), all);
+        assert_eq!(forms(&[kubectl], ResponseKind::Watch), []);
     }
 
     #[test]
@@ -319,16 +319,16 @@ mod tests {
             "a/b,a/b,a/b,a/b,a/b,a/b,a/b,a/b,application/json",
         ];
         for line in lines {
-            assert_eq!(forms(&[line], Answer::List), [], "{line}");
+            assert_eq!(forms(&[line], ResponseKind::List), [], "{line}");
         }
-        assert_eq!(forms(&["application/json", "application/json"], Answer::List), []);
+        assert_eq!(forms(&["application/json", "application/json"], ResponseKind::List), []);
     }
 
     #[test]
     fn a_watch_ignores_pretty_and_may_name_its_stream() {
         for line in ["application/json;stream=watch", "application/json;pretty=1", "application/json"] {
-            assert_eq!(forms(&[line], Answer::Watch), [Representation::JSON], "{line}");
+            assert_eq!(forms(&[line], ResponseKind::Watch), [Representation::JSON], "{line}");
         }
-        assert_eq!(forms(&["application/json;stream=foo"], Answer::Watch), []);
+        assert_eq!(forms(&["application/json;stream=foo"], ResponseKind::Watch), []);
     }
 }

@@ -31,7 +31,7 @@ pub use go_json::write_string;
 pub use group_version_resource::{GroupResource, GroupVersionResource};
 pub use label_selector::{InvalidSelector, LabelCondition, LabelRequirement, LabelSelector};
 pub use labels::Labels;
-pub use media_type::{Answer, Encoding, MetaVersion, NotFromMemory, Representation, View, negotiate};
+pub use media_type::{Encoding, MetaVersion, NotFromMemory, Representation, ResponseKind, View, negotiate};
 pub use object_key::ObjectKey;
 pub use options::{Freshness, GetOptions, IncludeObject, InvalidOptions, ListOptions, WatchOptions, WatchStart};
 pub use origin::{InvalidOrigin, Origin, normal_host};

@@ -14,13 +14,14 @@ use tokio::time::{Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::{
-    apimachinery::{Answer, Encoding, Representation, View},
+    apimachinery::{Encoding, Representation, ResponseKind, View},
     connector::ResponseBody,
     lifecycle::Spread,
 };
 
-const JSON: &str = Representation::JSON.content_type(Answer::Watch);
-const PROTOBUF: &str = Representation { encoding: Encoding::Protobuf, view: View::Whole }.content_type(Answer::Watch);
+const JSON: &str = Representation::JSON.content_type(ResponseKind::Watch);
+const PROTOBUF: &str =
+    Representation { encoding: Encoding::Protobuf, view: View::Whole }.content_type(ResponseKind::Watch);
 /// The length in front of each event in protobuf, big-endian.
 const LENGTH_LEN: usize = 4;
 

@@ -3,7 +3,7 @@
 use http::{Method, Request, header};
 
 use crate::{
-    apimachinery::{self, Answer, Query, Representation, RequestInfo, ResourceRequest, Target, Verb, View},
+    apimachinery::{self, Query, Representation, RequestInfo, ResourceRequest, ResponseKind, Target, Verb, View},
     cacher::Cachers,
     forward,
     serve::{self, ForwardReason, MostRecent, SMALL_ANSWER},
@@ -26,11 +26,11 @@ pub(super) struct Route<'a> {
 }
 
 impl ReadVerb {
-    const fn answer(self) -> Answer {
+    const fn response_kind(self) -> ResponseKind {
         match self {
-            Self::Get => Answer::Object,
-            Self::List => Answer::List,
-            Self::Watch => Answer::Watch,
+            Self::Get => ResponseKind::Object,
+            Self::List => ResponseKind::List,
+            Self::Watch => ResponseKind::Watch,
         }
     }
 }
@@ -60,7 +60,7 @@ pub(super) fn decide<'a, B>(request: &Request<B>, info: &'a RequestInfo) -> Resu
         return Err(ForwardReason::Upgrade);
     }
     let accept = request.headers().get_all(header::ACCEPT);
-    let forms = apimachinery::negotiate(accept, verb.answer()).map_err(|_| ForwardReason::Representation)?;
+    let forms = apimachinery::negotiate(accept, verb.response_kind()).map_err(|_| ForwardReason::Representation)?;
     // No cache is started for what cannot be printed.
     if forms.iter().any(is_table) && !serve::may_print(&target.resource, None) {
         return Err(ForwardReason::Representation);

@@ -30,7 +30,7 @@ use super::{
     route::{self, ReadVerb, Route},
 };
 use crate::{
-    apimachinery::{Answer, Representation, RequestInfo, ResourceVersion, Target, Verb, WatchOptions},
+    apimachinery::{Representation, RequestInfo, ResourceVersion, ResponseKind, Target, Verb, WatchOptions},
     authn::Credentials,
     authz::Attributes,
     cacher::Instance,
@@ -144,7 +144,7 @@ impl Candidate {
             return None;
         }
         let content_type = headers.get(header::CONTENT_TYPE)?;
-        let form = forms.into_iter().find(|form| content_type == form.content_type(Answer::Watch))?;
+        let form = forms.into_iter().find(|form| content_type == form.content_type(ResponseKind::Watch))?;
         let options = WatchOptions::parse(self.request.uri().query(), target.watch_path).ok()?;
         Some((form, Told::new(form.encoding, &options)))
     }

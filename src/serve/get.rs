@@ -4,7 +4,7 @@ use http::{Response, StatusCode, header};
 
 use super::{Body, ForwardReason, Read, freshness::read_state, table::Writer};
 use crate::{
-    apimachinery::{Answer, GetOptions, Status, Verb, View, negotiate},
+    apimachinery::{GetOptions, ResponseKind, Status, Verb, View, negotiate},
     authz::Permit,
     encode::{self, ListPosition},
     store::Scope,
@@ -43,6 +43,6 @@ pub async fn get(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Forw
 
 /// Whether the response has the form that the client prefers.
 fn is_first_choice(read: &Read<'_>) -> bool {
-    let forms = negotiate(read.headers.get_all(header::ACCEPT), Answer::Object);
+    let forms = negotiate(read.headers.get_all(header::ACCEPT), ResponseKind::Object);
     forms.is_ok_and(|forms| forms.first() == Some(&read.form))
 }

@@ -4,7 +4,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header, response};
 use uuid::Uuid;
 
 use super::{Body, ForwardReason, Read, gzip};
-use crate::apimachinery::{Answer, Encoding};
+use crate::apimachinery::{Encoding, ResponseKind};
 use crate::encode::Form;
 
 /// Identifies a response in audit logs and to its client.
@@ -15,12 +15,12 @@ const PRETTY_AGENTS: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
 
 impl Read<'_> {
     /// The head of a response in the negotiated representation.
-    pub(super) fn answer(&self, status: StatusCode, answer: Answer) -> response::Builder {
+    pub(super) fn answer(&self, status: StatusCode, kind: ResponseKind) -> response::Builder {
         let mut builder = Response::builder()
             .status(status)
             .header(AUDIT_ID, new_audit_id(self.headers.get(AUDIT_ID).cloned()))
             .header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"))
-            .header(header::CONTENT_TYPE, HeaderValue::from_static(self.form.content_type(answer)));
+            .header(header::CONTENT_TYPE, HeaderValue::from_static(self.form.content_type(kind)));
         for warning in &self.instance.warnings {
             builder = builder.header(header::WARNING, warning);
         }
@@ -29,7 +29,7 @@ impl Read<'_> {
 
     /// A complete response, in gzip if the client accepts it and the body is large enough (read-path 4.3).
     pub(super) fn respond(&self, status: StatusCode, body: Body) -> Response<Body> {
-        let mut answer = self.answer(status, Answer::Object);
+        let mut answer = self.answer(status, ResponseKind::Object);
         let mut body = body;
         if gzip::is_accepted(self.headers) && body.is_worth_gzip() {
             answer = answer.header(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{Body, Config, ForwardReason, Read, freshness::state};
 use crate::{
-    apimachinery::{Answer, Freshness, ResourceVersion, Status, Verb, WatchOptions, WatchStart},
+    apimachinery::{Freshness, ResourceVersion, ResponseKind, Status, Verb, WatchOptions, WatchStart},
     authz::{Lease, Permit, Standing},
     cacher::Instance,
     encode::{self, Form},
@@ -49,7 +49,7 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
         },
     };
     let body = wanted.stream(read, permit, (start, first), Instant::now())?;
-    Ok(read.answer(StatusCode::OK, Answer::Watch).body(body).expect("headers are valid"))
+    Ok(read.answer(StatusCode::OK, ResponseKind::Watch).body(body).expect("headers are valid"))
 }
 
 /// The rest of a watch that began elsewhere at `began`: what follows `told`, the version up to which the client knows everything.
@@ -152,7 +152,7 @@ async fn start(view: &View, instance: &Instance, start: WatchStart, config: Conf
 fn expired_stream(read: &Read<'_>, asked: ResourceVersion, oldest: ResourceVersion) -> Response<Body> {
     let status = Status::expired_watch(asked, oldest);
     let body = Body::json(encode::error_event(&status.to_json(), read.form.encoding), false);
-    read.answer(StatusCode::OK, Answer::Watch).body(body).expect("headers are valid")
+    read.answer(StatusCode::OK, ResponseKind::Watch).body(body).expect("headers are valid")
 }
 
 /// The stream of one watch: a session, polled by the connection it is written to.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Crd, FetchError, Upstream};
 use crate::{
-    apimachinery::{Answer, Encoding, GroupVersionResource, Representation, ResourceVersion, View},
+    apimachinery::{Encoding, GroupVersionResource, Representation, ResourceVersion, ResponseKind, View},
     connector::{RequestBody, ResponseBody},
     reflector::{Failure, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest},
     telemetry::limit_reached,
@@ -271,7 +271,7 @@ async fn whole(body: ResponseBody) -> Result<Bytes, Failure> {
 }
 
 fn accept(encoding: Encoding) -> &'static str {
-    Representation { encoding, view: View::Whole }.content_type(Answer::List)
+    Representation { encoding, view: View::Whole }.content_type(ResponseKind::List)
 }
 
 fn warnings(headers: &HeaderMap) -> Vec<HeaderValue> {
