@@ -10,7 +10,7 @@ use super::{
     EventStream, Failure, ListPage, ListRequest, ListWatch, UpstreamEvent, WatchFrom, WatchRequest,
     item_readers::ItemReaders,
     list_items::ListItems,
-    page::{Form, Page},
+    page::{Page, PageFormat},
 };
 use crate::{
     apimachinery::{Encoding, FieldSource, ResourceVersion, SelectableField},
@@ -61,11 +61,11 @@ pub fn head_version(page: &ListPage) -> Result<ResourceVersion, Failure> {
 impl Head {
     /// `kind` is the kind of the objects, from discovery.
     pub(super) fn read(page: ListPage, kind: &str) -> Result<Self, Failure> {
-        let Page { list_kind, api_version, form, .. } = Page::read(&page.body)?;
-        let shape = match form {
-            Form::Typed => Shape::typed(kind, &api_version),
-            Form::Custom => Shape::Custom,
-            Form::Protobuf => Shape::protobuf(kind, &api_version),
+        let Page { list_kind, api_version, format, .. } = Page::read(&page.body)?;
+        let shape = match format {
+            PageFormat::Typed => Shape::typed(kind, &api_version),
+            PageFormat::Custom => Shape::Custom,
+            PageFormat::Protobuf => Shape::protobuf(kind, &api_version),
         };
         Ok(Self { list_kind, shape, warnings: page.warnings })
     }

@@ -10,7 +10,7 @@ use crate::store::PROTOBUF_MAGIC;
 
 /// How upstream wrote a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum PageFormat {
     /// A built-in type in JSON.
     Typed,
     /// A custom resource in JSON.
@@ -23,7 +23,7 @@ pub(super) struct Page {
     /// For example `PodList`.
     pub(super) list_kind: String,
     pub(super) api_version: String,
-    pub(super) form: Form,
+    pub(super) format: PageFormat,
     pub(super) version: ResourceVersion,
     /// Empty on the last page.
     pub(super) continue_token: String,
@@ -64,7 +64,7 @@ impl Page {
             api_version: list.api_version,
             // Built-in types are written in the order of the Go struct's fields, custom resources in alphabetical
             // order.
-            form: if body.starts_with(b"{\"kind\":") { Form::Typed } else { Form::Custom },
+            format: if body.starts_with(b"{\"kind\":") { PageFormat::Typed } else { PageFormat::Custom },
             version: version(&list.metadata.resource_version)?,
             continue_token: list.metadata.r#continue,
             items: items.into_iter().map(|item| Bytes::copy_from_slice(item.get().as_bytes())).collect(),
@@ -78,7 +78,7 @@ impl Page {
             items: list.items().map(|item| Bytes::copy_from_slice(&item)).collect(),
             list_kind: list.kind,
             api_version: list.api_version,
-            form: Form::Protobuf,
+            format: PageFormat::Protobuf,
             continue_token: list.r#continue,
         })
     }
