@@ -64,7 +64,7 @@ pub struct Session {
     initial: Option<Box<InitialEvents>>,
     bookmarks: Option<Bookmarks>,
     /// Events at or below this version are never delivered.
-    floor: ResourceVersion,
+    baseline: ResourceVersion,
     /// The number of the next change to process.
     next: u64,
     /// Whether history is known to hold more changes than were taken.
@@ -95,7 +95,7 @@ impl Session {
         bookmarks: Option<Bookmarks>,
         (now, timeout): (Instant, Duration),
     ) -> Self {
-        let (initial, floor) = match start {
+        let (initial, baseline) = match start {
             Start::State(state) => {
                 let version = state.version();
                 (Some(Box::new(InitialEvents::new(state))), version)
@@ -113,7 +113,7 @@ impl Session {
             form,
             initial,
             bookmarks,
-            floor,
+            baseline,
             next,
             behind,
             ready,
@@ -161,7 +161,7 @@ impl Session {
         }
         if self.subscription.take_bridged() {
             self.owes_bookmark = true;
-            if self.ends_at_bridge || self.view.is_in_gap(self.floor) {
+            if self.ends_at_bridge || self.view.is_in_gap(self.baseline) {
                 return Step::End(EndCause::Relisted);
             }
         }
@@ -185,7 +185,7 @@ impl Session {
             };
             // The store is bridged before `Hub::bridged` notifies the watcher.
             let mut gaps = backlog.changes.iter().filter_map(|change| change.gap());
-            if gaps.any(|gap| self.ends_at_bridge || gap.contains(self.floor)) {
+            if gaps.any(|gap| self.ends_at_bridge || gap.contains(self.baseline)) {
                 return Step::End(EndCause::Relisted);
             }
             if let Err(NotPartial) = self.take(&backlog) {
@@ -211,7 +211,7 @@ impl Session {
         if mem::replace(&mut self.is_refused, true) {
             return Step::End(EndCause::Corrupt);
         }
-        let (known, next) = (self.floor, self.view.progress());
+        let (known, next) = (self.baseline, self.view.progress());
         let status = Status::expired_watch(known, next);
         self.sent = 1;
         Step::Send(encode::error_event(&status.to_json(), self.form.representation().encoding))
@@ -249,7 +249,7 @@ impl Session {
 
     fn take(&mut self, backlog: &Backlog) -> Result<(), NotPartial> {
         for change in &backlog.changes {
-            if change.known_at() > self.floor
+            if change.known_at() > self.baseline
                 && let Some(kind) = self.frame_kind(change)
             {
                 self.ready.push_back(self.form.frame(change, kind)?);
@@ -296,7 +296,7 @@ impl Session {
         self.next = self.next.max(next);
         (self.bookmark_at, self.owes_bookmark) = (next_at, false);
         // A bookmark whose version the client already has is not sent (read-path 3.4).
-        if version > self.floor {
+        if version > self.baseline {
             self.sent = 1;
             return Step::Send(bookmarks.template.event(version));
         }
