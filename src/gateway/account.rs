@@ -43,7 +43,7 @@ pub(super) struct Account {
 
 /// Held for as long as the answer lasts.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct InFlight {
     _share: Option<Share>,
     _audited: Option<Audited>,
 }
@@ -111,14 +111,14 @@ impl Accounts {
 
 impl Account {
     /// Logs that the request is answered with `code`.
-    pub(super) fn hold(
+    pub(super) fn answered(
         self,
         asked: &Asked,
         info: &RequestInfo,
         user: Option<&UserInfo>,
         audit_id: &str,
         code: u16,
-    ) -> Held {
+    ) -> InFlight {
         let audited = self.audit.zip(asked.audit.as_ref()).and_then(|((log, place), request)| {
             let user = user.map(User::from).unwrap_or_default();
             let event = Event::served(request, info, user, audit_id.to_owned(), code);
@@ -128,6 +128,6 @@ impl Account {
             audited::ends_soon(place, event);
             None
         });
-        Held { _share: self.share, _audited: audited }
+        InFlight { _share: self.share, _audited: audited }
     }
 }

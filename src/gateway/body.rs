@@ -11,7 +11,7 @@ use http::Response;
 use http_body::{Frame, SizeHint};
 
 use super::{
-    account::Held,
+    account::InFlight,
     record::Record,
     relayed::Relayed,
     room::Room,
@@ -32,7 +32,7 @@ pub struct Body {
 pub(super) enum Inner {
     Served {
         body: serve::Body,
-        _held: Held,
+        _in_flight: InFlight,
         _room: Option<Room>,
     },
     Forwarded(Relayed),

@@ -153,8 +153,9 @@ impl Stages {
             ReadVerb::Watch => Box::pin(serve::watch(&read, permit)).await,
         }?;
         let room = self.room.take(counted, answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
-        let held = account.hold(asked, info, user.as_deref(), serve::audit_id(&answer), answer.status().as_u16());
-        Ok(answer.map(|body| Inner::Served { body, _held: held, _room: Some(room) }))
+        let in_flight =
+            account.answered(asked, info, user.as_deref(), serve::audit_id(&answer), answer.status().as_u16());
+        Ok(answer.map(|body| Inner::Served { body, _in_flight: in_flight, _room: Some(room) }))
     }
 
     /// Before the request is sent: whose it is decides whether its client's trace goes on.

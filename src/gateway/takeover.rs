@@ -256,8 +256,8 @@ impl Candidate {
         let room = self.stages.room.take(counted, body.own_bytes())?;
         metrics.watch_taken_over();
         let asked = self.stages.accounts.asked(&self.request, self.client);
-        let held = account.hold(&asked, &self.info, user.as_deref(), audit_id, StatusCode::OK.as_u16());
-        Some(Inner::Served { body, _held: held, _room: Some(room) })
+        let in_flight = account.answered(&asked, &self.info, user.as_deref(), audit_id, StatusCode::OK.as_u16());
+        Some(Inner::Served { body, _in_flight: in_flight, _room: Some(room) })
     }
 }
 
