@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use super::{entry::Entry, freshness::Freshness, instance::Instance, staleness::StalenessLimit};
+use super::{entry::Entry, instance::Instance, proofs::Proofs, staleness::StalenessLimit};
 use crate::{
     apimachinery::{Encoding, GroupResource, GroupVersionResource},
     lifecycle::{Spread, Tasks},
@@ -86,7 +86,7 @@ pub(super) struct Shared {
     pub(super) not_cached: TtlCache<StoreKey, NotCached>,
     /// Proves the stores of one resource to be recent. Shared by all versions of the API, since these have the same
     /// objects.
-    pub(super) freshness: DashMap<GroupResource, Arc<Freshness>>,
+    pub(super) proofs: DashMap<GroupResource, Arc<Proofs>>,
     pub(super) upstream: Upstream,
     pub(super) discovery: Discovery,
     pub(super) config: watch::Sender<Config>,
@@ -102,14 +102,14 @@ pub(super) struct Shared {
 impl Cachers {
     /// Starts nothing yet. `tasks` runs the reflectors.
     pub fn new(upstream: Upstream, discovery: Discovery, config: Config, tasks: Tasks) -> Self {
-        let (entries, not_cached, freshness) = (DashMap::new(), TtlCache::new(NOT_CACHED), DashMap::new());
+        let (entries, not_cached, proofs) = (DashMap::new(), TtlCache::new(NOT_CACHED), DashMap::new());
         let (waiters, required) = (Semaphore::new(WAITERS_MAX), config.prewarm.clone());
         let config = watch::Sender::new(config);
         let spread = Spread::default();
         let shared = Arc::new(Shared {
             entries,
             not_cached,
-            freshness,
+            proofs,
             upstream,
             discovery,
             config,

@@ -13,7 +13,7 @@ use super::{
     Unproven,
     columns::TableColumns,
     demand::Demand,
-    freshness::{Candidate, Freshness},
+    proofs::{Candidate, Proofs},
     quiet::Quiet,
     staleness::StalenessLimit,
 };
@@ -60,7 +60,7 @@ pub struct Instance {
     filled_since: Instant,
     health: RwLock<Health>,
     staleness_limit: StalenessLimit,
-    freshness: Arc<Freshness>,
+    proofs: Arc<Proofs>,
     quiet: Quiet,
     demand: Demand,
     columns: TableColumns,
@@ -75,14 +75,14 @@ pub(super) struct Resource {
     pub(super) namespaced: bool,
     pub(super) upstream: ResourceListWatch,
     pub(super) metrics: Arc<CacheMetrics>,
-    pub(super) freshness: Arc<Freshness>,
+    pub(super) proofs: Arc<Proofs>,
     pub(super) staleness_limit: StalenessLimit,
     pub(super) spread: Spread,
 }
 
 impl Instance {
     pub(super) fn new(resource: Resource, filled: Filled, health: Health) -> Self {
-        let Resource { resource, namespaced, upstream, metrics, freshness, staleness_limit, spread } = resource;
+        let Resource { resource, namespaced, upstream, metrics, proofs, staleness_limit, spread } = resource;
         let Filled { reader, began, advance, list_kind, warnings, bookmark } = filled;
         let (_, next) = reader.snapshot_and_next();
         metrics.set_followed(health.is_followed());
@@ -101,7 +101,7 @@ impl Instance {
             filled_since: began,
             health: RwLock::new(health),
             staleness_limit,
-            freshness,
+            proofs,
             quiet: Quiet::default(),
             demand: Demand::default(),
             upstream,
@@ -146,14 +146,14 @@ impl Instance {
 
     /// Returns when the store holds everything that upstream had acknowledged before the call.
     pub async fn prove_most_recent(&self) -> Result<(), Unproven> {
-        self.count(self.freshness.prove(&self.upstream, &self.candidate()).await)
+        self.count(self.proofs.prove(&self.upstream, &self.candidate()).await)
     }
 
     /// Like [`Self::prove_most_recent`], but waits no longer than `limit`. A failure counts as a duration of at least
     /// `failed` in [`Self::recent_proof`].
     pub async fn prove_within(&self, limit: Duration, failed: Duration) -> Result<(), Unproven> {
         let (store, began) = (Candidate { own_watch: limit, ..self.candidate() }, Instant::now());
-        let proven = self.count(self.freshness.prove_within(limit, &self.upstream, &store).await);
+        let proven = self.count(self.proofs.prove_within(limit, &self.upstream, &store).await);
         let at_least = if self.has_watch_list() { SMALL_WATCH_TAKES } else { OWN_WATCH_TAKES };
         match proven {
             Ok(()) => self.demand.proven_in(began.elapsed()),
@@ -192,7 +192,7 @@ impl Instance {
             return Ok(());
         }
         let store = self.candidate();
-        let proof = self.freshness.prove_reached(version, &self.upstream, &store);
+        let proof = self.proofs.prove_reached(version, &self.upstream, &store);
         let proven = timeout(REACH_MAX.saturating_sub(watch_wait), proof).await;
         self.count(proven.unwrap_or(Err(Unproven::NoBookmark)))
     }
@@ -200,7 +200,7 @@ impl Instance {
     /// Records that the store differs from upstream. It is filled again, and so are the resource's other stores, which
     /// are notified as well.
     pub(super) fn give_up(&self) {
-        self.freshness.evidence().corrupt();
+        self.proofs.evidence().corrupt();
     }
 
     /// Returns when the store holds everything that the other stores of its resource hold, so that time does not run
@@ -208,7 +208,7 @@ impl Instance {
     ///
     /// If none of these stores is followed, none of them advances, and each is served as it is.
     pub async fn agree(&self, watch_wait: Duration) -> Result<(), Unproven> {
-        let Some(ahead) = self.freshness.ahead_of(self.reader.progress()) else { return Ok(()) };
+        let Some(ahead) = self.proofs.ahead_of(self.reader.progress()) else { return Ok(()) };
         // If the other store is followed, this one is about to be followed again, too.
         if !self.health().is_followed() && !ahead.health().is_followed() {
             return Ok(());
@@ -216,7 +216,7 @@ impl Instance {
         let (last_change, progress) = ahead.reader.last_change_and_progress();
         if ahead.health().is_followed() && timeout(watch_wait, self.reader.reached(last_change)).await.is_ok() {
             // The other store knows that nothing happened after that change.
-            if !self.freshness.evidence().has_rolled_back_since(ahead.filled_since.min(self.filled_since)) {
+            if !self.proofs.evidence().has_rolled_back_since(ahead.filled_since.min(self.filled_since)) {
                 self.advance.to(progress);
             }
         }

@@ -63,7 +63,7 @@ impl Shared {
             // The cache will not be filled any more, so reads must not wait for it.
             () = self.tasks.token().cancelled() => entry.not_ready(NotCached::Draining),
         }
-        self.freshness.remove_if(&key.resource.group_resource(), |_, freshness| Arc::strong_count(freshness) == 1);
+        self.proofs.remove_if(&key.resource.group_resource(), |_, proofs| Arc::strong_count(proofs) == 1);
     }
 
     async fn discover(&self, StoreKey { resource, encoding }: &StoreKey) -> Result<Found, Unfit> {
@@ -113,9 +113,9 @@ impl Shared {
             metrics: Arc::new(CacheMetrics::new(resource, *encoding)),
             staleness_limit: self.config.borrow().staleness,
             spread: self.spread.clone(),
-            freshness: self.freshness.entry(resource.group_resource()).or_default().clone(),
+            proofs: self.proofs.entry(resource.group_resource()).or_default().clone(),
         };
-        let evidence = kept.freshness.evidence().clone();
+        let evidence = kept.proofs.evidence().clone();
         let sink = CacherSink::new(entry.clone(), kept);
         let collection =
             Collection { resource: resource.group_resource(), kind: api.kind.into(), fields, encoding: *encoding };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Cachers ── resource ──► Entry ─┬─ reflector task (fills, applies)
-//!                                └─ Arc<Instance>: reader, hub, envelope, freshness
+//!                                └─ Arc<Instance>: reader, hub, envelope, proofs
 //! ```
 //!
 //! An instance lives from one fill to the next, and beyond those that are bridged. An old instance can still be read by
@@ -12,10 +12,10 @@ mod cachers;
 mod columns;
 mod demand;
 mod entry;
-mod freshness;
 mod instance;
 mod life;
 mod prewarm;
+mod proofs;
 mod quiet;
 mod single_flight;
 mod sink;
@@ -26,7 +26,7 @@ mod verified;
 mod verifier;
 
 pub use cachers::{Cachers, Config, NotCached};
-pub use freshness::Unproven;
 pub use instance::Instance;
+pub use proofs::Unproven;
 pub use staleness::StalenessLimit;
 pub use standing::{Restart, Standing};

@@ -37,7 +37,7 @@ impl CacherSink {
     /// Gives up the instance, which is no longer the resource's store.
     fn let_go(&mut self) {
         if let Some(instance) = self.instance.take() {
-            self.resource.freshness.remove(&instance);
+            self.resource.proofs.remove(&instance);
         }
     }
 }
@@ -67,7 +67,7 @@ impl Sink for CacherSink {
         instance.observe();
         self.resource.metrics.set_epoch(health.epoch);
         self.resource.metrics.set_progress(instance.reader.progress());
-        self.resource.freshness.add(&instance);
+        self.resource.proofs.add(&instance);
         self.let_go();
         self.instance = Some(instance.clone());
         tracing::info!(resource = %instance.resource, version = %instance.reader.progress(),

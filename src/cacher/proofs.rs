@@ -75,7 +75,7 @@ struct Proof {
 
 /// Proofs for one resource, shared by its stores in all encodings and versions of the API.
 #[derive(Debug)]
-pub(super) struct Freshness {
+pub(super) struct Proofs {
     /// One request for the head version serves all callers that were waiting when it was sent.
     head: SingleFlight<Result<ResourceVersion, Failure>>,
     /// Only one small watch is open at a time; its bookmark serves all callers.
@@ -88,7 +88,7 @@ pub(super) struct Freshness {
     stores: Mutex<Vec<Weak<Instance>>>,
 }
 
-impl Default for Freshness {
+impl Default for Proofs {
     fn default() -> Self {
         let (head, bookmark) = (SingleFlight::new(Join::BeforeItIsSent), SingleFlight::new(Join::AnyTime));
         Self {
@@ -101,7 +101,7 @@ impl Default for Freshness {
     }
 }
 
-impl Freshness {
+impl Proofs {
     /// The findings, for the reflectors of the resource's stores.
     pub(super) fn evidence(&self) -> &Evidence {
         &self.evidence
@@ -318,7 +318,7 @@ mod tests {
         const TOLD_AFTER: Duration = Duration::from_millis(200);
         let (mut writer, reader) = empty_store(5);
         let advance = writer.advance_handle();
-        let freshness = Freshness::default();
+        let proofs = Proofs::default();
         let (began, upstream) = (Instant::now(), Mute { head: 7 });
         let store = Candidate {
             reader: &reader,
@@ -331,7 +331,7 @@ mod tests {
             sleep(TOLD_AFTER).await;
             writer.advance(version(7));
         };
-        let (proven, ()) = tokio::join!(freshness.prove(&upstream, &store), own_watch);
+        let (proven, ()) = tokio::join!(proofs.prove(&upstream, &store), own_watch);
         assert_eq!((proven, began.elapsed()), (Ok(()), TOLD_AFTER));
     }
 }
