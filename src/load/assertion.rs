@@ -23,6 +23,7 @@ enum Metric {
     RequestsPerSecond,
     Events,
     EventsPerSecond,
+    Relists,
     Errors,
 }
 
@@ -32,6 +33,7 @@ enum TimeMetric {
     FirstByte,
     Sync,
     EventDelay,
+    Back,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,9 +63,9 @@ pub(super) struct Outcome {
 /// The text is not an assertion.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} was given; allowed: [WORKLOAD:]METRIC, one of < <= > >= ==, and a bound. METRIC: latency, firstByte, sync or \
-     event.delay with .p50, .p90, .p99, .p99.9, .mean or .max and a bound like 200ms; requests, requests.perSecond, events, \
-     events.perSecond or errors and a number. Or a service level objective by its name: APIResponsiveness"
+    "{0:?} was given; allowed: [WORKLOAD:]METRIC, one of < <= > >= ==, and a bound. METRIC: latency, firstByte, sync, \
+     event.delay or back with .p50, .p90, .p99, .p99.9, .mean or .max and a bound like 200ms; requests, requests.perSecond, events, \
+     events.perSecond, relists or errors and a number. Or a service level objective by its name: APIResponsiveness"
 )]
 pub struct NotAnAssertion(String);
 
@@ -74,11 +76,12 @@ const OPERATORS: [(&str, Operator); 5] = [
     ("<", Operator::Less),
     (">", Operator::Greater),
 ];
-const TIMES: [(&str, TimeMetric); 4] = [
+const TIMES: [(&str, TimeMetric); 5] = [
     ("latency.", TimeMetric::Latency),
     ("firstByte.", TimeMetric::FirstByte),
     ("sync.", TimeMetric::Sync),
     ("event.delay.", TimeMetric::EventDelay),
+    ("back.", TimeMetric::Back),
 ];
 const UNITS: [(&str, f64); 3] = [("us", 1e-3), ("ms", 1.0), ("s", 1e3)];
 
@@ -102,11 +105,13 @@ impl Assertion {
                 TimeMetric::FirstByte => &recorded.first_byte,
                 TimeMetric::Sync => &recorded.sync,
                 TimeMetric::EventDelay => &recorded.delay,
+                TimeMetric::Back => &recorded.back,
             }),
             Metric::Requests => Some(recorded.answered as f64),
             Metric::RequestsPerSecond => Some(recorded.answered as f64 / seconds),
             Metric::Events => Some(recorded.events as f64),
             Metric::EventsPerSecond => Some(recorded.events as f64 / seconds),
+            Metric::Relists => Some(recorded.relists as f64),
             Metric::Errors => Some(recorded.failures.total() as f64),
         };
         let passed = value.is_some_and(|value| match self.operator {
@@ -169,6 +174,7 @@ fn metric(name: &str) -> Option<Metric> {
         "requests.perSecond" => Metric::RequestsPerSecond,
         "events" => Metric::Events,
         "events.perSecond" => Metric::EventsPerSecond,
+        "relists" => Metric::Relists,
         "errors" => Metric::Errors,
         _ => return None,
     })

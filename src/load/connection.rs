@@ -52,13 +52,29 @@ enum Sender {
 pub(super) struct Lane {
     endpoint: Arc<Endpoint>,
     http: HttpVersion,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
     /// An HTTP/1.1 connection is taken out for the duration of a request; an HTTP/2 connection is cloned.
-    connection: Mutex<Option<Connection>>,
+    connection: Option<Connection>,
+    /// The number of the last cut.
+    cut: u64,
 }
 
 impl Lane {
     pub(super) fn new(endpoint: Arc<Endpoint>, http: HttpVersion) -> Self {
-        Self { endpoint, http, connection: Mutex::new(None) }
+        Self { endpoint, http, kept: Mutex::default() }
+    }
+
+    /// Gives up the connection, which ends once no response is read on it. Each cut of a number has this effect once, so
+    /// that clients that share the connection can all ask for it.
+    pub(super) async fn cut(&self, number: u64) {
+        let mut kept = self.kept.lock().await;
+        if number > kept.cut {
+            *kept = Kept { connection: None, cut: number };
+        }
     }
 
     /// Sends a request and returns the head of the response, which must be a success. The body is still to be read. The
@@ -97,18 +113,20 @@ impl Lane {
 
     async fn keep(&self, connection: Connection) {
         if let Sender::Http1(_) = connection.sender {
-            *self.connection.lock().await = Some(connection);
+            self.kept.lock().await.connection = Some(connection);
         }
     }
 
     async fn connection(&self) -> Result<Connection, Failure> {
-        let mut kept = self.connection.lock().await;
-        let usable = match &mut *kept {
+        let mut kept = self.kept.lock().await;
+        let kept = &mut kept.connection;
+        let usable = match kept {
             Some(Connection { sender: Sender::Http1(sender), .. }) => sender.ready().await.is_ok(),
             Some(Connection { sender: Sender::Http2(sender), .. }) => !sender.is_closed(),
             None => false,
         };
         if !usable {
+            *kept = None;
             *kept = Some(self.endpoint.connect(self.http).await?);
         }
         match (&*kept, self.http) {

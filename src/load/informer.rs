@@ -12,6 +12,7 @@ use tokio::{
 
 use super::{
     connection::Lane,
+    cut::Cuts,
     endpoint::Ask,
     failure::{ErrorKind, Failure},
     paths,
@@ -45,6 +46,13 @@ pub(super) struct Informers {
     pub(super) standing: Arc<Semaphore>,
 }
 
+/// Why an informer no longer follows its collection.
+enum Ended {
+    Itself(Result<(), Failure>),
+    /// The tool has cut its connection, for the time with that number.
+    Cut(u64),
+}
+
 /// The state of an informer.
 #[derive(Debug, Default)]
 struct Known {
@@ -52,13 +60,15 @@ struct Known {
     version: String,
     /// Whether it has all objects of that version, so that a watch can start there.
     has_state: bool,
+    /// Whether it had all objects before, so that another list is one that a server could have spared.
+    had_state: bool,
     /// Whether it lists, because the profile says so or the server has refused a watch-list.
     lists: bool,
 }
 
 impl Informers {
     /// Keeps the informer of one client running until it is dropped.
-    pub(super) async fn keep(self: Arc<Self>, lane: Arc<Lane>, client: usize) {
+    pub(super) async fn keep(self: Arc<Self>, lane: Arc<Lane>, client: usize, mut cuts: Option<Cuts>) {
         if let Some(rate) = self.rate {
             sleep(Duration::from_secs_f64(client as f64 / rate)).await;
         }
@@ -68,22 +78,40 @@ impl Informers {
         let mut back_off = BackOff::default();
         loop {
             let asked = Instant::now();
-            match self.follow(&lane, &selectors, &mut known, &mut progress).await {
-                Ok(()) => {
+            let ended = tokio::select! {
+                ended = self.follow(&lane, &selectors, &mut known, &mut progress) => Ended::Itself(ended),
+                number = next(&mut cuts) => Ended::Cut(number),
+            };
+            // The version counts however the watch has ended.
+            if let Some(version) = progress.take_version() {
+                (known.version, known.has_state, known.had_state) = (version, true, true);
+            }
+            let waits = match ended {
+                Ended::Itself(Ok(())) => {
                     self.recorder.lock().ended += 1;
-                    if asked.elapsed() >= SHORT_WATCH {
-                        continue;
-                    }
+                    asked.elapsed() < SHORT_WATCH
                 }
-                Err(failure) => {
+                Ended::Itself(Err(failure)) => {
                     if known.failed(failure.kind).is_continue() {
                         continue;
                     }
+                    let is_broken = failure.kind == ErrorKind::Stream && known.has_state;
                     self.recorder.failed(failure, asked.elapsed());
                     progress.stands();
+                    !is_broken || asked.elapsed() < SHORT_WATCH
                 }
+                Ended::Cut(number) => {
+                    lane.cut(number).await;
+                    self.recorder.lock().cuts += 1;
+                    progress.cut();
+                    asked.elapsed() < SHORT_WATCH
+                }
+            };
+            // client-go opens a watch again at once unless it was very short, whether it ended cleanly or broke.
+            if waits {
+                sleep(back_off.next()).await;
+                cuts.iter_mut().for_each(Cuts::skip);
             }
-            sleep(back_off.next()).await;
         }
     }
 
@@ -97,11 +125,11 @@ impl Informers {
     ) -> Result<(), Failure> {
         let asked = Instant::now();
         if !known.has_state {
-            self.recorder.lock().lists += 1;
+            self.recorder.listed(known.had_state);
             if known.lists {
                 let list = timeout(self.timeout, self.list(lane, selectors, &known.version)).await;
                 known.version = list.unwrap_or_else(|_| Err(Failure::timeout()))?;
-                known.has_state = true;
+                (known.has_state, known.had_state) = (true, true);
                 self.recorder.lock().sync.add(asked.elapsed());
                 progress.stands();
             }
@@ -117,12 +145,12 @@ impl Informers {
         self.recorder.answered(latency, latency, 0);
         progress.opened();
         progress.follow(!known.has_state);
-        let ended = read(&self.recorder, answer, asked, progress).await;
-        // The version counts however the watch has ended.
-        if let Some(version) = progress.version() {
-            (known.version, known.has_state) = (version.to_owned(), true);
+        if known.has_state
+            && let Some(time) = progress.back()
+        {
+            self.recorder.lock().back.add(time);
         }
-        ended
+        read(&self.recorder, answer, asked, progress).await
     }
 
     /// Lists the collection and returns its version.
@@ -151,6 +179,13 @@ impl Informers {
     fn path(&self, query: &[&str]) -> String {
         let selection = &self.work.selection;
         paths::with_query(&paths::collection(&selection.resource, selection.namespace.as_deref()), query)
+    }
+}
+
+async fn next(cuts: &mut Option<Cuts>) -> u64 {
+    match cuts {
+        Some(cuts) => cuts.next().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -228,7 +263,7 @@ mod tests {
     use super::*;
 
     fn known(version: &str, has_state: bool) -> Known {
-        Known { version: version.to_owned(), has_state, lists: false }
+        Known { version: version.to_owned(), has_state, had_state: has_state, lists: false }
     }
 
     #[test]

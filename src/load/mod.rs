@@ -11,6 +11,7 @@ mod assertion;
 mod churn;
 mod cluster;
 mod connection;
+mod cut;
 mod endpoint;
 mod failure;
 mod frames;
@@ -29,6 +30,7 @@ mod run;
 mod schedule;
 mod seed;
 mod slo;
+mod slow_reader;
 mod text;
 mod timeline;
 mod turn;
@@ -47,8 +49,8 @@ pub use perf_data::perf_data;
 pub use processes::{Named, NotNamed};
 pub use profile::{BUILT_IN, Profile, ProfileError};
 pub use report::{
-    AssertionReport, Bucket, EndpointReport, ErrorReport, IntervalReport, ProcessReport, Report, TimelineReport,
-    TimesReport, WorkloadReport,
+    AssertionReport, Bucket, EndReport, EndpointReport, ErrorReport, IntervalReport, ProcessReport, Report,
+    TimelineReport, TimesReport, WorkloadReport,
 };
 pub use run::{LoadError, LoadOptions, Server, load};
 pub use slo::Condition;

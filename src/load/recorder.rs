@@ -1,6 +1,8 @@
 //! The measurements of one workload on one endpoint.
 
 use std::{
+    collections::BTreeMap,
+    fmt,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -52,11 +54,33 @@ pub(super) struct Recorded {
     pub(super) events: u64,
     /// Lists and watch-lists sent by informers.
     pub(super) lists: u64,
+    /// Lists and watch-lists that informers sent although they had all objects before.
+    pub(super) relists: u64,
     /// Watches that ended cleanly.
     pub(super) ended: u64,
+    /// How often an informer's connection was cut, and the time from a cut until the informer had an open watch and all
+    /// objects again.
+    pub(super) cuts: u64,
+    pub(super) back: Times,
+    /// What ended the responses of slow readers.
+    pub(super) ends: BTreeMap<End, u64>,
+    /// The responses that slow readers are reading.
+    pub(super) reading: u64,
     /// The longest time by which a request was sent late although a client was free, so that the tool itself was late.
     pub(super) lag: Duration,
     pub(super) failures: Failures,
+}
+
+/// What ended a response that was read slowly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum End {
+    /// The list was read to its end.
+    Complete,
+    /// The server ended the watch cleanly.
+    Closed,
+    /// It was still being read at the end of the turn.
+    Open,
+    Error(ErrorKind),
 }
 
 /// Measures the time for which requests are sent, in all turns.
@@ -91,6 +115,12 @@ impl Recorder {
     /// Makes events no longer count.
     pub(super) fn end(&self) {
         self.since.store(0, Relaxed);
+        let mut recorded = self.lock();
+        let reading = std::mem::take(&mut recorded.reading);
+        if reading > 0 {
+            *recorded.ends.entry(End::Open).or_default() += reading;
+        }
+        drop(recorded);
         let mut clock = self.clock();
         let length = clock.began.take().map(|began| began.elapsed());
         clock.before += length.unwrap_or_default();
@@ -117,6 +147,21 @@ impl Recorder {
         recorded.bytes += bytes;
         recorded.latency(at, latency);
         recorded.first_byte.add(first_byte);
+    }
+
+    /// Records that an informer asks for all objects, which `again` it had before.
+    pub(super) fn listed(&self, again: bool) {
+        let mut recorded = self.lock();
+        recorded.lists += 1;
+        recorded.relists += u64::from(again);
+    }
+
+    /// Records a part of a response, and its events if events count.
+    pub(super) fn received(&self, bytes: usize, events: u64) {
+        let counts = self.since().is_some();
+        let mut recorded = self.lock();
+        recorded.bytes += bytes as u64;
+        recorded.events += if counts { events } else { 0 };
     }
 
     /// Records a request that failed `latency` after it was due.
@@ -157,10 +202,28 @@ impl Recorded {
         self.delay.merge(&other.delay);
         self.events += other.events;
         self.lists += other.lists;
+        self.relists += other.relists;
+        self.cuts += other.cuts;
+        self.back.merge(&other.back);
         self.ended += other.ended;
         self.lag = self.lag.max(other.lag);
         for (kind, (count, first)) in &other.failures.0 {
             self.failures.add_many(*kind, *count, first.clone());
+        }
+        for (end, count) in &other.ends {
+            *self.ends.entry(*end).or_default() += count;
+        }
+    }
+}
+
+impl fmt::Display for End {
+    /// The name in reports.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Complete => formatter.write_str("complete"),
+            Self::Closed => formatter.write_str("closed"),
+            Self::Open => formatter.write_str("open"),
+            Self::Error(kind) => kind.fmt(formatter),
         }
     }
 }

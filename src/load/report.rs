@@ -51,7 +51,7 @@ pub struct EndpointReport {
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadReport {
     pub name: String,
-    /// `get`, `list`, `watch`, `informer`, `churn`.
+    /// `get`, `list`, `watch`, `informer`, `slowReader`, `reconnect`, `churn`.
     pub work: &'static str,
     pub clients: usize,
     pub connections: usize,
@@ -77,8 +77,16 @@ pub struct WorkloadReport {
     pub events_per_second: f64,
     /// How many lists and watch-lists informers sent.
     pub lists: u64,
+    /// How many lists and watch-lists informers sent although they had all objects before.
+    pub relists: u64,
     /// Watches that ended cleanly.
     pub watches_ended: u64,
+    /// How often the connections of informers were cut.
+    pub cuts: u64,
+    /// The time from a cut until an informer had an open watch and all objects again.
+    pub back: Option<TimesReport>,
+    /// What ended the responses of slow readers.
+    pub ends: Vec<EndReport>,
     /// The longest time by which the tool itself was late, in milliseconds.
     pub lag_max: f64,
 }
@@ -91,6 +99,15 @@ pub struct ErrorReport {
     pub count: u64,
     /// The text of the first one.
     pub first: String,
+}
+
+/// Responses with the same end: `complete` (a list), `closed` (a watch), `open` at the end of a turn, or the kind of an
+/// error.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndReport {
+    pub kind: String,
+    pub count: u64,
 }
 
 /// Times in milliseconds.
@@ -216,7 +233,11 @@ impl WorkloadReport {
             events: recorded.events,
             events_per_second: a_second(recorded.events),
             lists: recorded.lists,
+            relists: recorded.relists,
             watches_ended: recorded.ended,
+            cuts: recorded.cuts,
+            back: TimesReport::of(&recorded.back),
+            ends: recorded.ends.iter().map(|(end, count)| EndReport { kind: end.to_string(), count: *count }).collect(),
             lag_max: rounded(recorded.lag.as_secs_f64() * 1e3),
         }
     }

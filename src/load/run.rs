@@ -195,7 +195,12 @@ async fn refuse_strange(endpoint: &Arc<Endpoint>) -> Result<(), LoadError> {
 fn churns(profile: &Profile, run: &str) -> Vec<Option<Arc<Churn>>> {
     let churn = |(index, work): (usize, &Work)| match work {
         Work::Churn(work) => Some(Arc::new(Churn::new(work, run, index))),
-        Work::Get { .. } | Work::List(_) | Work::Watch(_) | Work::Informer(_) => None,
+        Work::Get { .. }
+        | Work::List(_)
+        | Work::Watch(_)
+        | Work::Informer(_)
+        | Work::SlowReader(_)
+        | Work::Reconnect(_) => None,
     };
     profile.workloads.iter().map(|workload| &workload.work).enumerate().map(churn).collect()
 }

@@ -32,8 +32,8 @@ impl Condition {
             let bound = match workload.work {
                 Work::Get { .. } | Work::Churn(_) => ONE_OBJECT,
                 Work::List(_) => LISTS,
-                // Long-running requests have no objective.
-                Work::Watch(_) | Work::Informer(_) => return None,
+                // Long-running requests have no objective, and a slow reader's times are its own.
+                Work::Watch(_) | Work::Informer(_) | Work::Reconnect(_) | Work::SlowReader(_) => return None,
             };
             Some(Assertion::latency_p99(&workload.name, bound))
         };

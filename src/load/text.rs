@@ -30,6 +30,8 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     times(report, "latency, ms, from when a request was due", |workload| workload.latency.as_ref(), out)?;
     times(report, "time to sync, ms, of watches", |workload| workload.sync.as_ref(), out)?;
     times(report, "event delay, ms, from write to watch", |workload| workload.event_delay.as_ref(), out)?;
+    reconnects(report, out)?;
+    ends(report, out)?;
     processes(report, out)?;
     errors(report, out)?;
     if let Some(left) = &report.left {
@@ -77,6 +79,34 @@ fn times(
     }
     writeln!(out, "\n{title:<40}{:>10}{:>10}{:>10}{:>10}{:>10}", "p50", "p90", "p99", "p99.9", "max")?;
     out.push_str(&rows);
+    Ok(())
+}
+
+fn reconnects(report: &Report, out: &mut String) -> std::fmt::Result {
+    times(report, "time until back, ms, from a cut", |workload| workload.back.as_ref(), out)?;
+    let mut rows = String::new();
+    each(report, |name, WorkloadReport { work, cuts, back, relists, .. }| {
+        if *work != "reconnect" {
+            return Ok(());
+        }
+        writeln!(rows, "{name:<40}{cuts:>10}{:>10}{relists:>10}", back.as_ref().map_or(0, |back| back.count))
+    })?;
+    if !rows.is_empty() {
+        writeln!(out, "\n{:<40}{:>10}{:>10}{:>10}", "cut connections of clients", "cuts", "back", "relists")?;
+        out.push_str(&rows);
+    }
+    Ok(())
+}
+
+fn ends(report: &Report, out: &mut String) -> std::fmt::Result {
+    let mut rows = String::new();
+    each(report, |name, workload| {
+        workload.ends.iter().try_for_each(|end| writeln!(rows, "{name:<40}{:>10}  {}", end.count, end.kind))
+    })?;
+    if !rows.is_empty() {
+        writeln!(out, "\n{:<40}{:>10}  what ended them", "slow responses", "number")?;
+        out.push_str(&rows);
+    }
     Ok(())
 }
 

@@ -12,15 +12,20 @@ use tokio_util::sync::CancellationToken;
 use super::{
     churn::Churn,
     connection::Lane,
+    cut::Cutter,
     endpoint::Endpoint,
     failure::{ErrorKind, Failure},
     informer::Informers,
     processes::{Process, Usage},
-    profile::{HttpVersion, Profile, Start, Transport, WatchWork, Work, Workload},
+    profile::{
+        HttpVersion, Profile, ReadVersion, ReconnectWork, Selection, SlowReaderWork, SlowRequest, Start, Transport,
+        WatchWork, Work, Workload,
+    },
     progress::Progress,
     read::{self, Counted, Reads},
     recorder::Recorder,
     schedule::Schedule,
+    slow_reader::SlowReaders,
     watch::Watches,
 };
 
@@ -70,16 +75,38 @@ enum Requests {
     Churn(Arc<Churn>),
 }
 
+/// The clients that run during a whole turn.
+#[derive(Debug, Default)]
+struct Opened {
+    clients: JoinSet<()>,
+    /// Started with the requests.
+    cutters: Vec<Cutter>,
+}
+
+impl Opened {
+    fn clients<F>(&mut self, endpoint: &Arc<Endpoint>, workload: &Workload, keep: impl Fn(usize, Arc<Lane>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        for (client, lane) in lanes(endpoint, workload) {
+            self.clients.spawn(keep(client, lane));
+        }
+    }
+}
+
 impl Course {
     pub(super) async fn turn(&self, side: &Side) -> Turned {
         let before = self.usage().await;
         self.progress.says(format!("{}: opening watches", side.endpoint.name));
-        let watchers = self.open(side).await;
+        let Opened { clients: watchers, cutters } = self.open(side).await;
         let requests = self.requests(side).await;
         let begin = self.usage().await;
         side.recorders.iter().for_each(|recorder| recorder.begin());
         let began = Instant::now();
+        let mut cutting = JoinSet::new();
+        cutters.into_iter().for_each(|cutter| drop(cutting.spawn(cutter.run(began))));
         self.send(side, requests, began).await;
+        drop(cutting);
         let seconds = began.elapsed().as_secs_f64();
         self.settle(side).await;
         side.recorders.iter().for_each(|recorder| recorder.end());
@@ -102,8 +129,8 @@ impl Course {
     }
 
     /// Opens all watches, and returns once each of them is established, failed or timed out.
-    async fn open(&self, side: &Side) -> JoinSet<()> {
-        let mut tasks = JoinSet::new();
+    async fn open(&self, side: &Side) -> Opened {
+        let (mut opened, endpoint) = (Opened::default(), &side.endpoint);
         for (index, workload) in self.workloads() {
             let (recorder, standing) = (side.recorders[index].clone(), Arc::new(Semaphore::new(0)));
             let (transport, rate, timeout) = (workload.transport, workload.rate, self.profile.timeout);
@@ -112,16 +139,27 @@ impl Course {
                     let Some(newest) = self.start(side, &recorder, work).await else { continue };
                     let (work, standing) = (work.clone(), standing.clone());
                     let watches = Arc::new(Watches { work, transport, newest, timeout, recorder, rate, standing });
-                    for (client, lane) in lanes(&side.endpoint, workload) {
-                        tasks.spawn(watches.clone().keep(lane, client));
-                    }
+                    opened.clients(endpoint, workload, |client, lane| watches.clone().keep(lane, client));
+                }
+                Work::SlowReader(work) => {
+                    let Some(newest) = self.slow_start(side, &recorder, work).await else { continue };
+                    let (work, standing) = (work.clone(), standing.clone());
+                    let readers = Arc::new(SlowReaders { work, transport, newest, timeout, recorder, rate, standing });
+                    opened.clients(endpoint, workload, |client, lane| readers.clone().keep(lane, client));
                 }
                 Work::Informer(work) => {
                     let (work, standing) = (work.clone(), standing.clone());
                     let informers = Arc::new(Informers { work, transport, timeout, recorder, rate, standing });
-                    for (client, lane) in lanes(&side.endpoint, workload) {
-                        tasks.spawn(informers.clone().keep(lane, client));
-                    }
+                    opened.clients(endpoint, workload, |client, lane| informers.clone().keep(lane, client, None));
+                }
+                Work::Reconnect(ReconnectWork { informer, every, spread }) => {
+                    let (work, standing, cutter) = (informer.clone(), standing.clone(), Cutter::new(*every));
+                    let informers = Arc::new(Informers { work, transport, timeout, recorder, rate, standing });
+                    opened.clients(endpoint, workload, |client, lane| {
+                        let cuts = cutter.cuts(*spread, client % workload.connections, workload.connections);
+                        informers.clone().keep(lane, client, Some(cuts))
+                    });
+                    opened.cutters.push(cutter);
                 }
                 Work::Get { .. } | Work::List(_) | Work::Churn(_) => continue,
             }
@@ -133,17 +171,29 @@ impl Course {
                 () = self.stop.cancelled() => {}
             }
         }
-        tasks
+        opened
     }
 
     /// The version that watches start at; empty if they need none, `None` if the server did not say.
     async fn start(&self, side: &Side, recorder: &Recorder, work: &WatchWork) -> Option<String> {
         match work.start {
-            Start::Now => {
-                self.ask(side, recorder, async |lane| read::newest(lane, &work.selection.resource).await).await
-            }
+            Start::Now => self.newest(side, recorder, &work.selection).await,
             Start::Any | Start::MostRecent | Start::WatchList => Some(String::new()),
         }
+    }
+
+    /// The same for slow readers.
+    async fn slow_start(&self, side: &Side, recorder: &Recorder, work: &SlowReaderWork) -> Option<String> {
+        match work.request {
+            SlowRequest::Watch(Start::Now) | SlowRequest::List(ReadVersion::NotOlderThan) => {
+                self.newest(side, recorder, &work.selection).await
+            }
+            SlowRequest::Watch(_) | SlowRequest::List(_) => Some(String::new()),
+        }
+    }
+
+    async fn newest(&self, side: &Side, recorder: &Recorder, selection: &Selection) -> Option<String> {
+        self.ask(side, recorder, async |lane| read::newest(lane, &selection.resource).await).await
     }
 
     /// The requests of each workload that sends requests on a schedule. Leaves out workloads for which the server did
@@ -153,7 +203,7 @@ impl Course {
         for (index, workload) in self.workloads() {
             let recorder = &side.recorders[index];
             let requests = match &workload.work {
-                Work::Watch(_) | Work::Informer(_) => None,
+                Work::Watch(_) | Work::Informer(_) | Work::SlowReader(_) | Work::Reconnect(_) => None,
                 Work::Churn(_) => self.churns[index].clone().map(Requests::Churn),
                 Work::Get { resource, namespace, version } => {
                     let of = (resource, namespace.as_deref());
@@ -233,7 +283,7 @@ impl Course {
     /// Waits for the events of the last writes.
     async fn settle(&self, side: &Side) {
         let has = |wanted: fn(&Work) -> bool| self.workloads().any(|(_, workload)| wanted(&workload.work));
-        let watches = |work: &Work| matches!(work, Work::Watch(_) | Work::Informer(_));
+        let watches = |work: &Work| matches!(work, Work::Watch(_) | Work::Informer(_) | Work::Reconnect(_));
         if !has(|work| matches!(work, Work::Churn(_))) || !has(watches) {
             return;
         }

@@ -128,6 +128,9 @@ pub(super) async fn read(
         delays.drain(..).for_each(|delay| recorded.delay(at, Duration::from_nanos(delay)));
         if synced {
             recorded.sync.add(asked.elapsed());
+            if let Some(time) = progress.back() {
+                recorded.back.add(time);
+            }
             progress.stands();
         }
         drop(recorded);
@@ -148,6 +151,8 @@ pub(super) struct Progress<'a> {
     told: u64,
     /// The position of an informer; `None` for other clients.
     position: Option<Position>,
+    /// When the connection was cut, until the client is back.
+    cut: Option<Instant>,
 }
 
 /// The position of an informer in its collection.
@@ -160,7 +165,7 @@ struct Position {
 
 impl<'a> Progress<'a> {
     pub(super) fn new(first: First<'a>) -> Self {
-        Self { first: Some(first), newest: 0, told: 0, position: None }
+        Self { first: Some(first), newest: 0, told: 0, position: None, cut: None }
     }
 
     pub(super) fn opened(&mut self) {
@@ -177,9 +182,19 @@ impl<'a> Progress<'a> {
         self.position = Some(Position { version: None, has_initial });
     }
 
-    /// The version up to which the client knows everything; `None` if the watch has sent none.
-    pub(super) fn version(&self) -> Option<&str> {
-        self.position.as_ref()?.version.as_deref()
+    /// Takes the version up to which the client knows everything; `None` if the watch has sent none.
+    pub(super) fn take_version(&mut self) -> Option<String> {
+        self.position.as_mut()?.version.take()
+    }
+
+    /// Notes that the client's connection was cut. If it was not back since an earlier cut, that one counts.
+    pub(super) fn cut(&mut self) {
+        self.cut.get_or_insert_with(Instant::now);
+    }
+
+    /// The time since the connection was cut, for a client that follows its collection again. `None` if it was not cut.
+    pub(super) fn back(&mut self) -> Option<Duration> {
+        Some(self.cut.take()?.elapsed())
     }
 
     fn frames(&self, is_protobuf: bool) -> Frames {

@@ -310,6 +310,86 @@ workloads:
 }
 
 #[tokio::test]
+async fn informers_that_are_cut_come_back_with_their_version_and_list_only_if_it_is_forgotten() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let text = "duration: 7s
+workloads:
+- {name: http2, clients: 6, http: 2, connections: 2, reconnect: {resource: configmaps, every: 3s, spread: 200ms}}
+- {name: http1, clients: 2, reconnect: {resource: configmaps, start: list, every: 3s}}
+- {name: writes, rate: 20, churn: {objects: 5}}";
+    let options = options(server.url(), text);
+    let watches = async |count| {
+        let opened = async || (sim.counts().requests("watch", "configmaps") >= count).then_some(());
+        until("watches are opened", opened).await;
+    };
+    let forget = async {
+        watches(8).await;
+        sim.hold_watches(None);
+        let patches = sim.counts().requests("patch", "configmaps");
+        let written = async || (sim.counts().requests("patch", "configmaps") > patches + 5).then_some(());
+        until("objects are written", written).await;
+        // The clients are told nothing of these writes, and cannot go on from where they are.
+        sim.forget_history();
+        // At the first cut each is refused, and then told all objects again.
+        watches(8 + 8 + 8).await;
+        sim.release_watches(None);
+    };
+    let (report, ()) = tokio::join!(measured(&options), forget);
+    let (http2, http1) = (workload(&report, "http2"), workload(&report, "http1"));
+    for (workload, clients) in [(http2, 6), (http1, 2)] {
+        assert_eq!(workload.cuts, 2 * clients, "{workload:?}");
+        assert_eq!(workload.back.as_ref().unwrap().count, workload.cuts, "all are back: {workload:?}");
+        assert_eq!(workload.relists, clients, "only after the history was forgotten: {workload:?}");
+        assert_eq!(workload.lists, 2 * clients, "{workload:?}");
+        assert_eq!(errors(workload), ["event_410"], "a cut is no error: {workload:?}");
+    }
+    let (text, page) = (kube_fanout::load::text(&report), kube_fanout::load::page(&report));
+    assert!(text.contains("time until back, ms, from a cut") && text.contains("relists"), "{text}");
+    assert!(page.contains("Time until back, ms") && page.contains("Cut connections of clients"));
+}
+
+#[tokio::test]
+async fn slow_readers_take_their_time_and_what_ends_them_is_counted() {
+    let sim = Sim::new();
+    for index in 0..100 {
+        sim.create(pod("default", &format!("pod-{index}"), &"x".repeat(100))).unwrap();
+    }
+    let server = sim.start().await.unwrap();
+    let text = "duration: 3s
+workloads:
+- {name: list, clients: 2, slowReader: {resource: pods, request: list, stopFor: 500ms}}
+- {name: trickle, slowReader: {resource: pods, request: list, bytesPerSecond: 64}}
+- {name: watch, clients: 3, http: 2, slowReader: {resource: pods, start: any, bytesPerSecond: 1Gi}}
+- {name: refused, slowReader: {resource: nothings, start: any, stopFor: 1s}}";
+    let options = options(server.url(), text);
+    let end = async {
+        let opened = async || (sim.counts().open_watches("pods") == 3).then_some(());
+        until("the watches are open", opened).await;
+        sim.end_watches(None);
+        let again = async || (sim.counts().requests("watch", "pods") >= 6).then_some(());
+        until("the watches are opened again", again).await;
+        sim.cut_watches(None);
+    };
+    let (report, ()) = tokio::join!(measured(&options), end);
+    let ends = |name: &str| -> Vec<(String, u64)> {
+        workload(&report, name).ends.iter().map(|end| (end.kind.clone(), end.count)).collect()
+    };
+    let lists = workload(&report, "list");
+    assert!(lists.latency.as_ref().unwrap().p50 >= 500.0 && lists.errors.is_empty(), "{lists:?}");
+    assert_eq!(ends("list")[0], ("complete".to_owned(), lists.requests), "{lists:?}");
+    assert_eq!(ends("trickle"), [("open".to_owned(), 1)]);
+    let of_watches = ends("watch");
+    assert_eq!(of_watches[..2], [("closed".to_owned(), 3), ("open".to_owned(), 3)], "{of_watches:?}");
+    assert_eq!(of_watches[2..], [("stream".to_owned(), 3)], "{of_watches:?}");
+    assert_eq!((ends("refused"), errors(workload(&report, "refused"))), (vec![], vec!["status_404"]));
+    let (text, page) = (kube_fanout::load::text(&report), kube_fanout::load::page(&report));
+    assert!(text.contains("what ended them") && page.contains("What ended slow responses"), "{text}");
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["endpoints"][0]["workloads"][1]["ends"][0]["kind"], "open");
+}
+
+#[tokio::test]
 async fn informers_list_at_a_server_without_watch_list() {
     let sim = Sim::new();
     sim.set_features(Features::old());
@@ -467,9 +547,11 @@ endpoints[].processes[].residentBytes
 endpoints[].seconds
 endpoints[].turns
 endpoints[].url
+endpoints[].workloads[].back
 endpoints[].workloads[].bytes
 endpoints[].workloads[].clients
 endpoints[].workloads[].connections
+endpoints[].workloads[].cuts
 endpoints[].workloads[].encoding
 endpoints[].workloads[].errors[].count
 endpoints[].workloads[].errors[].first
@@ -522,6 +604,7 @@ endpoints[].workloads[].latencyOverTime.seconds
 endpoints[].workloads[].lists
 endpoints[].workloads[].name
 endpoints[].workloads[].rate
+endpoints[].workloads[].relists
 endpoints[].workloads[].requests
 endpoints[].workloads[].requestsPerSecond
 endpoints[].workloads[].sync

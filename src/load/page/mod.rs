@@ -99,7 +99,7 @@ fn workload(report: &Report, index: usize) -> Markup {
         sides.iter().map(|(_, workload)| times(workload)).collect()
     };
     let (latency, delay) = (of(|workload| workload.latency.as_ref()), of(|workload| workload.event_delay.as_ref()));
-    let sync = of(|workload| workload.sync.as_ref());
+    let (sync, back) = (of(|workload| workload.sync.as_ref()), of(|workload| workload.back.as_ref()));
     let over_time = |delay: bool| -> Vec<_> {
         let timeline = |(_, workload): &(_, &WorkloadReport)| {
             if delay { workload.event_delay_over_time.clone() } else { workload.latency_over_time.clone() }
@@ -123,6 +123,9 @@ fn workload(report: &Report, index: usize) -> Markup {
         (times(&sides, "Event delay, ms", &delay, "from a write to its event at a watch"))
         (chart::charts(&delay, &over_time(true)))
         (times(&sides, "Time to sync, ms", &sync, "until the end of a watch's initial objects"))
+        (times(&sides, "Time until back, ms", &back, "from a cut until a client had an open watch and all objects again"))
+        (reconnects(&sides))
+        (ends(&sides))
         (errors(&sides))
     }
 }
@@ -194,6 +197,47 @@ fn times(
 
 fn ratio(value: f64, of: f64) -> String {
     if of > 0.0 { format!("{:.2} ×", value / of) } else { String::new() }
+}
+
+fn reconnects(sides: &[(&EndpointReport, &WorkloadReport)]) -> Markup {
+    if sides.iter().all(|(_, workload)| workload.work != "reconnect") {
+        return html! {};
+    }
+    html! {
+        h3 { "Cut connections of clients" }
+        table {
+            thead { tr { th { "Endpoint" } th.number { "Cuts" } th.number { "Back" } th.number { "Relists" } } }
+            tbody {
+                @for (side, (endpoint, workload)) in sides.iter().enumerate() {
+                    tr {
+                        td { (name(side, endpoint)) }
+                        td.number { (workload.cuts) }
+                        td.number { (workload.back.as_ref().map_or(0, |back| back.count)) }
+                        td.number { (workload.relists) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn ends(sides: &[(&EndpointReport, &WorkloadReport)]) -> Markup {
+    if sides.iter().all(|(_, workload)| workload.ends.is_empty()) {
+        return html! {};
+    }
+    html! {
+        h3 { "What ended slow responses" }
+        table {
+            thead { tr { th { "Endpoint" } th { "Kind" } th.number { "Number" } } }
+            tbody {
+                @for (side, (endpoint, workload)) in sides.iter().enumerate() {
+                    @for end in &workload.ends {
+                        tr { td { (name(side, endpoint)) } td.text { (end.kind) } td.number { (end.count) } }
+                    }
+                }
+            }
+        }
+    }
 }
 
 fn errors(sides: &[(&EndpointReport, &WorkloadReport)]) -> Markup {

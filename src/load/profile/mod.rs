@@ -83,6 +83,8 @@ pub enum Work {
     List(ListWork),
     Watch(WatchWork),
     Informer(InformerWork),
+    SlowReader(SlowReaderWork),
+    Reconnect(ReconnectWork),
     Churn(ChurnWork),
 }
 
@@ -110,6 +112,34 @@ pub struct InformerWork {
     /// Whether all objects are read by a watch-list, as client-go 1.35 and later do. If the server refuses it, they are
     /// listed.
     pub watch_list: bool,
+}
+
+/// Clients that read responses more slowly than the server could send them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowReaderWork {
+    pub selection: Selection,
+    pub request: SlowRequest,
+    /// How long a client reads nothing after the head of a response.
+    pub stop_for: Duration,
+    /// How fast it reads after that; `None`: as fast as it can.
+    pub bytes_per_second: Option<u64>,
+}
+
+/// The request whose response is read slowly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlowRequest {
+    List(ReadVersion),
+    Watch(Start),
+}
+
+/// Informers whose connections are cut at intervals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReconnectWork {
+    pub informer: InformerWork,
+    /// The time between two cuts; the first comes that long after the beginning of the turn.
+    pub every: Duration,
+    /// The connections are cut one after the other over this time; zero: all at once.
+    pub spread: Duration,
 }
 
 /// Writes to objects that the run itself created.
@@ -216,6 +246,8 @@ impl Work {
             Self::List(_) => "list",
             Self::Watch(_) => "watch",
             Self::Informer(_) => "informer",
+            Self::SlowReader(_) => "slowReader",
+            Self::Reconnect(_) => "reconnect",
             Self::Churn(_) => "churn",
         }
     }

@@ -33,12 +33,14 @@ pub(super) struct Workload {
     pub(super) list: Option<Read>,
     pub(super) watch: Option<Read>,
     pub(super) informer: Option<Read>,
+    pub(super) slow_reader: Option<Read>,
+    pub(super) reconnect: Option<Read>,
     pub(super) churn: Option<Churn>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }
 
-/// The fields of get, list, watch and informer together; the validation checks which one has which.
+/// The fields of all works that read together; the validation checks which one has which.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Read {
@@ -49,6 +51,11 @@ pub(super) struct Read {
     pub(super) limit: Option<Scalar>,
     pub(super) label_selector: Option<Scalar>,
     pub(super) field_selector: Option<Scalar>,
+    pub(super) request: Option<Scalar>,
+    pub(super) bytes_per_second: Option<Scalar>,
+    pub(super) stop_for: Option<Scalar>,
+    pub(super) every: Option<Scalar>,
+    pub(super) spread: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

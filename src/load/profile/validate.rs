@@ -3,8 +3,8 @@
 use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
 use super::{
-    ChurnResource, ChurnWork, HttpVersion, InformerWork, KIND, ListWork, Profile, ReadVersion, Selection, Start,
-    Transport, WatchWork, WireEncoding, Work, Workload,
+    ChurnResource, ChurnWork, HttpVersion, InformerWork, KIND, ListWork, Profile, ReadVersion, ReconnectWork,
+    Selection, SlowReaderWork, SlowRequest, Start, Transport, WatchWork, WireEncoding, Work, Workload,
     raw::{self, Document},
 };
 use crate::apimachinery::GroupVersionResource;
@@ -29,10 +29,30 @@ const BYTES: u64 = 2 << 10;
 /// Slightly less than the largest object that etcd accepts.
 const BYTES_MAX: u64 = 1 << 20;
 
+/// The range of bytes per second of slow readers: slower ones are those that stop.
+const RATES: RangeInclusive<u64> = 1..=1 << 30;
+const STOPS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(24 * 3600);
+const EVERY: Duration = Duration::from_secs(10);
+const CUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(24 * 3600);
+
 const DOCUMENT_FIELDS: [&str; 7] = ["apiVersion", "kind", "description", "duration", "settle", "timeout", "workloads"];
-const WORKLOAD_FIELDS: [&str; 12] =
-    ["name", "clients", "connections", "rate", "http", "encoding", "gzip", "get", "list", "watch", "informer", "churn"];
-const WORKS: &str = "exactly one of get, list, watch, informer, churn";
+const WORKLOAD_FIELDS: [&str; 14] = [
+    "name",
+    "clients",
+    "connections",
+    "rate",
+    "http",
+    "encoding",
+    "gzip",
+    "get",
+    "list",
+    "watch",
+    "informer",
+    "slowReader",
+    "reconnect",
+    "churn",
+];
+const WORKS: &str = "exactly one of get, list, watch, informer, slowReader, reconnect, churn";
 const CHURN_FIELDS: [&str; 7] = ["resource", "objects", "bytes", "updates", "creates", "deletes", "nodes"];
 const RESOURCE: &str = "a resource with its version, and its group if it has one: pods, deployments.v1.apps";
 
@@ -116,41 +136,24 @@ fn rate(check: &mut Check, field: &str, raw: Option<&Scalar>) -> Option<f64> {
 }
 
 fn work(check: &mut Check, field: &str, raw: &raw::Workload, transport: Transport) -> Option<Work> {
-    let at = |name: &str| format!("{field}.{name}");
-    match (&raw.get, &raw.list, &raw.watch, &raw.informer, &raw.churn) {
-        (Some(raw), None, None, None, None) => {
-            let fields = ["resource", "namespace", "version"];
-            let Selection { resource, namespace, .. } = read(check, &at("get"), raw, &fields)?;
-            Some(Work::Get { resource, namespace, version: version(check, &at("get"), raw) })
-        }
-        (None, Some(raw), None, None, None) => {
-            let fields = ["resource", "namespace", "version", "limit", "labelSelector", "fieldSelector"];
-            let field = at("list");
-            let selection = read(check, &field, raw, &fields)?;
-            let limit = raw.limit.as_ref().map(|limit| {
-                let field = format!("{field}.limit");
-                if transport.encoding.is_protobuf() {
-                    check.problem(&field, "given for protobuf, whose pages are not followed", "json or metadata");
-                }
-                check.number(&field, Some(limit), *LIMITS.start(), &LIMITS)
-            });
-            Some(Work::List(ListWork { selection, version: version(check, &field, raw), limit }))
-        }
-        (None, None, Some(raw), None, None) => {
-            let fields = ["resource", "namespace", "start", "labelSelector", "fieldSelector"];
-            let field = at("watch");
-            let selection = read(check, &field, raw, &fields)?;
-            let start = check.word(&format!("{field}.start"), raw.start.as_ref(), Start::Now, &STARTS);
-            Some(Work::Watch(WatchWork { selection, start }))
-        }
-        (None, None, None, Some(raw), None) => informer(check, &at("informer"), raw),
-        (None, None, None, None, Some(raw)) => {
+    let reads: [(&str, &Option<raw::Read>, ReadRules); 6] = [
+        ("get", &raw.get, get),
+        ("list", &raw.list, list),
+        ("watch", &raw.watch, watch),
+        ("informer", &raw.informer, informer),
+        ("slowReader", &raw.slow_reader, slow_reader),
+        ("reconnect", &raw.reconnect, reconnect),
+    ];
+    let mut given = reads.into_iter().filter_map(|(name, raw, rules)| Some((name, raw.as_ref()?, rules)));
+    match (given.next(), given.next(), &raw.churn) {
+        (Some((name, raw, rules)), None, None) => rules(check, &format!("{field}.{name}"), raw, transport),
+        (None, None, Some(raw)) => {
             if transport.encoding != WireEncoding::Json {
-                check.problem(&at("encoding"), "given for churn", "json");
+                check.problem(&format!("{field}.encoding"), "given for churn", "json");
             }
-            Some(Work::Churn(churn(check, &at("churn"), raw)))
+            Some(Work::Churn(churn(check, &format!("{field}.churn"), raw)))
         }
-        (None, None, None, None, None) => {
+        (None, None, None) => {
             check.problem(field, "no work was given", WORKS);
             None
         }
@@ -161,11 +164,81 @@ fn work(check: &mut Check, field: &str, raw: &raw::Workload, transport: Transpor
     }
 }
 
-fn informer(check: &mut Check, field: &str, raw: &raw::Read) -> Option<Work> {
-    let selection = read(check, field, raw, &["resource", "namespace", "start", "labelSelector", "fieldSelector"])?;
+/// The rules of one work that reads.
+type ReadRules = fn(&mut Check, &str, &raw::Read, Transport) -> Option<Work>;
+
+fn get(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) -> Option<Work> {
+    let Selection { resource, namespace, .. } = read(check, field, raw, &["resource", "namespace", "version"])?;
+    Some(Work::Get { resource, namespace, version: version(check, field, raw) })
+}
+
+fn list(check: &mut Check, field: &str, raw: &raw::Read, transport: Transport) -> Option<Work> {
+    let fields = ["resource", "namespace", "version", "limit", "labelSelector", "fieldSelector"];
+    let selection = read(check, field, raw, &fields)?;
+    let limit = limit(check, field, raw, transport);
+    Some(Work::List(ListWork { selection, version: version(check, field, raw), limit }))
+}
+
+fn limit(check: &mut Check, field: &str, raw: &raw::Read, transport: Transport) -> Option<usize> {
+    let limit = raw.limit.as_ref()?;
+    let field = format!("{field}.limit");
+    if transport.encoding.is_protobuf() {
+        check.problem(&field, "given for protobuf, whose pages are not followed", "json or metadata");
+    }
+    Some(check.number(&field, Some(limit), *LIMITS.start(), &LIMITS))
+}
+
+fn watch(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) -> Option<Work> {
+    let fields = ["resource", "namespace", "start", "labelSelector", "fieldSelector"];
+    let selection = read(check, field, raw, &fields)?;
+    Some(Work::Watch(WatchWork { selection, start: start(check, field, raw) }))
+}
+
+fn informer(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) -> Option<Work> {
+    let fields = ["resource", "namespace", "start", "labelSelector", "fieldSelector"];
+    Some(Work::Informer(informer_work(check, field, raw, &fields)?))
+}
+
+fn informer_work(check: &mut Check, field: &str, raw: &raw::Read, fields: &[&str]) -> Option<InformerWork> {
+    let selection = read(check, field, raw, fields)?;
     let starts = [("watchList", true), ("list", false)];
     let watch_list = check.word(&format!("{field}.start"), raw.start.as_ref(), true, &starts);
-    Some(Work::Informer(InformerWork { selection, watch_list }))
+    Some(InformerWork { selection, watch_list })
+}
+
+fn slow_reader(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) -> Option<Work> {
+    let at = |name: &str| format!("{field}.{name}");
+    let is_list = check.word(&at("request"), raw.request.as_ref(), false, &[("watch", false), ("list", true)]);
+    let from = if is_list { "version" } else { "start" };
+    let fields =
+        ["resource", "namespace", "request", from, "bytesPerSecond", "stopFor", "labelSelector", "fieldSelector"];
+    let selection = read(check, field, raw, &fields)?;
+    let request = if is_list {
+        SlowRequest::List(version(check, field, raw))
+    } else {
+        SlowRequest::Watch(start(check, field, raw))
+    };
+    let stop_for = check.duration(&at("stopFor"), raw.stop_for.as_ref(), Duration::ZERO, &STOPS);
+    let rate = |text: &str| size(text).filter(|rate| RATES.contains(rate)).map(Some);
+    let allowed = format!("{SIZE}, up to 1Gi");
+    let bytes_per_second = check.parsed(&at("bytesPerSecond"), raw.bytes_per_second.as_ref(), None, &allowed, rate);
+    if raw.bytes_per_second.is_none() && raw.stop_for.is_none() {
+        check.problem(field, "neither bytesPerSecond nor stopFor was given", "one of them, or both");
+    }
+    Some(Work::SlowReader(SlowReaderWork { selection, request, stop_for, bytes_per_second }))
+}
+
+fn reconnect(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) -> Option<Work> {
+    let fields = ["resource", "namespace", "start", "every", "spread", "labelSelector", "fieldSelector"];
+    let informer = informer_work(check, field, raw, &fields)?;
+    let every = check.duration(&format!("{field}.every"), raw.every.as_ref(), EVERY, &CUTS);
+    let spread =
+        check.duration(&format!("{field}.spread"), raw.spread.as_ref(), Duration::ZERO, &(Duration::ZERO..=every));
+    Some(Work::Reconnect(ReconnectWork { informer, every, spread }))
+}
+
+fn start(check: &mut Check, field: &str, raw: &raw::Read) -> Start {
+    check.word(&format!("{field}.start"), raw.start.as_ref(), Start::Now, &STARTS)
 }
 
 fn version(check: &mut Check, field: &str, raw: &raw::Read) -> ReadVersion {
@@ -181,6 +254,11 @@ fn read(check: &mut Check, field: &str, raw: &raw::Read, allowed: &[&str]) -> Op
         ("limit", &raw.limit),
         ("labelSelector", &raw.label_selector),
         ("fieldSelector", &raw.field_selector),
+        ("request", &raw.request),
+        ("bytesPerSecond", &raw.bytes_per_second),
+        ("stopFor", &raw.stop_for),
+        ("every", &raw.every),
+        ("spread", &raw.spread),
     ];
     for (name, _) in given_fields.iter().filter(|(name, value)| value.is_some() && !allowed.contains(name)) {
         check.problem(&format!("{field}.{name}"), "no such field", &allowed.join(", "));
@@ -270,6 +348,9 @@ workloads:
 - {name: one, get: {resource: deployments.apps}}
 - {name: two, get: {resource: pods}}
 - {name: two, list: {resource: pods, limit: 5}, encoding: protobuf}
+- {slowReader: {resource: pods, request: list, start: any}}
+- {name: z, slowReader: {resource: pods, bytesPerSecond: 0, every: 1s}}
+- {reconnect: {resource: pods, every: 2s, spread: 3s}}
 ",
         );
         let expected = [
@@ -285,7 +366,7 @@ workloads:
             "line 8, column 37: workloads[2].watch.version: no such field; allowed: resource, namespace, start,",
             "line 9, column 26: workloads[3].list.limit: \"0\" was given; allowed: a number from 1",
             "line 10, column 3: workloads[3].connections: given for HTTP/1.1; allowed: http: \"2\"",
-            "line 11, column 3: workloads[4]: no work was given; allowed: exactly one of get, list, watch, informer, churn",
+            "line 11, column 3: workloads[4]: no work was given; allowed: exactly one of get, list, watch, informer, slowReader, reconnect, churn",
             "line 12, column 3: workloads[5]: more than one work was given; allowed: exactly one of",
             "line 13, column 3: workloads[6].churn: updates, creates and deletes are all 0; allowed: one of them above 0",
             "line 13, column 11: workloads[6].churn.bytes: \"2Mi\" was given; allowed: a size in bytes like",
@@ -293,6 +374,11 @@ workloads:
             "line 14, column 21: workloads[7].get.resource: \"deployments.apps\" was given; allowed: ",
             "line 16, column 4: workloads[9].name: a workload above has the same name; allowed: a name of its own",
             "line 16, column 38: workloads[9].list.limit: given for protobuf",
+            "line 17, column 4: workloads[10].slowReader: neither bytesPerSecond nor stopFor was given; allowed: one of them",
+            "line 17, column 48: workloads[10].slowReader.start: no such field; allowed: resource, namespace, request, version,",
+            "line 18, column 42: workloads[11].slowReader.bytesPerSecond: \"0\" was given; allowed: a size in bytes like",
+            "line 18, column 61: workloads[11].slowReader.every: no such field; allowed: resource,",
+            "line 19, column 43: workloads[12].reconnect.spread: \"3s\" was given; allowed: ",
         ];
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.starts_with(expected), "{expected}\nbut {found}");

@@ -1,0 +1,136 @@
+//! Slow readers: clients that take a response more slowly than the server could send it, or nothing for a while.
+
+use std::{ops::Range, sync::Arc, time::Duration};
+
+use http::header;
+use http_body_util::BodyExt;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    connection::{Answer, Lane},
+    endpoint::Ask,
+    failure::{ErrorKind, Failure},
+    frames::{Event, Frames},
+    paths,
+    profile::{SlowReaderWork, SlowRequest, Transport},
+    recorder::{End, Recorder},
+    watch::First,
+};
+
+/// The range of delays before a failed request is sent again: about a second as in client-go, and not the same for all.
+const RETRY_MILLISECONDS: Range<u64> = 500..1500;
+
+/// The slow readers of one workload in one turn.
+#[derive(Debug)]
+pub(super) struct SlowReaders {
+    pub(super) work: SlowReaderWork,
+    pub(super) transport: Transport,
+    /// The newest version at the start of the turn.
+    pub(super) newest: String,
+    /// The maximum time to the head of a response.
+    pub(super) timeout: Duration,
+    pub(super) recorder: Arc<Recorder>,
+    /// Clients that are started per second; `None`: all at once.
+    pub(super) rate: Option<f64>,
+    /// Gets one permit for each client that has the head of a response for the first time or failed.
+    pub(super) standing: Arc<Semaphore>,
+}
+
+impl SlowReaders {
+    /// Keeps one client reading until it is dropped.
+    pub(super) async fn keep(self: Arc<Self>, lane: Arc<Lane>, client: usize) {
+        if let Some(rate) = self.rate {
+            sleep(Duration::from_secs_f64(client as f64 / rate)).await;
+        }
+        let path = self.path(client);
+        let mut first = Some(First(&self.standing));
+        loop {
+            let asked = Instant::now();
+            let answer = timeout(self.timeout, self.open(&lane, &path)).await;
+            drop(first.take());
+            let ended = match answer.unwrap_or_else(|_| Err(Failure::timeout())) {
+                Ok(answer) => self.take(&lane, answer, asked).await,
+                Err(failure) => Err(failure),
+            };
+            if let Err(failure) = ended {
+                self.recorder.failed(failure, asked.elapsed());
+                sleep(Duration::from_millis(fastrand::u64(RETRY_MILLISECONDS))).await;
+            }
+        }
+    }
+
+    fn path(&self, client: usize) -> String {
+        let SlowReaderWork { selection, request, .. } = &self.work;
+        let query = match request {
+            SlowRequest::List(version) => paths::version(*version, &self.newest),
+            SlowRequest::Watch(start) => paths::start(*start, &self.newest),
+        };
+        let path = paths::collection(&selection.resource, selection.namespace.as_deref());
+        paths::with_query(&path, &[&query, &paths::selectors(selection, client)])
+    }
+
+    async fn open(&self, lane: &Lane, path: &str) -> Result<Answer, Failure> {
+        let Transport { encoding, gzip, .. } = self.transport;
+        let accept = encoding.accept(matches!(self.work.request, SlowRequest::List(_)));
+        lane.open(&Ask { accept, gzip, ..Ask::get(path) }).await
+    }
+
+    /// Reads a response slowly and records what ended it.
+    async fn take(&self, lane: &Lane, mut answer: Answer, asked: Instant) -> Result<(), Failure> {
+        let first_byte = asked.elapsed();
+        self.recorder.lock().reading += 1;
+        let is_watch = matches!(self.work.request, SlowRequest::Watch(_));
+        if is_watch {
+            self.recorder.answered(first_byte, first_byte, 0);
+        }
+        let ended = self.read(&mut answer, is_watch).await;
+        let end = match &ended {
+            Ok(()) if is_watch => End::Closed,
+            Ok(()) => End::Complete,
+            Err(failure) => End::Error(failure.kind),
+        };
+        {
+            let mut recorded = self.recorder.lock();
+            // At the end of a turn, all that is being read was counted.
+            recorded.reading = recorded.reading.saturating_sub(1);
+            *recorded.ends.entry(end).or_default() += 1;
+            recorded.ended += u64::from(end == End::Closed);
+        }
+        if end == End::Complete {
+            self.recorder.answered(asked.elapsed(), first_byte, 0);
+            lane.done(answer).await;
+        }
+        ended
+    }
+
+    async fn read(&self, answer: &mut Answer, is_watch: bool) -> Result<(), Failure> {
+        let content_type = answer.response.headers().get(header::CONTENT_TYPE);
+        let protobuf = b"application/vnd.kubernetes.protobuf";
+        let mut frames = Frames::new(content_type.is_some_and(|of| of.as_bytes().starts_with(protobuf)));
+        sleep(self.work.stop_for).await;
+        while let Some(frame) = answer.response.body_mut().frame().await {
+            let frame = frame.map_err(|error| Failure::stream(&error))?;
+            let Some(data) = frame.data_ref() else { continue };
+            let (mut events, mut refused) = (0, None);
+            if is_watch {
+                frames.push(data, |event| match event {
+                    Event::Object { .. } | Event::Deleted => events += 1,
+                    Event::Error { code } => refused = Some(code),
+                    Event::Bookmark | Event::Synced => {}
+                });
+            }
+            self.recorder.received(data.len(), events);
+            if let Some(code) = refused {
+                let message = "an ERROR event ended the watch".to_owned();
+                return Err(Failure { kind: ErrorKind::Event(code), message });
+            }
+            if let Some(rate) = self.work.bytes_per_second {
+                sleep(Duration::from_secs_f64(data.len() as f64 / rate as f64)).await;
+            }
+        }
+        Ok(())
+    }
+}
