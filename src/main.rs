@@ -84,6 +84,9 @@ struct DemoArgs {
     /// Watches of the demo's own clients; 0 for none.
     #[arg(long, default_value_t = 300)]
     watches: usize,
+    /// Where the embedded API server listens, for other gateways and for measurements.
+    #[arg(long, value_name = "IP:PORT")]
+    api_listen: Option<std::net::SocketAddr>,
     /// Where clients connect.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
@@ -236,9 +239,9 @@ fn serve(config: &Config, file: Option<ConfigFile>, level: telemetry::LogLevel) 
 }
 
 fn show_demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
-    let DemoArgs { objects, rate, watches, listen, admin_listen } = args;
+    let DemoArgs { objects, rate, watches, api_listen, listen, admin_listen } = args;
     let one_line = io::stdout().is_terminal();
-    let options = DemoOptions { objects, rate, watches, listen, admin_listen, one_line };
+    let options = DemoOptions { objects, rate, watches, api_listen, listen, admin_listen, one_line };
     let log = telemetry::init_logging(telemetry::LogFormat::Text, LevelFilter::WARN)?;
     // Each watch of the demo's clients needs two file descriptors.
     lifecycle::raise_open_files()?;

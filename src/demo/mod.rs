@@ -3,7 +3,7 @@
 mod clients;
 mod load;
 
-use std::{io, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 
 use futures_util::{FutureExt, future::pending};
 use http::uri::InvalidUri;
@@ -38,6 +38,8 @@ pub struct DemoOptions {
     pub rate: f64,
     /// Watches of the demo's own clients. With 0 there are no clients, and the embedded API server is not restarted.
     pub watches: usize,
+    /// Where the embedded API server listens, for other gateways and for measurements; `None`: on any free port.
+    pub api_listen: Option<SocketAddr>,
     /// Where clients connect, as in the configuration's `listeners[].address`.
     pub listen: Option<String>,
     /// Where the operator connects.
@@ -88,7 +90,8 @@ pub async fn demo(
 
     let sim = Sim::new();
     let nodes = sim.populate(options.objects).map_err(DemoError::Objects)?;
-    let mut server = sim.start().await.map_err(DemoError::Server)?;
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut server = sim.start_at(options.api_listen.unwrap_or(any)).await.map_err(DemoError::Server)?;
     let upstream = kube_client::Config::new(server.url().parse().map_err(DemoError::Url)?);
     let (gateway, admin_address) = (bound.address().to_string(), admin.address().to_string());
     introduce(options, (&gateway, &admin_address), out).map_err(DemoError::Output)?;
