@@ -11,7 +11,8 @@
 //! 9. [`alerts`]: what each alert of the chart means, and what to do.
 //! 10. [`figures`]: the costs compared with the API server.
 //! 11. [`load`]: `kube-fanout load`: profiles, what is measured and how, the report.
-//! 12. [`changelog`].
+//! 12. [`sizing`]: how much one gateway carries, and the replicas and memory that a cluster needs.
+//! 13. [`changelog`].
 
 pub mod alerts {
     #![doc = include_str!("alerts.md")]
@@ -42,6 +43,9 @@ pub mod read_path {
 }
 pub mod request_path {
     #![doc = include_str!("request_path.md")]
+}
+pub mod sizing {
+    #![doc = include_str!("sizing.md")]
 }
 pub mod status {
     #![doc = include_str!("status.md")]
