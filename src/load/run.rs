@@ -74,6 +74,8 @@ pub enum LoadError {
         "cannot tell what the process {0:?} uses: --pid takes the id of a process of this machine, --metrics a URL whose answer has process_cpu_seconds_total"
     )]
     NoUsage(String),
+    #[error("two processes have the name {0:?}: --pid and --metrics take each name once")]
+    SameProcess(String),
     #[error("no workload has the name {0:?} of --assert; there are: {1}")]
     NoWorkload(String, String),
 }
@@ -98,6 +100,7 @@ pub async fn load(options: &LoadOptions, shutdown: impl Future<Output = ()>) -> 
 
 async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Report, LoadError> {
     let assertions = assertions(options)?;
+    refuse_same(options)?;
     let sides = sides(options).await?;
     if !options.any_cluster {
         for side in &sides {
@@ -149,6 +152,16 @@ fn assertions(options: &LoadOptions) -> Result<Vec<Assertion>, LoadError> {
     match of_one.find(|name| !names.contains(name)) {
         Some(name) => Err(LoadError::NoWorkload(name.to_owned(), names.join(", "))),
         None => Ok(assertions),
+    }
+}
+
+fn refuse_same(options: &LoadOptions) -> Result<(), LoadError> {
+    let names = options.processes.iter().map(|named| &named.name);
+    let mut names: Vec<_> = names.chain(options.metrics.iter().map(|named| &named.name)).collect();
+    names.sort();
+    match names.windows(2).find(|names| names[0] == names[1]) {
+        Some(same) => Err(LoadError::SameProcess(same[0].clone())),
+        None => Ok(()),
     }
 }
 

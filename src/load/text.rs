@@ -4,6 +4,11 @@ use std::fmt::Write;
 
 use super::report::{EndpointReport, Report, TimesReport, WorkloadReport};
 
+/// What API servers say of a path that is not of a resource, as opposed to an object that does not exist.
+const NO_RESOURCE: [&str; 2] = ["404 page not found", "could not find the requested resource"];
+const SPELLING: &str =
+    "no such resource there? Its plural, version and group, as in kubectl api-resources: deployments.v1.apps";
+
 /// The whole report.
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
@@ -135,6 +140,9 @@ fn errors(report: &Report, out: &mut String) -> std::fmt::Result {
             writeln!(rows, "{name:<40}{:>10}  {}: {first}", error.count, error.kind)?;
             if workload.work == "watch" && error.kind == "status_422" {
                 writeln!(rows, "{:<52}a server without watch-list (before Kubernetes 1.32)? Use start: any", "")?;
+            }
+            if error.kind == "status_404" && NO_RESOURCE.iter().any(|text| error.first.contains(text)) {
+                writeln!(rows, "{:<52}{SPELLING}", "")?;
             }
         }
         Ok(())

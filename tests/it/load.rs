@@ -4,7 +4,7 @@ use std::{future::pending, net::SocketAddr, path::Path, process::Output, sync::A
 
 use kube_fanout::{
     apimachinery::GroupResource,
-    load::{LoadError, LoadOptions, Profile, Report, Server, TEST_CLUSTER, WorkloadReport, load},
+    load::{LoadError, LoadOptions, Named, Profile, Report, Server, TEST_CLUSTER, WorkloadReport, load},
     sim::{Features, Sim},
 };
 use serde_json::{Value, json};
@@ -384,6 +384,7 @@ workloads:
     assert_eq!(of_watches[2..], [("stream".to_owned(), 3)], "{of_watches:?}");
     assert_eq!((ends("refused"), errors(workload(&report, "refused"))), (vec![], vec!["status_404"]));
     let (text, page) = (kube_fanout::load::text(&report), kube_fanout::load::page(&report));
+    assert!(text.contains("no such resource there? Its plural"), "{text}");
     assert!(text.contains("what ended them") && page.contains("What ended slow responses"), "{text}");
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["endpoints"][0]["workloads"][1]["ends"][0]["kind"], "open");
@@ -400,6 +401,16 @@ async fn informers_list_at_a_server_without_watch_list() {
     assert!(informers.errors.is_empty() && informers.events > 0, "{informers:?}");
     // The watch-list that was refused, and the list.
     assert_eq!((informers.lists, informers.sync.as_ref().unwrap().count), (4, 2), "{informers:?}");
+}
+
+#[tokio::test]
+async fn two_processes_with_one_name_are_refused() {
+    let name = || "gateway".to_owned();
+    let mut options = options("http://127.0.0.1:1".to_owned(), "workloads: [{list: {resource: pods}}]");
+    options.processes = vec![Named { name: name(), value: 1 }];
+    options.metrics = vec![Named { name: name(), value: "http://127.0.0.1:1/metrics".to_owned() }];
+    let refused = load(&options, pending()).await.unwrap_err().to_string();
+    assert!(refused.contains("\"gateway\"") && refused.contains("--metrics"), "{refused}");
 }
 
 #[tokio::test]
