@@ -17,6 +17,7 @@ use super::{
     failure::{ErrorKind, Failure},
     paths,
     profile::{InformerWork, Transport},
+    read::Head,
     recorder::Recorder,
     version::Ends,
     watch::{First, Progress, read},
@@ -27,6 +28,8 @@ use super::{
 const BACK_OFF_FIRST: Duration = Duration::from_millis(800);
 const BACK_OFF_LONGEST: Duration = Duration::from_secs(30);
 const BACK_OFF_RESET: Duration = Duration::from_secs(120);
+/// The default number of objects on a page of client-go.
+const PAGE: usize = 500;
 /// A watch that ends sooner counts as failed for the back-off.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 /// The minimum of the `timeoutSeconds` of a watch; the maximum is twice as much, as in client-go.
@@ -60,6 +63,8 @@ struct Known {
     version: String,
     /// Whether it has all objects of that version, so that a watch can start there.
     has_state: bool,
+    /// Whether the server has refused the version.
+    was_refused: bool,
     /// Whether it had all objects before, so that another list is one that a server could have spared.
     had_state: bool,
     /// Whether it lists, because the profile says so or the server has refused a watch-list.
@@ -127,9 +132,9 @@ impl Informers {
         if !known.has_state {
             self.recorder.listed(known.had_state);
             if known.lists {
-                let list = timeout(self.timeout, self.list(lane, selectors, &known.version)).await;
+                let list = timeout(self.timeout, self.list(lane, selectors, known)).await;
                 known.version = list.unwrap_or_else(|_| Err(Failure::timeout()))?;
-                (known.has_state, known.had_state) = (true, true);
+                (known.has_state, known.had_state, known.was_refused) = (true, true, false);
                 self.recorder.lock().sync.add(asked.elapsed());
                 progress.stands();
             }
@@ -153,27 +158,45 @@ impl Informers {
         read(&self.recorder, answer, asked, progress).await
     }
 
-    /// Lists the collection and returns its version.
-    async fn list(&self, lane: &Lane, selectors: &str, known: &str) -> Result<String, Failure> {
+    /// Lists the collection, page by page if it has a limit, and returns its version.
+    async fn list(&self, lane: &Lane, selectors: &str, known: &Known) -> Result<String, Failure> {
+        let from = known.list();
+        let limit = self.limit(&from).map(|limit| format!("limit={limit}")).unwrap_or_default();
+        let (mut version, mut next) = self.page(lane, &self.path(&[&from, &limit, selectors])).await?;
+        while let Some(token) = next {
+            let path = self.path(&[&limit, &format!("continue={token}"), selectors]);
+            (version, next) = self.page(lane, &path).await?;
+        }
+        Ok(version)
+    }
+
+    /// Objects per page. `from` is the query of the version: client-go asks for pages of the most recent objects.
+    fn limit(&self, from: &str) -> Option<usize> {
+        let pages = from.is_empty() && !self.transport.encoding.is_protobuf();
+        self.work.limit.or(pages.then_some(PAGE))
+    }
+
+    /// Reads a list, or one page of it: its version, and the token of the next page.
+    async fn page(&self, lane: &Lane, path: &str) -> Result<(String, Option<String>), Failure> {
         let Transport { encoding, gzip, .. } = self.transport;
-        let path = self.path(&[&paths::informer_list(known), selectors]);
-        let mut answer = lane.open(&Ask { accept: encoding.accept(true), gzip, ..Ask::get(&path) }).await?;
+        let mut answer = lane.open(&Ask { accept: encoding.accept(true), gzip, ..Ask::get(path) }).await?;
         let coding = answer.response.headers().get(header::CONTENT_ENCODING);
-        let mut text = if coding.is_some_and(|coding| coding == "gzip") {
-            Text::Gzip(Box::new(GzDecoder::new(Ends::default())))
-        } else {
-            Text::Plain(Ends::default())
-        };
+        let is_gzip = coding.is_some_and(|coding| coding == "gzip");
+        let mut head = (!encoding.is_protobuf()).then(|| Head::new(is_gzip));
+        let mut text =
+            if is_gzip { Text::Gzip(Box::new(GzDecoder::new(Ends::default()))) } else { Text::Plain(Ends::default()) };
         while let Some(frame) = answer.response.body_mut().frame().await {
             let frame = frame.map_err(|error| Failure::stream(&error))?;
             let Some(data) = frame.data_ref() else { continue };
             self.recorder.lock().bytes += data.len() as u64;
+            head.iter_mut().for_each(|head| head.push(data));
             text.write(data).map_err(|error| Failure::stream(&error))?;
         }
         lane.done(answer).await;
         let message = || "the list has no resourceVersion".to_owned();
         let version = text.ends().and_then(|ends| ends.version());
-        version.ok_or_else(|| Failure { kind: ErrorKind::Stream, message: message() })
+        let version = version.ok_or_else(|| Failure { kind: ErrorKind::Stream, message: message() })?;
+        Ok((version, head.and_then(|head| head.next_page())))
     }
 
     fn path(&self, query: &[&str]) -> String {
@@ -190,6 +213,12 @@ async fn next(cuts: &mut Option<Cuts>) -> u64 {
 }
 
 impl Known {
+    /// The query of a list, by client-go's rules: of at least the known version, of any version at first, and of the most
+    /// recent one if the server has just refused the known one.
+    fn list(&self) -> String {
+        if self.version.is_empty() && self.was_refused { String::new() } else { paths::informer_list(&self.version) }
+    }
+
     /// Applies client-go's rules for a failure. Returns whether the informer continues at once or waits first.
     fn failed(&mut self, kind: ErrorKind) -> ControlFlow<()> {
         match kind {
@@ -209,6 +238,7 @@ impl Known {
                 // The next list is of at least the known version, unless the server has just refused that.
                 if !had_state && matches!(kind, ErrorKind::Event(410) | ErrorKind::Status(410 | 504)) {
                     self.version.clear();
+                    self.was_refused = true;
                 }
             }
         }
@@ -263,7 +293,7 @@ mod tests {
     use super::*;
 
     fn known(version: &str, has_state: bool) -> Known {
-        Known { version: version.to_owned(), has_state, had_state: has_state, lists: false }
+        Known { version: version.to_owned(), has_state, had_state: has_state, was_refused: false, lists: false }
     }
 
     #[test]
@@ -287,6 +317,15 @@ mod tests {
                 "{kind}"
             );
         }
+    }
+
+    #[test]
+    fn a_list_is_of_the_most_recent_objects_once_the_version_was_refused() {
+        assert_eq!(known("", false).list(), "resourceVersion=0");
+        assert_eq!(known("5", false).list(), "resourceVersion=5");
+        let mut refused = known("5", false);
+        assert!(refused.failed(ErrorKind::Status(504)).is_break());
+        assert_eq!(refused.list(), "");
     }
 
     #[test]

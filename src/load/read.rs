@@ -13,8 +13,9 @@ use super::{
     connection::Lane,
     endpoint::Ask,
     failure::{ErrorKind, Failure},
+    frames::{Event, Frames},
     paths,
-    profile::{ListWork, ReadVersion, Transport},
+    profile::{ListWork, Pages, ReadVersion, Start, Transport},
 };
 use crate::apimachinery::GroupVersionResource;
 
@@ -71,7 +72,12 @@ impl Reads {
                 let accept = encoding.accept(true);
                 let limit = work.limit.map(|limit| format!("limit={limit}")).unwrap_or_default();
                 let first = paths::with_query(path, &[version, &limit, &selectors]);
-                let mut head = work.limit.map(|_| Head::default());
+                if work.pages == Pages::WatchList {
+                    let start = paths::start(Start::WatchList, "");
+                    let path = paths::with_query(path, &[&start, &selectors]);
+                    return watch_list(lane, &Ask { accept: encoding.accept(false), gzip, ..Ask::get(&path) }).await;
+                }
+                let mut head = work.limit.filter(|_| work.pages == Pages::All).map(|_| Head::default());
                 let mut counted = count(lane, &Ask { accept, gzip, ..Ask::get(&first) }, head.as_mut()).await?;
                 while let Some(token) = head.as_ref().and_then(Head::next_page) {
                     let path = paths::with_query(path, &[&limit, &format!("continue={token}"), &selectors]);
@@ -103,24 +109,61 @@ async fn count(lane: &Lane, ask: &Ask<'_>, mut head: Option<&mut Head>) -> Resul
         let Some(data) = frame.data_ref() else { continue };
         bytes += data.len() as u64;
         if let Some(head) = head.as_deref_mut() {
-            let room = HEAD_BYTES.saturating_sub(head.bytes.len()).min(data.len());
-            head.bytes.extend_from_slice(&data[..room]);
+            head.push(data);
         }
     }
     lane.done(answer).await;
     Ok(Counted { first_byte, bytes })
 }
 
+/// Reads a watch-list up to the bookmark at the end of the objects, and gives up the rest.
+async fn watch_list(lane: &Lane, ask: &Ask<'_>) -> Result<Counted, Failure> {
+    let mut answer = lane.open(ask).await?;
+    let (first_byte, mut bytes) = (Instant::now(), 0);
+    let content_type = answer.response.headers().get(header::CONTENT_TYPE);
+    let protobuf = b"application/vnd.kubernetes.protobuf";
+    let mut frames = Frames::new(content_type.is_some_and(|of| of.as_bytes().starts_with(protobuf)));
+    let failed = |kind, message: &str| Failure { kind, message: message.to_owned() };
+    while let Some(frame) = answer.response.body_mut().frame().await {
+        let frame = frame.map_err(|error| Failure::stream(&error))?;
+        let Some(data) = frame.data_ref() else { continue };
+        bytes += data.len() as u64;
+        let (mut synced, mut refused) = (false, None);
+        frames.push(data, |event| match event {
+            Event::Synced => synced = true,
+            Event::Error { code } => refused = Some(code),
+            Event::Object { .. } | Event::Deleted | Event::Bookmark => {}
+        });
+        if let Some(code) = refused {
+            return Err(failed(ErrorKind::Event(code), "an ERROR event ended the watch"));
+        }
+        if synced {
+            return Ok(Counted { first_byte, bytes });
+        }
+    }
+    Err(failed(ErrorKind::Stream, "the watch ended before all objects had come"))
+}
+
 /// The first bytes of a list in JSON.
 #[derive(Debug, Default)]
-struct Head {
+pub(super) struct Head {
     bytes: Vec<u8>,
     is_gzip: bool,
 }
 
 impl Head {
+    pub(super) fn new(is_gzip: bool) -> Self {
+        Self { bytes: Vec::new(), is_gzip }
+    }
+
+    /// Keeps the first bytes.
+    pub(super) fn push(&mut self, data: &[u8]) {
+        let room = HEAD_BYTES.saturating_sub(self.bytes.len()).min(data.len());
+        self.bytes.extend_from_slice(&data[..room]);
+    }
+
     /// The token of the next page, as a value for a query. Tokens are encoded in base64url.
-    fn next_page(&self) -> Option<String> {
+    pub(super) fn next_page(&self) -> Option<String> {
         const CONTINUE: &[u8] = b"\"continue\":\"";
         let text = if self.is_gzip { &unzipped(&self.bytes) } else { &self.bytes };
         let items = memchr::memmem::find(text, b"\"items\":").unwrap_or(text.len());

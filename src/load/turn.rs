@@ -16,6 +16,7 @@ use super::{
     endpoint::Endpoint,
     failure::{ErrorKind, Failure},
     informer::Informers,
+    paths,
     processes::{Process, Usage},
     profile::{
         HttpVersion, Profile, ReadVersion, ReconnectWork, Selection, SlowReaderWork, SlowRequest, Start, Transport,
@@ -205,7 +206,13 @@ impl Course {
             let requests = match &workload.work {
                 Work::Watch(_) | Work::Informer(_) | Work::SlowReader(_) | Work::Reconnect(_) => None,
                 Work::Churn(_) => self.churns[index].clone().map(Requests::Churn),
-                Work::Get { resource, namespace, version } => {
+                Work::Get { resource, namespace, name: Some(name), version } => {
+                    let newest = self.ask(side, recorder, async |lane| read::newest(lane, resource).await).await;
+                    let path = paths::object(resource, namespace.as_deref(), name);
+                    let path = newest.map(|newest| paths::with_query(&path, &[&paths::version(*version, &newest)]));
+                    path.map(|path| Requests::Reads(Arc::new(Reads::Get(vec![path])), workload.transport))
+                }
+                Work::Get { resource, namespace, name: None, version } => {
                     let of = (resource, namespace.as_deref());
                     let paths = self.ask(side, recorder, async |lane| read::names(lane, of, *version).await).await;
                     paths.map(|paths| Requests::Reads(Arc::new(Reads::Get(paths)), workload.transport))

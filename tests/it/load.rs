@@ -25,7 +25,7 @@ fn profile(text: &str) -> Profile {
     Profile::parse("test", &format!("apiVersion: kube-fanout.io/v1alpha1\nkind: LoadProfile\n{text}")).unwrap()
 }
 
-fn options(url: String, text: &str) -> LoadOptions {
+pub(crate) fn options(url: String, text: &str) -> LoadOptions {
     LoadOptions {
         profile: profile(text),
         url: server(url),
@@ -44,15 +44,15 @@ fn server(url: String) -> Server {
     Server { url: Some(url), ..Server::default() }
 }
 
-async fn measured(options: &LoadOptions) -> Report {
+pub(crate) async fn measured(options: &LoadOptions) -> Report {
     within("the end of the run", load(options, pending())).await.unwrap()
 }
 
-fn workload<'a>(report: &'a Report, name: &str) -> &'a WorkloadReport {
+pub(crate) fn workload<'a>(report: &'a Report, name: &str) -> &'a WorkloadReport {
     report.endpoints[0].workloads.iter().find(|workload| workload.name == name).unwrap()
 }
 
-fn errors(workload: &WorkloadReport) -> Vec<&str> {
+pub(crate) fn errors(workload: &WorkloadReport) -> Vec<&str> {
     workload.errors.iter().map(|error| error.kind.as_str()).collect()
 }
 

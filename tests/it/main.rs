@@ -33,6 +33,7 @@ mod most_recent;
 mod kube_rs;
 // `kube-fanout load`.
 mod load;
+mod load_lists;
 // Caches that are started and stopped, drains.
 mod life;
 // The built binary.

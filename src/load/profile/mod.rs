@@ -2,6 +2,7 @@
 //! all its problems and their places.
 
 mod built_in;
+mod kperf;
 mod raw;
 mod validate;
 
@@ -78,6 +79,8 @@ pub enum Work {
     Get {
         resource: GroupVersionResource,
         namespace: Option<String>,
+        /// `None`: all objects in turn, or the first of them.
+        name: Option<String>,
         version: ReadVersion,
     },
     List(ListWork),
@@ -88,13 +91,24 @@ pub enum Work {
     Churn(ChurnWork),
 }
 
-/// A list with all its pages.
+/// A list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListWork {
     pub selection: Selection,
     pub version: ReadVersion,
     /// Objects per page; `None`: without pages.
     pub limit: Option<usize>,
+    pub pages: Pages,
+}
+
+/// How much of a list is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    All,
+    /// As kperf does.
+    First,
+    /// The objects are read by a watch-list, up to the bookmark at their end.
+    WatchList,
 }
 
 /// Watches that are opened at the start of a turn, and again when they end.
@@ -112,6 +126,8 @@ pub struct InformerWork {
     /// Whether all objects are read by a watch-list, as client-go 1.35 and later do. If the server refuses it, they are
     /// listed.
     pub watch_list: bool,
+    /// Objects per page of a list that does not start at version 0, as the `WatchListPageSize` of client-go.
+    pub limit: Option<usize>,
 }
 
 /// Clients that read responses more slowly than the server could send them.
@@ -227,7 +243,11 @@ impl Profile {
     /// # Errors
     /// All its problems, with their places.
     pub fn parse(name: &str, text: &str) -> Result<Self, Problems> {
-        let parsed = parse_document(text).and_then(|document| validate::validate(name, &document));
+        let parsed = if kperf::is_one(text) {
+            parse_document(text).and_then(|document| kperf::validate(name, &document))
+        } else {
+            parse_document(text).and_then(|document| validate::validate(name, &document))
+        };
         parsed.map_err(|problems| problems.located(text))
     }
 

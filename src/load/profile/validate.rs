@@ -3,7 +3,7 @@
 use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
 use super::{
-    ChurnResource, ChurnWork, HttpVersion, InformerWork, KIND, ListWork, Profile, ReadVersion, ReconnectWork,
+    ChurnResource, ChurnWork, HttpVersion, InformerWork, KIND, ListWork, Pages, Profile, ReadVersion, ReconnectWork,
     Selection, SlowReaderWork, SlowRequest, Start, Transport, WatchWork, WireEncoding, Work, Workload,
     raw::{self, Document},
 };
@@ -12,16 +12,16 @@ use crate::config::{API_VERSION, Check, Problems, SIZE, Scalar, given, size};
 
 const DURATION: Duration = Duration::from_secs(30);
 const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(7 * 24 * 3600);
-const SETTLE: Duration = Duration::from_secs(5);
+pub(super) const SETTLE: Duration = Duration::from_secs(5);
 const SETTLES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 /// The default timeout of a request: the time limit that an API server has for a list.
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
-const CLIENTS: RangeInclusive<usize> = 1..=1_000_000;
+pub(super) const CLIENTS: RangeInclusive<usize> = 1..=1_000_000;
 /// The default number of clients that share a connection: the number of streams that API servers usually allow.
 const STREAMS: usize = 100;
-const RATE: RangeInclusive<f64> = 0.001..=1_000_000.0;
-const LIMITS: RangeInclusive<usize> = 1..=1_000_000;
+pub(super) const RATE: RangeInclusive<f64> = 0.001..=1_000_000.0;
+pub(super) const LIMITS: RangeInclusive<usize> = 1..=1_000_000;
 const OBJECTS: RangeInclusive<usize> = 1..=1_000_000;
 const WEIGHTS: RangeInclusive<usize> = 0..=1_000;
 const NODES: RangeInclusive<usize> = 0..=100_000;
@@ -169,14 +169,14 @@ type ReadRules = fn(&mut Check, &str, &raw::Read, Transport) -> Option<Work>;
 
 fn get(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) -> Option<Work> {
     let Selection { resource, namespace, .. } = read(check, field, raw, &["resource", "namespace", "version"])?;
-    Some(Work::Get { resource, namespace, version: version(check, field, raw) })
+    Some(Work::Get { resource, namespace, name: None, version: version(check, field, raw) })
 }
 
 fn list(check: &mut Check, field: &str, raw: &raw::Read, transport: Transport) -> Option<Work> {
     let fields = ["resource", "namespace", "version", "limit", "labelSelector", "fieldSelector"];
     let selection = read(check, field, raw, &fields)?;
     let limit = limit(check, field, raw, transport);
-    Some(Work::List(ListWork { selection, version: version(check, field, raw), limit }))
+    Some(Work::List(ListWork { selection, version: version(check, field, raw), limit, pages: Pages::All }))
 }
 
 fn limit(check: &mut Check, field: &str, raw: &raw::Read, transport: Transport) -> Option<usize> {
@@ -194,16 +194,23 @@ fn watch(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) -> Optio
     Some(Work::Watch(WatchWork { selection, start: start(check, field, raw) }))
 }
 
-fn informer(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) -> Option<Work> {
-    let fields = ["resource", "namespace", "start", "labelSelector", "fieldSelector"];
-    Some(Work::Informer(informer_work(check, field, raw, &fields)?))
+fn informer(check: &mut Check, field: &str, raw: &raw::Read, transport: Transport) -> Option<Work> {
+    let fields = ["resource", "namespace", "start", "limit", "labelSelector", "fieldSelector"];
+    Some(Work::Informer(informer_work(check, field, raw, &fields, transport)?))
 }
 
-fn informer_work(check: &mut Check, field: &str, raw: &raw::Read, fields: &[&str]) -> Option<InformerWork> {
+fn informer_work(
+    check: &mut Check,
+    field: &str,
+    raw: &raw::Read,
+    fields: &[&str],
+    transport: Transport,
+) -> Option<InformerWork> {
     let selection = read(check, field, raw, fields)?;
     let starts = [("watchList", true), ("list", false)];
     let watch_list = check.word(&format!("{field}.start"), raw.start.as_ref(), true, &starts);
-    Some(InformerWork { selection, watch_list })
+    let limit = limit(check, field, raw, transport);
+    Some(InformerWork { selection, watch_list, limit })
 }
 
 fn slow_reader(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) -> Option<Work> {
@@ -228,9 +235,9 @@ fn slow_reader(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) ->
     Some(Work::SlowReader(SlowReaderWork { selection, request, stop_for, bytes_per_second }))
 }
 
-fn reconnect(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) -> Option<Work> {
-    let fields = ["resource", "namespace", "start", "every", "spread", "labelSelector", "fieldSelector"];
-    let informer = informer_work(check, field, raw, &fields)?;
+fn reconnect(check: &mut Check, field: &str, raw: &raw::Read, transport: Transport) -> Option<Work> {
+    let fields = ["resource", "namespace", "start", "limit", "every", "spread", "labelSelector", "fieldSelector"];
+    let informer = informer_work(check, field, raw, &fields, transport)?;
     let every = check.duration(&format!("{field}.every"), raw.every.as_ref(), EVERY, &CUTS);
     let spread =
         check.duration(&format!("{field}.spread"), raw.spread.as_ref(), Duration::ZERO, &(Duration::ZERO..=every));
@@ -279,7 +286,7 @@ fn read(check: &mut Check, field: &str, raw: &raw::Read, allowed: &[&str]) -> Op
 }
 
 /// Parses a resource, for example `pods`, `pods.v1` or `deployments.v1.apps`.
-fn resource(text: &str) -> Option<GroupVersionResource> {
+pub(super) fn resource(text: &str) -> Option<GroupVersionResource> {
     let is_word = |word: &str| {
         !word.is_empty()
             && word
@@ -422,6 +429,20 @@ workloads:
                 panic!("{name}: {error:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_profiles_of_the_rows_of_scale_are_valid() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/config/load/scale");
+        let mut profiles = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if let Err(error) = Profile::load(path.to_str().unwrap()) {
+                panic!("{path:?}: {error:?}");
+            }
+            profiles += 1;
+        }
+        assert_eq!(profiles, 6);
     }
 
     #[test]

@@ -1,0 +1,390 @@
+//! Profiles of kperf (github.com/Azure/kperf, `api/types/load_traffic.go` of July 2026): version 1, with `specs`, or with
+//! `spec` as before the replay of time series. What this tool cannot do is a problem with its place, never left out.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{
+    HttpVersion, ListWork, Pages, Profile, ReadVersion, Selection, Transport, WireEncoding, Work, Workload,
+    validate::{self, CLIENTS, LIMITS, RATE},
+};
+use crate::apimachinery::GroupVersionResource;
+use crate::config::{Check, Problems, Scalar, Unknown};
+
+/// The longest duration of kperf's profiles, in seconds: a week, as in a profile of this tool.
+const SECONDS: std::ops::RangeInclusive<usize> = 1..=7 * 24 * 3600;
+const TOTALS: std::ops::RangeInclusive<usize> = 1..=1_000_000_000;
+const SHARES: std::ops::RangeInclusive<usize> = 0..=1_000_000;
+const DOCUMENT_FIELDS: [&str; 4] = ["version", "description", "specs", "spec"];
+const SPEC_FIELDS: [&str; 9] =
+    ["rate", "total", "duration", "conns", "client", "contentType", "disableHTTP2", "maxRetries", "requests"];
+const REQUESTS: &str = "one of staleList, quorumList, watchList, staleGet, quorumGet beside shares";
+const LIST_FIELDS: [&str; 7] = ["group", "version", "resource", "namespace", "limit", "selector", "fieldSelector"];
+const WATCH_LIST_FIELDS: [&str; 6] = ["group", "version", "resource", "namespace", "selector", "fieldSelector"];
+const GET_FIELDS: [&str; 5] = ["group", "version", "resource", "namespace", "name"];
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Document {
+    version: Option<Scalar>,
+    /// Only for readers of the file.
+    description: Option<Scalar>,
+    specs: Option<Vec<Spec>>,
+    spec: Option<Spec>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    rate: Option<Scalar>,
+    total: Option<Scalar>,
+    duration: Option<Scalar>,
+    conns: Option<Scalar>,
+    client: Option<Scalar>,
+    content_type: Option<Scalar>,
+    #[serde(rename = "disableHTTP2")]
+    disable_http2: Option<Scalar>,
+    max_retries: Option<Scalar>,
+    requests: Option<Vec<Request>>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Request {
+    shares: Option<Scalar>,
+    stale_list: Option<Target>,
+    quorum_list: Option<Target>,
+    watch_list: Option<Target>,
+    stale_get: Option<Target>,
+    quorum_get: Option<Target>,
+    /// `put`, `patch`, `postDel` and `getPodLog` as well.
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+/// The fields of all requests together; the validation checks which one has which.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Target {
+    group: Option<Scalar>,
+    version: Option<Scalar>,
+    resource: Option<Scalar>,
+    namespace: Option<Scalar>,
+    name: Option<Scalar>,
+    limit: Option<Scalar>,
+    selector: Option<Scalar>,
+    field_selector: Option<Scalar>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+/// Whether the text is one of kperf's profiles: they have no `apiVersion`.
+pub(super) fn is_one(text: &str) -> bool {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Kind {
+        #[serde(flatten)]
+        fields: Unknown,
+    }
+    let has = |kind: &Kind, names: &[&str]| names.iter().any(|name| kind.fields.contains_key(*name));
+    crate::config::parse_document(text)
+        .is_ok_and(|kind: Kind| !has(&kind, &["apiVersion", "kind"]) && has(&kind, &["specs", "spec", "loadProfile"]))
+}
+
+pub(super) fn validate(name: &str, document: &Document) -> Result<Profile, Problems> {
+    let mut check = Check::default();
+    let check = &mut check;
+    if document.unknown.contains_key("loadProfile") {
+        let allowed = "a load profile: what is below loadProfile, in a file of its own";
+        check.problem("loadProfile", "a runner group of kperf, whose runners are other machines", allowed);
+        return Err(Problems(std::mem::take(&mut check.problems)));
+    }
+    check.unknown("", &document.unknown, &DOCUMENT_FIELDS);
+    check.exactly("version", document.version.as_ref(), "1");
+    let specs = document.specs.as_deref().unwrap_or_default();
+    let (field, spec) = match (specs, &document.spec) {
+        ([spec, more @ ..], None) => {
+            if !more.is_empty() {
+                check.problem("specs[1]", "one after the other is not possible", "one spec; a file and a run for each");
+            }
+            ("specs[0]", spec)
+        }
+        ([], Some(spec)) => ("spec", spec),
+        ([], None) => {
+            check.problem("specs", "none was given", "one");
+            return Err(Problems(std::mem::take(&mut check.problems)));
+        }
+        (_, Some(_)) => {
+            check.problem("spec", "given beside specs", "one of the two");
+            return Err(Problems(std::mem::take(&mut check.problems)));
+        }
+    };
+    let (duration, workloads) = of_spec(check, field, spec);
+    let problems = std::mem::take(&mut check.problems);
+    if !problems.is_empty() {
+        return Err(Problems(problems));
+    }
+    // kperf has no events to wait for, and the same limit for each request.
+    let (settle, timeout) = (validate::SETTLE, validate::TIMEOUT);
+    Ok(Profile { name: name.to_owned(), duration, settle, timeout, workloads })
+}
+
+fn of_spec(check: &mut Check, field: &str, spec: &Spec) -> (Duration, Vec<Workload>) {
+    let at = |name: &str| format!("{field}.{name}");
+    check.unknown(field, &spec.unknown, &SPEC_FIELDS);
+    let rates = "requests a second, from 0.001 to 1000000; 0 for no limit";
+    let parse = |text: &str| text.parse().ok().filter(|rate| *rate == 0.0 || RATE.contains(rate));
+    let rate: f64 = check.parsed(&at("rate"), spec.rate.as_ref(), 0.0, rates, parse);
+    let zero = |given: &Option<Scalar>| given.as_ref().filter(|Scalar(text)| text != "0").cloned();
+    let (seconds, total) = (zero(&spec.duration), zero(&spec.total));
+    let duration = match (&seconds, &total) {
+        (Some(_), None) => Duration::from_secs(check.number(&at("duration"), seconds.as_ref(), 1, &SECONDS) as u64),
+        (None, Some(_)) if rate > 0.0 => {
+            let total = check.number(&at("total"), total.as_ref(), 1, &TOTALS);
+            Duration::from_secs_f64(total as f64 / rate)
+        }
+        (Some(_), Some(_)) => {
+            check.problem(&at("total"), "given beside a duration", "one of the two");
+            Duration::ZERO
+        }
+        (None, _) => {
+            check.problem(&at("duration"), "missing, and no rate gives the time of the total", "seconds");
+            Duration::ZERO
+        }
+    };
+    let retries = [("0", ())];
+    check.word(&at("maxRetries"), spec.max_retries.as_ref(), (), &retries);
+    let encodings = [("json", WireEncoding::Json), ("protobuf", WireEncoding::Protobuf)];
+    let encoding = check.word(&at("contentType"), spec.content_type.as_ref(), WireEncoding::Json, &encodings);
+    let http = [("false", HttpVersion::Http2), ("true", HttpVersion::Http1)];
+    let http = check.word(&at("disableHTTP2"), spec.disable_http2.as_ref(), HttpVersion::Http2, &http);
+    let conns = check.number(&at("conns"), spec.conns.as_ref(), 1, &CLIENTS);
+    let clients = check.number(&at("client"), spec.client.as_ref(), conns, &CLIENTS);
+    // client-go asks for gzip unless told otherwise.
+    let transport = Transport { http, encoding, gzip: true };
+    let requests = requests(check, &at("requests"), spec);
+    if rate == 0.0 && requests.len() > 1 {
+        check.problem(
+            &at("rate"),
+            "no limit, with several requests: their shares would depend on their latencies",
+            rates,
+        );
+    }
+    let all: usize = requests.iter().map(|(shares, ..)| shares).sum();
+    let part = |of: usize, shares: usize| (of * shares).div_ceil(all.max(1)).max(1);
+    let workload = |(shares, name, work): (usize, String, Work)| {
+        let clients = part(clients, shares);
+        let connections = if http == HttpVersion::Http2 { part(conns, shares).min(clients) } else { clients };
+        let rate = (rate > 0.0).then(|| rate * shares as f64 / all as f64);
+        Workload { name, clients, connections, rate, transport, work }
+    };
+    (duration, requests.into_iter().map(workload).collect())
+}
+
+/// The shares, the name and the work of each request that has any shares.
+fn requests(check: &mut Check, field: &str, spec: &Spec) -> Vec<(usize, String, Work)> {
+    let mut found = Vec::new();
+    for (index, request) in spec.requests.iter().flatten().enumerate() {
+        let field = format!("{field}[{index}]");
+        check.unknown(
+            &field,
+            &request.unknown,
+            &["shares", "staleList", "quorumList", "watchList", "staleGet", "quorumGet"],
+        );
+        let shares = check.number(&format!("{field}.shares"), request.shares.as_ref(), 0, &SHARES);
+        let kinds: [(&str, &Option<Target>, Rules); 5] = [
+            ("staleList", &request.stale_list, |check, field, target| list(check, field, target, ReadVersion::Any)),
+            ("quorumList", &request.quorum_list, |check, field, target| {
+                list(check, field, target, ReadVersion::MostRecent)
+            }),
+            ("watchList", &request.watch_list, watch_list),
+            ("staleGet", &request.stale_get, |check, field, target| get(check, field, target, ReadVersion::Any)),
+            ("quorumGet", &request.quorum_get, |check, field, target| {
+                get(check, field, target, ReadVersion::MostRecent)
+            }),
+        ];
+        let given: Vec<_> =
+            kinds.into_iter().filter_map(|(name, target, rules)| Some((name, target.as_ref()?, rules))).collect();
+        match &given[..] {
+            [(name, target, rules)] => {
+                let work = rules(check, &format!("{field}.{name}"), target);
+                // kperf sends no requests without shares.
+                found.extend(work.filter(|_| shares > 0).map(|work| (shares, format!("{name}-{index}"), work)));
+            }
+            [] if !request.unknown.is_empty() => {}
+            _ => check.problem(&field, "not exactly one request", REQUESTS),
+        }
+    }
+    if found.is_empty() && check.problems.is_empty() {
+        check.problem(field, "none has any shares", "one or more");
+    }
+    found
+}
+
+type Rules = fn(&mut Check, &str, &Target) -> Option<Work>;
+
+fn list(check: &mut Check, field: &str, target: &Target, version: ReadVersion) -> Option<Work> {
+    let selection = selection(check, field, target, &LIST_FIELDS)?;
+    let limit = target.limit.as_ref().filter(|Scalar(text)| text != "0");
+    if version == ReadVersion::Any && limit.is_some() {
+        check.problem(
+            &format!("{field}.limit"),
+            "given for a stale list, which has no pages",
+            "quorumList, or no limit",
+        );
+    }
+    let limit = limit.map(|limit| check.number(&format!("{field}.limit"), Some(limit), *LIMITS.start(), &LIMITS));
+    Some(Work::List(ListWork { selection, version, limit, pages: Pages::First }))
+}
+
+fn watch_list(check: &mut Check, field: &str, target: &Target) -> Option<Work> {
+    let selection = selection(check, field, target, &WATCH_LIST_FIELDS)?;
+    Some(Work::List(ListWork { selection, version: ReadVersion::MostRecent, limit: None, pages: Pages::WatchList }))
+}
+
+fn get(check: &mut Check, field: &str, target: &Target, version: ReadVersion) -> Option<Work> {
+    let Selection { resource, namespace, .. } = selection(check, field, target, &GET_FIELDS)?;
+    let name = check.text(&format!("{field}.name"), target.name.as_ref());
+    if name.is_none() {
+        check.problem(&format!("{field}.name"), "missing", "the name of an object");
+    }
+    Some(Work::Get { resource, namespace, name, version })
+}
+
+fn selection(check: &mut Check, field: &str, target: &Target, allowed: &[&str]) -> Option<Selection> {
+    check.unknown(field, &target.unknown, allowed);
+    let some = [
+        ("name", &target.name),
+        ("limit", &target.limit),
+        ("selector", &target.selector),
+        ("fieldSelector", &target.field_selector),
+    ];
+    for (name, _) in some.iter().filter(|(name, value)| value.is_some() && !allowed.contains(name)) {
+        check.problem(&format!("{field}.{name}"), "no such field", &allowed.join(", "));
+    }
+    // kperf allows empty texts, which say nothing.
+    let text = |raw: &Option<Scalar>| raw.as_ref().map(|Scalar(text)| text.clone()).filter(|text| !text.is_empty());
+    let (namespace, labels, fields) = (text(&target.namespace), text(&target.selector), text(&target.field_selector));
+    let group = text(&target.group).filter(|group| group != "core").unwrap_or_default();
+    let (Some(version), Some(resource)) = (text(&target.version), text(&target.resource)) else {
+        check.problem(field, "version or resource is missing", "both, and group if the resource has one");
+        return None;
+    };
+    let name = if group.is_empty() { format!("{resource}.{version}") } else { format!("{resource}.{version}.{group}") };
+    let Some(resource) = validate::resource(&name) else {
+        check.problem(
+            &format!("{field}.resource"),
+            &crate::config::given(&name),
+            "a plural like pods, a version like v1",
+        );
+        return None;
+    };
+    let resource: GroupVersionResource = resource;
+    Some(Selection { resource, namespace, labels, fields })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROFILE: &str = "version: 1
+description: what a dashboard does
+specs:
+- rate: 24
+  total: 240
+  conns: 6
+  client: 12
+  contentType: json
+  disableHTTP2: false
+  maxRetries: 0
+  requests:
+  - shares: 800
+    staleList: {version: v1, resource: pods, fieldSelector: spec.nodeName=a}
+  - shares: 200
+    quorumList: {group: apps, version: v1, resource: deployments, namespace: a, limit: 500, selector: app=b}
+  - shares: 100
+    watchList: {version: v1, resource: configmaps, namespace: a}
+  - shares: 100
+    quorumGet: {group: core, version: v1, resource: nodes, name: node-1}
+";
+
+    #[test]
+    fn rates_and_clients_follow_the_shares() {
+        let profile = Profile::parse("kperf", PROFILE).unwrap();
+        assert_eq!(profile.duration, Duration::from_secs(10));
+        let all: Vec<_> = profile
+            .workloads
+            .iter()
+            .map(|of| (of.name.as_str(), of.rate, of.clients, of.connections, of.transport.http))
+            .collect();
+        let http = HttpVersion::Http2;
+        let expected = [
+            ("staleList-0", Some(16.0), 8, 4, http),
+            ("quorumList-1", Some(4.0), 2, 1, http),
+            ("watchList-2", Some(2.0), 1, 1, http),
+            ("quorumGet-3", Some(2.0), 1, 1, http),
+        ];
+        assert_eq!(all, expected);
+        let Work::List(ListWork { selection, version, limit, pages }) = &profile.workloads[1].work else { panic!() };
+        assert_eq!(selection.resource.collection_path(), "/apis/apps/v1/deployments");
+        assert_eq!((selection.namespace.as_deref(), selection.labels.as_deref()), (Some("a"), Some("app=b")));
+        assert_eq!((*version, *limit, *pages), (ReadVersion::MostRecent, Some(500), Pages::First));
+        let Work::Get { name, version, .. } = &profile.workloads[3].work else { panic!() };
+        assert_eq!((name.as_deref(), *version), (Some("node-1"), ReadVersion::MostRecent));
+    }
+
+    #[test]
+    fn a_single_spec_is_read_as_older_versions_write_it() {
+        let text = "version: 1\nspec: {duration: 5, conns: 1, client: 2, contentType: protobuf, disableHTTP2: true, \
+                    requests: [{shares: 1, staleList: {version: v1, resource: pods}}]}";
+        let profile = Profile::parse("kperf", text).unwrap();
+        let [workload] = &profile.workloads[..] else { panic!("{profile:?}") };
+        assert_eq!((workload.rate, workload.clients, workload.connections), (None, 2, 2));
+        assert_eq!(workload.transport.encoding, WireEncoding::Protobuf);
+    }
+
+    #[test]
+    fn what_cannot_be_carried_over_has_its_place_and_what_is_allowed() {
+        let text = "version: 2
+specs:
+- rate: 0
+  duration: 10
+  conns: 1
+  client: 1
+  contentType: cbor
+  maxRetries: 3
+  burst: 5
+  requests:
+  - {shares: 1, staleList: {version: v1, resource: pods, limit: 5}}
+  - {shares: 1, patch: {version: v1, resource: pods, name: a}}
+  - {shares: 1, quorumGet: {version: v1, resource: pods, limit: 1}}
+  - {shares: 1}
+  - {shares: 1, staleList: {resource: Pods, version: v1}}
+- {rate: 1}
+";
+        let problems = Profile::parse("kperf", text).unwrap_err().to_string();
+        let expected = [
+            "line 1, column 1: version: \"2\" was given; allowed: 1",
+            "line 7, column 3: specs[0].contentType: \"cbor\" was given; allowed: json, protobuf",
+            "line 8, column 3: specs[0].maxRetries: \"3\" was given; allowed: 0",
+            "line 9, column 3: specs[0].burst: no such field; allowed: rate, total,",
+            "line 11, column 58: specs[0].requests[0].staleList.limit: given for a stale list",
+            "line 12, column 17: specs[0].requests[1].patch: no such field; allowed: shares, staleList,",
+            "line 13, column 17: specs[0].requests[2].quorumGet.name: missing",
+            "line 13, column 58: specs[0].requests[2].quorumGet.limit: no such field; allowed: group,",
+            "line 14, column 5: specs[0].requests[3]: not exactly one request; allowed: one of staleList,",
+            "line 15, column 29: specs[0].requests[4].staleList.resource: \"Pods.v1\" was given; allowed: a plural",
+            "line 16, column 3: specs[1]: one after the other is not possible; allowed: one spec",
+        ];
+        for expected in expected {
+            assert!(problems.contains(expected), "{expected}\nis not in\n{problems}");
+        }
+        let group = Profile::parse("kperf", "count: 1\nloadProfile: {version: 1}").unwrap_err().to_string();
+        assert!(group.starts_with("line 2, column 1: loadProfile: a runner group"), "{group}");
+    }
+}

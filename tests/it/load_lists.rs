@@ -1,0 +1,75 @@
+//! Lists as other clients send them: in pages as client-go's informers, and by kperf's profiles.
+
+use kube_fanout::{
+    load::{LoadOptions, Profile, load},
+    sim::Sim,
+};
+
+use crate::{
+    harness::{until, within, world::pod},
+    load::{errors, measured, options, workload},
+};
+
+#[tokio::test]
+async fn informers_list_in_pages_as_client_go_does() {
+    let sim = Sim::new();
+    let create = |index| sim.create(pod("default", &format!("pod-{index}"), "x")).unwrap();
+    (0..5).for_each(|index| drop(create(index)));
+    let server = sim.start().await.unwrap();
+    let text = "duration: 1h\nworkloads: [{clients: 2, informer: {resource: pods, start: list, limit: 2}}]";
+    let lists = || sim.counts().requests("list", "pods");
+    let scenario = async {
+        let open = async || (sim.counts().open_watches("pods") == 2).then_some(());
+        until("all are there", open).await;
+        assert_eq!(lists(), 2, "a list of any version has no pages at the server");
+        sim.hold_new_watches(true);
+        sim.end_watches(None);
+        create(5);
+        // Neither a watch nor a list can go on from the version that they have.
+        sim.forget_history();
+        sim.compact();
+        sim.hold_new_watches(false);
+        sim.release_watches(None);
+        let again = async || (lists() >= 2 + 2 + 2 * 3 && sim.counts().open_watches("pods") == 2).then_some(());
+        until("all are there again", again).await;
+        assert_eq!(lists(), 2 + 2 + 2 * 3, "three pages each, after a list that was refused");
+    };
+    let report = within("the end of the run", load(&options(server.url(), text), scenario)).await.unwrap();
+    let informers = workload(&report, "informer");
+    assert!(errors(informers).contains(&"status_410"), "{informers:?}");
+    assert_eq!((informers.lists, informers.relists), (6, 4), "{informers:?}");
+}
+
+#[tokio::test]
+async fn a_profile_of_kperf_is_measured() {
+    let sim = Sim::new();
+    for index in 0..5 {
+        sim.create(pod("default", &format!("pod-{index}"), "x")).unwrap();
+    }
+    let server = sim.start().await.unwrap();
+    let text = "version: 1
+specs:
+- rate: 40
+  duration: 1
+  conns: 2
+  client: 4
+  contentType: json
+  requests:
+  - {shares: 10, staleList: {version: v1, resource: pods}}
+  - {shares: 10, quorumList: {version: v1, resource: pods, namespace: default, limit: 2}}
+  - {shares: 10, watchList: {version: v1, resource: pods}}
+  - {shares: 10, staleGet: {version: v1, resource: pods, namespace: default, name: pod-1}}
+  - {shares: 0, quorumGet: {version: v1, resource: pods, namespace: default, name: pod-2}}
+";
+    let profile = Profile::parse("kperf", text).unwrap();
+    let report =
+        measured(&LoadOptions { profile, ..options(server.url(), "workloads: [{list: {resource: pods}}]") }).await;
+    let all: Vec<_> = report.endpoints[0].workloads.iter().map(|of| (of.name.as_str(), of.requests)).collect();
+    let expected = [("staleList-0", 10), ("quorumList-1", 10), ("watchList-2", 10), ("staleGet-3", 10)];
+    assert_eq!(all, expected);
+    assert!(report.endpoints[0].workloads.iter().all(|of| of.errors.is_empty()), "{report:?}");
+    // As kperf, which reads the first page only. The other lists come before the requests: of the newest version.
+    let lists = sim.counts().requests("list", "pods");
+    assert!((20..30).contains(&lists), "{lists}");
+    assert_eq!(sim.counts().requests("watch", "pods"), 10);
+}
