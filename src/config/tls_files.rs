@@ -14,6 +14,7 @@ use rustls::{
     },
     sign::CertifiedKey,
 };
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
 /// A PEM file with the certificates of authorities that peers are verified against.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,11 @@ pub enum PemError {
     Authority { file: PathBuf, source: rustls::Error },
     #[error("no PEM private key in {}", file.display())]
     Key { file: PathBuf, source: pem::Error },
+    #[error(
+        "the certificate in {} is of X.509 version 1, which TLS does not take: it has to be of version 3, as one with any \
+         extension is, such as basicConstraints=CA:FALSE (openssl x509 -req -extfile)", file.display()
+    )]
+    Version { file: PathBuf },
     #[error("the certificate and its key cannot be used together")]
     Pair(#[source] rustls::Error),
 }
@@ -95,6 +101,9 @@ impl TlsFiles {
     /// One of them is missing or invalid, or they do not match.
     pub fn certified_key(&self, pem: &TlsPem) -> Result<CertifiedKey, PemError> {
         let chain = certificates(&self.cert_file, &pem.cert)?;
+        if X509Certificate::from_der(&chain[0]).is_ok_and(|(_, parsed)| parsed.version() == X509Version::V1) {
+            return Err(PemError::Version { file: self.cert_file.clone() });
+        }
         let key = PrivateKeyDer::from_pem_slice(&pem.key)
             .map_err(|source| PemError::Key { file: self.key_file.clone(), source })?;
         CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).map_err(PemError::Pair)
@@ -137,6 +146,44 @@ mod tests {
         assert!(matches!(pair(b"", &key).unwrap_err(), PemError::Certificate { .. }));
         assert!(matches!(pair(&cert, b"x").unwrap_err(), PemError::Key { .. }));
         assert!(matches!(pair(&cert, &other).unwrap_err(), PemError::Pair(_)));
+    }
+
+    /// Without the version, which 1 has not, and without extensions. Its signature no longer fits, and is not verified.
+    fn first_version(certificate: &[u8]) -> Vec<u8> {
+        // Tag, content and rest of the first value.
+        fn value(der: &[u8]) -> (u8, &[u8], &[u8]) {
+            let (long, short) = (usize::from(der[1] & 0x7f), der[1] < 0x80);
+            let length =
+                if short { long } else { der[2..2 + long].iter().fold(0, |all, byte| all << 8 | usize::from(*byte)) };
+            let start = if short { 2 } else { 2 + long };
+            (der[0], &der[start..start + length], &der[start + length..])
+        }
+        fn sequence(content: &[u8]) -> Vec<u8> {
+            let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+            [&[0x30, 0x82], &length[..], content].concat()
+        }
+        let (_, certificate, _) = value(certificate);
+        let (_, mut fields, signature) = value(certificate);
+        let mut kept = Vec::new();
+        while !fields.is_empty() {
+            let (tag, _, rest) = value(fields);
+            if !matches!(tag, 0xa0 | 0xa3) {
+                kept.extend_from_slice(&fields[..fields.len() - rest.len()]);
+            }
+            fields = rest;
+        }
+        sequence(&[&sequence(&kept), signature].concat())
+    }
+
+    #[test]
+    fn a_certificate_of_version_1_is_called_that() {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let base64 = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, first_version(made.cert.der()));
+        let cert = format!("-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----\n").into_bytes();
+        let files = TlsFiles { cert_file: "/proxy.crt".into(), key_file: "/k".into() };
+        let key = made.signing_key.serialize_pem().into_bytes();
+        let error = files.certified_key(&TlsPem { cert, key }).unwrap_err().to_string();
+        assert!(error.contains("/proxy.crt is of X.509 version 1") && error.contains("of version 3"), "{error}");
     }
 
     #[test]
