@@ -80,10 +80,6 @@ pub async fn run_config(
         listeners.push(listener::bind(listener).await.map_err(RunError::Bind)?);
     }
     let admin = listener::bind(&config.admin.listener()).await.map_err(RunError::Bind)?;
-    for bound in &listeners {
-        tracing::info!(address = %bound.address(), upstream = %upstream.cluster_url, "serving");
-    }
-    tracing::info!(address = %admin.address(), "admin port");
     let sockets = Sockets { listeners, admin: Some((admin, exposition)) };
     run_following(config, &upstream, sockets, reloads, shutdown).await
 }
@@ -111,8 +107,7 @@ async fn run_following(
 ) -> Result<Drained, RunError> {
     // Clients are drained first, while caches are still followed; the operator's port is drained last.
     let (client_tasks, tasks, admin_tasks) = (Tasks::new(), Tasks::new(), Tasks::new());
-    let connector = Connector::new(access).map_err(RunError::Upstream)?;
-    connector.follow_files(&tasks);
+    let connector = connected(access, &tasks)?;
     let (forwarded, watches) = client_shares(&config.limits);
     let clients = clients::clients(config, access, (&connector, forwarded.clone()), &tasks).await?;
     let metrics_access = clients::metrics_access(config, access, &clients, &tasks).await?;
@@ -139,15 +134,13 @@ async fn run_following(
     let told = (settings, top_clients.clone(), reloaded.tracer.clone());
     let gateway =
         Gateway::new(clients::admission(config), clients, (accounts, room), cachers.clone(), told, tasks.clone());
-    cachers.prewarm();
-    if let Some(interval) = config.cache.verify_interval {
-        cachers.verify_every(interval);
-    }
+    begin(&cachers, config);
     let (in_effect, current) = watch::channel(config.clone());
     if let Some(reloads) = reloads {
         tasks.spawn("configuration", reloads.follow(in_effect, reloaded, tasks.token().clone()));
     }
 
+    announce(&sockets, access);
     if let Some((bound, exposition)) = sockets.admin {
         let source = status::Source {
             exposition: exposition.clone(),
@@ -171,6 +164,35 @@ async fn run_following(
     let drained = drain(limit, &cachers, [&client_tasks, &tasks]).await;
     admin_tasks.drain(ADMIN_DRAIN).await;
     Ok(drained)
+}
+
+/// Connections to the API server with the gateway's own credentials, which are followed in their files.
+fn connected(access: &kube_client::Config, tasks: &Tasks) -> Result<Connector, RunError> {
+    let connector = Connector::new(access).map_err(RunError::Upstream)?;
+    connector.follow_files(tasks);
+    Ok(connector)
+}
+
+/// Starts what no client has to ask for.
+fn begin(cachers: &Cachers, config: &Config) {
+    cachers.prewarm();
+    if let Some(interval) = config.cache.verify_interval {
+        cachers.verify_every(interval);
+    }
+}
+
+/// Logs what clients and operators connect to, when nothing can fail any more.
+fn announce(sockets: &Sockets, access: &kube_client::Config) {
+    if access.accept_invalid_certs {
+        tracing::warn!(upstream = %access.cluster_url, "the API server's certificate is not verified: the kubeconfig has \
+            insecure-skip-tls-verify");
+    }
+    for bound in &sockets.listeners {
+        tracing::info!(address = %bound.address(), upstream = %access.cluster_url, "serving");
+    }
+    if let Some((admin, _)) = &sockets.admin {
+        tracing::info!(address = %admin.address(), "admin port");
+    }
 }
 
 /// Ends watches over half of the available time, waits for active requests, then ends the tasks that serve them.

@@ -5,13 +5,13 @@ use std::{
     panic,
 };
 
-use tracing::{Subscriber, level_filters::LevelFilter};
+use tracing::{Level, Metadata, Subscriber, level_filters::LevelFilter, subscriber::Interest};
 use tracing_subscriber::{
     Layer, Registry,
     filter::Targets,
     fmt,
     fmt::MakeWriter,
-    layer::{Filter, SubscriberExt},
+    layer::{Context, Filter, SubscriberExt},
     reload,
 };
 
@@ -43,7 +43,7 @@ pub struct Log {
 
 /// The level of a log, which can be changed at any time. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct LogLevel(reload::Handle<Targets, Registry>);
+pub struct LogLevel(reload::Handle<LogFilter, Registry>);
 
 /// Logs to standard error from now on, including panics. Logging never waits for standard error to be read.
 ///
@@ -115,9 +115,49 @@ where
 }
 
 /// The libraries log every frame at debug, so they only log below info if the level is trace.
-fn filter(level: LevelFilter) -> Targets {
+fn filter(level: LevelFilter) -> LogFilter {
     let libraries = if level == LevelFilter::TRACE { level } else { level.min(LevelFilter::INFO) };
-    Targets::new().with_default(libraries).with_target("kube_fanout", level).with_target("access", level)
+    let targets = Targets::new().with_default(libraries).with_target("kube_fanout", level).with_target("access", level);
+    LogFilter { targets, has_repetitions: level >= LevelFilter::DEBUG }
+}
+
+/// Which events become lines.
+#[derive(Debug)]
+struct LogFilter {
+    targets: Targets,
+    /// Whether events that libraries repeat for each connection are among them.
+    has_repetitions: bool,
+}
+
+impl LogFilter {
+    /// Whether this is what kube-client says of each connection to a server that is not verified
+    /// (`insecure-skip-tls-verify`), of which the gateway tells once: the only warning of that module without fields.
+    fn repeats(metadata: &Metadata<'_>) -> bool {
+        metadata.target().split("::").take(3).eq(["kube_client", "client", "tls"])
+            && *metadata.level() == Level::WARN
+            && metadata.fields().len() == 1
+    }
+
+    fn leaves_out(&self, metadata: &Metadata<'_>) -> bool {
+        !self.has_repetitions && Self::repeats(metadata)
+    }
+}
+
+impl<S> Filter<S> for LogFilter {
+    fn enabled(&self, metadata: &Metadata<'_>, context: &Context<'_, S>) -> bool {
+        !self.leaves_out(metadata) && Filter::enabled(&self.targets, metadata, context)
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.leaves_out(metadata) {
+            return Interest::never();
+        }
+        Filter::<S>::callsite_enabled(&self.targets, metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Filter::<S>::max_level_hint(&self.targets)
+    }
 }
 
 #[cfg(test)]
@@ -186,6 +226,17 @@ pub(super) mod tests {
             tracing::debug!(target: "h2::codec", "theirs");
         });
         assert!(lines.contains("ours") && !lines.contains("theirs"), "{lines}");
+    }
+
+    #[test]
+    fn what_a_library_repeats_for_each_connection_is_left_to_debug() {
+        let run = || {
+            tracing::warn!(target: "kube_client::client::tls::rustls_tls", "Server cert bypassed");
+            tracing::warn!(target: "kube_client::client::tls::rustls_tls", path = "ca.crt", "failed to reload CA bundle");
+        };
+        let lines = capture(run);
+        assert!(!lines.contains("bypassed") && lines.contains("failed to reload"), "{lines}");
+        assert!(capture_at(LevelFilter::DEBUG, run).contains("bypassed"));
     }
 
     #[test]
