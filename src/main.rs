@@ -10,8 +10,8 @@ use std::{
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use kube_fanout::config::{
-    self, ClientAccess, Config, ConfigFile, LoadError, LoggingConfig, LoggingFormat, Overrides, PemFile, Problems,
-    UpstreamConfig,
+    self, ClientAccess, ClientsConfig, Config, ConfigFile, LoadError, LoggingConfig, LoggingFormat, Overrides, PemFile,
+    Problems, UpstreamConfig,
 };
 use kube_fanout::{
     DemoOptions, Reloads, StatusOptions, lifecycle,
@@ -103,6 +103,10 @@ struct KubeconfigArgs {
     /// The authority of the gateway's certificate, in PEM, instead of those that clients' systems trust.
     #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
+    /// The gateway's configuration file: without it, clients are taken to need their user over https. With `clients.mode:
+    /// trusted` they do not, and none is printed.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// The kubeconfig whose user is taken, instead of the one that kubectl finds.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -365,9 +369,17 @@ fn init_logging(config: LoggingConfig) -> anyhow::Result<telemetry::Log> {
 }
 
 fn print_kubeconfig(args: KubeconfigArgs) -> anyhow::Result<ExitCode> {
-    let KubeconfigArgs { server, certificate_authority, kubeconfig, context } = args;
+    let KubeconfigArgs { server, certificate_authority, config, kubeconfig, context } = args;
     let certificate_authority = certificate_authority.map(PemFile);
-    let access = ClientAccess { server, certificate_authority, user_of: UpstreamConfig { kubeconfig, context } };
+    let is_trusted = match config {
+        None => false,
+        Some(path) => {
+            let (_, config) = ConfigFile::load(path, Overrides::default())?;
+            matches!(config.clients, ClientsConfig::Trusted(_))
+        }
+    };
+    let user_of = UpstreamConfig { kubeconfig, context };
+    let access = ClientAccess { server, certificate_authority, is_trusted, user_of };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     print(&runtime.block_on(access.kubeconfig())?)
 }

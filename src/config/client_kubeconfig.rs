@@ -1,6 +1,6 @@
 //! The kubeconfig with which clients use the gateway instead of the API server.
 
-use std::io;
+use std::{io, net::IpAddr};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::Uri;
@@ -15,6 +15,9 @@ pub struct ClientAccess {
     pub server: Uri,
     /// The authorities that sign the gateway's certificate; `None` for those of the client's system.
     pub certificate_authority: Option<PemFile>,
+    /// Whether the gateway trusts its clients (`clients.mode: trusted`): then it needs no credentials of theirs, not even
+    /// over TLS, and drops those that they send. None are written.
+    pub is_trusted: bool,
     /// The kubeconfig whose user and namespace are used.
     pub user_of: UpstreamConfig,
 }
@@ -42,6 +45,9 @@ type User = (AuthInfo, Option<String>);
 /// In front of a kubeconfig for a gateway with TLS, if there is none whose user could be taken.
 const WITHOUT_USER: &str = "# Without a user, as a gateway with `clients.mode: trusted` takes it: there is no kubeconfig whose user could\n\
                             # be taken. For a gateway with `clients.mode: delegated` name one with --kubeconfig.\n";
+/// In front of a kubeconfig with a user, for a gateway that may not need one.
+const WITH_USER: &str = "# With the user of a kubeconfig. A gateway with `clients.mode: trusted` needs none: --config with its \
+                         configuration leaves the credentials out.\n";
 /// The name of the cluster, the user and the context.
 const NAME: &str = "kube-fanout";
 
@@ -57,7 +63,15 @@ impl ClientAccess {
             _ => return Err(ClientAccessError::Server(self.server.clone())),
         };
         let authority = self.authority().await?;
-        self.written(authority, if is_tls { self.user()? } else { Some(User::default()) })
+        let user = match (is_tls, self.is_trusted) {
+            (true, false) => self.user()?,
+            (true, true) => Some((AuthInfo::default(), self.namespace())),
+            (false, _) => Some(User::default()),
+        };
+        // Trusted gateways with TLS are on loopback addresses alone.
+        let may_be_trusted = is_tls && !self.is_trusted && user.is_some() && self.is_at_loopback();
+        let text = self.written(authority, user)?;
+        Ok(if may_be_trusted { format!("{WITH_USER}{text}") } else { text })
     }
 
     /// The kubeconfig for an authority in base64. No user is worth a word: it may have been wanted.
@@ -88,6 +102,11 @@ impl ClientAccess {
         Ok(if is_without_user { format!("{WITHOUT_USER}{text}") } else { text })
     }
 
+    fn is_at_loopback(&self) -> bool {
+        let host = self.server.host().unwrap_or_default().trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+
     async fn authority(&self) -> Result<Option<String>, ClientAccessError> {
         let Some(bundle) = &self.certificate_authority else { return Ok(None) };
         let pem = bundle.read().await.map_err(ClientAccessError::ReadAuthority)?;
@@ -99,6 +118,11 @@ impl ClientAccess {
             format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
         });
         Ok(Some(STANDARD.encode(pem.collect::<String>())))
+    }
+
+    /// The namespace of the context; `None` if there is no kubeconfig, or none that says it.
+    fn namespace(&self) -> Option<String> {
+        self.user().ok().flatten().and_then(|(_, namespace)| namespace)
     }
 
     /// The user of a context, and the namespace that it works in; `None` if there is no kubeconfig, and none was asked for.
@@ -137,7 +161,7 @@ users: [{name: jane, user: {token: secret}}]
         let path = folder.path().join("kubeconfig");
         std::fs::write(&path, KUBECONFIG).unwrap();
         let user_of = UpstreamConfig { kubeconfig: Some(path), context: context.map(str::to_owned) };
-        ClientAccess { server: Uri::from_static(server), certificate_authority: None, user_of }
+        ClientAccess { server: Uri::from_static(server), certificate_authority: None, is_trusted: false, user_of }
     }
 
     #[tokio::test]
@@ -157,11 +181,26 @@ users: [{name: jane, user: {token: secret}}]
         assert_eq!(client.cluster_url, "http://127.0.0.1:8001/");
     }
 
+    #[tokio::test]
+    async fn a_gateway_that_trusts_its_clients_gets_no_credentials_of_theirs() {
+        let folder = tempfile::tempdir().unwrap();
+        let access = access("https://127.0.0.1:8443", &folder, None);
+        let text = access.kubeconfig().await.unwrap();
+        assert!(text.starts_with("# With the user") && text.contains("--config") && text.contains("secret"), "{text}");
+        let text = ClientAccess { is_trusted: true, ..access }.kubeconfig().await.unwrap();
+        assert!(!text.contains("secret") && !text.contains('#'), "{text}");
+        let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
+        assert_eq!(kubeconfig.contexts[0].context.as_ref().unwrap().namespace.as_deref(), Some("team"));
+        let client = kube_client::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        assert_eq!(client.unwrap().cluster_url, "https://127.0.0.1:8443/");
+    }
+
     /// As on a machine where nothing but the gateway is used.
     #[tokio::test]
     async fn without_any_kubeconfig_there_is_no_user_and_that_is_said() {
         let server = Uri::from_static("https://127.0.0.1:8443");
-        let access = ClientAccess { server, certificate_authority: None, user_of: UpstreamConfig::default() };
+        let access =
+            ClientAccess { server, certificate_authority: None, is_trusted: false, user_of: UpstreamConfig::default() };
         let text = access.written(None, Some(User::default())).unwrap();
         assert!(!text.contains('#'), "{text}");
         let text = access.written(None, None).unwrap();
