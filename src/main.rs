@@ -396,8 +396,9 @@ fn check(path: &Path) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let file = path.display();
     match runtime.block_on(Config::check(path)) {
-        Ok(()) => {
-            return print(&format!("{file}: no problems\n"));
+        Ok(notes) => {
+            let notes: String = notes.iter().map(|note| format!("{file}: {note}\n")).collect();
+            return print(&format!("{notes}{file}: no problems\n"));
         }
         Err(LoadError::Invalid(Problems(problems))) => {
             for problem in problems {

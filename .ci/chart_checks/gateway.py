@@ -49,7 +49,7 @@ def certificate(name: str) -> tuple[bytes, bytes]:
 
 
 def problems_of(text: str) -> list[str]:
-    """What `check` says of a configuration, when every file that it names is there."""
+    """What `check` says of a configuration, when every file and every directory that it names is there."""
     with tempfile.TemporaryDirectory() as folder:
         # Paths of files, as in `certFile: /etc/...`: moved below the folder.
         paths = dict.fromkeys(re.findall(r"(?:File|kubeconfig): \"?(/[^\s\"}]+)", text))
@@ -64,6 +64,11 @@ def problems_of(text: str) -> list[str]:
             else:
                 here.write_bytes(pair[path.endswith(".key")])
             text = re.sub(rf"(File|kubeconfig): (\"?){re.escape(path)}(?=[\s\"}},]|$)", rf"\1: \g<2>{here}", text)
+        # Those of sockets and of the audit log need only their directory.
+        for path in dict.fromkeys(re.findall(r"(?:unix:|\bpath: )\"?(/[^\s\"},]+)", text)):
+            here = Path(folder + path)
+            here.parent.mkdir(parents=True, exist_ok=True)
+            text = re.sub(rf"(unix:|\bpath: )(\"?){re.escape(path)}(?=[\s\"}},]|$)", rf"\1\g<2>{here}", text)
         file = Path(folder) / "gateway.yaml"
         file.write_text(text)
         ran = subprocess.run([BINARY, "check", "--config", file], capture_output=True, text=True)

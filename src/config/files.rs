@@ -6,7 +6,7 @@ use rustls::pki_types::CertificateDer;
 
 use crate::config::{
     ClientsConfig, Config, DelegatedConfig, FrontProxyConfig, IdentityConfig, PemFile, Problem, Problems, TlsFiles,
-    UpstreamConfig,
+    UpstreamConfig, is_clear_text,
 };
 
 impl Config {
@@ -16,8 +16,7 @@ impl Config {
     /// # Errors
     /// Every file that cannot be used.
     pub async fn check_files(&self) -> Result<(), Problems> {
-        let asks_for_clients = matches!(self.clients, ClientsConfig::Delegated(_));
-        let mut check = FileCheck { problems: Vec::new(), asks_for_clients };
+        let mut check = FileCheck::of(self);
         for (index, listener) in self.listeners.iter().enumerate() {
             if let Some(tls) = &listener.tls {
                 check.pair(&format!("listeners[{index}].tls"), &tls.files).await;
@@ -36,7 +35,14 @@ impl Config {
         if let ClientsConfig::Delegated(delegated) = &self.clients {
             check.delegated(delegated).await;
         }
-        if check.problems.is_empty() { Ok(()) } else { Err(Problems(check.problems)) }
+        check.end()
+    }
+
+    /// The same for the kubeconfig that is found without being named.
+    pub(super) async fn check_unnamed(&self) -> Result<(), Problems> {
+        let mut check = FileCheck::of(self);
+        check.kubeconfig("upstream.kubeconfig", Some(&self.upstream)).await;
+        check.end()
     }
 }
 
@@ -45,9 +51,28 @@ struct FileCheck {
     problems: Vec<Problem>,
     /// Whether clients' credentials are sent to the servers of kubeconfigs.
     asks_for_clients: bool,
+    /// Whether a front proxy's certificate is shown to upstream.
+    shows_certificate: bool,
 }
 
 impl FileCheck {
+    fn of(config: &Config) -> Self {
+        let delegated = match &config.clients {
+            ClientsConfig::Trusted(_) => None,
+            ClientsConfig::Delegated(delegated) => Some(delegated),
+        };
+        let identity = delegated.and_then(|delegated| delegated.identity.as_ref());
+        Self {
+            problems: Vec::new(),
+            asks_for_clients: delegated.is_some(),
+            shows_certificate: matches!(identity, Some(IdentityConfig::FrontProxy(_))),
+        }
+    }
+
+    fn end(self) -> Result<(), Problems> {
+        if self.problems.is_empty() { Ok(()) } else { Err(Problems(self.problems)) }
+    }
+
     async fn delegated(&mut self, config: &DelegatedConfig) {
         let authentication = &config.authentication;
         let client_ca = match &authentication.client_ca {
@@ -103,6 +128,14 @@ impl FileCheck {
                 let allowed = "certificate-authority, with tls-server-name for a certificate of another name";
                 self.problem(field, found, allowed);
             }
+            Ok(access) if self.asks_for_clients && is_clear_text(&access) => {
+                let found = format!("it sends clients' credentials to {} without TLS", access.cluster_url);
+                self.problem(field, &found, "https, or http to a loopback address");
+            }
+            Ok(access) if self.shows_certificate && field.starts_with("upstream.") && !is_https(&access) => {
+                let found = format!("clients.identity.frontProxy shows no certificate to {}", access.cluster_url);
+                self.problem(field, &found, "https, or clients.identity.impersonation");
+            }
             Ok(_) => {}
             Err(error) => {
                 let contexts = server.contexts().join(", ");
@@ -119,6 +152,10 @@ impl FileCheck {
     fn problem(&mut self, field: &str, found: &str, allowed: &str) {
         self.problems.push(Problem::new(field, found, allowed));
     }
+}
+
+fn is_https(access: &kube_client::Config) -> bool {
+    access.cluster_url.scheme_str() == Some("https")
 }
 
 /// The error and its causes, on one line.
@@ -253,6 +290,26 @@ clients:
             assert!(problem.starts_with(&format!("{field}: it has insecure-skip-tls-verify")), "{problem}");
         }
         assert_eq!(problems(folder.path(), "upstream: {kubeconfig: DIR/kubeconfig}").await, [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn credentials_of_clients_are_sent_over_tls() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &["server", "ca", "front", "proxy"]);
+        fs::write(folder.path().join("kubeconfig"), KUBECONFIG.replace("https://127.0.0.1:1", "http://api:1")).unwrap();
+        let found = problems(folder.path(), DELEGATED).await;
+        let fields = ["upstream.kubeconfig", "clients.authentication.kubeconfig", "clients.authorization.kubeconfig"];
+        assert_eq!(found.len(), fields.len(), "{found:#?}");
+        for (problem, field) in found.iter().zip(fields) {
+            let start = format!("{field}: it sends clients' credentials to http://api:1/ without TLS; allowed: ");
+            assert!(problem.starts_with(&start), "{problem}");
+        }
+        assert_eq!(problems(folder.path(), "upstream: {kubeconfig: DIR/kubeconfig}").await, [""; 0]);
+        // To a proxy of this machine, where only a certificate needs TLS.
+        fs::write(folder.path().join("kubeconfig"), KUBECONFIG.replace("https:", "http:")).unwrap();
+        let found = problems(folder.path(), DELEGATED).await;
+        let start = "upstream.kubeconfig: clients.identity.frontProxy shows no certificate to http://127.0.0.1:1/";
+        assert!(found.len() == 1 && found[0].starts_with(start), "{found:#?}");
     }
 
     #[tokio::test]

@@ -36,17 +36,28 @@ impl Config {
         Self::parse(text, overrides).map_err(|problems| LoadError::Invalid(problems.located(text)))
     }
 
-    /// Checks a file's configuration, and the files that it names.
+    /// Checks a file's configuration, the files that it names, and what it needs of this machine. Changes nothing.
+    /// Returns what is worth knowing though it is no problem.
     ///
     /// # Errors
-    /// The file cannot be read or has problems: all of them. If it has none, all problems of the files that it names.
-    pub async fn check(file: &Path) -> Result<(), LoadError> {
+    /// The file cannot be read or has problems: all of them. If it has none, all problems of files and of the machine.
+    pub async fn check(file: &Path) -> Result<Vec<String>, LoadError> {
         let text = read(file)?;
         let checked = match Self::parse(&text, &Overrides::default()) {
-            Ok(config) => config.check_files().await,
+            Ok(config) => config.check_machine().await,
             Err(problems) => Err(problems),
         };
         checked.map_err(|problems| LoadError::Invalid(problems.located(&text)))
+    }
+
+    async fn check_machine(&self) -> Result<Vec<String>, Problems> {
+        let mut problems = self.check_surroundings();
+        problems.extend(self.check_files().await.err().into_iter().flat_map(|Problems(problems)| problems));
+        let note = self.default_upstream().await.unwrap_or_else(|Problems(more)| {
+            problems.extend(more);
+            None
+        });
+        if problems.is_empty() { Ok(note.into_iter().collect()) } else { Err(Problems(problems)) }
     }
 
     /// The configuration without a file.

@@ -17,6 +17,7 @@ mod quantity;
 mod raw;
 mod reload;
 mod schema;
+mod surroundings;
 mod tls_files;
 mod tls_policy;
 mod upstream;
@@ -43,7 +44,7 @@ pub use reload::ConfigFile;
 pub use schema::schema;
 pub use tls_files::{PemError, PemFile, TlsFiles, TlsPem};
 pub use tls_policy::{TlsPolicy, TlsVersion};
-pub use upstream::UpstreamConfigError;
+pub use upstream::{UpstreamConfigError, is_clear_text};
 
 // What other documents are read with.
 pub(crate) use check::{Check, given};

@@ -1,6 +1,6 @@
 //! Turns the configuration of upstream into kube-client's: which server, which credentials.
 
-use std::{env, io, path::PathBuf};
+use std::{env, io, net::IpAddr, path::PathBuf};
 
 use kube_client::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
@@ -65,8 +65,16 @@ impl UpstreamConfig {
     }
 }
 
+/// Whether requests to a server cross a network without TLS. Loopback is none: a proxy or a sidecar of this machine.
+pub fn is_clear_text(access: &kube_client::Config) -> bool {
+    let host = access.cluster_url.host().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let is_local = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
+    access.cluster_url.scheme_str() != Some("https") && !is_local
+}
+
 /// The paths that kubectl reads: the files of `$KUBECONFIG`, else the one in the home directory.
-fn kubectl_paths() -> Vec<PathBuf> {
+pub(super) fn kubectl_paths() -> Vec<PathBuf> {
     let listed = env::var_os("KUBECONFIG").unwrap_or_default();
     let paths: Vec<_> = env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty()).collect();
     if paths.is_empty() { env::home_dir().map(|home| home.join(".kube/config")).into_iter().collect() } else { paths }

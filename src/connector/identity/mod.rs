@@ -42,6 +42,7 @@ pub use as_gateway::AsGateway;
 pub use as_impersonator::AsImpersonator;
 pub use probe::NotBelieved;
 
+use crate::config::is_clear_text;
 use crate::fairness::ClientKey;
 use known_tokens::KnownTokens;
 use strip::strip_credentials;
@@ -257,12 +258,10 @@ impl Exposed {
     /// proxy or a sidecar of this machine. Unverified TLS is refused at loopback too: it leads to another machine,
     /// through a tunnel, or it would be of no use.
     pub(super) fn of(config: &Config) -> Option<Self> {
-        let host = config.cluster_url.host().unwrap_or_default();
-        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-        let is_local = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
-        match config.cluster_url.scheme() == Some(&http::uri::Scheme::HTTPS) {
+        let is_tls = config.cluster_url.scheme() == Some(&http::uri::Scheme::HTTPS);
+        match is_tls {
             true if config.accept_invalid_certs => Some(Self::Unverified(config.cluster_url.clone())),
-            false if !is_local => Some(Self::ClearText(config.cluster_url.clone())),
+            false if is_clear_text(config) => Some(Self::ClearText(config.cluster_url.clone())),
             _ => None,
         }
     }
