@@ -204,8 +204,25 @@ const EXIT_INVALID: u8 = 2;
 /// alive.
 const RUNTIME_END: Duration = Duration::from_secs(1);
 
-fn main() -> anyhow::Result<ExitCode> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    execute(Cli::parse().command).unwrap_or_else(|error| {
+        // Standard error may be closed; there is no other place for it.
+        io::stderr().write_all(report(&error).as_bytes()).ok();
+        ExitCode::FAILURE
+    })
+}
+
+/// An error with its causes, without the backtrace that anyhow adds: it is about a configuration or a machine.
+fn report(error: &anyhow::Error) -> String {
+    let causes: Vec<_> = error.chain().skip(1).map(|cause| cause.to_string().replace('\n', "\n    ")).collect();
+    match &causes[..] {
+        [] => format!("Error: {error}\n"),
+        causes => format!("Error: {error}\n\nCaused by:\n    {}\n", causes.join("\n    ")),
+    }
+}
+
+fn execute(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Run(args) => run(args),
         Command::Demo(args) => show_demo(args),
         Command::Kubeconfig(args) => print_kubeconfig(args),
@@ -354,7 +371,7 @@ fn told(log: &telemetry::Log, ended: anyhow::Result<()>) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            log.print(&format!("Error: {error:?}\n"));
+            log.print(&report(&error));
             ExitCode::FAILURE
         }
     }

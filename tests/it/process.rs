@@ -170,10 +170,44 @@ async fn why_a_gateway_does_not_start_is_on_standard_error() {
     let config = folder.path().join("config.yaml");
     let text = "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\nupstream: {kubeconfig: /nowhere}\n";
     std::fs::write(&config, text).unwrap();
-    let run = Command::new(env!("CARGO_BIN_EXE_kube-fanout")).args(["run", "--config"]).arg(&config).output();
-    let output = within("the end of the process", run).await.unwrap();
+    let text = failed_run(&config).await;
+    assert!(text.contains("Error: ") && text.contains("/nowhere"), "{text}");
+    assert_eq!(text.lines().filter(|line| line.contains("backtrace")).count(), 0, "{text}");
+}
+
+#[tokio::test]
+async fn a_gateway_that_does_not_start_does_not_say_that_it_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let [config, kubeconfig, audit] =
+        ["config.yaml", "kubeconfig", "none/audit.log"].map(|name| folder.path().join(name));
+    std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", "http://127.0.0.1:1")).unwrap();
+    let text = format!(
+        "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\nlisteners: [{{address: \"127.0.0.1:0\"}}]\n\
+         admin: {{address: \"127.0.0.1:0\"}}\nupstream: {{kubeconfig: \"{}\"}}\naudit: {{path: \"{}\"}}\n",
+        kubeconfig.display(),
+        audit.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let text = failed_run(&config).await;
+    assert!(text.contains("cannot open the audit log") && !text.contains("serving"), "{text}");
+
+    let check = Command::new(env!("CARGO_BIN_EXE_kube-fanout")).args(["check", "--config"]).arg(&config).output();
+    let output = within("the check", check).await.unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && text.contains("Error: "), "{text}");
+    assert!(
+        output.status.code() == Some(2) && text.contains("line 6, column ") && text.contains("audit.path: "),
+        "{text}"
+    );
+    assert!(!folder.path().join("none").exists());
+}
+
+/// Runs a gateway that does not start, where errors come with backtraces; returns its standard error.
+async fn failed_run(config: &Path) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+    let run = command.args(["run", "--config"]).arg(config).env("RUST_BACKTRACE", "1").output();
+    let output = within("the end of the process", run).await.unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
 }
 
 #[tokio::test]
