@@ -1,4 +1,5 @@
-//! The two bodies of a request to upstream: what is sent and what comes back. Both stream; neither buffers.
+//! The two bodies of a request to upstream: what is sent and what comes back. Both stream; neither buffers, except
+//! refusals of the gateway's own requests.
 
 use std::{
     pin::Pin,
@@ -7,6 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
 use hyper::body::Incoming;
 
 use super::{exclusive::ExclusiveBody, slot::Slot};
@@ -38,6 +40,8 @@ pub(super) enum Received {
     /// The connection may carry other requests too.
     Shared(Incoming),
     Exclusive(ExclusiveBody),
+    /// It has already been read.
+    Read(Full<Bytes>),
 }
 
 impl RequestBody {
@@ -50,6 +54,11 @@ impl RequestBody {
 impl ResponseBody {
     pub(super) fn new(received: Received, slot: Slot) -> Self {
         Self { received, slot: Some(slot) }
+    }
+
+    /// A body that has already been read.
+    pub(super) fn read(bytes: Bytes) -> Self {
+        Self { received: Received::Read(Full::new(bytes)), slot: None }
     }
 
     /// Holds the client's share, if there is one, for as long as the request's place.
@@ -109,6 +118,7 @@ impl Body for ResponseBody {
         match &mut self.received {
             Received::Shared(incoming) => Pin::new(incoming).poll_frame(context),
             Received::Exclusive(body) => Pin::new(body).poll_frame(context),
+            Received::Read(body) => Pin::new(body).poll_frame(context).map_err(|never| match never {}),
         }
     }
 
@@ -116,6 +126,7 @@ impl Body for ResponseBody {
         match &self.received {
             Received::Shared(incoming) => incoming.is_end_stream(),
             Received::Exclusive(body) => body.is_end_stream(),
+            Received::Read(body) => body.is_end_stream(),
         }
     }
 
@@ -123,6 +134,7 @@ impl Body for ResponseBody {
         match &self.received {
             Received::Shared(incoming) => incoming.size_hint(),
             Received::Exclusive(body) => body.size_hint(),
+            Received::Read(body) => body.size_hint(),
         }
     }
 }

@@ -23,6 +23,7 @@ mod identity;
 mod own_requests;
 mod pool;
 mod reachable;
+mod refusals;
 mod slot;
 mod target;
 #[cfg(test)]
@@ -31,6 +32,7 @@ pub(crate) mod test_authority;
 pub(crate) mod test_server;
 #[cfg(test)]
 mod tests;
+mod trouble;
 
 use std::sync::Arc;
 
@@ -42,10 +44,12 @@ pub use hop::{comes_from_gateway, has_passed};
 pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, NotBelieved, Outbound};
 pub use own_requests::OwnRequests;
 pub use slot::Slot;
+pub use trouble::{Trouble, TroubleKind};
 
 use access::Access;
 use identity::Exposed;
 use reachable::Reachable;
+use refusals::Refusals;
 use target::Target;
 
 use crate::lifecycle::Tasks;
@@ -90,6 +94,20 @@ impl Connector {
         self.shared.target.to_string()
     }
 
+    fn target(&self) -> Target {
+        self.shared.target.clone()
+    }
+
+    /// Whether the last requests did not reach upstream, or were refused because of the gateway's credentials.
+    pub fn is_in_trouble(&self) -> bool {
+        self.shared.target.is_in_trouble()
+    }
+
+    /// Whether upstream does not accept the gateway's credentials.
+    pub fn is_unauthorized(&self) -> bool {
+        self.shared.target.refusals.is_unauthorized()
+    }
+
     /// Makes new connections show what the files of the client certificate currently hold, if the configuration names
     /// files. A task of `tasks` checks them until the drain begins. Tokens in files, and plugins' tokens, are followed
     /// anyway.
@@ -99,12 +117,12 @@ impl Connector {
 
     /// Sends requests of the gateway itself.
     pub fn own_requests(&self) -> OwnRequests {
-        OwnRequests::new(&self.shared.access, self.shared.target.clone())
+        OwnRequests::new(&self.shared.access, self.target())
     }
 
     /// Sends clients' requests with the gateway's own credentials: for clients that may do everything the gateway may.
     pub fn as_gateway(&self) -> AsGateway {
-        AsGateway::new(&self.shared.access, self.shared.target.clone(), self.shared.impersonates)
+        AsGateway::new(&self.shared.access, self.target(), self.shared.impersonates)
     }
 
     /// Sends clients' requests with the gateway's own credentials, impersonating the user of each.
@@ -116,7 +134,7 @@ impl Connector {
         if self.shared.impersonates {
             return Err(BuildError::Impersonates);
         }
-        Ok(AsImpersonator::new(&self.shared.access, self.shared.target.clone()))
+        Ok(AsImpersonator::new(&self.shared.access, self.target()))
     }
 
     /// Checks that clients' credentials, and questions about clients, may be sent to this API server.

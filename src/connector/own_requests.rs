@@ -1,6 +1,10 @@
 //! Sends the gateway's own requests, with its own credentials.
 
-use http::{Request, Response};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Collected, Limited};
+use tokio::time::timeout;
 
 use super::{
     RequestBody, ResponseBody, SendError,
@@ -10,6 +14,7 @@ use super::{
     pool::{Pool, PoolSettings, Windows},
     target::Target,
 };
+use crate::apimachinery::Status;
 
 /// The gateway's own requests (one watch for each cache, proofs, discovery): 2,000 at once.
 const OWN: PoolSettings = PoolSettings {
@@ -20,6 +25,10 @@ const OWN: PoolSettings = PoolSettings {
     // Of no effect: the gateway's own requests are counted for no client.
     client_limit: "upstream_own_requests",
 };
+
+/// Bytes of a refusal that are read, and how long its body may take.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+const REFUSAL_TAKES_MAX: Duration = Duration::from_secs(5);
 
 /// Sends requests of the gateway itself, on connections that carry no other.
 #[derive(Debug)]
@@ -33,11 +42,22 @@ impl OwnRequests {
         Self { target, pool: Pool::new(access, OWN) }
     }
 
-    /// Sends a request, whose answer is read without pause. Only path and query of the URI are used.
+    /// Sends a request, whose answer is read without pause. Only path and query of the URI are used. Keeps whether
+    /// upstream refuses it.
     ///
     /// # Errors
     /// There is no answer.
     pub async fn send(&self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, SendError> {
-        delivery::deliver(&self.target, &[&self.pool], None, request).await
+        let (target, path) = (&self.target, request.uri().path().to_owned());
+        let answer = delivery::deliver(target, &[&self.pool], None, request).await?;
+        if !matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            target.refusals.allowed(target, &path);
+            return Ok(answer);
+        }
+        let (head, body) = answer.into_parts();
+        let body = timeout(REFUSAL_TAKES_MAX, Limited::new(body, REFUSAL_BYTES_MAX).collect()).await;
+        let body = body.ok().and_then(Result::ok).map(Collected::to_bytes).unwrap_or_default();
+        target.refusals.refused(target, &path, head.status, &Status::message_in(&body).unwrap_or_default());
+        Ok(Response::from_parts(head, ResponseBody::read(body)))
     }
 }

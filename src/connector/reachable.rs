@@ -1,63 +1,101 @@
-//! Whether upstream can be reached, for the log: a line when it cannot, and one when it can again.
+//! Whether upstream can be reached: for the status, and for the log, which has a line when it cannot, and one when it
+//! can again.
 
 use std::{
     fmt::Display,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use tokio::time::Instant;
 
-use super::SendError;
+use super::{SendError, trouble::bounded};
 use crate::telemetry::Chain;
 
 /// The minimum time between two warnings: where some connections work and others do not, requests alternate.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
-/// What the log was told last. Clones share it.
+/// What the last requests found out. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reachable(Arc<Told>);
+pub(super) struct Reachable(Arc<Shared>);
 
 #[derive(Debug, Default)]
-struct Told {
-    /// The last line was the warning.
-    that_not: AtomicBool,
-    warned_at: Mutex<Option<Instant>>,
+struct Shared {
+    /// The last request did not reach it. Read without the lock: requests that succeed must not contend for it.
+    is_down: AtomicBool,
+    down: Mutex<Down>,
+}
+
+#[derive(Debug, Default)]
+struct Down {
+    now: Option<Unreachable>,
+    /// The last line of the log was the warning.
+    is_told: bool,
+    warned_at: Option<Instant>,
+}
+
+/// Upstream cannot be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unreachable {
+    /// The time of the first request that did not reach it.
+    pub(super) since: SystemTime,
+    /// The error of the last one, with its causes.
+    pub(super) error: String,
 }
 
 impl Reachable {
     /// Notes the outcome of a request to `address`: its error, or `None` if there was an answer.
     pub(super) fn note(&self, address: &impl Display, error: Option<&SendError>) {
-        let Told { that_not, .. } = &*self.0;
         match error {
-            Some(error) if error.is_unreachable() && self.0.may_warn() => {
-                tracing::warn!(%address, error = %Chain(error), "the API server cannot be reached");
+            Some(error) if error.is_unreachable() => {
+                let text = bounded(&Chain(error).to_string());
+                if self.fell(text) {
+                    tracing::warn!(%address, error = %Chain(error), "the API server cannot be reached; check its address \
+                        and certificate authority in the kubeconfig, its proxy, and the network on the way");
+                }
             }
-            // Read first: requests that succeed must not contend for a write.
-            None if that_not.load(Relaxed) && that_not.swap(false, Relaxed) => {
+            None if self.0.is_down.load(Relaxed) && self.rose() => {
                 tracing::info!(%address, "the API server can be reached again");
             }
             // Other errors do not tell whether the request reached it.
             _ => {}
         }
     }
-}
 
-impl Told {
-    fn may_warn(&self) -> bool {
-        if self.that_not.load(Relaxed) {
+    /// `None` while it can be reached, or is not known not to be.
+    pub(super) fn trouble(&self) -> Option<Unreachable> {
+        self.lock().now.clone()
+    }
+
+    /// Notes that it could not be reached. Whether to log that.
+    fn fell(&self, error: String) -> bool {
+        let mut down = self.lock();
+        match &mut down.now {
+            Some(now) => now.error = error,
+            None => down.now = Some(Unreachable { since: SystemTime::now(), error }),
+        }
+        self.0.is_down.store(true, Relaxed);
+        if down.is_told || down.warned_at.is_some_and(|at| at.elapsed() < WARN_EVERY) {
             return false;
         }
-        let mut warned_at = self.warned_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = warned_at.is_none_or(|at| at.elapsed() >= WARN_EVERY);
-        if is_due {
-            *warned_at = Some(Instant::now());
-            self.that_not.store(true, Relaxed);
-        }
-        is_due
+        down.warned_at = Some(Instant::now());
+        down.is_told = true;
+        true
+    }
+
+    /// Notes that it was reached. Whether to log that.
+    fn rose(&self) -> bool {
+        let mut down = self.lock();
+        down.now = None;
+        self.0.is_down.store(false, Relaxed);
+        std::mem::take(&mut down.is_told)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Down> {
+        self.0.down.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -67,11 +105,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn warnings_have_a_time_between_them() {
-        let told = Told::default();
+        let upstream = Reachable::default();
         let flaps = |times: usize| {
             let flap = |_: &usize| {
-                let warned = told.may_warn();
-                told.that_not.store(false, Relaxed);
+                let warned = upstream.fell("refused".to_owned());
+                upstream.rose();
                 warned
             };
             (0..times).filter(flap).count()
@@ -79,6 +117,18 @@ mod tests {
         assert_eq!(flaps(100), 1);
         tokio::time::advance(WARN_EVERY).await;
         assert_eq!(flaps(100), 1);
-        assert!(!told.may_warn());
+        assert!(!upstream.fell("refused".to_owned()));
+    }
+
+    #[test]
+    fn it_is_down_since_the_first_failure_with_the_last_error() {
+        let upstream = Reachable::default();
+        assert_eq!(upstream.trouble(), None);
+        upstream.fell("one".to_owned());
+        let first = upstream.trouble().unwrap();
+        upstream.fell("two".to_owned());
+        assert_eq!(upstream.trouble(), Some(Unreachable { error: "two".to_owned(), ..first }));
+        upstream.note(&"", None);
+        assert_eq!(upstream.trouble(), None);
     }
 }

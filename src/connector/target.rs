@@ -8,7 +8,7 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 
-use super::{BuildError, Reachable};
+use super::{BuildError, Reachable, Refusals};
 
 /// The address of the API server, with a path prefix where a proxy in between needs one.
 ///
@@ -20,6 +20,7 @@ pub(super) struct Target {
     /// Without its final slash; usually empty.
     prefix: Box<str>,
     pub(super) reachable: Reachable,
+    pub(super) refusals: Refusals,
 }
 
 /// The request has no path that an API server could serve (`*`, an authority), or one that is too long once joined.
@@ -39,7 +40,13 @@ impl Target {
             authority,
             prefix: cluster.path().trim_end_matches('/').into(),
             reachable: Reachable::default(),
+            refusals: Refusals::default(),
         })
+    }
+
+    /// Whether the last requests did not reach it, or were refused because of the gateway's credentials.
+    pub(super) fn is_in_trouble(&self) -> bool {
+        self.reachable.trouble().is_some() || self.refusals.is_unauthorized()
     }
 
     /// The value of `Host`.

@@ -1,6 +1,6 @@
 //! Authentication, authorization and upstream identity of clients, set up as the configured mode requires.
 
-use super::RunError;
+use super::{RunError, connected};
 use crate::{
     admin::MetricsAccess,
     authn::{self, Authenticator},
@@ -17,32 +17,52 @@ use crate::{
     upstream::Upstream,
 };
 
-/// `access` is the configuration of `connector`. `shares` limits forwarded requests per client.
+/// The API server of the configuration.
+#[derive(Clone, Copy)]
+pub(super) struct Server<'a> {
+    /// The configuration of the connections that `connector` makes with the gateway's own credentials.
+    pub(super) access: &'a kube_client::Config,
+    pub(super) connector: &'a Connector,
+}
+
+/// `shares` limits forwarded requests per client. Also the servers of reviews, where these are other ones.
 pub(super) async fn clients(
     config: &Config,
-    access: &kube_client::Config,
-    (connector, shares): (&Connector, Shares),
+    server: Server<'_>,
+    shares: Shares,
     tasks: &Tasks,
-) -> Result<Clients, RunError> {
-    match &config.clients {
-        ClientsConfig::Trusted(_) => Ok(Clients {
-            authenticator: Authenticator::trusted(),
-            authorizer: Authorizer::trusted(),
-            forward: Forward::trusted(connector.as_gateway(), tasks.clone()),
-        }),
-        ClientsConfig::Delegated(delegated) => Ok(Clients {
-            authenticator: authenticator(delegated, access, tasks).await?,
-            authorizer: authorizer(delegated, access, tasks).await?,
-            forward: forward(delegated, access, (connector, shares), tasks).await?,
-        }),
-    }
+) -> Result<(Clients, Vec<Upstream>), RunError> {
+    let delegated = match &config.clients {
+        ClientsConfig::Trusted(_) => {
+            let clients = Clients {
+                authenticator: Authenticator::trusted(),
+                authorizer: Authorizer::trusted(),
+                forward: Forward::trusted(server.connector.as_gateway(), tasks.clone()),
+            };
+            return Ok((clients, Vec::new()));
+        }
+        ClientsConfig::Delegated(delegated) => delegated,
+    };
+    let (of_tokens, of_access) = (&delegated.authentication.reviews, &delegated.authorization.reviews);
+    let token_reviewer = reviewer(of_tokens.as_ref(), server, tasks).await?;
+    let access_reviewer = reviewer(of_access.as_ref(), server, tasks).await?;
+    let others = [(of_tokens, &token_reviewer), (of_access, &access_reviewer)];
+    let others: Vec<_> =
+        others.into_iter().filter(|(config, _)| config.is_some()).map(|(_, reviewer)| reviewer.clone()).collect();
+    others.iter().for_each(|reviewer| reviewer.keep_probed(tasks));
+    let clients = Clients {
+        authenticator: authenticator(delegated, token_reviewer, tasks).await?,
+        authorizer: authorizer(delegated, access_reviewer, tasks),
+        forward: forward(delegated, server, shares, tasks).await?,
+    };
+    Ok((clients, others))
 }
 
 /// The check that decides whether a client may read the metrics; `None` if everyone may. Clients are authenticated as
 /// by `clients`; in the trusted mode, which does not distinguish clients, by tokens.
 pub(super) async fn metrics_access(
     config: &Config,
-    access: &kube_client::Config,
+    server: Server<'_>,
     clients: &Clients,
     tasks: &Tasks,
 ) -> Result<Option<MetricsAccess>, RunError> {
@@ -51,7 +71,7 @@ pub(super) async fn metrics_access(
     }
     let (authenticator, reviews) = match &config.clients {
         ClientsConfig::Trusted(_) => {
-            let reviewer = reviewer(None, access, tasks).await?;
+            let reviewer = reviewer(None, server, tasks).await?;
             let authenticator = Authenticator::delegated(authn::Config::default(), reviewer, tasks).await;
             (authenticator.map_err(RunError::Authorities)?, None)
         }
@@ -59,16 +79,15 @@ pub(super) async fn metrics_access(
             (clients.authenticator.clone(), delegated.authorization.reviews.as_ref())
         }
     };
-    Ok(Some(MetricsAccess::new(authenticator, reviewer(reviews, access, tasks).await?)))
+    Ok(Some(MetricsAccess::new(authenticator, reviewer(reviews, server, tasks).await?)))
 }
 
 async fn authenticator(
     delegated: &DelegatedConfig,
-    access: &kube_client::Config,
+    reviewer: Upstream,
     tasks: &Tasks,
 ) -> Result<Authenticator, RunError> {
     let config = delegated.authentication.clone();
-    let reviewer = reviewer(config.reviews.as_ref(), access, tasks).await?;
     let request_header = config.request_header;
     let config =
         authn::Config {
@@ -92,48 +111,40 @@ pub(super) fn token_reviews(config: &AuthenticationConfig) -> authn::TokenReview
     authn::TokenReviews { audiences: audiences.clone(), success_ttl: *success_ttl, failure_ttl: *failure_ttl }
 }
 
-async fn authorizer(
-    delegated: &DelegatedConfig,
-    access: &kube_client::Config,
-    tasks: &Tasks,
-) -> Result<Authorizer, RunError> {
+fn authorizer(delegated: &DelegatedConfig, reviewer: Upstream, tasks: &Tasks) -> Authorizer {
     let config = &delegated.authorization;
-    let reviewer = reviewer(config.reviews.as_ref(), access, tasks).await?;
     let config = authz::Config {
         allowed_ttl: config.allowed_ttl,
         denied_ttl: config.denied_ttl,
         watch_interval: config.watch_interval,
     };
-    Ok(Authorizer::delegated(config, reviewer, tasks.clone()))
+    Authorizer::delegated(config, reviewer, tasks.clone())
 }
 
 /// The upstream that answers reviews. It always has its own connections, so that a flood of tokens delays nothing else.
 async fn reviewer(
     config: Option<&UpstreamConfig>,
-    access: &kube_client::Config,
+    Server { connector, .. }: Server<'_>,
     tasks: &Tasks,
 ) -> Result<Upstream, RunError> {
     let connector = match config {
-        Some(config) => Connector::new(&config.resolve().await.map_err(RunError::UpstreamConfig)?),
-        None => Connector::new(access),
+        Some(config) => connected(&config.resolve().await.map_err(RunError::UpstreamConfig)?, tasks)?,
+        None => connector.clone(),
     };
-    let connector = connector.map_err(RunError::Upstream)?;
-    let reviewer = Upstream::for_reviews(connector.clone()).map_err(RunError::Upstream)?;
-    connector.follow_files(tasks);
-    Ok(reviewer)
+    Upstream::for_reviews(connector).map_err(RunError::Upstream)
 }
 
 async fn forward(
     delegated: &DelegatedConfig,
-    access: &kube_client::Config,
-    (connector, shares): (&Connector, Shares),
+    Server { access, connector }: Server<'_>,
+    shares: Shares,
     tasks: &Tasks,
 ) -> Result<Forward, RunError> {
-    let client = AsClient::new(access).map_err(RunError::Upstream)?;
+    let client = AsClient::new(access, connector).map_err(RunError::Upstream)?;
     let assertion = match &delegated.identity {
         Some(IdentityConfig::FrontProxy(config)) => {
-            let proxy =
-                AsFrontProxy::new(access, &config.files, config.headers.clone(), tasks).map_err(RunError::Upstream)?;
+            let proxy = AsFrontProxy::new((access, connector), &config.files, config.headers.clone(), tasks);
+            let proxy = proxy.map_err(RunError::Upstream)?;
             proxy.probe(tasks).await.map_err(RunError::FrontProxy)?;
             Ok(Some(Assertion::FrontProxy(proxy)))
         }

@@ -108,14 +108,16 @@ async fn run_following(
     // Clients are drained first, while caches are still followed; the operator's port is drained last.
     let (client_tasks, tasks, admin_tasks) = (Tasks::new(), Tasks::new(), Tasks::new());
     let connector = connected(access, &tasks)?;
+    let upstream = Upstream::new(connector.clone());
+    upstream.keep_probed(&tasks);
     let (forwarded, watches) = client_shares(&config.limits);
-    let clients = clients::clients(config, access, (&connector, forwarded.clone()), &tasks).await?;
-    let metrics_access = clients::metrics_access(config, access, &clients, &tasks).await?;
+    let server = clients::Server { access, connector: &connector };
+    let (clients, reviewers) = clients::clients(config, server, forwarded.clone(), &tasks).await?;
+    let metrics_access = clients::metrics_access(config, server, &clients, &tasks).await?;
     let audit = audit(config, &tasks).await?;
     let audit_health = audit.as_ref().and_then(AuditLog::health);
     let accounts = Accounts::new(watches.clone(), audit);
     let room = AnswerRoom::new(config.limits.answer_bytes, config.limits.answer_bytes_per_client);
-    let upstream = Upstream::new(connector);
     let cachers =
         Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), cacher_config(config), tasks.clone());
     let (settings, top_clients) = (Settings::new(serve_config(config), access_lines(config)), TopClients::default());
@@ -148,6 +150,7 @@ async fn run_following(
             cachers: cachers.clone(),
             top_clients,
             upstream,
+            reviewers,
             mode: mode(&config.clients),
             configuration: effective(current.clone()),
         };
@@ -167,7 +170,7 @@ async fn run_following(
 }
 
 /// Connections to the API server with the gateway's own credentials, which are followed in their files.
-fn connected(access: &kube_client::Config, tasks: &Tasks) -> Result<Connector, RunError> {
+pub(super) fn connected(access: &kube_client::Config, tasks: &Tasks) -> Result<Connector, RunError> {
     let connector = Connector::new(access).map_err(RunError::Upstream)?;
     connector.follow_files(tasks);
     Ok(connector)

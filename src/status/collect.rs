@@ -9,6 +9,7 @@ use super::{
     API_VERSION, CheckStatus, ClientStatus, Forwarded, Gateway, GatewayStatus, KIND, Limit, Reads, Resource, Samples,
     Savings, Setting, SlowWatcher, State, Upstream, cache_rows, estimate, reasons,
     samples::{self, Difference, Totals},
+    troubles,
 };
 use crate::{
     cacher::Cachers,
@@ -38,6 +39,8 @@ pub struct Source {
     pub cachers: Cachers,
     pub top_clients: TopClients,
     pub upstream: upstream::Upstream,
+    /// The other servers that answer reviews.
+    pub reviewers: Vec<upstream::Upstream>,
     /// `trusted`, `delegated`.
     pub mode: &'static str,
     /// The configuration that is in effect now.
@@ -57,7 +60,7 @@ impl Source {
             kind: KIND.to_owned(),
             time: now(),
             gateway: self.gateway(&readings, &minute, checks, is_draining),
-            upstream: Upstream { server: self.upstream.address(), version: self.upstream.last_version() },
+            upstream: self.upstream(detail),
             savings: Savings { events_per_second: minute.events_per_second(), ..savings(&readings) },
             reads: reads(&readings, &minute, &hour),
             last_hour: self.samples.hour(),
@@ -71,6 +74,15 @@ impl Source {
             ),
             configuration: if is_full { settings((self.configuration)()) } else { Vec::new() },
             names_withheld: !is_full,
+        }
+    }
+
+    fn upstream(&self, detail: Detail) -> Upstream {
+        let servers = std::iter::once(&self.upstream).chain(&self.reviewers);
+        Upstream {
+            server: self.upstream.address(),
+            version: self.upstream.last_version(),
+            troubles: troubles::of(servers.flat_map(upstream::Upstream::troubles), SystemTime::now(), detail),
         }
     }
 

@@ -12,12 +12,13 @@ mod page;
 mod reasons;
 mod samples;
 mod text;
+mod troubles;
 mod units;
 
 pub use collect::{Detail, Source, savings};
 pub use model::{
     API_VERSION, Cache, CacheBytes, CheckStatus, ClientStatus, Forwarded, Gateway, GatewayStatus, KIND, LastHour,
-    Limit, Reads, Resource, Restart, Savings, Setting, SlowWatcher, State, Upstream,
+    Limit, Reads, Resource, Restart, Savings, Setting, SlowWatcher, State, Trouble, Upstream,
 };
 pub use page::{Asset, html};
 pub use samples::Samples;

@@ -83,8 +83,26 @@ pub struct CheckStatus {
 pub struct Upstream {
     /// Its address, without credentials.
     pub server: String,
-    /// The version that it last reported; `None` until a cache was filled.
+    /// The version that it last reported; `None` until it has answered.
     pub version: Option<String>,
+    /// What keeps the gateway from it, and from other servers that it asks for reviews; the worst first.
+    pub troubles: Vec<Trouble>,
+}
+
+/// Something that is wrong between the gateway and an API server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Trouble {
+    /// `unreachable`, `unauthorized` (401), `forbidden` (403).
+    pub kind: String,
+    pub server: String,
+    /// RFC 3339.
+    pub since: String,
+    pub seconds: u64,
+    /// The path of the gateway's own request that is refused.
+    pub path: Option<String>,
+    /// The last error, in its own words. Empty if names are withheld, since a refusal names the gateway's user.
+    pub error: String,
 }
 
 /// The load that the API server is spared.
@@ -265,6 +283,21 @@ impl GatewayStatus {
     /// Whether the gateway is ready. `kube-fanout status` ends with this, and the page shows it first.
     pub fn is_healthy(&self) -> bool {
         self.gateway.state == State::Ready
+    }
+}
+
+impl Trouble {
+    /// One sentence: what is wrong.
+    pub fn headline(&self) -> String {
+        match self.kind.as_str() {
+            "unreachable" => format!("The API server {} cannot be reached", self.server),
+            "unauthorized" => format!("The API server {} does not accept the gateway's credentials", self.server),
+            _ => format!(
+                "The API server {} refuses the gateway {}",
+                self.server,
+                self.path.as_deref().unwrap_or("a request")
+            ),
+        }
     }
 }
 

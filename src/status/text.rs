@@ -3,12 +3,14 @@
 use std::fmt::Write;
 
 use super::{
-    Cache, ClientStatus, Forwarded, GatewayStatus, Limit, SlowWatcher, State,
+    Cache, ClientStatus, Forwarded, GatewayStatus, Limit, SlowWatcher, State, Trouble,
     units::{bytes, count, duration, percent, printable, rate, seconds},
 };
 
 /// Maximum number of rows in a table.
 const ROWS_MAX: usize = 20;
+/// Maximum number of lines about what is wrong between the gateway and the API server.
+const TROUBLES_MAX: usize = 5;
 /// A limit has a row if at least this share of it is used.
 const NOTABLE_SHARE: f64 = 0.5;
 
@@ -22,12 +24,29 @@ use Side::{Left, Right};
 
 /// The status as text, a table for each part that has something to show.
 pub fn text(status: &GatewayStatus) -> String {
-    let mut text = summary(status);
+    let mut text = troubles(&status.upstream.troubles);
+    text.push_str(&summary(status));
     caches(&mut text, &status.caches);
     forwarded(&mut text, &status.forwarded);
     limits(&mut text, &status.limits);
     clients(&mut text, &status.clients);
     slow_watchers(&mut text, &status.slowest_watchers);
+    text
+}
+
+/// A line for each trouble: they come first.
+fn troubles(troubles: &[Trouble]) -> String {
+    let line = |trouble: &Trouble| {
+        let mut line = format!("{}, for {} (since {})", trouble.headline(), duration(trouble.seconds), trouble.since);
+        if !trouble.error.is_empty() {
+            line = format!("{line}: {}", trouble.error);
+        }
+        format!("!! {}\n", printable(&line))
+    };
+    let mut text: String = troubles.iter().take(TROUBLES_MAX).map(line).collect();
+    if let Some(more) = troubles.len().checked_sub(TROUBLES_MAX).filter(|more| *more > 0) {
+        writeln!(text, "!! and {more} more refusals, in /status.json").expect("a string takes everything");
+    }
     text
 }
 
@@ -38,7 +57,7 @@ fn summary(status: &GatewayStatus) -> String {
         State::NotReady => "NOT READY",
         State::Draining => "DRAINING",
     };
-    let version = upstream.version.as_deref().unwrap_or("version not asked yet");
+    let version = upstream.version.as_deref().unwrap_or("version not known yet");
     let mut lines = vec![
         (
             "gateway",
@@ -218,6 +237,7 @@ fn table<const COLUMNS: usize>(text: &mut String, head: [(&str, Side); COLUMNS],
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::Upstream;
 
     #[test]
     fn columns_are_aligned_and_hostile_names_are_text() {
@@ -236,6 +256,28 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         assert!(text.starts_with("gateway   kube-fanout , NOT READY"), "{text}");
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first_in_one_line_each() {
+        let trouble = |kind: &str, path: Option<&str>| Trouble {
+            kind: kind.into(),
+            server: "https://api:6443".into(),
+            since: "2026-11-22T18:00:00Z".into(),
+            seconds: 65,
+            path: path.map(str::to_owned),
+            error: "no\n\x1b[2Jway".into(),
+        };
+        let mut troubles = vec![trouble("unreachable", None)];
+        troubles.extend(vec![trouble("forbidden", Some("/api/v1/secrets")); TROUBLES_MAX]);
+        let upstream = Upstream { troubles, ..Upstream::default() };
+        let text = text(&GatewayStatus { upstream, ..GatewayStatus::default() });
+        let lines: Vec<_> = text.lines().collect();
+        let tail = "for 1 min 5 s (since 2026-11-22T18:00:00Z): no\\u{a}\\u{1b}[2Jway";
+        assert_eq!(lines[0], format!("!! The API server https://api:6443 cannot be reached, {tail}"));
+        assert_eq!(lines[1], format!("!! The API server https://api:6443 refuses the gateway /api/v1/secrets, {tail}"));
+        assert_eq!(lines[TROUBLES_MAX], "!! and 1 more refusals, in /status.json");
+        assert!(lines[TROUBLES_MAX + 1].starts_with("gateway "), "{text}");
     }
 
     #[test]

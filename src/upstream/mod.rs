@@ -5,6 +5,7 @@ mod crd;
 mod discovery;
 mod fetch;
 mod list_watch;
+mod probe;
 mod review;
 mod server_version;
 #[cfg(test)]
@@ -22,7 +23,7 @@ pub use review::ReviewError;
 
 use server_version::ServerVersion;
 
-use crate::connector::{BuildError, Connector, OwnRequests, RequestBody, ResponseBody, SendError};
+use crate::connector::{BuildError, Connector, OwnRequests, RequestBody, ResponseBody, SendError, Trouble};
 
 /// The API server, asked with the gateway's own credentials. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -56,6 +57,11 @@ impl Upstream {
     /// The address of the API server, without credentials.
     pub fn address(&self) -> String {
         self.shared.connector.address()
+    }
+
+    /// What is wrong with it now, the worst first ([`Connector::troubles`]).
+    pub fn troubles(&self) -> Vec<Trouble> {
+        self.shared.connector.troubles()
     }
 
     async fn send(&self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, SendError> {

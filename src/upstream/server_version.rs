@@ -13,7 +13,7 @@ use tokio::{
 
 use super::Upstream;
 
-const PATH: &str = "/version";
+pub(super) const PATH: &str = "/version";
 /// Time limit of an answer. Callers go on without it.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
@@ -70,8 +70,7 @@ impl Upstream {
             Err(_) => (None, true),
         };
         if let Some(version) = &version {
-            let name = version.split(' ').next().unwrap_or_default().to_owned();
-            *self.shared.server_version.last.write().unwrap_or_else(PoisonError::into_inner) = Some(name);
+            self.note_version(version);
         }
         *last = Some(Asked { at, version: version.clone(), failed });
         version
@@ -86,14 +85,20 @@ impl Upstream {
         is_own.then(|| git_version.to_owned())
     }
 
-    /// The version that upstream last reported (`v1.36.0`); `None` if it has not been asked, as until a cache is
-    /// filled.
+    /// Keeps the `gitVersion` of a version that [`parse`] has read.
+    pub(super) fn note_version(&self, version: &str) {
+        let name = version.split(' ').next().unwrap_or_default().to_owned();
+        *self.shared.server_version.last.write().unwrap_or_else(PoisonError::into_inner) = Some(name);
+    }
+
+    /// The version that upstream last reported (`v1.36.0`); `None` if it has not answered yet.
     pub fn last_version(&self) -> Option<String> {
         self.shared.server_version.last.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn parse(document: &[u8]) -> Option<String> {
+/// What a document says of the version; `None` if it is not that of an API server.
+pub(super) fn parse(document: &[u8]) -> Option<String> {
     let Document { git_version, git_commit, emulation_major, emulation_minor } =
         serde_json::from_slice(document).ok()?;
     Some(format!("{git_version} {git_commit} {emulation_major}.{emulation_minor}"))

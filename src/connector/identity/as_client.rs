@@ -7,7 +7,7 @@ use kube_client::Config;
 use uuid::Uuid;
 
 use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, known_tokens::KnownTokens, refuse_exposed, strip};
-use crate::connector::{BuildError, RequestBody, access::Access, target::Target};
+use crate::connector::{BuildError, Connector, RequestBody, access::Access};
 use crate::fairness::ClientKey;
 
 /// Sends requests with their clients' own credentials, on connections that show none of the gateway's: no client
@@ -25,14 +25,15 @@ pub struct AsClient {
 const LIMITS: Limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
 
 impl AsClient {
-    /// Uses only the server's address, its verification and the proxy of a configuration.
+    /// Uses only the server's address, its verification and the proxy of a configuration, which is that of `upstream`.
+    /// Both know whether the server can be reached.
     ///
     /// # Errors
     /// The configuration cannot be used, or tokens would cross a network without TLS, or in TLS that is not verified.
-    pub fn new(config: &Config) -> Result<Self, BuildError> {
+    pub fn new(config: &Config, connector: &Connector) -> Result<Self, BuildError> {
         refuse_exposed(config)?;
         let access = Access::without_credentials(config)?;
-        let target = Target::of(config)?;
+        let target = connector.target();
         let unknown = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
         Ok(Self { connections: Connections::new(&access, target, LIMITS), unknown, known_tokens: KnownTokens::new() })
     }

@@ -11,9 +11,7 @@ use super::{
 };
 use crate::apimachinery::UserInfo;
 use crate::config::{ProxyHeaders, TlsFiles};
-use crate::connector::{
-    BuildError, RequestBody, access::Access, client_certificate::ClientCertificate, target::Target,
-};
+use crate::connector::{BuildError, Connector, RequestBody, access::Access, client_certificate::ClientCertificate};
 use crate::lifecycle::Tasks;
 
 /// Sends requests with the front proxy's certificate and a verified user in X-Remote-*. Cheap to clone.
@@ -34,13 +32,13 @@ const LIMITS: Limits = Limits { requests: "upstream_front_proxy_requests", upgra
 
 impl AsFrontProxy {
     /// `headers` are those that upstream reads, one of each kind. Uses only the server's address, its verification and
-    /// the proxy of a configuration. Reads the files, blocking; a task of `tasks` checks them until the drain begins,
+    /// the proxy of a configuration, which is that of `upstream`; both know whether the server can be reached. Reads the files, blocking; a task of `tasks` checks them until the drain begins,
     /// and new connections show what they currently hold.
     ///
     /// # Errors
     /// The configuration or the files cannot be used, or TLS to upstream is missing or not verified.
     pub fn new(
-        config: &Config,
+        (config, connector): (&Config, &Connector),
         certificate: &TlsFiles,
         headers: ProxyHeaders,
         tasks: &Tasks,
@@ -52,7 +50,7 @@ impl AsFrontProxy {
         let certificate = ClientCertificate::load(certificate.clone()).map_err(BuildError::Certificate)?;
         let access = Access::with_certificate(config, certificate)?;
         access.follow_files(tasks);
-        let target = Target::of(config)?;
+        let target = connector.target();
         let anonymous = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
         let names = Arc::new(Names::of(&headers));
         let connections = Connections::new(&access, target, LIMITS);

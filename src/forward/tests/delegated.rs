@@ -56,12 +56,23 @@ impl Setup {
     }
 
     fn delegated(&self, assertion: Option<Assertion>) -> Forward {
-        Forward::delegated(AsClient::new(&self.own).unwrap(), assertion, Shares::new(10, "test"), Tasks::new())
+        Forward::delegated(
+            AsClient::new(&self.own, &Connector::new(&self.own).unwrap()).unwrap(),
+            assertion,
+            Shares::new(10, "test"),
+            Tasks::new(),
+        )
     }
 
     fn front_proxy(&self) -> Option<Assertion> {
         Some(Assertion::FrontProxy(
-            AsFrontProxy::new(&self.own, &self.proxy, ProxyHeaders::default(), &Tasks::new()).unwrap(),
+            AsFrontProxy::new(
+                (&self.own, &Connector::new(&self.own).unwrap()),
+                &self.proxy,
+                ProxyHeaders::default(),
+                &Tasks::new(),
+            )
+            .unwrap(),
         ))
     }
 

@@ -132,13 +132,16 @@ fn mark() -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{Cache, ClientStatus, Forwarded, Resource, Setting, SlowWatcher};
+    use crate::status::{Cache, ClientStatus, Forwarded, Resource, Setting, SlowWatcher, Trouble, Upstream};
 
     #[test]
     fn hostile_names_are_text() {
         let hostile = "<script>alert(1)</script>\"'&".to_owned();
         let name = || hostile.clone();
+        let trouble =
+            Trouble { server: name(), path: Some(name()), error: name(), since: name(), ..Trouble::default() };
         let status = GatewayStatus {
+            upstream: Upstream { troubles: vec![trouble], ..Upstream::default() },
             clients: vec![ClientStatus { user_agent: name(), user: Some(name()), ..ClientStatus::default() }],
             slowest_watchers: vec![SlowWatcher {
                 user_agent: name(),
@@ -153,7 +156,22 @@ mod tests {
         };
         let page = html(&status);
         assert!(!page.contains("<script>") && !page.contains("alert(1)</script>\""), "{page}");
-        assert_eq!(page.matches("&lt;script&gt;alert(1)&lt;/script&gt;").count(), 18, "{page}");
+        assert_eq!(page.matches("&lt;script&gt;alert(1)&lt;/script&gt;").count(), 23, "{page}");
+    }
+
+    #[test]
+    fn trouble_with_the_api_server_stands_above_everything() {
+        let page = |troubles| {
+            html(&GatewayStatus { upstream: Upstream { troubles, ..Upstream::default() }, ..GatewayStatus::default() })
+        };
+        let trouble = |kind: &str| Trouble { kind: kind.into(), server: "https://api".into(), ..Trouble::default() };
+        let (healthy, troubled) = (page(vec![]), page(vec![trouble("unreachable"), trouble("unauthorized")]));
+        assert!(!healthy.contains("trouble"), "{healthy}");
+        let main = troubled.split_once("<main>").unwrap().1;
+        assert!(main.starts_with("<section class=\"troubles\" role=\"alert\""), "{main}");
+        for words in ["https://api cannot be reached", "https://api does not accept the gateway's credentials"] {
+            assert!(main.split_once("<header>").unwrap().0.contains(words), "{words} in {main}");
+        }
     }
 
     #[test]

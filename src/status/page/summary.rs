@@ -4,10 +4,13 @@ use maud::{Markup, html};
 
 use super::{draw, mark, number, state_word};
 use crate::status::{
-    GatewayStatus, LastHour, State,
+    GatewayStatus, LastHour, State, Trouble,
     samples::hit_ratio,
-    units::{bytes, count, duration, percent, rate, seconds},
+    units::{bytes, count, duration, percent, printable, rate, seconds},
 };
+
+/// Maximum number of troubles on the page; the JSON has all.
+const TROUBLES_SHOWN: usize = 5;
 
 pub(super) fn header(status: &GatewayStatus) -> Markup {
     let GatewayStatus { gateway, upstream, .. } = status;
@@ -18,6 +21,7 @@ pub(super) fn header(status: &GatewayStatus) -> Markup {
     };
     let failed: Vec<_> = gateway.checks.iter().filter(|check| check.required && !check.ready).collect();
     html! {
+        (troubles(&upstream.troubles))
         header {
             h1 { (mark()) "kube-fanout" }
             span class=(class) { (state_word(gateway.state)) }
@@ -31,7 +35,7 @@ pub(super) fn header(status: &GatewayStatus) -> Markup {
             (fact("its version", html! {
                 @match &upstream.version {
                     Some(version) => (version),
-                    None => span.soft { "not asked yet" },
+                    None => span.soft { "not known yet" },
                 }
             }))
             (fact("CPU", html! { (format!("{:.2}", gateway.cpu_cores)) " cores" }))
@@ -42,6 +46,27 @@ pub(super) fn header(status: &GatewayStatus) -> Markup {
             p.alarm role="alert" {
                 "Not ready: "
                 @for (at, check) in failed.iter().enumerate() { @if at > 0 { ", " } code { (check.name) } }
+            }
+        }
+    }
+}
+
+/// What is wrong between the gateway and the API server, above everything else.
+fn troubles(troubles: &[Trouble]) -> Markup {
+    html! {
+        @if !troubles.is_empty() {
+            section.troubles role="alert" aria-label="Trouble with the API server" {
+                @for trouble in troubles.iter().take(TROUBLES_SHOWN) {
+                    p class=(if trouble.kind == "forbidden" { "trouble mild" } else { "trouble" }) data-trouble=(trouble.kind) {
+                        strong { (printable(&trouble.headline())) }
+                        " for " (duration(trouble.seconds)) ", since "
+                        time datetime=(trouble.since) { (trouble.since.replace('T', " ").replace('Z', " UTC")) }
+                        @if !trouble.error.is_empty() { ": " span.words { (printable(&trouble.error)) } }
+                    }
+                }
+                @if let Some(more) = troubles.len().checked_sub(TROUBLES_SHOWN).filter(|more| *more > 0) {
+                    p.trouble.mild { "and " (more) " more refusals, in " a href="/status.json" { "status.json" } }
+                }
             }
         }
     }

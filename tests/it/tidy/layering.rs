@@ -28,11 +28,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("fanout",       &["apimachinery", "store", "encode", "telemetry", "lifecycle"]),
     ("fairness",     &["telemetry", "lifecycle"]),
     // Independent of the questions and of where they are sent.
-    ("memo",   &["telemetry", "lifecycle"]),
+    ("memo",         &["telemetry", "lifecycle"]),
     // The mirror of `listener`, and the only module that opens connections. Knows nothing of the questions.
     ("connector",    &["apimachinery", "telemetry", "lifecycle", "config", "fairness", "memo"]),
     // Implements the trait that `reflector` declares: dependencies point at the domain.
-    ("upstream",     &["apimachinery", "telemetry", "reflector", "connector"]),
+    ("upstream",     &["apimachinery", "telemetry", "lifecycle", "reflector", "connector"]),
     // Authentication by reviews upstream. The listener owns what a connection has shown, such as its client
     // certificate.
     ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener", "fairness", "memo"]),
@@ -49,7 +49,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gateway",      &["apimachinery", "telemetry", "lifecycle", "listener", "fairness", "authn", "authz", "audit", "cacher", "serve",
                        "forward", "traces", "connector"]),
     // Reads everything that an operator may want to know and changes nothing.
-    ("status",       &["apimachinery", "telemetry", "fanout", "upstream", "cacher", "serve"]),
+    ("status",       &["apimachinery", "telemetry", "fanout", "connector", "upstream", "cacher", "serve"]),
     // Metrics and status require authorization.
     ("admin",        &["lifecycle", "telemetry", "listener", "fairness", "authn", "authz", "upstream", "status"]),
     // An independent API server: shares with the gateway only the parsing of names and selectors, so that a test of one
