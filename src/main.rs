@@ -117,7 +117,7 @@ struct KubeconfigArgs {
 
 #[derive(Debug, Args)]
 struct StatusArgs {
-    /// The gateway's admin port: a URL, HOST:PORT or unix:/PATH.
+    /// The gateway's admin port: a URL, HOST:PORT, a port of this machine, or unix:/PATH.
     #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:9090")]
     admin: String,
     /// Who has signed the admin port's certificate, in PEM, instead of those whom the system trusts.

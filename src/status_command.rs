@@ -22,7 +22,7 @@ use crate::{
 /// Options of the request and the output.
 #[derive(Clone, Debug)]
 pub struct StatusOptions {
-    /// The admin port: `http://127.0.0.1:9090`, `https://gateway:9090`, `127.0.0.1:9090`, `unix:/run/admin.sock`.
+    /// The admin port: `http://127.0.0.1:9090`, `https://gateway:9090`, `127.0.0.1:9090`, `9090`, `unix:/run/admin.sock`.
     pub admin: String,
     /// The authorities of its certificate, in PEM; `None` for those that the system trusts.
     pub certificate_authority: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub struct StatusOptions {
 /// Why there is no status.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
-    #[error("{0:?} is no address; allowed: a URL, HOST:PORT or unix:/PATH")]
+    #[error("{0:?} is no address; allowed: a URL, HOST:PORT, a port of this machine, or unix:/PATH")]
     Address(String),
     #[error("cannot use the credentials or authorities")]
     Credentials(#[source] kube_client::Error),
@@ -121,7 +121,11 @@ impl Port {
             let way = Way::Unix(path.into());
             return Ok(Self { name, way });
         }
-        let url = if name.contains("://") { name.clone() } else { format!("http://{name}") };
+        let url = match name.parse::<u16>() {
+            Ok(port) => format!("http://127.0.0.1:{port}"),
+            Err(_) if name.contains("://") => name.clone(),
+            Err(_) => format!("http://{name}"),
+        };
         let url: Uri = url.parse().map_err(|_| StatusError::Address(name.clone()))?;
         let is_url = matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some();
         if !is_url {

@@ -5,6 +5,7 @@ use std::{
     process::Stdio,
 };
 
+use futures_util::future::join;
 use kube_fanout::{
     sim::{Features, Refusal, Sim, SimServer},
     status::{GatewayStatus, Trouble},
@@ -473,6 +474,23 @@ async fn credentials_that_are_not_accepted_are_told_of_once_and_hostile_words_ar
     let log = ended(&mut child).await;
     assert_eq!(log.lines().filter(|line| line.contains("does not accept")).count(), 1, "{log}");
     assert!(log.lines().any(|line| line.contains("(401)") && line.contains(&address)), "{log}");
+}
+
+#[tokio::test]
+async fn a_port_alone_is_one_of_this_machine() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let status = Command::new(env!("CARGO_BIN_EXE_kube-fanout")).args(["status", "--admin", &port]).output();
+    let asked = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = [0; 4_096];
+        let read = stream.read(&mut head).await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+        String::from_utf8_lossy(&head[..read]).into_owned()
+    };
+    let (output, head) = within("the request", join(status, asked)).await;
+    assert!(head.starts_with("GET /status.json "), "{head}");
+    assert_eq!(output.unwrap().status.code(), Some(2), "a status without a state is that of no ready gateway");
 }
 
 /// What is wrong between a gateway and the API server, by its status.
