@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import manifests
 import serving
+import sidecar
 from chart import CHART, NAME, NAMESPACE, merged, nested, render, ways_of_use
 
 READY_WITHIN = 60
@@ -219,10 +220,12 @@ def release(config: helm.Config, server: Server) -> list[str]:
     expect("services after the rollback", server.names(services), {NAME})
     config.upgrade(CHART, NAME, {"kind": "DaemonSet"}, namespace=NAMESPACE)
     expect("deployments of a DaemonSet", server.names(deployment), set())
-    https, admin, *static = free_ports(4)
+    https, admin, beside, beside_admin, *static = free_ports(6)
     node_local = merged(ways_of_use()["node-local-values.yaml"], NOT_THERE, {"ports": {"https": https, "admin": admin}})
     config.upgrade(CHART, NAME, node_local, namespace=NAMESPACE)
     problems += [f"DaemonSet: {problem}" for problem in manifests.daemon(server, Path(sys.argv[1]))]
+    beside_it, _ = sidecar.application({"ports": {"sidecar": beside, "admin": beside_admin}})
+    problems += [f"sidecar: {problem}" for problem in manifests.sidecar(server, Path(sys.argv[1]), beside_it)]
     problems += [f"static pod: {problem}" for problem in manifests.static_pod(server, Path(sys.argv[1]), *static)]
     config.uninstall(NAME)
     left = [path for path in (

@@ -1,7 +1,9 @@
 """The manifests as a kubelet runs them: the arguments, user and files of their containers in a root of their own, where their volumes
-are mounted; and clients that find the gateway as they find an API server in a pod, by KUBERNETES_SERVICE_HOST and mounted files."""
+are mounted; and clients that find the gateway as they find an API server in a pod: by KUBERNETES_SERVICE_HOST and mounted files, or by
+KUBECONFIG."""
 
 import base64
+import copy
 import json
 import os
 import re
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from chart import NAME, NAMESPACE, ROOT
+from chart import NAME, NAMESPACE, ROOT, one
 from gateway import BINARY
 
 INFORMER = BINARY.parent / "examples/informer"
@@ -107,14 +109,16 @@ class Container:
         return sum(map(int, re.findall(pattern, self.get("/metrics"), re.M)))
 
 
-def clients(container: Container, server, binaries: Path, where: dict, authority: str | bytes, folder: Path) -> list[str]:
-    """kubectl and an informer of kube-rs, each in a pod of a service account that may read pods."""
+def clients(container: Container, server, binaries: Path, where: dict, authority: str | bytes, folder: Path, files={}) -> list[str]:
+    """kubectl and an informer of kube-rs, each in a pod of a service account that may read pods, with these files mounted."""
     if not INFORMER.is_file():
         return [f"{INFORMER} does not exist: run cargo test, or cargo build --examples, first"]
     problems, late = [], f"late-{uuid.uuid4()}"
     root = Root(folder / "client", {"kubectl": binaries / "kubectl", "informer": INFORMER})
     os.chmod(folder / "client", 0o755)
     root.account(server.token_of("reader"), authority)
+    for path, content in files.items():
+        root.write(path, content)
     ran = root.start([f"{PROGRAMS}/kubectl", "get", "pods", "--all-namespaces", "--output", "name"], 65532, where, folder / "kubectl.log")
     code, said = ran.wait(WITHIN), (folder / "kubectl.log").read_text()
     if code != 0:
@@ -165,6 +169,36 @@ def daemon(server, binaries: Path) -> list[str]:
         where = place(f"{NAME}.{NAMESPACE}.svc", ports["https"])
         with Container(spec, root, upstream, Path(folder) / "log") as container:
             return clients(container, server, binaries, where, authority, Path(folder))
+
+
+def sidecar(server, binaries: Path, objects: list[dict]) -> list[str]:
+    """The gateway beside an application, with the application's service account and the rights of the chart; clients find it by
+    KUBECONFIG, as the application does."""
+    objects = copy.deepcopy(objects)
+    roles = "/apis/rbac.authorization.k8s.io/v1"
+    server.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "application"}})
+    # The release has a role of that name.
+    for kind, plural in (("ClusterRole", "clusterroles"), ("ClusterRoleBinding", "clusterrolebindings")):
+        item = one(objects, kind) | {"metadata": {"name": "application"}}
+        if "roleRef" in item:
+            item["roleRef"]["name"] = "application"
+        server.create(f"{roles}/{plural}", item)
+    pod = one(objects, "Deployment")["spec"]["template"]["spec"]
+    # Started first, and asked for its startup probe.
+    [gateway], [application] = pod["initContainers"], pod["containers"]
+    spec = {"containers": [gateway], "securityContext": {"runAsUser": 65532}}
+    [mount] = application["volumeMounts"]
+    files = {f"{mount['mountPath']}/{key}": content for key, content in one(objects, "ConfigMap")["data"].items()}
+    where = {variable["name"]: variable["value"] for variable in application["env"]}
+    # kube-rs does without authorities in no case, not even over plain HTTP, and the image of an application may have none.
+    where["SSL_CERT_FILE"] = f"{ACCOUNT}/ca.crt"
+    with tempfile.TemporaryDirectory() as folder:
+        root = Root(Path(folder) / "gateway", {"kube-fanout": BINARY})
+        for path, content in files.items():
+            root.write(path, content)
+        root.account(server.token_of(pod["serviceAccountName"]), server.authority)
+        with Container(spec, root, place("127.0.0.1", server.port), Path(folder) / "log") as container:
+            return clients(container, server, binaries, where, server.authority, Path(folder), files)
 
 
 def static_pod(server, binaries: Path, port: int, admin: int) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import helm_python as helm
 import yaml
 
-from chart import API_VERSIONS, FOLDER, invalid, one, render
+from chart import API_VERSIONS, FOLDER, invalid, merged, one, render
 
 # As templates/_sidecar.tpl and the README say it.
 APPLICATION = """
@@ -36,20 +36,25 @@ spec:
 SINCE = API_VERSIONS[1:]
 
 
-def in_an_application() -> list[str]:
+def application(values: dict, versions=()) -> tuple[list[dict], list[str]]:
+    """The objects of an application with the chart below it, and what the API of these versions would not take of them."""
     with tempfile.TemporaryDirectory() as folder:
-        application = Path(folder) / "application"
-        (application / "templates").mkdir(parents=True)
-        shutil.copytree(FOLDER, application / "charts/kube-fanout")
+        chart_of = Path(folder) / "application"
+        (chart_of / "templates").mkdir(parents=True)
+        shutil.copytree(FOLDER, chart_of / "charts/kube-fanout")
         dependency = {"name": "kube-fanout", "version": "*", "repository": "", "condition": "kube-fanout.enabled"}
         described = {"apiVersion": "v2", "name": "application", "version": "1.0.0", "dependencies": [dependency]}
-        (application / "Chart.yaml").write_text(yaml.safe_dump(described))
-        (application / "templates/deployment.yaml").write_text(APPLICATION)
+        (chart_of / "Chart.yaml").write_text(yaml.safe_dump(described))
+        (chart_of / "templates/deployment.yaml").write_text(APPLICATION)
         sidecar = yaml.safe_load((FOLDER / "ci/sidecar-values.yaml").read_text())
-        with helm.Chart.load(application) as chart:
-            values = {"kube-fanout": sidecar | {"enabled": True}, "global": {"a": 1}}
-            problems = [problem for version in SINCE for problem in invalid(render(values, version, chart), version)]
-            objects = render(values, chart=chart)
+        with helm.Chart.load(chart_of) as chart:
+            values = {"kube-fanout": merged(sidecar, values, {"enabled": True}), "global": {"a": 1}}
+            problems = [problem for version in versions for problem in invalid(render(values, version, chart), version)]
+            return render(values, chart=chart), problems
+
+
+def in_an_application() -> list[str]:
+    objects, problems = application({}, SINCE)
     spec = one(objects, "Deployment")["spec"]["template"]["spec"]
     gateway = spec["initContainers"][0]
     config = one(objects, "ConfigMap")

@@ -1,4 +1,4 @@
-//! An informer as it runs in a pod: finds its API server by `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` and the files of
+//! An informer as it runs in a pod: finds its API server by `KUBECONFIG`, or by `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` and the files of
 //! its service account, says how many pods there are, and ends when it is told of the pod that its argument names.
 
 use std::{
@@ -18,7 +18,7 @@ use kube::{
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let awaited = env::args().nth(1).context("the name of a pod is missing")?;
-    let client = Client::try_from(Config::incluster()?)?;
+    let client = Client::try_from(Config::infer().await?)?;
     let mut events = pin!(watcher(Api::<Pod>::all(client), watcher::Config::default()).default_backoff());
     let mut known = 0_usize;
     while let Some(event) = events.next().await {
