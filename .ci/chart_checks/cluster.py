@@ -31,7 +31,6 @@ from chart import CHART, NAME, NAMESPACE, merged, nested, render, ways_of_use
 
 READY_WITHIN = 60
 TOKEN = "chart-checks"
-VERSION = "1.20"
 # What a server of 1.20 does not have: definitions of others, traffic policies.
 NOT_THERE = merged(
     nested("metrics", {kind: {"enabled": False} for kind in ("serviceMonitor", "podMonitor", "prometheusRule")}),
@@ -137,6 +136,19 @@ class Server:
         with urllib.request.urlopen(request, context=self.context, timeout=10) as answer:
             return answer.read()
 
+    @property
+    def version(self) -> str:
+        """Such as 1.20."""
+        version = json.loads(self.get("/version"))
+        return f"{version['major']}.{version['minor'].rstrip('+')}"
+
+    def serves(self, path: str) -> bool:
+        try:
+            self.get(path)
+            return True
+        except urllib.error.HTTPError:
+            return False
+
     def accepts(self, item: dict) -> str:
         """What the server says to an object by a dry run; empty if it takes it."""
         group = "/api/v1" if item["apiVersion"] == "v1" else f"/apis/{item['apiVersion']}"
@@ -185,11 +197,11 @@ def dry_runs(server: Server) -> list[str]:
     """Each object of each way of use, as this server's version of the chart's objects, by server-side dry run."""
     problems = []
     for name, values in ways_of_use().items():
-        for item in render(merged(values, NOT_THERE), VERSION):
+        for item in render(merged(values, NOT_THERE), server.version):
             refused = server.accepts(item)
             problems += [f"{name}: {item['kind']}: {refused}"] * bool(refused)
     # That it can refuse.
-    if not server.accepts(merged(render({}, VERSION)[0], {"metadata": {"name": "No Name"}})):
+    if not server.accepts(merged(render({}, server.version)[0], {"metadata": {"name": "No Name"}})):
         problems.append("an object with an impossible name is taken")
     return problems
 
@@ -228,10 +240,11 @@ def release(config: helm.Config, server: Server) -> list[str]:
     problems += [f"sidecar: {problem}" for problem in manifests.sidecar(server, Path(sys.argv[1]), beside_it)]
     problems += [f"static pod: {problem}" for problem in manifests.static_pod(server, Path(sys.argv[1]), *static)]
     config.uninstall(NAME)
+    policy = next(path for path in ("/apis/policy/v1", "/apis/policy/v1beta1") if server.serves(path))
     left = [path for path in (
         deployment, deployment.replace("deployments", "daemonsets"), services, f"/api/v1/namespaces/{NAMESPACE}/configmaps",
         f"/api/v1/namespaces/{NAMESPACE}/secrets", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
-        f"/apis/policy/v1beta1/namespaces/{NAMESPACE}/poddisruptionbudgets",
+        f"{policy}/namespaces/{NAMESPACE}/poddisruptionbudgets",
         "/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     ) if server.names(path)]
     expect("left behind", left, [])
