@@ -7,8 +7,8 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
-use reload::Reloaded;
 pub use reload::Reloads;
+use reload::{InEffect, Reloaded};
 
 use crate::{
     admin::{Admin, Check},
@@ -25,7 +25,7 @@ use crate::{
     lifecycle::{Drained, Tasks},
     listener::{self, BindError, Bound, GivesWay, Places},
     serve::{self, MostRecent},
-    status,
+    status::{self, Configured},
     store::HistoryLimits,
     telemetry::{self, AccessLines, Exposition, InstallError, TopClients},
     traces::{self, Tracer},
@@ -137,7 +137,7 @@ async fn run_following(
     let gateway =
         Gateway::new(clients::admission(config), clients, (accounts, room), cachers.clone(), told, tasks.clone());
     begin(&cachers, config);
-    let (in_effect, current) = watch::channel(config.clone());
+    let (in_effect, current) = watch::channel(InEffect::new(config.clone()));
     if let Some(reloads) = reloads {
         tasks.spawn("configuration", reloads.follow(in_effect, reloaded, tasks.token().clone()));
     }
@@ -152,7 +152,7 @@ async fn run_following(
             upstream,
             reviewers,
             mode: mode(&config.clients),
-            configuration: effective(current.clone()),
+            configuration: configured(current.clone()),
         };
         let admin = Admin::new(exposition, checks(&cachers, audit_health), client_tasks.token().clone());
         let admin = admin.with_metrics_access(metrics_access).with_status(source, bound.address().is_local());
@@ -163,7 +163,7 @@ async fn run_following(
     shutdown.await;
     // The audit log is written until nothing is left that sends events to it.
     drop(gateway);
-    let limit = current.borrow().drain.timeout;
+    let limit = current.borrow().config.drain.timeout;
     let drained = drain(limit, &cachers, [&client_tasks, &tasks]).await;
     admin_tasks.drain(ADMIN_DRAIN).await;
     Ok(drained)
@@ -239,9 +239,12 @@ fn mode(clients: &ClientsConfig) -> &'static str {
     }
 }
 
-/// The configuration in effect, field by field.
-fn effective(current: watch::Receiver<Config>) -> Arc<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync> {
-    Arc::new(move || current.borrow().effective())
+/// The configuration in effect, field by field, and what of the file is not.
+fn configured(current: watch::Receiver<InEffect>) -> Arc<dyn Fn() -> Configured + Send + Sync> {
+    Arc::new(move || {
+        let InEffect { config, refused, needs_restart } = &*current.borrow();
+        Configured { settings: config.effective(), refused: refused.clone(), needs_restart: needs_restart.clone() }
+    })
 }
 
 fn cacher_config(config: &Config) -> cacher::Config {

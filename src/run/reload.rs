@@ -1,6 +1,6 @@
 //! Puts a changed configuration file into effect, as far as a running gateway can.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::{
     sync::watch,
@@ -34,6 +34,16 @@ pub struct Reloads {
     pub level: LogLevel,
 }
 
+/// The configuration of a running gateway, and what of its file is not in effect.
+#[derive(Clone, Debug)]
+pub(super) struct InEffect {
+    pub config: Config,
+    /// When and why the file was refused after its last change; `None` if it was not.
+    pub refused: Option<(SystemTime, String)>,
+    /// The fields that have changed in the file and need a restart.
+    pub needs_restart: Vec<&'static str>,
+}
+
 /// The parts of a running gateway that a changed configuration affects.
 #[derive(Debug)]
 pub(super) struct Reloaded {
@@ -51,7 +61,7 @@ impl Reloads {
     /// Runs until the drain begins. `current` is the configuration in effect.
     pub(super) async fn follow(
         mut self,
-        current: watch::Sender<Config>,
+        current: watch::Sender<InEffect>,
         reloaded: Reloaded,
         draining: CancellationToken,
     ) {
@@ -65,18 +75,18 @@ impl Reloads {
             };
             match read {
                 Some(Ok(new)) => self.apply(&new, &current, &reloaded),
-                Some(Err(error)) => not_reloaded(&error),
+                Some(Err(error)) => not_reloaded(&error, &current),
                 None => {}
             }
         }
     }
 
-    fn apply(&self, new: &Config, current: &watch::Sender<Config>, reloaded: &Reloaded) {
-        let (taken, restart) = current.borrow().reloaded(new);
-        let changed = taken.differing(&current.borrow()).join(", ");
+    fn apply(&self, new: &Config, current: &watch::Sender<InEffect>, reloaded: &Reloaded) {
+        let (taken, restart) = current.borrow().config.reloaded(new);
+        let changed = taken.differing(&current.borrow().config).join(", ");
         self.level.set(taken.logging.level);
         reloaded.set(&taken);
-        current.send_replace(taken);
+        current.send_replace(InEffect { needs_restart: restart.clone(), ..InEffect::new(taken) });
         config_reloaded(true);
         match (changed.is_empty(), restart.is_empty()) {
             (true, true) => tracing::info!("configuration read again; no field has changed"),
@@ -107,7 +117,14 @@ impl Reloaded {
     }
 }
 
-fn not_reloaded(error: &LoadError) {
+impl InEffect {
+    pub(super) fn new(config: Config) -> Self {
+        Self { config, refused: None, needs_restart: Vec::new() }
+    }
+}
+
+fn not_reloaded(error: &LoadError, current: &watch::Sender<InEffect>) {
     config_reloaded(false);
+    current.send_modify(|current| current.refused = Some((SystemTime::now(), Chain(error).to_string())));
     tracing::warn!(error = %Chain(error), "configuration not reloaded; the old one stays in effect");
 }

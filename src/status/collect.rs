@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{
-    API_VERSION, CheckStatus, ClientStatus, Forwarded, Gateway, GatewayStatus, KIND, Limit, Reads, Resource, Samples,
-    Savings, Setting, SlowWatcher, State, Upstream, cache_rows, estimate, reasons,
+    API_VERSION, CheckStatus, ClientStatus, Forwarded, Gateway, GatewayStatus, KIND, Limit, Reads, Reload, Resource,
+    Samples, Savings, Setting, SlowWatcher, State, Upstream, cache_rows, estimate, reasons,
     samples::{self, Difference, Totals},
     troubles,
 };
@@ -43,8 +43,19 @@ pub struct Source {
     pub reviewers: Vec<upstream::Upstream>,
     /// `trusted`, `delegated`.
     pub mode: &'static str,
-    /// The configuration that is in effect now.
-    pub configuration: Arc<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync>,
+    /// The configuration now.
+    pub configuration: Arc<dyn Fn() -> Configured + Send + Sync>,
+}
+
+/// The configuration of a running gateway.
+#[derive(Clone, Debug, Default)]
+pub struct Configured {
+    /// The fields that are in effect.
+    pub settings: Vec<(&'static str, String)>,
+    /// When and why the file was refused after its last change; `None` if it was not.
+    pub refused: Option<(SystemTime, String)>,
+    /// The fields that have changed in the file and need a restart.
+    pub needs_restart: Vec<&'static str>,
 }
 
 impl Source {
@@ -55,6 +66,7 @@ impl Source {
         let (minute, hour) = self.samples.last(&totals);
         let standings = self.cachers.standings(SLOW_WATCHERS_SHOWN);
         let is_full = detail == Detail::Full;
+        let configured = (self.configuration)();
         GatewayStatus {
             api_version: API_VERSION.to_owned(),
             kind: KIND.to_owned(),
@@ -72,7 +84,8 @@ impl Source {
             slowest_watchers: slowest(
                 standings.iter().flat_map(|standing| cache_rows::slow_watchers(standing, detail)).collect(),
             ),
-            configuration: if is_full { settings((self.configuration)()) } else { Vec::new() },
+            reload: reload(&configured, detail),
+            configuration: if is_full { settings(configured.settings) } else { Vec::new() },
             names_withheld: !is_full,
         }
     }
@@ -232,6 +245,16 @@ fn slowest(mut watchers: Vec<SlowWatcher>) -> Vec<SlowWatcher> {
     watchers.sort_by_key(|watcher| std::cmp::Reverse(watcher.behind_seconds));
     watchers.truncate(SLOW_WATCHERS_SHOWN);
     watchers
+}
+
+fn reload(configured: &Configured, detail: Detail) -> Reload {
+    let refused = configured.refused.as_ref();
+    let at = refused.and_then(|(at, _)| Timestamp::try_from(*at).ok());
+    Reload {
+        failed_at: at.and_then(|at| Timestamp::from_second(at.as_second()).ok()).map(|at| at.to_string()),
+        error: refused.filter(|_| detail == Detail::Full).map_or_else(String::new, |(_, error)| error.clone()),
+        needs_restart: configured.needs_restart.iter().map(|&field| field.to_owned()).collect(),
+    }
 }
 
 fn settings(fields: Vec<(&'static str, String)>) -> Vec<Setting> {

@@ -15,10 +15,10 @@ mod text;
 mod troubles;
 mod units;
 
-pub use collect::{Detail, Source, savings};
+pub use collect::{Configured, Detail, Source, savings};
 pub use model::{
     API_VERSION, Cache, CacheBytes, CheckStatus, ClientStatus, Forwarded, Gateway, GatewayStatus, KIND, LastHour,
-    Limit, Reads, Resource, Restart, Savings, Setting, SlowWatcher, State, Trouble, Upstream,
+    Limit, Reads, Reload, Resource, Restart, Savings, Setting, SlowWatcher, State, Trouble, Upstream,
 };
 pub use page::{Asset, html};
 pub use samples::Samples;

@@ -34,6 +34,7 @@ pub struct GatewayStatus {
     /// The watchers that have had a change waiting for the longest time.
     pub slowest_watchers: Vec<SlowWatcher>,
     pub configuration: Vec<Setting>,
+    pub reload: Reload,
     /// Whether names of users, namespaces and objects, and the configuration, are left out, because anyone who reaches
     /// the port may read the status.
     pub names_withheld: bool,
@@ -269,6 +270,18 @@ pub struct SlowWatcher {
     /// Time since the first change that waits for it.
     pub behind_seconds: u64,
     pub behind_changes: u64,
+}
+
+/// What of the configuration file is not in effect since it has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Reload {
+    /// When the file was refused, RFC 3339. `None` if it is in effect.
+    pub failed_at: Option<String>,
+    /// Why it was refused. Empty if names are withheld, since it quotes the file.
+    pub error: String,
+    /// The fields that have changed and need a restart.
+    pub needs_restart: Vec<String>,
 }
 
 /// One field of the configuration that is in effect.

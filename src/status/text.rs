@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{
-    Cache, ClientStatus, Forwarded, GatewayStatus, Limit, SlowWatcher, State, Trouble,
+    Cache, ClientStatus, Forwarded, GatewayStatus, Limit, Reload, SlowWatcher, State, Trouble,
     units::{bytes, count, duration, percent, printable, rate, seconds},
 };
 
@@ -25,6 +25,7 @@ use Side::{Left, Right};
 /// The status as text, a table for each part that has something to show.
 pub fn text(status: &GatewayStatus) -> String {
     let mut text = troubles(&status.upstream.troubles);
+    text.push_str(&reload(&status.reload));
     text.push_str(&summary(status));
     caches(&mut text, &status.caches);
     forwarded(&mut text, &status.forwarded);
@@ -48,6 +49,19 @@ fn troubles(troubles: &[Trouble]) -> String {
         writeln!(text, "!! and {more} more refusals, in /status.json").expect("a string takes everything");
     }
     text
+}
+
+/// A line if the configuration file is not in effect as it is.
+fn reload(reload: &Reload) -> String {
+    let line = match &reload.failed_at {
+        Some(at) => {
+            let because = if reload.error.is_empty() { String::new() } else { format!(": {}", reload.error) };
+            format!("The changed configuration is refused; the earlier one stays in effect, since {at}{because}")
+        }
+        None if reload.needs_restart.is_empty() => return String::new(),
+        None => format!("Changed fields of the configuration need a restart: {}", reload.needs_restart.join(", ")),
+    };
+    format!("!! {}\n", printable(&line))
 }
 
 fn summary(status: &GatewayStatus) -> String {

@@ -228,6 +228,9 @@ async fn a_changed_configuration_takes_effect_without_a_restart() {
     assert!(line.contains(r#""fields":"limits.connections, limits.connectionsPerAddress, logging.access""#), "{line}");
     let line = until_line("need a restart").await;
     assert!(line.contains(r#""fields":"cache.verifyInterval""#), "{line}");
+    let status = gateway.admin("/status.json").await.replace([' ', '\n'], "");
+    assert!(status.contains(r#""needsRestart":["cache.verifyInterval"]"#), "{status}");
+    assert!(gateway.admin("/").await.contains("fields of the configuration need a restart"));
     gateway.get("/version?after").await;
     // The first request that is logged.
     let line = until_line(r#""target":"access""#).await;
@@ -237,9 +240,13 @@ async fn a_changed_configuration_takes_effect_without_a_restart() {
     assert!(line.contains("line 6, column 25") && line.contains("all, notable, none"), "{line}");
     let failed = "\nkube_fanout_config_last_reload_successful 0\n";
     assert!(gateway.admin("/metrics").await.contains(failed));
+    let (status, page) = (gateway.admin("/status.json").await, gateway.admin("/").await);
+    assert!(status.contains(r#""failedAt": "2"#) && status.contains("all, notable, none"), "{status}");
+    assert!(page.contains("the earlier one stays in effect") && page.contains("line 6, column 25"), "{page}");
     gateway.reload("logging: {format: json, access: none}");
     until_line("configuration reloaded").await;
     assert!(gateway.admin("/metrics").await.contains(&failed.replace('0', "1")));
+    assert!(!gateway.admin("/").await.contains("the earlier one stays in effect"));
 }
 
 #[tokio::test]

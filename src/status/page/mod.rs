@@ -132,7 +132,7 @@ fn mark() -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{Cache, ClientStatus, Forwarded, Resource, Setting, SlowWatcher, Trouble, Upstream};
+    use crate::status::{Cache, ClientStatus, Forwarded, Reload, Resource, Setting, SlowWatcher, Trouble, Upstream};
 
     #[test]
     fn hostile_names_are_text() {
@@ -152,11 +152,12 @@ mod tests {
             resources: vec![Resource { resource: name(), reasons: [(name(), 1)].into(), ..Resource::default() }],
             forwarded: vec![Forwarded { reason: name(), meaning: name(), requests: 1 }],
             configuration: vec![Setting { field: name(), value: name() }],
+            reload: Reload { failed_at: Some(name()), error: name(), ..Reload::default() },
             ..GatewayStatus::default()
         };
         let page = html(&status);
         assert!(!page.contains("<script>") && !page.contains("alert(1)</script>\""), "{page}");
-        assert_eq!(page.matches("&lt;script&gt;alert(1)&lt;/script&gt;").count(), 23, "{page}");
+        assert_eq!(page.matches("&lt;script&gt;alert(1)&lt;/script&gt;").count(), 26, "{page}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::{draw, mark, number, state_word};
 use crate::status::{
-    GatewayStatus, LastHour, State, Trouble,
+    GatewayStatus, LastHour, Reload, State, Trouble,
     samples::hit_ratio,
     units::{bytes, count, duration, percent, printable, rate, seconds},
 };
@@ -22,6 +22,7 @@ pub(super) fn header(status: &GatewayStatus) -> Markup {
     let failed: Vec<_> = gateway.checks.iter().filter(|check| check.required && !check.ready).collect();
     html! {
         (troubles(&upstream.troubles))
+        (reload(&status.reload))
         header {
             h1 { (mark()) "kube-fanout" }
             span class=(class) { (state_word(gateway.state)) }
@@ -66,6 +67,28 @@ fn troubles(troubles: &[Trouble]) -> Markup {
                 }
                 @if let Some(more) = troubles.len().checked_sub(TROUBLES_SHOWN).filter(|more| *more > 0) {
                     p.trouble.mild { "and " (more) " more refusals, in " a href="/status.json" { "status.json" } }
+                }
+            }
+        }
+    }
+}
+
+/// What of the configuration file is not in effect.
+fn reload(reload: &Reload) -> Markup {
+    html! {
+        @if let Some(at) = &reload.failed_at {
+            section.troubles role="alert" aria-label="Trouble with the configuration" {
+                p.trouble data-trouble="configuration" {
+                    strong { "The changed configuration is refused; the earlier one stays in effect" }
+                    ", since " time datetime=(at) { (at.replace('T', " ").replace('Z', " UTC")) }
+                    @if !reload.error.is_empty() { ": " span.words { (printable(&reload.error)) } }
+                }
+            }
+        } @else if !reload.needs_restart.is_empty() {
+            section.troubles role="alert" aria-label="Trouble with the configuration" {
+                p.trouble.mild data-trouble="restart" {
+                    strong { "Changed fields of the configuration need a restart" }
+                    ": " span.words { (reload.needs_restart.join(", ")) }
                 }
             }
         }
