@@ -5,17 +5,17 @@ use super::client_certificate::CertificateError;
 /// Why upstream cannot be reached as the configuration says.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    #[error("the address of the cluster, {0}, lacks a scheme or a host")]
+    #[error("the API server's address {0} lacks a scheme or a host; write it like https://api.example:6443")]
     Address(http::Uri),
-    #[error("the scheme of the proxy {0} is none of http, https, socks5")]
+    #[error("the proxy {0} has an unsupported scheme; allowed: http, https, socks5")]
     Proxy(http::Uri),
-    #[error("the credentials cannot be used")]
+    #[error("cannot use the credentials for the API server")]
     Credentials(#[source] Box<kube_client::Error>),
-    #[error("TLS to the API server cannot be set up")]
+    #[error("cannot set up TLS to the API server")]
     Tls(#[source] Box<kube_client::Error>),
-    #[error("{0} is not a name that a certificate can have")]
+    #[error("{0} is not a valid TLS server name; allowed: a DNS name or an IP address")]
     ServerName(String),
-    #[error("the client certificate cannot be used")]
+    #[error("cannot use the client certificate")]
     Certificate(#[source] CertificateError),
     /// Anyone on the network path could read tokens, and a certificate cannot assert a user without TLS.
     #[error("refusing to send client credentials to {0} without TLS")]
@@ -26,6 +26,8 @@ pub enum BuildError {
          out of the kubeconfig, and set certificate-authority, or tls-server-name for a certificate of another name"
     )]
     Unverified(http::Uri),
-    #[error("credentials that impersonate already cannot impersonate clients")]
+    #[error(
+        "the kubeconfig's user impersonates another one (`as`), so the gateway cannot impersonate clients; remove `as`"
+    )]
     Impersonates,
 }

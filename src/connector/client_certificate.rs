@@ -24,9 +24,9 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 /// Why the files of a client certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    #[error("its files cannot be read")]
+    #[error("cannot read the files of the client certificate")]
     Read(#[source] io::Error),
-    #[error("its files hold none")]
+    #[error("the files contain no certificate with its key")]
     Pem(#[source] PemError),
 }
 

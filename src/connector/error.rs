@@ -11,25 +11,25 @@ use super::{
 /// Why a request has no answer. An answer of any status is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    #[error("the request names no path of an API server")]
+    #[error("the request target is not a valid path")]
     InvalidTarget,
-    #[error("the client's body broke off")]
+    #[error("the request body ended early")]
     RequestBody(#[source] BoxError),
-    #[error("no credentials for the API server could be had")]
+    #[error("cannot obtain credentials for the API server")]
     Credentials(#[source] BoxError),
-    #[error("the API server could not be reached")]
+    #[error("cannot connect to the API server")]
     Unreachable(#[source] BoxError),
     #[error("connecting to the API server took longer than {0:?}")]
     ConnectTimedOut(Duration),
-    #[error("as many requests as allowed are on their way to the API server")]
+    #[error("too many requests to the API server are in flight")]
     Saturated,
     /// Other clients' requests go on.
-    #[error("this client has too many requests on their way to the API server")]
+    #[error("this client has too many requests to the API server in flight")]
     ClientShare,
     /// `reused`: an earlier request was answered on the same connection, so it may have been dead for some time.
     #[error("the connection to the API server was lost before it answered")]
     ConnectionLost { reused: bool, source: BoxError },
-    #[error("what the API server answered is not HTTP")]
+    #[error("the API server's response is not valid HTTP")]
     Malformed(#[source] BoxError),
 }
 

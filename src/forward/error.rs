@@ -6,23 +6,23 @@ use crate::connector::{Fault, IdentityError, Retry, SendError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    #[error("CONNECT is not for API servers")]
+    #[error("CONNECT is not supported")]
     Connect,
     /// Dropping the header would give the request another identity.
-    #[error("{0} says who asks and cannot be named in Connection")]
+    #[error("{0} carries the client's identity and must not be listed in Connection")]
     IdentityHeader(HeaderName),
-    #[error("the API server cannot be asked as this client")]
+    #[error("cannot forward the request under this client's identity")]
     Identity(#[source] IdentityError),
     /// The credentials belong to the other mode, or the gateway has no means to assert a verified user. Such
     /// configurations are refused.
-    #[error("this gateway has no way to ask the API server as this client")]
+    #[error("the gateway is not configured to forward requests under this client's identity")]
     NoIdentity,
     /// The client's requests in flight exceed its share; other clients' requests go on.
-    #[error("this client has too many requests on their way to the API server")]
+    #[error("this client has too many requests to the API server in flight")]
     ClientShare,
-    #[error("the API server switched protocols without being asked")]
+    #[error("the API server switched protocols although the request did not ask for it")]
     UnaskedUpgrade,
-    #[error("the API server gave no answer")]
+    #[error("no response from the API server")]
     NoAnswer(#[source] SendError),
 }
 

@@ -12,35 +12,36 @@ pub(super) enum Unserved {
 /// Why a request is answered by the gateway itself, with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("the request cannot be read")]
+    #[error("the request is malformed")]
     Malformed(#[source] Malformed),
-    #[error("clients do not call this gateway by that Host; clients.acceptHosts can name it")]
+    #[error("the gateway does not accept this Host; to allow it, add it to clients.acceptHosts")]
     ForeignHost,
     #[error(
-        "requests of web pages of other origins are not answered; clients.acceptOrigins can name the page's origin"
+        "requests from web pages of other origins are refused; to allow them, add the page's origin to \
+         clients.acceptOrigins"
     )]
     ForeignOrigin,
     #[error(
-        "pages of the gateway's own origin run no commands (exec, attach, port-forward, the proxy of a node); \
-         clients.acceptOrigins can name that origin"
+        "exec, attach, port-forward and the node proxy are refused for web pages of the gateway's own origin; to allow them, \
+         add that origin to clients.acceptOrigins"
     )]
     OwnPage,
     /// Sent by this gateway, and returned to it.
     #[error(
-        "this request was sent by the gateway and has come back to it: the API server's address leads to the gateway; name \
-         another one in upstream.kubeconfig"
+        "the gateway received its own request: the API server's address leads back to the gateway; set upstream.kubeconfig \
+         to one with the API server's own address"
     )]
     Loop,
     /// The client's watches exceed its share; other clients' watches go on.
-    #[error("this client has too many watches")]
+    #[error("this client has too many watches; limits.watchesPerClient is the maximum")]
     TooManyWatches,
     /// Answers are being sent and not read.
     #[error(
-        "answers that are still being sent hold too much memory; limits.answerBytes and limits.answerBytesPerClient bound it"
+        "responses in flight hold too much memory; limits.answerBytes and limits.answerBytesPerClient are the maxima"
     )]
     TooManyBytes,
     /// A watch that waited for its cache: forwarded, it would only delay the end.
-    #[error("the gateway is told to stop")]
+    #[error("the gateway is shutting down")]
     Draining,
 }
 

@@ -247,7 +247,7 @@ impl Candidate {
         let body = match serve::go_on(&read, permit, told.max(behind), self.came) {
             Ok(body) => body,
             Err(why) => {
-                tracing::debug!(reason = why.as_str(), "a forwarded watch is not taken over");
+                tracing::debug!(reason = why.as_str(), "forwarded watch not taken over");
                 return None;
             }
         };

@@ -202,10 +202,7 @@ async fn an_upstream_that_cannot_be_reached_is_told_of_at_once() {
         assert_eq!((answer.status.as_u16(), found), (503, retry_after), "{method} {path}");
         let status: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
         assert_eq!(status["reason"], "ServiceUnavailable");
-        assert_eq!(
-            status["message"],
-            "kube-fanout: the API server gave no answer: the API server could not be reached"
-        );
+        assert_eq!(status["message"], "kube-fanout: no response from the API server: cannot connect to the API server");
         assert_eq!(status["details"].get("retryAfterSeconds").is_some(), retry_after.is_some(), "{status}");
     }
 }

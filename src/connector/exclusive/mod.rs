@@ -45,10 +45,10 @@ struct Shared {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExchangeError {
-    #[error("no connection")]
+    #[error("cannot connect")]
     Connect(#[source] BoxError),
     /// `reused`: an earlier request was answered on the same connection.
-    #[error("the exchange failed")]
+    #[error("the HTTP request failed")]
     Exchange { reused: bool, source: hyper::Error },
 }
 

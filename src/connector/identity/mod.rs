@@ -51,21 +51,21 @@ use strip::strip_credentials;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// Upstream would merge the two impersonations.
-    #[error("the gateway impersonates already, and a request is impersonated only once")]
+    #[error("the gateway's own credentials already impersonate a user, and impersonations cannot be nested")]
     Impersonation,
     /// Upstream would take the gateway for the user.
     #[error("the user has no name")]
     Nameless,
     /// Upstream would read another value: none, or one without the spaces around it.
-    #[error("{0} has characters that no header carries")]
+    #[error("{0} contains characters that an HTTP header cannot carry")]
     Unsendable(UserPart),
-    #[error("the user has more extra keys than a request carries")]
+    #[error("the user has more extra keys than a request can carry")]
     TooMuch,
     /// Upstream puts a user that is impersonated by that name into `system:unauthenticated`.
-    #[error("system:anonymous cannot be impersonated with exactly its groups")]
+    #[error("system:anonymous cannot be impersonated: the API server would change its groups")]
     Anonymous,
     /// Upstream said so: see [`NotBelieved`].
-    #[error("the API server does not believe the gateway's front-proxy certificate")]
+    #[error("the API server does not accept the gateway's front-proxy certificate")]
     NotBelieved,
 }
 

@@ -34,17 +34,19 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotBelieved {
     #[error(
-        "the API server does not take it for a front proxy's: its authority has to be in --requestheader-client-ca-file and \
-         its common name among --requestheader-allowed-names"
+        "the API server does not accept it as a front proxy's: its certificate authority must be in \
+         --requestheader-client-ca-file, and its common name in --requestheader-allowed-names"
     )]
     Unknown,
     #[error(
-        "the API server takes it for the user {0:?}, as which every client would act: its authority must not be in \
-         --client-ca-file, but in --requestheader-client-ca-file, and its common name among --requestheader-allowed-names"
+        "the API server authenticates it as the user {0:?}, so every client would act as that user: its certificate authority \
+         must be in --requestheader-client-ca-file, not in --client-ca-file, and its common name in \
+         --requestheader-allowed-names"
     )]
     Another(String),
     #[error(
-        "the API server reads no groups of its users: --requestheader-group-headers has to name the groupHeader of clients.identity.frontProxy"
+        "the API server ignores the users' groups: --requestheader-group-headers must include the groupHeader of \
+         clients.identity.frontProxy"
     )]
     Groups,
 }
@@ -68,7 +70,7 @@ impl AsFrontProxy {
             Said::Believed => return Ok(()),
             Said::NotBelieved(why) => return Err(why),
             Said::Nothing(why) => {
-                tracing::warn!(%why, "not known whether the API server believes the front proxy's certificate");
+                tracing::warn!(%why, "cannot check whether the API server accepts the front-proxy certificate; trying again");
             }
         }
         let (proxy, token) = (self.clone(), tasks.token().clone());
@@ -84,14 +86,14 @@ impl AsFrontProxy {
             match self.ask().await {
                 Said::Believed => {
                     self.belief.set(true);
-                    tracing::info!("the API server believes the front proxy's certificate");
+                    tracing::info!("the API server accepts the front-proxy certificate");
                     return;
                 }
                 Said::NotBelieved(error) => {
                     self.belief.set(false);
-                    tracing::error!(error = &error as &dyn std::error::Error, "front proxy's certificate not used");
+                    tracing::error!(error = &error as &dyn std::error::Error, "front-proxy certificate not used");
                 }
-                Said::Nothing(why) => tracing::debug!(%why, "still not known"),
+                Said::Nothing(why) => tracing::debug!(%why, "front-proxy certificate still not checked"),
             }
         }
     }
