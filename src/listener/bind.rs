@@ -28,7 +28,7 @@ pub struct Bound {
 pub enum BindError {
     #[error("cannot listen on {address}")]
     Listen { address: Address, source: io::Error },
-    #[error("no TLS on {address}")]
+    #[error("cannot set up TLS on {address}")]
     Tls { address: Address, source: TlsError },
 }
 
@@ -133,7 +133,7 @@ impl UnixSocket {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         if fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket"));
         }
         let mut unnamed = path.as_os_str().to_owned();
         unnamed.push(format!(".{}", std::process::id()));

@@ -25,7 +25,7 @@ pub enum TlsError {
     Read(#[source] io::Error),
     #[error("cannot use the certificate")]
     Pem(#[source] PemError),
-    #[error("no TLS version is left")]
+    #[error("no TLS version is enabled")]
     Versions(#[source] rustls::Error),
 }
 

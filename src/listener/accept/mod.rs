@@ -101,7 +101,7 @@ impl<H: Handler> Accept<H> {
                     telemetry::connection_failed(ConnectionError::Accept);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "no connection accepted");
+                    tracing::warn!(%error, "cannot accept a connection");
                     telemetry::connection_failed(ConnectionError::Accept);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }

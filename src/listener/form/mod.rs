@@ -10,19 +10,19 @@ use http::{HeaderMap, Method, Request, Uri, Version, header, uri::Authority};
 /// Why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    #[error("CONNECT is not for API servers")]
+    #[error("CONNECT is not supported")]
     Connect,
-    #[error("the request's target is neither a path nor the URL of one")]
+    #[error("the request target must be a path or an absolute URL")]
     Target,
-    #[error("the request needs one Host, a name or an address, maybe with a port")]
+    #[error("the request needs exactly one Host: a name or an address, with an optional port")]
     Host,
-    #[error("the request's target and its Host are not the same")]
+    #[error("the host in the request target differs from the Host header")]
     TwoHosts,
-    #[error("Transfer-Encoding can be chunked, once, and nothing else")]
+    #[error("Transfer-Encoding must be chunked, given once")]
     TransferEncoding,
-    #[error("Content-Length can be given once")]
+    #[error("Content-Length must not be given more than once")]
     ContentLength,
-    #[error("HTTP/2 cannot be asked for together with another protocol")]
+    #[error("an upgrade to HTTP/2 cannot be combined with another protocol")]
     Upgrade,
 }
 
