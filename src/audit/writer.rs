@@ -46,7 +46,7 @@ impl<S: Sink> Writer<S> {
             while !self.attempt(&mut lines) {
                 if events.is_closed() {
                     telemetry::audit_lost(lines.left());
-                    tracing::error!(events = lines.left(), "audit events are lost: the process ends");
+                    tracing::error!(events = lines.left(), "audit events lost at the end of the process");
                     break;
                 }
                 thread::sleep(self.retry);
@@ -61,7 +61,7 @@ impl<S: Sink> Writer<S> {
         let has_changed = self.health.ends(written.is_ok());
         match &written {
             Err(error) if has_changed => {
-                tracing::error!(error = error as &dyn std::error::Error, "audit events cannot be written");
+                tracing::error!(error = error as &dyn std::error::Error, "cannot write audit events");
             }
             Ok(()) if has_changed => tracing::info!("audit events are written again"),
             Ok(()) | Err(_) => {}

@@ -30,7 +30,7 @@ pub enum AuthoritiesError {
     Read(#[source] io::Error),
     #[error("no PEM certificates in {file}")]
     Pem { file: String, source: pem::Error },
-    #[error("no certificate in {file} is one of an authority for client certificates")]
+    #[error("no certificate in {file} is a certificate authority for client certificates")]
     NoAuthority { file: String },
 }
 
@@ -115,7 +115,11 @@ fn parse(file: &PemFile, pem: &[u8]) -> Result<Vec<Authority>, AuthoritiesError>
     let authorities: Vec<_> = certificates.iter().filter_map(Authority::from_certificate).collect();
     if authorities.len() < certificates.len() {
         let passed_over = certificates.len() - authorities.len();
-        tracing::warn!(file = name(), passed_over, "certificates in a bundle are not of authorities for clients");
+        tracing::warn!(
+            file = name(),
+            passed_over,
+            "skipped certificates that are not certificate authorities for clients"
+        );
     }
     if authorities.is_empty() {
         return Err(AuthoritiesError::NoAuthority { file: name() });

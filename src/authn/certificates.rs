@@ -143,7 +143,7 @@ impl Certificates {
                 subject.user(leaf).map_or(Finding::Nothing, |user| Finding::Proven(Arc::new(add_authenticated(user))))
             }
             Some(Err(error)) => {
-                tracing::debug!(%error, "no authority vouches for a client certificate");
+                tracing::debug!(%error, "client certificate not trusted");
                 Finding::Wrong
             }
         };

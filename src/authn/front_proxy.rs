@@ -15,7 +15,7 @@ pub(super) struct Asserted(Vec<(HeaderName, HeaderValue)>);
 
 /// An asserted value is not UTF-8, so that a review could not carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a front proxy's header is not in UTF-8")]
+#[error("a header of the front proxy is not UTF-8")]
 pub(super) struct Unreadable;
 
 impl Asserted {

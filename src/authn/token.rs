@@ -27,7 +27,7 @@ use crate::{
     fairness::{ClientKey, Shares, Turns, share_of},
     lifecycle::Tasks,
     memo::{Bound, Cacheable, Lookups, Room, TtlCache},
-    telemetry::{self, TokenLookups, TokenVerdict},
+    telemetry::{self, Chain, TokenLookups, TokenVerdict},
     upstream::{ReviewError, Upstream},
 };
 
@@ -228,9 +228,11 @@ impl Reviews {
     fn report(&self, failure: Option<&NoVerdict>) {
         let answered = self.answers.swap(failure.is_none(), Ordering::Relaxed);
         match failure {
-            Some(error) if answered => tracing::warn!(cause = error.cause(), "tokens cannot be reviewed: {error}"),
-            Some(error) => tracing::debug!(cause = error.cause(), "no verdict on a token: {error}"),
-            None if !answered => tracing::info!("tokens are reviewed again"),
+            Some(error) if answered => {
+                tracing::warn!(cause = error.cause(), error = %Chain(error), "cannot review tokens")
+            }
+            Some(error) => tracing::debug!(cause = error.cause(), error = %Chain(error), "token not reviewed"),
+            None if !answered => tracing::info!("token reviews succeed again"),
             None => {}
         }
     }
@@ -259,9 +261,9 @@ fn left(then: u64) -> Duration {
 enum NoVerdict {
     #[error(transparent)]
     Review(ReviewError),
-    #[error("a review came back without a status")]
+    #[error("the TokenReview has no status")]
     NoStatus,
-    #[error("a review names no user")]
+    #[error("the TokenReview has no user name")]
     NoUser,
 }
 

@@ -4,12 +4,12 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unauthenticated {
     /// It asks to impersonate another user.
-    #[error("upstream decides who may impersonate whom")]
+    #[error("the API server decides about impersonation")]
     Impersonates,
     /// It has no credentials and anonymous access is not configured, or no valid ones.
-    #[error("nothing names a user")]
+    #[error("the request has no valid credentials")]
     Nobody,
-    #[error("the token is not good")]
+    #[error("the token is not valid")]
     Rejected,
     /// The token could not be reviewed.
     #[error("the token could not be reviewed")]

@@ -16,7 +16,7 @@ pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// A certificate cannot be parsed, or its subject is in an encoding that is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the subject of a certificate cannot be read")]
+#[error("cannot read the certificate's subject")]
 pub(super) struct Unreadable;
 
 /// The parts of a certificate that identify its user.

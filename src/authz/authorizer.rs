@@ -35,7 +35,7 @@ enum Basis {
 /// The permit was issued for something else, or the path is not valid for this resource: an object of a namespaced
 /// resource without a namespace, or a cluster-scoped one with a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the permit does not cover this")]
+#[error("the permit does not cover this request")]
 pub struct NotCovered;
 
 impl Permit {

@@ -136,7 +136,7 @@ impl Verdicts {
     async fn review(&self, question: Arc<Question>, client: ClientKey) -> Cacheable<Remembered> {
         let answer = self.reviewer.review(review::PATH, &question.review()).await;
         let allowed = answer
-            .inspect_err(|error| tracing::warn!(error = %Chain(error), "access could not be reviewed"))
+            .inspect_err(|error| tracing::warn!(error = %Chain(error), "cannot review access"))
             .ok()
             .and_then(|review: SubjectAccessReview| review::is_allowed(review.status.as_ref()));
         let is_large = question.attributes.size() > ATTRIBUTES_BYTES_MAX;

@@ -47,7 +47,7 @@ pub enum Mode {
 
 /// Events cannot be written, or not soon enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the audit log cannot be written")]
+#[error("cannot write the audit log")]
 pub struct Unwritable;
 
 /// The audit log. Cheap to clone.
@@ -159,7 +159,7 @@ async fn look_for_stalls(health: AuditHealth, mut ended: oneshot::Receiver<()>) 
             () = sleep(STALL) => {}
         }
         if health.has_stalled_since(then) {
-            tracing::error!("audit events are not written: the write does not end");
+            tracing::error!("audit log write stalled");
         }
     }
 }
