@@ -99,7 +99,7 @@ impl TableColumns {
         timeout(TOLD_WITHIN, self.question.ask(question))
             .await
             .unwrap_or_else(|_| {
-                tracing::debug!(limit = ?TOLD_WITHIN, "upstream does not tell the columns of a Table in time");
+                tracing::debug!(limit = ?TOLD_WITHIN, "upstream did not return the columns of a Table in time");
                 None
             })
             .ok_or(Unprintable)
@@ -120,7 +120,7 @@ impl TableColumns {
             }
         };
         let is_same = upstream.has_same_definition().await.unwrap_or_else(|error| {
-            tracing::debug!(error = %Chain(&error), "cannot read the metadata of a definition");
+            tracing::debug!(error = %Chain(&error), "cannot read the metadata of a CustomResourceDefinition");
             false
         });
         is_same.then(|| self.recorded.get_or_init(|| Some(columns)).clone())?
@@ -139,7 +139,7 @@ impl TableColumns {
             None => None,
         };
         if columns.is_none() {
-            tracing::info!(%resource, version, "upstream prints Tables that are not printed from memory");
+            tracing::info!(%resource, version, "Tables are forwarded: upstream's columns are not known");
         }
         self.recorded.get_or_init(|| columns).clone()
     }

@@ -46,7 +46,7 @@ impl Shared {
                     }
                 },
                 Err(Unfit { why, known_for }) => {
-                    tracing::debug!(store = %key, ?why, "not cached");
+                    tracing::debug!(store = %key, ?why, "resource not cached");
                     // Kept before the entry is removed, so that every lookup finds one or the other.
                     self.not_cached.insert(key.clone(), why, known_for);
                     self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
@@ -81,7 +81,7 @@ impl Shared {
             return Err(unfit(NotCached::Aggregated));
         }
         let definition = self.upstream.crd(&resource.group_resource()).await.map_err(|error| {
-            tracing::warn!(%resource, error = %Chain(&error), "cannot read the resource's definition");
+            tracing::warn!(%resource, error = %Chain(&error), "cannot read the resource's CustomResourceDefinition");
             Unfit { why: NotCached::Undiscovered, known_for: UNDEFINED_FOR }
         })?;
         // If upstream refuses to say which server answers, a definition shows that it is the API server itself.
@@ -152,7 +152,8 @@ impl Shared {
                     }
                     if instance.is_stale() != was_stale {
                         was_stale = !was_stale;
-                        tracing::warn!(store = %instance.resource, stale = was_stale, "cache.maxStaleness passed");
+                        let event = if was_stale { "cache is stale" } else { "cache is no longer stale" };
+                        tracing::warn!(store = %instance.resource, stale = was_stale, "{event}");
                     }
                     instance.reader.trim_history();
                     instance.observe();

@@ -21,11 +21,11 @@ const FIRST: Duration = Duration::from_secs(2);
 fn missing(why: NotCached) -> Option<&'static str> {
     match why {
         NotCached::UnknownResource => {
-            Some("the API server serves no such resource; names are plural, with their group: deployments.apps")
+            Some("the API server has no such resource; write the plural name with its group, like deployments.apps")
         }
         NotCached::NotWatchable => Some("the resource cannot be listed and watched"),
-        NotCached::Aggregated => Some("another server answers for it behind the API server"),
-        NotCached::TooManyResources => Some("as many resources are cached as one gateway takes on"),
+        NotCached::Aggregated => Some("it is served by an aggregated API server, and such resources are not cached"),
+        NotCached::TooManyResources => Some("the gateway already caches the maximum number of resources"),
         NotCached::Excluded
         | NotCached::Filling
         | NotCached::Unfilled
@@ -58,7 +58,7 @@ impl Cachers {
                 if let Some(error) = missing
                     && told.get(resource) != Some(&Some(*error))
                 {
-                    tracing::warn!(%resource, error, "cannot cache the resource of cache.prewarm");
+                    tracing::warn!(%resource, error, "cannot cache a resource of cache.prewarm");
                 }
             }
             told = missing;
@@ -76,9 +76,9 @@ impl Cachers {
                 let resource = GroupVersionResource::new(&wanted.group, &version, &wanted.resource);
                 self.find(&resource, Encoding::Json).err().and_then(missing)
             }
-            Ok(None) => Some("the API server serves no such group"),
+            Ok(None) => Some("the API server has no such API group"),
             Err(error) => {
-                tracing::warn!(resource = %wanted, error = %Chain(&error), "cannot find the resource of cache.prewarm");
+                tracing::warn!(resource = %wanted, error = %Chain(&error), "cannot look up a resource of cache.prewarm");
                 None
             }
         }

@@ -39,15 +39,15 @@ const OWN_WATCH_FIRST: Duration = Duration::from_millis(50);
 /// Why the store could not be proven to be recent. The request is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unproven {
-    #[error("upstream did not say what its head version is")]
+    #[error("upstream did not return its latest version")]
     NoHead,
-    #[error("upstream sent no bookmark that reaches its head version")]
+    #[error("upstream sent no bookmark at its latest version")]
     NoBookmark,
-    #[error("upstream has not reached the version either")]
+    #[error("upstream has not reached the requested version either")]
     Ahead,
-    #[error("upstream's versions have gone back behind the store")]
+    #[error("upstream's latest version is older than the cache's")]
     Backwards,
-    #[error("the proof took longer than it may")]
+    #[error("the proof timed out")]
     Late,
 }
 

@@ -30,7 +30,7 @@ impl CacherSink {
 
     fn kept_up(&mut self) {
         if self.failing.take().is_some() {
-            tracing::info!(resource = %self.resource.resource, "cache kept up again");
+            tracing::info!(resource = %self.resource.resource, "cache follows upstream again");
         }
     }
 
@@ -89,7 +89,7 @@ impl Sink for CacherSink {
         self.resource.metrics.bridged("made");
         let gone = changes.iter().filter(|change| change.kind == ChangeKind::Gone).count();
         tracing::info!(resource = %instance.resource, %from, version = %to, changes = changes.len(), gone,
-            watches = instance.hub.watchers(), "cache bridged over what upstream has forgotten");
+            watches = instance.hub.watchers(), "cache bridged; its watches continue");
         instance.hub.bridged();
         self.kept_up();
     }
@@ -97,7 +97,7 @@ impl Sink for CacherSink {
     fn unbridged(&mut self, why: &Unbridged) {
         self.resource.metrics.bridged(why.as_str());
         if *why != Unbridged::Off {
-            tracing::warn!(resource = %self.resource.resource, error = %why, "cache not bridged, its watches end");
+            tracing::warn!(resource = %self.resource.resource, error = %why, "cache not bridged; its watches end");
         }
     }
 
@@ -124,7 +124,7 @@ impl Sink for CacherSink {
             Loss::Inconsistent => (NotCached::Filling, EndCause::Relisted),
             Loss::Gone => (NotCached::UnknownResource, EndCause::Stopped),
         };
-        tracing::warn!(resource = %self.resource.resource, ?loss, "cache given up");
+        tracing::warn!(resource = %self.resource.resource, ?loss, "cache discarded");
         self.let_go();
         self.entry.stop(why, cause);
     }
@@ -142,7 +142,7 @@ impl Sink for CacherSink {
             |failure: &Failure| matches!(failure, Failure::Expired | Failure::Refused | Failure::NotFound);
         if let Some(error) = failure.filter(|failure| !is_ordinary(failure) && self.failing != Some(*failure)) {
             self.failing = Some(error);
-            tracing::warn!(resource = %self.resource.resource, %error, "cache not kept up, trying again");
+            tracing::warn!(resource = %self.resource.resource, %error, "cache does not follow upstream; trying again");
         }
     }
 }

@@ -44,13 +44,13 @@ struct Metadata {
 /// An object that differs between store and upstream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Difference {
-    #[error("upstream does not have it")]
+    #[error("the object is in the cache but not upstream")]
     Surplus(ObjectKey),
-    #[error("the cache does not have it")]
+    #[error("the object is upstream but not in the cache")]
     Missing(ObjectKey),
     #[error("the cache has version {held}, upstream {listed}")]
     Version { key: ObjectKey, held: ResourceVersion, listed: String },
-    #[error("its labels are others at the same version")]
+    #[error("the labels differ at the same version")]
     Labels(ObjectKey),
 }
 

@@ -299,7 +299,7 @@ async fn a_misspelt_name_to_keep_warm_is_told_of() {
         }
     };
     let line = within("what is said of the name", told).await;
-    assert!(line.contains(r#""resource":"deployment.apps""#) && line.contains("names are plural"), "{line}");
+    assert!(line.contains(r#""resource":"deployment.apps""#) && line.contains("write the plural name"), "{line}");
 }
 
 #[tokio::test]
