@@ -32,9 +32,9 @@ pub struct Bridged {
 pub enum Unbridged {
     #[error("cache.bridge is false")]
     Off,
-    #[error("upstream is another program than before, or did not say which it is")]
+    #[error("upstream runs another version than before, or did not report its version")]
     Server,
-    #[error("the resource's definition, or what answers look like, is not what it was")]
+    #[error("the resource's definition, or the format of its objects, has changed")]
     Definition,
     #[error(transparent)]
     State(#[from] NotBridged),

@@ -281,7 +281,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         match event {
             UpstreamEvent::Change { kind, object, line } => {
                 let change = writer.apply(kind, object, line).map_err(|error| {
-                    tracing::warn!(%error, "upstream's watch went back");
+                    tracing::warn!(%error, "upstream's watch sent an older version");
                     Failure::Malformed
                 })?;
                 self.see(Seen::Change);
@@ -310,7 +310,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         let server = self.upstream.server(self.unsure_since).await;
         if let Some(before) = self.machine.other_server(server.as_deref()) {
             tracing::info!(resource = %self.collection.resource, before, now = server,
-                "upstream is another program than before");
+                "upstream runs another version than before");
         }
         match self.look().await {
             Ok((progress, head, same_resource)) => {

@@ -31,28 +31,28 @@ pub enum UpstreamEvent {
     },
 }
 
-/// An event that ends the watch: it cannot be parsed, or it contains the reason why upstream ends the watch.
+/// An event that ends the watch: it cannot be parsed, or it contains the reason why upstream ended the watch.
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
-    #[error("not the JSON of a watch event")]
+    #[error("not a watch event in JSON")]
     Json(#[from] InvalidJson),
-    #[error("a watch event without {0}")]
+    #[error("the watch event has no {0}")]
     Missing(&'static str),
-    #[error("not the JSON of a status")]
+    #[error("not a Status in JSON")]
     Status(#[source] serde_json::Error),
-    #[error("not the message of a watch event")]
+    #[error("not a watch event in protobuf")]
     Message(#[source] InvalidMessage),
-    #[error("an object of another kind")]
+    #[error("the object is of another kind")]
     Kind,
-    #[error("{0:?} is no type of event")]
+    #[error("unknown event type {0:?}")]
     Type(String),
-    #[error("an object of a watch event")]
+    #[error("cannot read the object of a watch event")]
     Object(#[source] ReadError),
-    #[error("upstream ends the watch")]
+    #[error("upstream ended the watch")]
     Told(#[source] Failure),
-    #[error("a bookmark")]
+    #[error("cannot read a bookmark")]
     Bookmark(#[source] InvalidBookmark),
-    #[error("a bookmark's message")]
+    #[error("cannot read a bookmark in protobuf")]
     BookmarkMessage(#[source] protobuf::InvalidBookmark),
 }
 

@@ -74,7 +74,7 @@ fn parse(line: &Bytes, schema: &Schema) -> Result<UpstreamEvent, Failure> {
         Ok(event) => Ok(event),
         Err(EventError::Told(failure)) => Err(failure),
         Err(error) => {
-            tracing::warn!(error = causes(&error), "an event of upstream's watch cannot be used");
+            tracing::warn!(error = causes(&error), "cannot use an event of upstream's watch");
             Err(Failure::Malformed)
         }
     }

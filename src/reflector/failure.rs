@@ -9,38 +9,38 @@ use crate::encode::protobuf;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// 410: upstream's history does not reach back so far.
-    #[error("the version is too old for upstream")]
+    #[error("the resource version is too old for upstream")]
     Expired,
     /// 504 with the cause `ResourceVersionTooLarge`: upstream has not reached that version.
-    #[error("the version is newer than upstream's")]
+    #[error("the resource version is newer than upstream's")]
     TooLarge,
     /// 400, 405, 406, 415, 422: upstream does not accept such a request.
-    #[error("upstream refuses the request")]
+    #[error("upstream rejected the request")]
     Refused,
     /// 404: the resource does not exist any more.
-    #[error("upstream does not know the resource")]
+    #[error("upstream does not serve the resource")]
     NotFound,
     /// 401, 403: the gateway's own credentials are not sufficient.
-    #[error("the gateway may not list and watch the resource")]
+    #[error("the gateway has no permission to list and watch the resource")]
     Denied,
     /// 500: upstream has accepted the request, and cannot serve it. An API server from 1.31 on answers so to a watch-list
     /// if its etcd cannot report progress on request; clients fall back to a list.
-    #[error("upstream cannot serve the request")]
+    #[error("upstream failed to serve the request")]
     InternalError,
     /// Anything else: upstream is unreachable or overloaded, or the connection broke.
-    #[error("upstream cannot be reached or does not answer as it should")]
+    #[error("upstream is unreachable or overloaded")]
     Unavailable,
     /// What upstream sent contradicts what it sent before, or cannot be parsed.
-    #[error("upstream's answer cannot be used")]
+    #[error("upstream's response is not valid")]
     Malformed,
     /// Nothing arrived for longer than the watch should have lasted.
-    #[error("upstream has been silent for too long")]
+    #[error("upstream sent nothing for too long")]
     Silent,
     /// Nothing arrived for too long within the initial events of a watch-list.
-    #[error("upstream has stopped in the middle of the initial events")]
+    #[error("upstream stopped in the middle of the initial events")]
     Stalled,
     /// Another watch reported changes long ago that this one still has not.
-    #[error("upstream's watch does not tell what happens")]
+    #[error("upstream's watch does not report changes")]
     Stuck,
 }
 

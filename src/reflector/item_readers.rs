@@ -60,7 +60,7 @@ fn read(item: Bytes, schema: &Schema) -> Result<Arc<Object>, Failure> {
         Encoding::Protobuf => Object::from_protobuf(item, schema),
     };
     object.map(Arc::new).map_err(|error| {
-        tracing::warn!(error = causes(&error), "an item of upstream's list cannot be kept");
+        tracing::warn!(error = causes(&error), "cannot use an item of upstream's list");
         Failure::Malformed
     })
 }

@@ -23,18 +23,18 @@ const CORE_VERSION: &str = "v1";
 /// Why a document could not be read. A missing document is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    #[error("{path} could not be asked for")]
+    #[error("cannot request {path}")]
     Send { path: String, source: SendError },
     /// `message` is that of the Status in the answer; empty without one.
     #[error("{path} was answered with {status}: {message:?}")]
     Status { path: String, status: StatusCode, message: String },
-    #[error("{path} broke off")]
+    #[error("the response to {path} ended early")]
     Body { path: String, source: BoxError },
-    #[error("{path} has more than {DOCUMENT_BYTES_MAX} bytes")]
+    #[error("the response to {path} exceeds {DOCUMENT_BYTES_MAX} bytes")]
     TooLarge { path: String },
-    #[error("{path} did not come within {FETCH_TIMEOUT:?}")]
+    #[error("no complete response to {path} within {FETCH_TIMEOUT:?}")]
     TimedOut { path: String },
-    #[error("{path} is not what it should be")]
+    #[error("{path} is not a valid document")]
     Malformed { path: String, source: serde_json::Error },
 }
 

@@ -88,7 +88,7 @@ impl ResourceListWatch {
     ) -> Result<http::Response<ResponseBody>, Failure> {
         let answer = timeout(headers_max, self.get_untimed(path, query, accept)).await;
         answer.unwrap_or_else(|_| {
-            tracing::debug!(resource = %self.resource, ?headers_max, "upstream accepts a request and does not answer it");
+            tracing::debug!(resource = %self.resource, ?headers_max, "upstream accepted a request and did not answer in time");
             Err(Failure::Unavailable)
         })
     }
@@ -104,7 +104,7 @@ impl ResourceListWatch {
             .body(RequestBody::Empty)
             .map_err(|_| Failure::Malformed)?;
         let response = self.upstream.send(request).await.map_err(|error| {
-            tracing::debug!(resource = %self.resource, %error, "upstream does not answer the reflector");
+            tracing::debug!(resource = %self.resource, %error, "cannot send a request of the reflector");
             Failure::Unavailable
         })?;
         if response.status() == StatusCode::OK { Ok(response) } else { Err(failure(response).await) }

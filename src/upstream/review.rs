@@ -18,17 +18,17 @@ const REVIEW_BYTES_MAX: usize = 4 << 20;
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
-    #[error("no review could be asked for at {path}")]
+    #[error("cannot request {path}")]
     Send { path: &'static str, source: SendError },
     #[error("{path} was answered with {status}")]
     Status { path: &'static str, status: StatusCode },
-    #[error("the answer of {path} broke off")]
+    #[error("the response to {path} ended early")]
     Body { path: &'static str, source: BoxError },
-    #[error("the answer of {path} has more than {REVIEW_BYTES_MAX} bytes")]
+    #[error("the response to {path} exceeds {REVIEW_BYTES_MAX} bytes")]
     TooLarge { path: &'static str },
-    #[error("{path} did not answer within {REVIEW_TIMEOUT:?}")]
+    #[error("no complete response to {path} within {REVIEW_TIMEOUT:?}")]
     TimedOut { path: &'static str },
-    #[error("the answer of {path} is no review")]
+    #[error("the response to {path} is not a valid review")]
     Malformed { path: &'static str, source: serde_json::Error },
 }
 

@@ -64,7 +64,7 @@ impl Upstream {
         let (version, failed) = match fetched {
             Ok(Ok(document)) => (document.and_then(|document| parse(&document)), false),
             Ok(Err(error)) => {
-                tracing::debug!(%error, "upstream does not say its version");
+                tracing::debug!(%error, "cannot read upstream's version");
                 (None, true)
             }
             Err(_) => (None, true),

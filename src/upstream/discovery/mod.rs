@@ -65,7 +65,7 @@ pub struct Discovery {
 
 /// Why upstream's resources are not known. Shared by all callers that waited for the same answer.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the API server did not say what it serves")]
+#[error("cannot discover the API server's resources")]
 pub struct DiscoveryError(#[source] Arc<FetchError>);
 
 #[derive(Debug)]
@@ -217,7 +217,9 @@ impl Shared {
             known.asked = now;
             report(known.failure.as_ref(), read.as_ref().err());
             if read.as_ref().is_ok_and(|table| table.hides_services) && !known.table.hides_services {
-                tracing::warn!("apiservices may not be listed: only the core group and custom resources are cached");
+                tracing::warn!(
+                    "no permission to list apiservices: only the core group and custom resources are cached"
+                );
             }
             match read {
                 Ok(table) => (known.table, known.told, known.failure) = (Arc::new(table), now, None),
