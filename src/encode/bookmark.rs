@@ -57,13 +57,13 @@ struct AroundVersion {
 /// What upstream sent as a bookmark does not have the form of one.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidBookmark {
-    #[error("not the JSON of a bookmark")]
+    #[error("not a bookmark in JSON")]
     Json(#[source] serde_json::Error),
-    #[error("the metadata of a bookmark")]
+    #[error("cannot read the bookmark's metadata")]
     Metadata(#[source] InvalidJson),
     #[error("the bookmark's resourceVersion is not a number above zero")]
     Version,
-    #[error("it has a name, which only objects have")]
+    #[error("a bookmark must not have a name")]
     Named,
 }
 

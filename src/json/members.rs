@@ -8,7 +8,7 @@ use super::{Brackets, Nesting};
 
 /// A text is not the JSON that was expected; names what is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is expected")]
+#[error("expected {0}")]
 pub struct InvalidJson(&'static str);
 
 impl InvalidJson {

@@ -19,11 +19,11 @@ use crate::{
 /// Why bytes from upstream cannot be kept. Their store is then not filled, and requests for its resource are forwarded.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    #[error("not the JSON of an object")]
+    #[error("not an object in JSON")]
     Json(#[from] InvalidJson),
-    #[error("not the protobuf of an object")]
+    #[error("not an object in protobuf")]
     Wire(#[source] InvalidWire),
-    #[error("the object does not begin as upstream's other objects of this resource do")]
+    #[error("the object begins differently from upstream's other objects of this resource")]
     Shape,
     #[error("the object has no {0}")]
     Missing(&'static str),

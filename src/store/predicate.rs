@@ -20,7 +20,7 @@ struct FieldTerm {
 /// The resource has no such selectable field as far as the gateway knows. The request is forwarded, and upstream words
 /// the error.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a field that can be selected by")]
+#[error("{0:?} is not supported in field selectors")]
 pub struct UnsupportedField(pub String);
 
 impl Predicate {

@@ -60,7 +60,7 @@ struct State {
 
 /// A version from upstream that is not higher than the store's: the event cannot be applied.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("version {given} does not follow {progress}")]
+#[error("version {given} is not newer than {progress}")]
 pub struct OutOfOrder {
     pub given: ResourceVersion,
     pub progress: ResourceVersion,

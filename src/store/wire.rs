@@ -9,13 +9,13 @@ use std::ops::Range;
 /// The bytes are no valid message, or not one that Kubernetes writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidWire {
-    #[error("a field goes beyond the end of its message")]
+    #[error("a field extends past the end of its message")]
     Truncated,
     #[error("a number is longer than 64 bits")]
     Varint,
     #[error("a field has a number or a wire type that Kubernetes does not use")]
     Tag,
-    #[error("a field has another type than its number says")]
+    #[error("a field's wire type does not match its number")]
     Type,
     #[error("a string is not UTF-8")]
     Utf8,

@@ -28,7 +28,7 @@ use crate::{
 
 /// The object's metadata is not what Kubernetes writes, so the request has to be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the metadata of an object is not that of Kubernetes")]
+#[error("the object's metadata is not valid")]
 pub struct NotPartial;
 
 /// Writes the objects of one resource as `PartialObjectMetadata`.

@@ -40,9 +40,9 @@ struct Annotation {
 /// What upstream sent as a bookmark does not have the form of one.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidBookmark {
-    #[error("not the message of a bookmark")]
+    #[error("not a bookmark in protobuf")]
     Wire(#[source] InvalidWire),
-    #[error("an annotation of a bookmark")]
+    #[error("cannot read the bookmark's annotations")]
     Annotation(#[source] prost::DecodeError),
     #[error("the bookmark's resourceVersion is not a number above zero")]
     Version,

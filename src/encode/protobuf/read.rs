@@ -15,9 +15,9 @@ use crate::store::{
 /// Bytes from upstream that are not the requested message.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidMessage {
-    #[error("there is no envelope")]
+    #[error("the protobuf envelope is missing")]
     NoEnvelope,
-    #[error("the content of an envelope is encoded")]
+    #[error("the envelope's content has a content encoding")]
     Encoded,
     #[error("not the expected message")]
     Message(#[source] prost::DecodeError),

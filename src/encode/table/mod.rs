@@ -28,7 +28,7 @@ use crate::{
 
 /// The Table may have a cell for which upstream's output is uncertain, so the request is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a cell cannot be printed with certainty")]
+#[error("cannot print a cell exactly as the API server would")]
 pub struct Unprintable;
 
 /// The columns of one resource's Tables.

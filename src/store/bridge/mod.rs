@@ -20,13 +20,13 @@ pub struct Gap {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotBridged {
     /// The state is older than what the store has reached.
-    #[error("the state of version {to} is older than version {from}, which was reached before")]
+    #[error("version {to} is older than version {from}, which the cache had reached")]
     Backwards { from: ResourceVersion, to: ResourceVersion },
     /// The two states cannot be of one history: upstream's storage was restored, or another program writes it.
-    #[error("{0} cannot be what it was and what it is now in one history")]
+    #[error("the old and the new state of {0} contradict each other: upstream's storage was restored or replaced")]
     Contradiction(ObjectKey),
     /// History does not hold as much: a watcher could not read it from there.
-    #[error("{changes} changes of {bytes} bytes are more than history holds")]
+    #[error("{changes} changes of {bytes} bytes exceed the cache's history")]
     TooLarge { changes: usize, bytes: usize },
 }
 
