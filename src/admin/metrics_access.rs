@@ -79,7 +79,7 @@ impl MetricsAccess {
             Ok(Some(false)) => Err(Denied::Forbidden { user: user.name.clone(), path }),
             Ok(None) => Err(Denied::NoVerdict),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, path, "access not reviewed");
+                tracing::warn!(error = &error as &dyn std::error::Error, path, "cannot review access");
                 Err(Denied::NoVerdict)
             }
         }

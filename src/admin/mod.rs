@@ -92,7 +92,7 @@ impl Admin {
 
     fn respond(&self, method: &Method, path: &str, query: Option<&str>, detail: Detail) -> Response<Full<Bytes>> {
         if method != Method::GET && method != Method::HEAD {
-            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".to_owned());
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n".to_owned());
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
             return response;
         }
@@ -154,7 +154,7 @@ impl fmt::Debug for Admin {
     }
 }
 
-const NOT_FOUND: &str = "paths are /, /status.json, /metrics, /livez and /readyz\n";
+const NOT_FOUND: &str = "not found; the paths are /, /status.json, /metrics, /livez and /readyz\n";
 
 /// Shows only that the gateway answers.
 fn ping() -> Check {
@@ -191,16 +191,16 @@ fn refused(denied: &Denied) -> Response<Full<Bytes>> {
     match denied {
         Denied::Unauthenticated => {
             let mut response =
-                text(StatusCode::UNAUTHORIZED, "metrics and status need a bearer token that is good\n".to_owned());
+                text(StatusCode::UNAUTHORIZED, "metrics and status require a valid bearer token\n".to_owned());
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             response
         }
         Denied::Forbidden { user, path } => {
             text(StatusCode::FORBIDDEN, format!("user {user:?} cannot get path {path:?}\n"))
         }
-        Denied::Busy => text(StatusCode::TOO_MANY_REQUESTS, "too many scrapes at once\n".to_owned()),
+        Denied::Busy => text(StatusCode::TOO_MANY_REQUESTS, "too many requests at once\n".to_owned()),
         Denied::NoVerdict => {
-            text(StatusCode::SERVICE_UNAVAILABLE, "the API server did not say who may read this\n".to_owned())
+            text(StatusCode::SERVICE_UNAVAILABLE, "cannot verify access: no verdict from the API server\n".to_owned())
         }
     }
 }

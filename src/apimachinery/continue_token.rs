@@ -28,15 +28,15 @@ pub enum ContinueAt {
 /// The token is not one that the API server makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidContinueToken {
-    #[error("the continue token is no base64url")]
+    #[error("the continue token is not base64url")]
     Base64,
-    #[error("the continue token holds no such JSON as expected")]
+    #[error("the continue token is not the expected JSON")]
     Json,
-    #[error("the continue token is of another format version")]
+    #[error("the continue token has an unsupported format version")]
     Format,
-    #[error("the continue token has no version to continue at")]
+    #[error("the continue token has no resource version")]
     Version,
-    #[error("the continue token has no clean start")]
+    #[error("the continue token has an invalid start key")]
     Start,
 }
 

@@ -14,13 +14,13 @@ pub struct LabelSelector(Box<[LabelRequirement]>);
 /// Why the API server would not accept a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSelector {
-    #[error("the selector breaks the grammar")]
+    #[error("the selector has a syntax error")]
     Syntax,
-    #[error("the selector names no valid key")]
+    #[error("the selector has an invalid key")]
     Key,
-    #[error("the selector holds a value that no label can have")]
+    #[error("the selector has an invalid value")]
     Value,
-    #[error("the selector holds an invalid escape")]
+    #[error("the selector has an invalid escape")]
     Escape,
 }
 

@@ -75,7 +75,7 @@ impl Representation {
 
 /// The API server would choose, or might choose, a representation that memory cannot give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the representation that is asked for is not served from memory")]
+#[error("the requested representation is not served from memory")]
 pub struct NotFromMemory;
 
 /// Negotiates like the API server: clauses are ordered by falling quality, and the first one with a type that the

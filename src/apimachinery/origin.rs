@@ -19,7 +19,7 @@ pub struct Origin {
 
 /// The text is not a single origin: for example `null`, or several origins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no origin")]
+#[error("not a single origin")]
 pub struct InvalidOrigin;
 
 impl Origin {

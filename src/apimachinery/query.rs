@@ -11,13 +11,13 @@ pub struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 /// Why a query, or one value in it, cannot be parsed with certainty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidQuery {
-    #[error("the query holds an invalid percent escape")]
+    #[error("the query has an invalid percent escape")]
     Escape,
-    #[error("the query holds a semicolon")]
+    #[error("the query contains a semicolon")]
     Semicolon,
     #[error("the query is not UTF-8")]
     Utf8,
-    #[error("{0} is not a whole number of 64 bits")]
+    #[error("{0} is not a 64-bit integer")]
     Integer(&'static str),
     #[error("{0} is not plain ASCII")]
     Flag(&'static str),

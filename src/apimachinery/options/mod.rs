@@ -32,18 +32,18 @@ pub enum Freshness {
 /// Why the parameters of a request are left to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidOptions {
-    #[error("the query cannot be read")]
+    #[error("cannot parse the query")]
     Query(#[from] InvalidQuery),
-    #[error("resourceVersion is no version")]
+    #[error("resourceVersion is not a valid version")]
     ResourceVersion,
-    #[error("the continue token cannot be read")]
+    #[error("cannot parse the continue token")]
     Continue(#[from] InvalidContinueToken),
     #[error("the label selector is invalid")]
     Labels(#[source] InvalidSelector),
     #[error("the field selector is invalid")]
     Fields(#[source] InvalidSelector),
     /// The parameter is refused or unspecified in combination with the others, or its value is refused.
-    #[error("{0} is not understood in this place")]
+    #[error("{0} is not supported here")]
     Unsupported(&'static str),
 }
 
