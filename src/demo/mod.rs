@@ -51,19 +51,19 @@ pub struct DemoOptions {
 /// Why the demo failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    #[error("an address cannot be used")]
+    #[error("invalid address")]
     Address(#[source] Problems),
-    #[error("the embedded API server could not be filled")]
+    #[error("cannot create the objects of the embedded API server")]
     Objects(#[source] Refused),
-    #[error("the embedded API server could not listen")]
+    #[error("cannot start the embedded API server")]
     Server(#[source] io::Error),
-    #[error("the embedded API server or the gateway has no address that clients could use")]
+    #[error("the embedded API server or the gateway has no usable address")]
     Url(#[source] InvalidUri),
-    #[error("the gateway could not be started")]
+    #[error("cannot start the gateway")]
     Gateway(#[source] RunError),
-    #[error("nothing could be written")]
+    #[error("cannot write the output")]
     Output(#[source] io::Error),
-    #[error("nothing could be measured")]
+    #[error("cannot run the load")]
     Load(#[source] Box<crate::load::LoadError>),
 }
 
@@ -125,11 +125,11 @@ fn introduce(
     let DemoOptions { objects, rate, watches, .. } = options;
     writeln!(
         out,
-        "An API server in memory holds {objects} objects, {rate} of which change each second.\n\
-         kube-fanout stands in front of it, for clients with {watches} watches. Now and then they all list, or the API server \
-         restarts.\n\n  \
-         http://{admin}/    shows what it saves; or: kube-fanout status --watch --admin http://{admin}\n  \
-         http://{gateway}/    is for clients:\n      \
+        "An embedded API server holds {objects} objects; {rate} of them change each second.\n\
+         kube-fanout runs in front of it, for clients with {watches} watches. At times all of them list again, or the API \
+         server restarts.\n\n  \
+         http://{admin}/    shows the savings; or: kube-fanout status --watch --admin http://{admin}\n  \
+         http://{gateway}/    serves clients:\n      \
          kubectl --server=http://{gateway} get pods -A\n      \
          kubectl --server=http://{gateway} get pods -A -w -o name\n",
     )
@@ -144,7 +144,7 @@ async fn restart(server: &mut SimServer, restarts: bool) -> io::Result<()> {
     loop {
         sleep(pause).await;
         tracing::info!(
-            "the demo restarts the embedded API server: its connections break, and the gateway's caches reconnect"
+            "demo: restarting the embedded API server; its connections break, and the gateway's caches reconnect"
         );
         server.kill().await;
         sleep(RESTART_TAKES).await;
@@ -174,8 +174,8 @@ fn line(savings: &Savings) -> String {
     let reads = gets + lists;
     let seconds = savings.estimated_api_server_cpu_seconds;
     format!(
-        "{watchers} watches here, {upstream_watches} at the API server; {reads} reads from memory, {events_sent} events: \
-         {seconds:.1} s of its CPU spared"
+        "{watchers} watches here, {upstream_watches} at the API server; {reads} reads from memory, {events_sent} events; \
+         about {seconds:.1} s of its CPU saved"
     )
 }
 
@@ -195,7 +195,7 @@ mod tests {
             ..Savings::default()
         };
         let expected =
-            "300 watches here, 5 at the API server; 42 reads from memory, 1000 events: 12.3 s of its CPU spared";
+            "300 watches here, 5 at the API server; 42 reads from memory, 1000 events; about 12.3 s of its CPU saved";
         assert_eq!(line(&savings), expected);
     }
 }
