@@ -40,7 +40,7 @@ pub fn install() -> Result<Exposition, InstallError> {
 
 /// The process already has another metrics recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("another metrics recorder is installed in this process")]
+#[error("a metrics recorder is already installed in this process")]
 pub struct InstallError;
 
 /// Renders the metrics for scrapes. Cheap to clone.
@@ -99,7 +99,7 @@ mod tests {
         });
         let text = exposition.render();
         assert!(text.contains("# TYPE kube_fanout_limits_reached_total counter"), "{text}");
-        assert!(text.contains("# HELP kube_fanout_limits_reached_total Times that"), "{text}");
+        assert!(text.contains("# HELP kube_fanout_limits_reached_total How often"), "{text}");
         assert!(text.contains("kube_fanout_limits_reached_total{limit=\"connections\"} 2"), "{text}");
         assert!(text.contains("kube_fanout_build_info{version="), "{text}");
     }

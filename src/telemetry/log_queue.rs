@@ -75,7 +75,7 @@ impl LogQueue {
             batch.clear();
             batch.shrink_to(KEPT_BYTES);
             if dropped > 0 {
-                tracing::warn!(lines = dropped, "log lines were dropped: they were not read fast enough");
+                tracing::warn!(lines = dropped, "log lines dropped: standard error was not read fast enough");
             }
         }
     }

@@ -28,9 +28,9 @@ pub enum LogFormat {
 /// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
-    #[error("another logger is set in this process")]
+    #[error("a logger is already set in this process")]
     AlreadySet(#[source] tracing::subscriber::SetGlobalDefaultError),
-    #[error("the thread that writes the log cannot be started")]
+    #[error("cannot start the thread that writes the log")]
     Thread(#[source] io::Error),
 }
 
