@@ -34,19 +34,19 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the gateway. Without a configuration: the cluster that kubectl finds, on the address of `kubectl proxy`.
+    /// Run the gateway. Without --config it uses kubectl's current cluster and listens on 127.0.0.1:8001.
     Run(RunArgs),
-    /// Show the gateway at work: in front of an embedded API server whose objects change, with clients that use it.
+    /// Run the gateway in front of an embedded API server with changing objects and simulated clients.
     Demo(DemoArgs),
-    /// Print the kubeconfig with which clients ask the gateway instead of the API server.
+    /// Print a kubeconfig with which clients connect to the gateway instead of the API server.
     Kubeconfig(KubeconfigArgs),
-    /// Print the JSON schema of a configuration file.
+    /// Print the JSON schema of the configuration file.
     Schema,
-    /// Show what a running gateway does and saves. Ends with 2 if it is not ready.
+    /// Show the state and the savings of a running gateway. Exits with 2 if it is not ready.
     Status(StatusArgs),
-    /// Put load on an API server or a gateway, or on two in turns, and say what came of it. Ends with 2 if an assertion fails.
+    /// Put load on an API server or a gateway, or on two in turns, and report the results. Exits with 2 if an assertion fails.
     Load(Box<LoadArgs>),
-    /// Look for problems in a configuration and in the files that it names, and list all of them.
+    /// Check a configuration and the files that it names, and list all problems.
     Check {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
@@ -59,58 +59,57 @@ struct RunArgs {
     /// The configuration file.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The kubeconfig of the API server, instead of the one that kubectl finds.
+    /// The kubeconfig of the API server. Default: the one that kubectl would use.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context, instead of its current one.
+    /// The context of the kubeconfig. Default: its current context.
     #[arg(long)]
     context: Option<String>,
-    /// Where to listen in plain HTTP, instead of all listeners of the configuration: 127.0.0.1:8001, unix:/run/gateway.
+    /// The address to listen on in plain HTTP, like 127.0.0.1:8001 or unix:/run/gateway; replaces the configuration's listeners.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Where to serve health and metrics.
+    /// The address to serve health, metrics and the status page on.
     #[arg(long, value_name = "ADDRESS")]
     admin_listen: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct DemoArgs {
-    /// Objects in the embedded API server.
+    /// Number of objects in the embedded API server.
     #[arg(long, default_value_t = 3000)]
     objects: usize,
-    /// Changes a second.
+    /// Changes of objects per second.
     #[arg(long, default_value_t = 20.0)]
     rate: f64,
-    /// Watches of the demo's own clients; 0 for none.
+    /// Number of watches of the simulated clients; 0 for no clients.
     #[arg(long, default_value_t = 300)]
     watches: usize,
-    /// Where the embedded API server listens, for other gateways and for measurements.
+    /// The address of the embedded API server, for other gateways and for measurements.
     #[arg(long, value_name = "IP:PORT")]
     api_listen: Option<std::net::SocketAddr>,
-    /// Where clients connect.
+    /// The address on which the gateway serves clients.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Where to serve health, metrics and the status page.
+    /// The address to serve health, metrics and the status page on.
     #[arg(long, value_name = "ADDRESS")]
     admin_listen: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct KubeconfigArgs {
-    /// Where clients reach the gateway. Over https, the user and the namespace of a kubeconfig come with it.
+    /// The gateway's URL. With https, the user and the namespace of a kubeconfig are included.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8001")]
     server: http::Uri,
-    /// The authority of the gateway's certificate, in PEM, instead of those that clients' systems trust.
+    /// The certificate authority of the gateway, in PEM. Default: those that the clients' systems trust.
     #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
-    /// The gateway's configuration file: without it, clients are taken to need their user over https. With `clients.mode:
-    /// trusted` they do not, and none is printed.
+    /// The configuration file of the gateway. With `clients.mode: trusted` in it, no user is included.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The kubeconfig whose user is taken, instead of the one that kubectl finds.
+    /// The kubeconfig whose user is included. Default: the one that kubectl would use.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context, instead of its current one.
+    /// The context of the kubeconfig. Default: its current context.
     #[arg(long)]
     context: Option<String>,
 }
@@ -120,72 +119,72 @@ struct StatusArgs {
     /// The gateway's admin port: a URL, HOST:PORT, a port of this machine, or unix:/PATH.
     #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:9090")]
     admin: String,
-    /// Who has signed the admin port's certificate, in PEM, instead of those whom the system trusts.
+    /// The certificate authority of the admin port, in PEM. Default: those that the system trusts.
     #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
-    /// A file with a bearer token, for a gateway with admin.metricsAuthorization: delegated.
+    /// A file with a bearer token; needed if the gateway has admin.metricsAuthorization: delegated.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Again every two seconds, until interrupted.
+    /// Repeat every two seconds until interrupted.
     #[arg(long, short)]
     watch: bool,
 }
 
 #[derive(Debug, Args)]
 struct LoadArgs {
-    /// What is asked, and how often: a file, or one of kubelets, daemonsets, controllers, dashboards, restart-storm, burn-in.
+    /// The requests and their rates: a file, or one of kubelets, daemonsets, controllers, dashboards, restart-storm, burn-in.
     #[arg(long, value_name = "FILE|NAME")]
     profile: String,
-    /// Measure a gateway of this process's own in front of an embedded API server with this many objects, and that server.
+    /// Measure an embedded gateway against the embedded API server behind it, which holds this many objects.
     #[arg(long, value_name = "OBJECTS", num_args = 0..=1, default_missing_value = "3000",
           conflicts_with_all = ["url", "against", "write_url", "kubeconfig", "against_kubeconfig", "context"])]
     demo: Option<usize>,
-    /// The server that is measured, instead of the kubeconfig's: https://api.example:6443, http://127.0.0.1:8001.
+    /// The server to measure, like https://api.example:6443 or http://127.0.0.1:8001. Default: the kubeconfig's.
     #[arg(long)]
     url: Option<String>,
-    /// The kubeconfig with its TLS and credentials, instead of the one that kubectl finds.
+    /// The kubeconfig with TLS settings and credentials for --url. Default: the one that kubectl would use.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context, instead of its current one.
+    /// The context of the kubeconfig. Default: its current context.
     #[arg(long)]
     context: Option<String>,
-    /// The server that it is compared with, in turns.
+    /// A second server to compare with, in turns.
     #[arg(long, value_name = "URL")]
     against: Option<String>,
-    /// The kubeconfig of that one, if it is another; without --against, of its server, too.
+    /// The kubeconfig for --against, if it differs from --kubeconfig; without --against, its server is the second one.
     #[arg(long, value_name = "FILE")]
     against_kubeconfig: Option<PathBuf>,
-    /// Where changes are written, with the kubeconfig of --url, instead of to the server whose turn it is.
+    /// The server to write changes to, with the kubeconfig of --url. Default: the server whose turn it is.
     #[arg(long, value_name = "URL")]
     write_url: Option<String>,
-    /// How long requests are sent to each server, instead of the profile's time: 30s, 1h.
+    /// How long to send requests to each server, like 30s or 1h. Default: the profile's duration.
     #[arg(long, value_parser = load::duration)]
     duration: Option<Duration>,
-    /// In how many turns; one, or three of each of two servers, unless told otherwise.
+    /// The number of turns per server. Default: 1, or 3 if two servers are compared.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     turns: Option<u32>,
-    /// Pods that are made before and deleted after, besides those of the profile.
+    /// Pods to create before the run and delete after it, in addition to the profile's.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed_objects: usize,
-    /// A process of this machine whose CPU and memory is told: gateway=4711. More than once for more.
+    /// A local process whose CPU and memory to report, like gateway=4711. Can be repeated.
     #[arg(long, value_name = "NAME=PID")]
     pid: Vec<load::Named<u32>>,
-    /// The same by its metrics: gateway=http://127.0.0.1:9090/metrics.
+    /// A process whose CPU and memory to report from its metrics, like gateway=http://127.0.0.1:9090/metrics. Can be repeated.
     #[arg(long, value_name = "NAME=URL")]
     metrics: Vec<load::Named<String>>,
-    /// What has to hold of --url: 'event.delay.p99<200ms', 'lists:latency.p99<1s', 'errors==0', APIResponsiveness. More than once for more.
+    /// A condition that the results of --url must meet: 'event.delay.p99<200ms', 'lists:latency.p99<1s', 'errors==0', APIResponsiveness. Can be repeated.
     #[arg(long, value_name = "CONDITION")]
     assert: Vec<load::Condition>,
-    /// Where the report goes as JSON, besides the text on standard output; - for standard output, without the text.
+    /// Write the report as JSON to this file, in addition to the text on standard output; - writes JSON to standard output instead.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Where the report goes as one HTML page with charts, which needs nothing else.
+    /// Write the report as a self-contained HTML page with charts to this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Where the report goes as PerfData, as Kubernetes' own performance tests write it.
+    /// Write the report to this file as PerfData, the format of Kubernetes' performance tests.
     #[arg(long, value_name = "FILE")]
     perf_data: Option<PathBuf>,
-    /// Put load on clusters, too, that do not look like ones for tests.
+    /// Also put load on clusters that do not look like test clusters.
     #[arg(long)]
     i_know_this_is_a_test_cluster: bool,
 }
@@ -193,7 +192,7 @@ struct LoadArgs {
 /// The name of a file that stands for standard output.
 const STANDARD_OUTPUT: &str = "-";
 const DEMO_ENDPOINTS: &str =
-    "\"url\" is the gateway, \"against\" the embedded API server: both are in this process and share its CPU";
+    "\"url\" is the gateway, \"against\" the embedded API server; both run in this process and share its CPU";
 /// The exit code of `load` if an assertion fails.
 const EXIT_ASSERTION: u8 = 2;
 /// The exit code of `status` if the gateway is not ready.
@@ -247,7 +246,7 @@ fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 
 fn serve(config: &Config, file: Option<ConfigFile>, level: telemetry::LogLevel) -> anyhow::Result<()> {
     let open_files = lifecycle::raise_open_files()?;
-    tracing::debug!(open_files, "limit raised");
+    tracing::debug!(open_files, "raised the limit of open files");
     run_to_end(async {
         let shutdown = lifecycle::shutdown_signal(if file.is_some() { OnHangup::Reload } else { OnHangup::Stop })?;
         let reloads = match file {
@@ -332,7 +331,9 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
         print(&if args.demo.is_some() { format!("{DEMO_ENDPOINTS}\n\n{text}") } else { text })?;
     }
     if !report.has_measured() {
-        anyhow::bail!("nothing could be measured: no request of any workload was answered");
+        anyhow::bail!(
+            "nothing was measured: no request of any workload was answered; check the server's address and the credentials"
+        );
     }
     Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_ASSERTION) })
 }
