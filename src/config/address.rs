@@ -17,7 +17,7 @@ pub enum Address {
 
 /// The text is not an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no address")]
+#[error("not a valid address")]
 pub struct InvalidAddress;
 
 impl Address {

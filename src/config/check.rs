@@ -29,7 +29,7 @@ impl Check {
     pub(crate) fn text(&mut self, field: &str, raw: Option<&Scalar>) -> Option<String> {
         let text = raw?.0.clone();
         if text.is_empty() {
-            self.problem(field, &given(&text), "a text that is not empty, or no such field");
+            self.problem(field, &given(&text), "a non-empty text, or remove this field");
         }
         Some(text)
     }
@@ -39,7 +39,7 @@ impl Check {
         let mut texts: Vec<String> = Vec::new();
         for (index, Scalar(text)) in raw.unwrap_or_default().iter().enumerate() {
             if text.is_empty() || texts.contains(text) {
-                self.problem(&format!("{field}[{index}]"), &given(text), "texts that are not empty, each once");
+                self.problem(&format!("{field}[{index}]"), &given(text), "non-empty texts without duplicates");
             }
             texts.push(text.clone());
         }

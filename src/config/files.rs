@@ -256,7 +256,7 @@ clients:
         for start in [
             "upstream.kubeconfig: the kubeconfig cannot be used: ",
             "clients.authentication.clientCAFile: no PEM certificate in ",
-            "clients.identity.frontProxy: the certificate and its key cannot be used together",
+            "clients.identity.frontProxy: cannot use the certificate with its key",
         ] {
             assert!(found.lines().any(|line| line.starts_with(start)), "{start}\nin {found}");
         }

@@ -277,7 +277,7 @@ colour: red",
             "reads.mostRecent: \"always\" was given; allowed: forward, auto, prove",
             "limits.connections: \"0\" was given; allowed: ",
             "limits.connectionsPerAddress: \"-1\" was given; allowed: a number from 1 to 10000",
-            "audit.mode: given without audit.path; allowed: ",
+            "audit.mode: needs audit.path; allowed: ",
             "audit.mode: \"none\" was given; allowed: blocking, bestEffort",
             "tracing.endpoint: \"http://collector:4317\" was given; allowed: HOST:PORT",
             "tracing.samplingRatePerMillion: \"1000001\" was given; allowed: a number from 0 to 1000000",
@@ -301,7 +301,9 @@ colour: red",
         ] {
             let text = format!("listeners: [{{address: '{listener}'}}]\nadmin: {{address: '{admin}'}}");
             let found = if is_free { Vec::new() } else { problems(&text) };
-            let expected = format!("admin.address: \"{admin}\" is a listener's, too; allowed: an address of its own");
+            let expected = format!(
+                "admin.address: \"{admin}\" is already the address of a listener; allowed: an address that no listener uses"
+            );
             assert_eq!(found, if is_free { Vec::new() } else { vec![expected] }, "{listener} {admin}");
             let parsed =
                 Config::parse(&format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{text}"), &Overrides::default());
@@ -342,7 +344,7 @@ colour: red",
             "{found:?}"
         );
         let found = of("cipherSuites: []");
-        assert!(found[0].starts_with("listeners[0].tls.cipherSuites: an empty list was given"), "{found:?}");
+        assert!(found[0].starts_with("listeners[0].tls.cipherSuites: the list is empty"), "{found:?}");
         let found = of("minVersion: VersionTLS13, cipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]");
         assert!(found[0].starts_with("listeners[0].tls.cipherSuites[0]: "), "{found:?}");
         let found = of("tlsMinVersion: VersionTLS13");
@@ -376,7 +378,7 @@ colour: red",
         let file = tempfile::NamedTempFile::new().unwrap();
         for (text, expected) in [
             ("listeners:\n- address: 127.0.0.1:1\n- {address: x}\n", "line 5, column 4: listeners[1].address: "),
-            ("audit:\n  mode: blocking\n", "line 4, column 3: audit.mode: given without audit.path"),
+            ("audit:\n  mode: blocking\n", "line 4, column 3: audit.mode: needs audit.path"),
             ("listeners:\n- x\n", "line 4, column 3: listeners[0]: "),
             ("upstream:\n  kubeconfig: /not/there\n", "line 4, column 3: upstream.kubeconfig: "),
         ] {

@@ -40,16 +40,16 @@ pub struct TlsPem {
 pub enum PemError {
     #[error("no PEM certificate in {}", file.display())]
     Certificate { file: PathBuf, source: pem::Error },
-    #[error("no authority's certificate in {}", file.display())]
+    #[error("no certificate of a certificate authority in {}", file.display())]
     Authority { file: PathBuf, source: rustls::Error },
     #[error("no PEM private key in {}", file.display())]
     Key { file: PathBuf, source: pem::Error },
     #[error(
-        "the certificate in {} is of X.509 version 1, which TLS does not take: it has to be of version 3, as one with any \
-         extension is, such as basicConstraints=CA:FALSE (openssl x509 -req -extfile)", file.display()
+        "the certificate in {} is of X.509 version 1, but TLS needs version 3: issue it with an extension, such as \
+         basicConstraints=CA:FALSE (openssl x509 -req -extfile)", file.display()
     )]
     Version { file: PathBuf },
-    #[error("the certificate and its key cannot be used together")]
+    #[error("cannot use the certificate with its key")]
     Pair(#[source] rustls::Error),
 }
 

@@ -53,9 +53,9 @@ impl Check {
         let prewarm = self.resources("cache.prewarm", raw.prewarm.as_deref().unwrap_or_default());
         for (index, resource) in prewarm.iter().enumerate() {
             if exclude.contains(resource) {
-                let by = if raw.exclude.is_some() { "is in cache.exclude too" } else { "is excluded by default" };
+                let by = if raw.exclude.is_some() { "is also in cache.exclude" } else { "is excluded by default" };
                 let found = format!("\"{resource}\" {by}");
-                let allowed = "a resource that is not excluded; cache.exclude says which are";
+                let allowed = "a resource that cache.exclude does not contain";
                 self.problem(&format!("cache.prewarm[{index}]"), &found, allowed);
             }
         }
@@ -98,7 +98,7 @@ impl Check {
         let words = [("keep", StaleWatches::Keep), ("end", StaleWatches::End)];
         let watches = self.word("cache.staleWatches", raw.stale_watches.as_ref(), StaleWatches::Keep, &words);
         if max.is_none() && watches == StaleWatches::End {
-            self.problem("cache.staleWatches", "\"end\" was given without cache.maxStaleness", "both, or keep");
+            self.problem("cache.staleWatches", "\"end\" needs cache.maxStaleness", "keep, or set both fields");
         }
         (max, watches)
     }
@@ -116,7 +116,7 @@ impl Check {
     }
 
     fn resources(&mut self, field: &str, raw: &[Scalar]) -> Vec<GroupResource> {
-        let allowed = "the plural name, with the API group unless it is the core one: pods, deployments.apps";
+        let allowed = "a plural name, with its API group unless that is the core group: pods, deployments.apps";
         let mut resources = Vec::new();
         for (index, text) in raw.iter().enumerate() {
             match group_resource(&text.0) {

@@ -47,8 +47,8 @@ impl Check {
             if is_given && self.mode_is_known {
                 self.problem(
                     field,
-                    "given, though clients.mode is trusted",
-                    "clients.mode: delegated, or no such field",
+                    "not allowed with clients.mode: trusted",
+                    "clients.mode: delegated, or remove this field",
                 );
             }
         }
@@ -89,23 +89,24 @@ impl Check {
             ("clients.acceptOrigins", raw.accept_origins.is_some()),
         ] {
             if is_given {
-                let found = "given, though clients.mode is delegated";
-                self.problem(field, found, "clients.mode: trusted, or no such field");
+                let found = "not allowed with clients.mode: delegated";
+                self.problem(field, found, "clients.mode: trusted, or remove this field");
             }
         }
         let authentication = self.authentication(raw.authentication.as_ref());
         let authorization = self.authorization(raw.authorization.as_ref());
         let identity = self.identity(raw.identity.as_ref());
-        let one = "clients.identity.frontProxy or clients.identity.impersonation, one of them";
+        let one = "one of clients.identity.frontProxy and clients.identity.impersonation";
         match (&identity, authentication.by_certificate()) {
             // An empty field is already a problem of its own.
             (None, true) if raw.identity.is_none() => {
-                let found = "missing, and upstream cannot verify the users of clientCAFile and requestHeader itself";
+                let found =
+                    "missing; clientCAFile and requestHeader need it to forward requests under their users' identities";
                 self.problem("clients.identity", found, one);
             }
             (Some(_), false) => {
-                let found = "given, and there are no users to tell upstream of";
-                let allowed = "clients.authentication.clientCAFile or .requestHeader, or no such field";
+                let found = "not needed without clientCAFile and requestHeader";
+                let allowed = "clients.authentication.clientCAFile or .requestHeader, or remove this field";
                 self.problem("clients.identity", found, allowed);
             }
             (None, _) | (Some(_), true) => {}

@@ -28,7 +28,7 @@ impl Check {
             return vec![ListenerConfig::plain(address)];
         };
         if raw.is_empty() {
-            self.problem("listeners", "an empty list was given", "at least one listener");
+            self.problem("listeners", "the list is empty", "at least one listener");
         }
         let listeners = raw.iter().enumerate().map(|(index, raw)| self.listener(index, raw, clients));
         let listeners: Vec<_> = listeners.collect();
@@ -37,8 +37,8 @@ impl Check {
             // Port 0 stands for a free port of the system's choice.
             let any_port = matches!(listener.address, Address::Tcp(address) if address.port() == 0);
             if !any_port && !seen.insert(&listener.address) {
-                let found = format!("\"{}\" was given before", listener.address);
-                self.problem(&format!("listeners[{index}].address"), &found, "each address once");
+                let found = format!("\"{}\" is already the address of another listener", listener.address);
+                self.problem(&format!("listeners[{index}].address"), &found, "a different address for each listener");
             }
         }
         listeners
@@ -61,7 +61,7 @@ impl Check {
         let certificates = clients.by_certificate();
         let tls = raw.tls.as_ref().map(|tls| self.listener_tls(&format!("{field}.tls"), tls, certificates));
         if tls.is_none() && !local {
-            let allowed = "certFile and keyFile; plain HTTP is for loopback addresses and Unix sockets";
+            let allowed = "certFile and keyFile; plain HTTP is allowed only on loopback addresses and Unix sockets";
             self.problem(&format!("{field}.tls"), "missing", allowed);
         }
         let max_connection_age = raw.max_connection_age.as_ref().map(|age| {
@@ -75,7 +75,7 @@ impl Check {
         if !self.mode_is_known {
             return;
         }
-        let allowed = format!("a loopback address or unix:/PATH, as {why}");
+        let allowed = format!("a loopback address or unix:/PATH, because {why}");
         self.problem(field, &given(&address.to_string()), &allowed);
     }
 }

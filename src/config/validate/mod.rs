@@ -48,7 +48,11 @@ pub(super) fn validate(document: &Document, overrides: &Overrides) -> Result<Con
     let admin = check.admin(document.admin.as_ref(), overrides.admin_listen.as_deref(), &clients);
     if listeners.iter().any(|listener| listener.address.overlaps(&admin.address)) {
         let field = if overrides.admin_listen.is_some() { "--admin-listen" } else { "admin.address" };
-        check.problem(field, &format!("\"{}\" is a listener's, too", admin.address), "an address of its own");
+        check.problem(
+            field,
+            &format!("\"{}\" is already the address of a listener", admin.address),
+            "an address that no listener uses",
+        );
     }
     let limits = check.limits(document.limits.as_ref(), &clients);
     let config = Config {
@@ -115,8 +119,8 @@ impl Check {
         let tls =
             raw.tls.as_ref().map(|raw| self.listener_tls("admin.tls", raw, delegated && clients.by_certificate()));
         if delegated && tls.is_none() && !address.is_local() {
-            let found = "missing, though metricsAuthorization is delegated and the address is not local";
-            self.problem("admin.tls", found, "certFile and keyFile: tokens are not sent in clear text");
+            let found = "missing; required because metricsAuthorization is delegated and the address is not local";
+            self.problem("admin.tls", found, "certFile and keyFile, so that tokens are not sent in clear text");
         }
         AdminConfig { address, tls, metrics_authorization }
     }
@@ -165,7 +169,7 @@ impl Check {
         let Some(raw) = raw else { return AuditConfig::default() };
         self.unknown("audit", &raw.unknown, &["path", "mode"]);
         if raw.mode.is_some() && raw.path.is_none() {
-            self.problem("audit.mode", "given without audit.path", "no such field, or audit.path too");
+            self.problem("audit.mode", "needs audit.path", "set audit.path, or remove this field");
         }
         let modes = [("blocking", AuditMode::Blocking), ("bestEffort", AuditMode::BestEffort)];
         AuditConfig {

@@ -7,9 +7,8 @@ use crate::config::raw::{self, Scalar};
 use crate::config::{FrontProxyConfig, ProxyHeaders, TlsFiles};
 
 const ALLOWED: &str =
-    "the name of a header that says nothing else: not authorization, host, impersonate-* or one of HTTP itself";
-const ALLOWED_PREFIX: &str =
-    "what the names of such headers begin with, and nothing else does: x-remote-extra- for example";
+    "the name of a header with no other meaning: not authorization, host, impersonate-* or a header of HTTP itself";
+const ALLOWED_PREFIX: &str = "a prefix that only the names of such headers have, like x-remote-extra-";
 /// Shorter prefixes would match headers that have nothing to do with users.
 const PREFIX_LENGTH_MIN: usize = 4;
 /// Prefixes of headers that requests need for other purposes.
@@ -49,7 +48,11 @@ impl Check {
             }
         };
         if user.is_empty() {
-            self.problem(&format!("{field}.usernameHeaders"), "empty", "at least one name, or no such field");
+            self.problem(
+                &format!("{field}.usernameHeaders"),
+                "empty",
+                "at least one name; without the field, X-Remote-User",
+            );
         }
         ProxyHeaders { user, uid, group, extra_prefixes }
     }

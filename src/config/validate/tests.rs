@@ -115,10 +115,13 @@ fn unsafe_set_ups_are_refused() {
             ),
             "clients.identity: both were given",
         ),
-        ("clients: {mode: delegated, identity: {impersonation: {}}}".to_owned(), "clients.identity: given"),
-        ("clients: {mode: delegated, acceptHosts: [x]}".to_owned(), "clients.acceptHosts: given"),
-        ("clients: {mode: delegated, acceptOrigins: ['http://x']}".to_owned(), "clients.acceptOrigins: given"),
-        (format!("clients: {{{certificates}}}"), "clients.authentication: given, though clients.mode is trusted"),
+        ("clients: {mode: delegated, identity: {impersonation: {}}}".to_owned(), "clients.identity: not needed"),
+        ("clients: {mode: delegated, acceptHosts: [x]}".to_owned(), "clients.acceptHosts: not allowed with"),
+        (
+            "clients: {mode: delegated, acceptOrigins: ['http://x']}".to_owned(),
+            "clients.acceptOrigins: not allowed with",
+        ),
+        (format!("clients: {{{certificates}}}"), "clients.authentication: not allowed with clients.mode: trusted"),
         (
             "clients: {mode: delegated, authentication: {requestHeader: {}}, identity: {impersonation: {}}}".to_owned(),
             "clients.authentication.requestHeader.caFile: missing",

@@ -28,14 +28,18 @@ impl Check {
     fn cipher_suites(&mut self, field: &str, raw: &[Scalar], min_version: TlsVersion) -> Vec<CipherSuite> {
         let allowed = || tls_policy::names().join(", ");
         if raw.is_empty() {
-            self.problem(field, "an empty list was given", &format!("no such field, or some of {}", allowed()));
+            self.problem(
+                field,
+                "the list is empty",
+                &format!("one or more of {}; without the field, all of them", allowed()),
+            );
         }
         let mut suites = Vec::new();
         for (index, Scalar(text)) in raw.iter().enumerate() {
             let field = format!("{field}[{index}]");
             match (tls_policy::suite(text), min_version) {
                 (Some((_, false)), TlsVersion::Tls13) => {
-                    let found = format!("\"{text}\" is of TLS 1.2, and minVersion is VersionTLS13");
+                    let found = format!("\"{text}\" is a suite of TLS 1.2, but minVersion is VersionTLS13");
                     self.problem(&field, &found, "suites of TLS 1.3, or minVersion: VersionTLS12");
                 }
                 (Some((suite, _)), _) => suites.push(suite),
