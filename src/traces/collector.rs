@@ -13,39 +13,39 @@ use tokio::{net::TcpStream, time::timeout};
 
 use super::message::{ExportRequest, ExportResponse, PartialSuccess};
 
-/// Time limit of a call, as OpenTelemetry's exporters have it.
+/// Time limit of a call: the default of OpenTelemetry's exporters.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum size of an answer, in bytes: a number and a text for people.
+/// Maximum size of a response body, in bytes. It contains a count and a message.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Maximum size of the headers of an answer, in bytes.
+/// Maximum size of a response's headers, in bytes.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// Characters of a collector's own words that are kept.
+/// Maximum length of a collector's error message in the log, in characters.
 const WORDS_MAX: usize = 200;
 const PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-/// In front of each gRPC message: whether it is compressed, and its length.
+/// Length of the prefix of a gRPC message, in bytes: a compression flag and the message's length.
 const PREFIX_LEN: usize = 5;
 
 /// Why spans were not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExportError {
-    #[error("no connection")]
+    #[error("cannot connect to the collector")]
     Connect(#[source] io::Error),
-    #[error("no answer")]
+    #[error("no response")]
     Http(#[source] hyper::Error),
-    #[error("no answer within {EXPORT_TIMEOUT:?}")]
+    #[error("no response within {EXPORT_TIMEOUT:?}")]
     TimedOut,
-    #[error("the answer broke off, or has more than {ANSWER_BYTES_MAX} bytes")]
+    #[error("the response ended early or exceeds {ANSWER_BYTES_MAX} bytes")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("answered with HTTP status {0}, not as a gRPC server answers")]
+    #[error("HTTP status {0} without a gRPC status; tracing.endpoint must be a gRPC server")]
     NotGrpc(StatusCode),
-    #[error("answered with gRPC status {code}: {message:?}")]
+    #[error("gRPC status {code}: {message:?}")]
     Refused { code: u32, message: String },
-    #[error("the endpoint is no address of an HTTP server")]
+    #[error("tracing.endpoint is not a valid address")]
     Endpoint(#[source] http::Error),
 }
 
 impl ExportError {
-    /// Whether the same spans may be accepted later, as OTLP says.
+    /// Whether a later attempt with the same spans may succeed, by OTLP's rules.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Connect(_) | Self::Http(_) | Self::TimedOut | Self::Body(_) => true,
@@ -57,7 +57,7 @@ impl ExportError {
     }
 }
 
-/// A request as it is sent.
+/// An export request with its gRPC prefix.
 pub(super) fn framed(request: &ExportRequest) -> Bytes {
     let length = request.encoded_len();
     let mut framed = BytesMut::with_capacity(PREFIX_LEN + length);
@@ -67,8 +67,8 @@ pub(super) fn framed(request: &ExportRequest) -> Bytes {
     framed.freeze()
 }
 
-/// Sends a framed request to `endpoint`, on a connection of its own: there is one every second at most unless there is a
-/// lot to tell, and so replicas of a collector share the load. Returns what the collector did not accept of it.
+/// Sends a framed request to `endpoint` on a new connection, so that replicas of a collector share the load; there is
+/// rarely more than one request per second. Returns what the collector rejected of it.
 pub(super) async fn export(endpoint: &str, framed: Bytes) -> Result<PartialSuccess, ExportError> {
     timeout(EXPORT_TIMEOUT, export_untimed(endpoint, framed)).await.unwrap_or(Err(ExportError::TimedOut))
 }
@@ -114,7 +114,7 @@ fn refused(headers: &HeaderMap) -> Result<(), ExportError> {
     }
 }
 
-/// Nothing, if the collector does not say so in words that are understood.
+/// The default, which rejects nothing, if the response cannot be decoded.
 fn not_accepted(framed: &[u8]) -> PartialSuccess {
     let answer = framed.get(PREFIX_LEN..).and_then(|message| ExportResponse::decode(message).ok());
     let partial = answer.and_then(|answer| answer.partial_success).unwrap_or_default();

@@ -1,17 +1,17 @@
-//! W3C Trace Context: the header by which a trace goes on in another process. Pure.
+//! W3C Trace Context: the header that continues a trace in another process. Pure.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The trace, and the span in it, that a request belongs to.
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// What tracing systems add of their own; only means something beside its `traceparent`.
+/// Vendor-specific data of tracing systems; meaningless without its `traceparent`.
 pub(super) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// Version 00: `00-<trace id>-<span id>-<flags>`, each byte as two digits.
+/// Version 00: `00-<trace id>-<span id>-<flags>`, each byte as two hexadecimal digits.
 const LEN: usize = 55;
 const SAMPLED: u8 = 1;
 
-/// A span as other processes name it.
+/// The identity of a span, as passed between processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanContext {
     pub(super) trace_id: [u8; 16],
@@ -21,14 +21,14 @@ pub struct SpanContext {
 }
 
 impl SpanContext {
-    /// The span that a request names as its parent; `None` if it names none, or not exactly one that is valid.
+    /// The parent span in a request's headers; `None` unless there is exactly one valid `traceparent`.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(TRACEPARENT).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };
         Self::parse(value.as_bytes())
     }
 
-    /// Later versions may only add to the end.
+    /// Later versions of the format may only append fields.
     fn parse(value: &[u8]) -> Option<Self> {
         let (head, rest) = value.split_at_checked(LEN)?;
         let version = byte(head.get(..2)?)?;
@@ -43,7 +43,7 @@ impl SpanContext {
         (trace_id != [0; 16] && span_id != [0; 8]).then_some(Self { trace_id, span_id, is_sampled })
     }
 
-    /// The value of `traceparent` for a request that this span makes.
+    /// The value of `traceparent` for a request that is sent within this span.
     pub(super) fn header(&self) -> HeaderValue {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let flags = if self.is_sampled { SAMPLED } else { 0 };

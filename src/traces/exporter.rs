@@ -16,28 +16,28 @@ use super::{
 };
 use crate::telemetry::{Chain, SpansDropped, spans_dropped, spans_exported};
 
-/// Requests whose spans go in one message, of 2 MiB at most: collectors take 4 MiB.
+/// Maximum number of requests whose spans are sent in one message. That is 2 MiB at most; collectors accept 4 MiB.
 const BATCH_MAX: usize = 512;
-/// How long spans wait for others.
+/// How long a batch waits for further spans.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
-/// The first pause after spans were not accepted; each one is twice as long as the one before.
+/// The first pause after a failed export; each further pause is twice as long.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How long a batch is tried for, as OpenTelemetry's exporters have it. Later ones wait in the queue meanwhile.
+/// How long the export of a batch is retried: the default of OpenTelemetry's exporters. Meanwhile spans wait in the queue.
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// How long the drain waits for the last spans to be accepted.
+/// How long a drain waits for the export of the last spans.
 const FLUSH_MAX: Duration = Duration::from_millis(500);
-/// The version of the semantic conventions that attributes follow.
+/// The version of the semantic conventions used for attributes.
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
 
-/// The end of the queue.
+/// Reads the queue, and exports its spans in batches.
 #[derive(Debug)]
 pub(super) struct Exporter {
     endpoint: String,
     queue: mpsc::Receiver<Vec<Span>>,
     resource: Resource,
-    /// Taken from the queue, neither accepted nor given up; those of a request each.
+    /// Taken from the queue and not yet exported or dropped. Each element holds the spans of one request.
     batch: Vec<Vec<Span>>,
-    /// The collector did not accept the last batch.
+    /// Whether the last export failed.
     is_failing: bool,
 }
 
@@ -53,7 +53,7 @@ impl Exporter {
         Self { endpoint, queue, resource, batch: Vec::new(), is_failing: false }
     }
 
-    /// Until the drain begins; what is there then is sent once more, as far as that takes no time.
+    /// Exports until the drain begins, then tries once to export what is left, within a time limit.
     pub(super) async fn run(mut self, draining: CancellationToken) {
         let ended = draining.run_until_cancelled(self.follow()).await;
         if ended.is_none() && timeout(FLUSH_MAX, self.flush()).await.is_err() {
@@ -64,14 +64,14 @@ impl Exporter {
         }
     }
 
-    /// Until nothing is left that could send more.
+    /// Exports until all senders of the queue are gone.
     async fn follow(&mut self) {
         while self.fill().await {
             self.deliver().await;
         }
     }
 
-    /// Waits for spans, and a moment longer for more of them. `false` if there will be none.
+    /// Fills the batch: waits for the first spans, then briefly for more. `false` if the queue is closed and empty.
     async fn fill(&mut self) -> bool {
         if self.batch.is_empty() {
             self.batch.extend(self.queue.recv().await);
@@ -86,7 +86,7 @@ impl Exporter {
         !self.batch.is_empty()
     }
 
-    /// Sends the batch until it is accepted or given up.
+    /// Sends the batch, with retries, until it is accepted or dropped.
     async fn deliver(&mut self) {
         let (began, framed) = (Instant::now(), self.framed());
         let mut pause = RETRY_AFTER;
@@ -105,7 +105,7 @@ impl Exporter {
         }
     }
 
-    /// Everything that waits, once.
+    /// Sends everything that is queued, once.
     async fn flush(&mut self) {
         loop {
             while self.batch.len() < BATCH_MAX
@@ -144,17 +144,17 @@ impl Exporter {
         spans_exported(sent - rejected);
         if rejected > 0 {
             spans_dropped(SpansDropped::Rejected, rejected);
-            tracing::debug!(rejected, message = error_message, "the collector did not accept some spans");
+            tracing::debug!(rejected, message = error_message, "the collector rejected some spans");
         }
         if mem::take(&mut self.is_failing) {
-            tracing::info!(endpoint = self.endpoint, "spans are exported again");
+            tracing::info!(endpoint = self.endpoint, "span exports succeed again");
         }
     }
 
-    /// Told once until it works again.
+    /// Logs a failure once, until an export succeeds again.
     fn failed(&mut self, error: &ExportError) {
         if !mem::replace(&mut self.is_failing, true) {
-            tracing::warn!(endpoint = self.endpoint, error = %Chain(error), "spans are not exported");
+            tracing::warn!(endpoint = self.endpoint, error = %Chain(error), "cannot export spans");
         }
     }
 
@@ -163,7 +163,7 @@ impl Exporter {
         spans_dropped(SpansDropped::Unsent, unsent);
     }
 
-    /// How many spans the batch had.
+    /// Empties the batch; returns its number of spans.
     fn forget(&mut self) -> usize {
         mem::take(&mut self.batch).iter().map(Vec::len).sum()
     }

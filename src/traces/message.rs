@@ -63,7 +63,7 @@ pub(super) struct Span {
     pub(super) links: Vec<Link>,
     #[prost(message, optional, tag = "15")]
     pub(super) status: Option<Status>,
-    /// The flags of `traceparent`, and whether the parent is of another process.
+    /// The flags of `traceparent`, and whether the parent span belongs to another process.
     #[prost(fixed32, tag = "16")]
     pub(super) flags: u32,
 }
@@ -77,7 +77,7 @@ pub(super) enum SpanKind {
     Client = 3,
 }
 
-/// A span of another trace that led to this one.
+/// A reference to a span of another trace that caused this one.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Link {
     #[prost(bytes = "vec", tag = "1")]
@@ -123,7 +123,7 @@ pub(super) enum Value {
     Number(i64),
 }
 
-/// What a collector answers.
+/// A collector's response.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ExportResponse {
     #[prost(message, optional, tag = "1")]

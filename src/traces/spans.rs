@@ -1,5 +1,5 @@
-//! From a finished request to its spans. Attributes have the names of OpenTelemetry's semantic conventions for HTTP, those
-//! that Kubernetes' own spans have (`verb`, `resource`, `audit-id`), and those of the access log (`outcome`, `reason`).
+//! Makes the spans of a finished request. The names of attributes come from OpenTelemetry's semantic conventions for HTTP,
+//! from Kubernetes' own spans (`verb`, `resource`, `audit-id`) and from the access log (`outcome`, `reason`).
 
 use http::{HeaderValue, Method};
 use tokio::time::Instant;
@@ -14,11 +14,11 @@ use crate::{
     telemetry::{Finished, Outcome},
 };
 
-/// Bytes of a path, and of any other text of a client, that spans hold.
+/// Maximum length of a path, and of any other text from a client, in bytes. Longer ones are cut.
 const PATH_MAX: usize = 1_024;
 const WORD_MAX: usize = 256;
 
-/// Flags of a span: it is sampled; it is known whether its parent is of another process; it is.
+/// Flags of a span: it is sampled; the next flag is valid; its parent belongs to another process.
 const SAMPLED: u32 = 1;
 const KNOWS_PARENT: u32 = 1 << 8;
 const PARENT_IS_REMOTE: u32 = 1 << 9;
@@ -133,7 +133,8 @@ impl Trace {
     }
 }
 
-/// A resource that a client may have made up is not in it: names are few.
+/// The name of a span. Without the resource if that is unknown, since a client may have made it up: names of spans must be
+/// few.
 fn name(finished: &Finished<'_>) -> String {
     match finished.resource.filter(|_| finished.resource_known) {
         Some(resource) => format!("{} {resource}", finished.verb),
@@ -150,7 +151,7 @@ fn error() -> Status {
     Status { code: StatusCode::Error.into() }
 }
 
-/// The beginning of a text, of whole characters.
+/// The beginning of a text, cut between characters.
 fn cut(text: &str, bytes: usize) -> String {
     let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
     text[..end].to_owned()

@@ -1,4 +1,4 @@
-//! One request's trace, while the request is under way.
+//! The trace of one request while it is being answered.
 
 use std::{
     net::IpAddr,
@@ -16,53 +16,53 @@ use super::{
 };
 use crate::telemetry::Finished;
 
-/// Whose parent spans count where clients are not trusted: those that an API server trusts (KEP-647).
+/// Groups whose parent spans are accepted where clients are not trusted: those that an API server accepts (KEP-647).
 const TRUSTED_GROUPS: [&str; 2] = ["system:masters", "system:monitoring"];
 
-/// What a request waits for: the parts of its time until its answer begins.
+/// The stages of a request until its answer begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Who the client is and what it may: known, or asked for.
+    /// Authentication and authorization, from memory or by review.
     Authorize,
-    /// A cache that is being filled.
+    /// Waiting for a cache to be filled.
     Wait,
-    /// The answer from memory, with waits for a version and proofs.
+    /// Answering from memory, including waits for a version or a proof.
     Serve,
-    /// The answer of upstream.
+    /// Waiting for upstream's answer.
     Forward,
 }
 
-/// What is noted of a request that may be traced; whether it is can depend on its user.
+/// What is recorded of a request that may be traced. Whether it is traced can depend on its user, who is known later.
 #[derive(Debug)]
 pub struct Trace {
     pub(super) sampling: Arc<Sampling>,
     /// The client's span.
     pub(super) parent: Option<SpanContext>,
-    /// Chosen by the gateway's own rate.
+    /// Whether the gateway's own sampling rate selects the request.
     by_rate: bool,
-    /// The client's word counts.
+    /// Whether the client's decision about sampling is accepted.
     trusted: bool,
-    /// The trace, if it begins here.
+    /// The trace ID, if the trace begins here.
     own_trace_id: [u8; 16],
     pub(super) span_id: [u8; 8],
     began: Instant,
-    /// Nanoseconds since 1970.
+    /// `began` in nanoseconds since the Unix epoch.
     began_unix: u64,
     pub(super) stages: Vec<Passed>,
     pub(super) request: Head,
 }
 
-/// A stage of a request.
+/// A stage that a request has begun.
 #[derive(Debug)]
 pub(super) struct Passed {
     pub(super) stage: Stage,
     pub(super) span_id: [u8; 8],
     pub(super) began: Instant,
-    /// `None` while it goes on.
+    /// `None` while the stage lasts.
     pub(super) ended: Option<Instant>,
 }
 
-/// What spans tell of the heads of a request and its answer.
+/// The parts of the heads of a request and its answer that spans contain.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) method: Method,
@@ -72,12 +72,12 @@ pub(super) struct Head {
     pub(super) audit_id: Option<HeaderValue>,
 }
 
-/// Where a span belongs.
+/// The parent of a request's span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lineage {
     /// It continues the client's trace.
     ChildOf(SpanContext),
-    /// It begins a trace, to which the client's span may have led.
+    /// It begins a trace, with a link to the client's span if there is one.
     Root { link: Option<SpanContext> },
 }
 
@@ -110,26 +110,26 @@ impl Trace {
         }
     }
 
-    /// Sets the groups of the request's user: the client's span counts if one of them is privileged.
+    /// Sets the groups of the request's user: the client's span is accepted as the parent if one of them is privileged.
     pub fn asked_by(&mut self, groups: &[String]) {
         self.trusted |= groups.iter().any(|group| TRUSTED_GROUPS.contains(&group.as_str()));
     }
 
-    /// Begins a stage; the one before it is over.
+    /// Begins a stage, and ends the previous one.
     pub fn enter(&mut self, stage: Stage) {
         let now = Instant::now();
         self.leave(now);
         self.stages.push(Passed { stage, span_id: new_span_id(), began: now, ended: None });
     }
 
-    /// The stage is over: the answer begins.
+    /// Ends the stage, because the answer begins.
     pub fn answered(&mut self, audit_id: Option<&HeaderValue>) {
         self.leave(Instant::now());
         self.request.audit_id = audit_id.cloned();
     }
 
-    /// Begins the stage of a forwarded request, and names its span to upstream. The headers of a request that is not
-    /// traced after all stay as they are: upstream decides by the client's span itself.
+    /// Begins the stage of a forwarded request, and passes its span to upstream as the parent. The headers of a request
+    /// that turns out not to be traced stay unchanged: upstream decides about the client's span itself.
     pub fn forward(&mut self, headers: &mut HeaderMap) {
         self.enter(Stage::Forward);
         let (Some(lineage), Some(forward)) = (self.lineage(), self.stages.last()) else { return };
@@ -149,8 +149,8 @@ impl Trace {
         }
     }
 
-    /// `None` if the request is not traced. A parent that counts decides alone, as OpenTelemetry's parent-based samplers
-    /// have it.
+    /// `None` if the request is not traced. An accepted parent alone decides, as with OpenTelemetry's parent-based
+    /// samplers.
     fn lineage(&self) -> Option<Lineage> {
         match self.parent {
             Some(parent) if self.trusted => parent.is_sampled.then_some(Lineage::ChildOf(parent)),
@@ -171,7 +171,7 @@ impl Trace {
         }
     }
 
-    /// Nanoseconds since 1970.
+    /// Converts to nanoseconds since the Unix epoch.
     pub(super) fn unix(&self, at: Instant) -> u64 {
         let since = at.saturating_duration_since(self.began);
         self.began_unix.saturating_add(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! Which requests are traced.
+//! Decides which requests are traced.
 
 use std::{
     net::IpAddr,
@@ -17,25 +17,25 @@ use crate::{
     telemetry::{SpansDropped, limit_reached, show_limit, spans_dropped},
 };
 
-/// Requests whose spans wait to be exported: about 4 MiB, at most 20.
+/// Maximum number of requests whose spans wait for export: usually 4 MiB, at most 20 MiB.
 const QUEUE_MAX: usize = 4_096;
 const QUEUE_LIMIT: &str = "trace_queue";
 const MILLION: u32 = 1_000_000;
 
-/// What is traced, and to which end.
+/// Which requests are traced, and where their spans go.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The collector's `host:port`.
     pub endpoint: String,
-    /// Of a million requests, how many are traced that no client decides about.
+    /// How many of a million requests are traced, among those whose client has not decided.
     pub sampling_rate_per_million: u32,
-    /// Whether every client may decide that its request is traced; if not, only some privileged groups may.
+    /// Whether every client may decide about the tracing of its requests; otherwise only privileged groups may.
     pub trusts_clients: bool,
     /// The API server's address, for spans of forwarded requests.
     pub upstream: http::Uri,
 }
 
-/// Begins traces; none at all if there is no collector. Cheap to clone.
+/// Begins traces; none if no collector is configured. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Tracer(Option<Arc<Sampling>>);
 
@@ -48,7 +48,7 @@ pub(super) struct Sampling {
 }
 
 impl Tracer {
-    /// Exports what is traced in a task of `tasks`, until their drain.
+    /// Starts to export spans, in a task of `tasks` that ends with their drain.
     pub fn start(config: Config, tasks: &Tasks) -> Self {
         let Config { endpoint, sampling_rate_per_million, trusts_clients, upstream } = config;
         let (queue, spans) = mpsc::channel(QUEUE_MAX);
@@ -62,14 +62,14 @@ impl Tracer {
         Self(Some(Arc::new(Sampling { rate_per_million, trusts_clients, upstream, queue })))
     }
 
-    /// Sets how many of a million requests are traced from now on.
+    /// Sets the sampling rate of new requests.
     pub fn set_rate(&self, per_million: u32) {
         if let Some(sampling) = &self.0 {
             sampling.rate_per_million.store(per_million, Relaxed);
         }
     }
 
-    /// Begins the trace of a request from `client` that comes now, if it may turn out to be traced.
+    /// Begins the trace of a request from `client` that has just arrived; `None` if it certainly is not traced.
     pub fn begin<B>(&self, request: &Request<B>, client: Option<IpAddr>) -> Option<Box<Trace>> {
         let sampling = self.0.as_ref()?;
         let parent = SpanContext::of(request.headers());
