@@ -38,7 +38,7 @@ struct Spec<'a> {
 struct Status<'a> {
     #[serde(borrow)]
     conditions: Vec<Condition<'a>>,
-    // Not `or_default`: null is a time at the beginning of Go's calendar, which is not printed here.
+    // Not `or_default`: null is Go's zero time, which is left to upstream.
     #[serde(borrow)]
     start_time: Cow<'a, str>,
     #[serde(borrow)]

@@ -1,7 +1,8 @@
-//! Tables of built-in resources: each has rules of its own, which are compiled into the API server and differ between its releases.
+//! Tables of built-in resources. Each resource has its own rules, which are compiled into the API server and differ between
+//! releases.
 //!
-//! A printer is a pure function of an object's JSON. Its rules were compared cell by cell with real servers of the releases that
-//! [`Release`] names, over generated objects in all states that a server takes (the conformance suite), and are used for no other.
+//! A printer is a pure function of an object's JSON. The conformance suite compares it cell by cell with real servers of the
+//! releases in [`Release`], over generated objects in all states that a server accepts. It is used for no other release.
 
 mod condition;
 mod jobs;
@@ -23,7 +24,7 @@ use source::Source;
 use super::{ColumnDefinition, Unprintable};
 use crate::{apimachinery::GroupVersionResource, store::Object};
 
-/// The releases whose Tables were compared with what is printed here.
+/// The releases whose Tables the conformance suite compares with these printers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Release {
     V1_20,
@@ -31,7 +32,7 @@ pub enum Release {
 }
 
 impl Release {
-    /// The release of a server of that version, such as `v1.36.2`; `None` where it is another.
+    /// The release of a server version such as `v1.36.2`; `None` if no printer was compared with it.
     pub fn of(git_version: &str) -> Option<Self> {
         let mut numbers = git_version.strip_prefix('v')?.splitn(3, '.');
         let (major, minor, patch) = (numbers.next()?, numbers.next()?, numbers.next()?);
@@ -47,7 +48,7 @@ impl Release {
     }
 }
 
-/// What prints the rows of one resource as one release does.
+/// Prints the rows of one resource as one release does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Printer {
     resource: Resource,
@@ -70,17 +71,17 @@ enum Resource {
     StatefulSets,
 }
 
-/// A JSON array.
+/// The conditions of a row, as a JSON array.
 type Conditions = &'static str;
 
-/// A column behind the name: its name, its type, its priority.
+/// A column after the Name column: name, type and priority.
 type Heading = (&'static str, &'static str, i32);
 
-/// What stands for nothing in most cells.
+/// The text of most cells without a value.
 const NONE: &str = "<none>";
 const AGE: Heading = ("Age", "string", 0);
 
-/// Whether there are rules for a resource's rows at all.
+/// Whether there is a printer for a resource in any release.
 pub fn has_printer(resource: &GroupVersionResource) -> bool {
     Resource::of(resource).is_some()
 }
@@ -110,7 +111,7 @@ impl Printer {
         Some(Self { resource: Resource::of(resource)?, release })
     }
 
-    /// The columns behind the name.
+    /// The columns after the Name column.
     fn headings(self) -> &'static [Heading] {
         match self.resource {
             Resource::ConfigMaps => plain::CONFIG_MAPS,
@@ -128,7 +129,7 @@ impl Printer {
         }
     }
 
-    /// Whether upstream has just these columns, those behind the name. How it describes them does not matter.
+    /// Whether upstream has exactly these columns after the Name column. Their descriptions may differ.
     pub(super) fn prints(self, told: &[ColumnDefinition]) -> bool {
         let is_told = |((name, kind, priority), told): (&Heading, &ColumnDefinition)| {
             (*name, *kind, "", *priority) == (&*told.name, &*told.kind, &*told.format, told.priority)
@@ -136,7 +137,7 @@ impl Printer {
         told.len() == self.headings().len() && self.headings().iter().zip(told).all(is_told)
     }
 
-    /// Appends the cells behind the name, each behind a comma. Gives what the row says of its object beside them.
+    /// Appends the cells after the Name cell, with a comma in front of each. Returns the row's conditions.
     pub(super) fn put(
         self,
         object: &Object,

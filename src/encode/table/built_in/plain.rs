@@ -1,4 +1,4 @@
-//! Resources whose cells are values as they are, or how many there are.
+//! Resources whose cells are plain values or counts.
 
 use std::borrow::Cow;
 

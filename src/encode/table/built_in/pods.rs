@@ -1,4 +1,4 @@
-//! Pods: what their containers are up to, in one word.
+//! Pods. The Status column summarizes the states of all containers in one word.
 
 use std::borrow::Cow;
 
@@ -126,7 +126,7 @@ struct Terminated<'a> {
 }
 
 impl Terminated<'_> {
-    /// Why it ended.
+    /// The reason for its end: the reported one, or else its signal or exit code.
     fn word(&self) -> Cow<'_, str> {
         match self {
             Self { reason, .. } if !reason.is_empty() => Cow::Borrowed(reason),
@@ -137,7 +137,7 @@ impl Terminated<'_> {
 }
 
 impl State<'_> {
-    /// Why it waits; empty if it does not, or does not say.
+    /// The reason for waiting; empty if the container does not wait, or reports none.
     fn waits_for(&self) -> &str {
         self.waiting.as_ref().map_or("", |waiting| &waiting.reason)
     }
@@ -149,7 +149,7 @@ impl Status<'_> {
     }
 }
 
-/// How often containers were restarted, and when one of them ended last.
+/// How often containers were restarted, and when the last of them ended.
 #[derive(Clone, Copy, Default)]
 struct Restarts {
     count: i64,
@@ -168,7 +168,7 @@ impl Restarts {
     }
 }
 
-/// What the containers of a pod are up to.
+/// The combined state of a pod's containers.
 struct Progress<'a> {
     release: Release,
     spec: &'a Spec<'a>,
@@ -195,7 +195,7 @@ impl<'a> Progress<'a> {
         Ok(progress)
     }
 
-    /// Whether an init container is not through, and the restarts of those that go on beside the others.
+    /// Returns whether an init container has not completed, and the restarts of the sidecars.
     fn initialized(&mut self) -> Result<(bool, Restarts), Unprintable> {
         let mut of_sidecars = Restarts::default();
         for (place, container) in self.status.init_container_statuses.iter().enumerate() {
@@ -227,7 +227,7 @@ impl<'a> Progress<'a> {
         container.is_some_and(|container| container.restart_policy == SIDECAR)
     }
 
-    /// The containers: the first of those that do not run says why.
+    /// Reads the containers: the reason is that of the first one that does not run.
     fn run(&mut self) -> Result<(), Unprintable> {
         let (mut has_running, mut failure) = (false, None);
         for container in self.status.container_statuses.iter().rev() {
@@ -248,7 +248,7 @@ impl<'a> Progress<'a> {
                 (reason, _) => self.reason = Cow::Borrowed(reason),
             }
         }
-        // One that has ended does not speak for the others.
+        // One completed container does not make the pod Completed while others run or have failed.
         if self.reason == "Completed" {
             match failure.filter(|failure| !failure.is_empty()) {
                 _ if has_running && self.status.is_true("Ready") => self.reason = "Running".into(),
@@ -266,9 +266,9 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// What `PodScheduled` says of a pod that must not be scheduled yet.
+/// The reason in the condition `PodScheduled` of a pod with scheduling gates.
 const GATED: &str = "SchedulingGated";
-/// The restart policy of an init container that goes on beside the containers.
+/// The restart policy of a sidecar: an init container that keeps running beside the containers.
 const SIDECAR: &str = "Always";
 
 pub(super) fn print(release: Release, source: &Source<'_>, row: &mut Row<'_>) -> Result<(), Unprintable> {

@@ -11,9 +11,9 @@ use crate::{
 /// Writes the cells of one row.
 pub(super) struct Row<'a> {
     out: &'a mut Vec<u8>,
-    /// What ages are counted to.
+    /// The time that ages are relative to.
     now: Timestamp,
-    /// What the row says of its object beside the cells.
+    /// The row's conditions, for example that its object has completed.
     pub(super) conditions: Option<Conditions>,
 }
 
@@ -23,8 +23,8 @@ impl<'a> Row<'a> {
     }
 
     pub(super) fn text(&mut self, text: &str) -> Result<(), Unprintable> {
-        // How the first two are written depends on the Go that a server was built with. The third may stand for bytes that are
-        // not UTF-8, which a server writes as an escape.
+        // How the first two are escaped depends on the Go version of the server. The third may stand for invalid UTF-8, which a
+        // server writes as an escape.
         if text.contains(['\u{8}', '\u{c}', char::REPLACEMENT_CHARACTER]) {
             return Err(Unprintable);
         }
@@ -33,7 +33,7 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// A text, or what stands for none.
+    /// A text, or `none` if it is empty.
     pub(super) fn text_or(&mut self, text: &str, none: &str) -> Result<(), Unprintable> {
         self.text(if text.is_empty() { none } else { text })
     }
@@ -48,7 +48,7 @@ impl<'a> Row<'a> {
         self.out.extend_from_slice(count.to_string().as_bytes());
     }
 
-    /// How long ago that was.
+    /// The time since `time`.
     pub(super) fn age(&mut self, time: &str) -> Result<(), Unprintable> {
         let age = cell::date(time, self.now)?;
         self.text(&age)

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{NONE, Unprintable, source::or_default};
 use crate::apimachinery::{is_label_value, is_qualified_name};
 
-/// Up to so many requirements Go sorts without changing the order of equal ones.
+/// Go sorts up to this many requirements stably (by insertion sort).
 const SORTED_STABLY_MAX: usize = 12;
 
 /// The selector of a workload.
@@ -30,7 +30,7 @@ struct Expression<'a> {
 }
 
 impl LabelSelector<'_> {
-    /// Empty for one that selects nothing or everything. What upstream would not take, it prints in another way.
+    /// Empty if it selects nothing or everything. `Unprintable` if it is not valid: upstream prints such selectors otherwise.
     pub(super) fn print(&self) -> Result<String, Unprintable> {
         let mut requirements = Vec::new();
         for (key, value) in &self.match_labels {

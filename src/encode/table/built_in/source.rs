@@ -1,4 +1,4 @@
-//! What printers read of an object.
+//! The parts of an object that printers read.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::{
     store::Object,
 };
 
-/// An object, its members found. What no printer asks for is passed over, never decoded.
+/// An object whose top-level members have been located. Only members that a printer reads are decoded.
 pub(super) struct Source<'a> {
     object: &'a Object,
     members: Vec<(Cow<'a, str>, &'a [u8])>,
@@ -19,7 +19,7 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Of an object in JSON that is kept without its `kind` and `apiVersion`.
+    /// Locates the members of an object that is stored as JSON without its `kind` and `apiVersion`.
     pub(super) fn of(object: &'a Object) -> Result<Self, Unprintable> {
         let members = Members::behind_opening(object.tail()).map_err(|_| Unprintable)?;
         let mut source = Self {
@@ -40,12 +40,12 @@ impl<'a> Source<'a> {
         Ok(source)
     }
 
-    /// When it was created; empty if it does not say so.
+    /// The creation timestamp; empty if there is none.
     pub(super) fn created(&self) -> &str {
         &self.created
     }
 
-    /// Whether its deletion has begun.
+    /// Whether it has a deletion timestamp.
     pub(super) fn is_deleted(&self) -> bool {
         self.is_deleted
     }
@@ -58,13 +58,13 @@ impl<'a> Source<'a> {
         self.members.iter().find(|(found, _)| found == name).map(|(_, value)| *value).filter(|value| *value != b"null")
     }
 
-    /// A member of the object, as a printer wants to see it.
+    /// Decodes a top-level member; its default if it is missing or null.
     pub(super) fn read<T: Deserialize<'a> + Default>(&self, name: &str) -> Result<T, Unprintable> {
         self.member(name)
             .map_or_else(|| Ok(T::default()), |value| serde_json::from_slice(value).map_err(|_| Unprintable))
     }
 
-    /// How many members the object has that is its member.
+    /// The number of members of a top-level object, such as `data`; 0 if it is missing or null.
     pub(super) fn count(&self, name: &str) -> Result<usize, Unprintable> {
         let Some(value) = self.member(name) else { return Ok(0) };
         let mut members = Members::of(value).map_err(|_| Unprintable)?;
@@ -72,7 +72,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Go writes null for some of what is empty.
+/// Reads null as the default: Go writes null for some empty values.
 pub(super) fn or_default<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {

@@ -81,7 +81,7 @@ struct Status {
 }
 
 impl Template<'_> {
-    /// The names of the containers, and their images.
+    /// The containers' names and images, each joined by commas.
     pub(super) fn put(&self, row: &mut Row<'_>) -> Result<(), Unprintable> {
         let containers = &self.spec.containers;
         row.text(&containers.iter().map(|container| &*container.name).collect::<Vec<_>>().join(","))?;
@@ -90,7 +90,7 @@ impl Template<'_> {
 }
 
 impl Spec<'_> {
-    /// Upstream puts a number where there is none.
+    /// `Unprintable` if missing: upstream sets a default.
     fn replicas(&self) -> Result<i32, Unprintable> {
         self.replicas.ok_or(Unprintable)
     }
