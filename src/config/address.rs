@@ -24,7 +24,7 @@ impl Address {
     /// The forms that [`Self::from_str`] accepts, in words.
     pub const ALLOWED: &str = "IP:PORT, localhost:PORT or unix:/PATH";
 
-    /// Reachable from this machine only.
+    /// Whether it is reachable from this machine only.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
@@ -32,7 +32,7 @@ impl Address {
         }
     }
 
-    /// Whether the two addresses cannot both be listened on. Port 0 stands for a free port of the system's choice.
+    /// Whether the two addresses cannot both be listened on. Port 0 lets the system choose a free port.
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tcp(one), Self::Tcp(other)) => {
@@ -48,7 +48,7 @@ impl Address {
 impl FromStr for Address {
     type Err = InvalidAddress;
 
-    /// Refuses host names other than `localhost`: what they resolve to becomes known too late.
+    /// Rejects host names other than `localhost`: whether they are local is known only after they are resolved.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = PathBuf::from(path);

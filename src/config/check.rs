@@ -1,4 +1,5 @@
-//! The building blocks of every topic's rules, for the configuration and other documents: one value out of one field, or a problem.
+//! Checks of single values, shared by the rules for the configuration and for load profiles: a value from a field, or a
+//! problem.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -14,7 +15,7 @@ use crate::config::{Address, Problem, quantity};
 #[derive(Debug, Default)]
 pub(crate) struct Check {
     pub(crate) problems: Vec<Problem>,
-    /// Whether `clients.mode` is valid; if not, values that depend on it are no further problem.
+    /// Whether `clients.mode` is valid. If not, values that depend on it are not reported.
     pub(super) mode_is_known: bool,
 }
 
@@ -34,7 +35,7 @@ impl Check {
         Some(text)
     }
 
-    /// Texts that are not empty, each once.
+    /// Non-empty texts without duplicates.
     pub(crate) fn texts(&mut self, field: &str, raw: Option<&[Scalar]>) -> Vec<String> {
         let mut texts: Vec<String> = Vec::new();
         for (index, Scalar(text)) in raw.unwrap_or_default().iter().enumerate() {
@@ -123,7 +124,7 @@ pub(crate) fn given(text: &str) -> String {
     format!("{text:?} was given")
 }
 
-/// Local and of any port, so that it causes no further problem.
+/// A local address with any port, which causes no further problem.
 pub(super) fn stand_in_address() -> Address {
     Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }

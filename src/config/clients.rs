@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::apimachinery::Origin;
 use crate::config::{PemFile, ProxyHeaders, TlsFiles, UpstreamConfig};
 
-/// As long as kube-apiserver caches a token that it has verified.
+/// As long as kube-apiserver caches a verified token.
 pub const DEFAULT_TOKEN_SUCCESS_TTL: Duration = Duration::from_secs(10);
-/// As in kube-apiserver: a refused token may be valid a moment later, when its signer is known.
+/// As in kube-apiserver: a rejected token may become valid when its signer is known.
 pub const DEFAULT_TOKEN_FAILURE_TTL: Duration = Duration::ZERO;
-/// As in servers that delegate their authorization: a revoked role stops to count soon.
+/// As in aggregated API servers (delegated authorization): a revoked role loses its effect soon.
 pub const DEFAULT_ALLOWED_TTL: Duration = Duration::from_secs(10);
-/// As in servers that delegate their authorization: a granted role counts soon.
+/// As in aggregated API servers (delegated authorization): a granted role takes effect soon.
 pub const DEFAULT_DENIED_TTL: Duration = Duration::from_secs(10);
 /// Each watch is reviewed a few times an hour: one review a second for every 300 watches.
 pub const DEFAULT_WATCH_INTERVAL: Duration = Duration::from_secs(5 * 60);
@@ -36,7 +36,7 @@ pub struct TrustedConfig {
     pub accept_origins: Vec<Origin>,
 }
 
-/// How clients are authenticated, authorized and named to upstream.
+/// How clients are authenticated and authorized, and how their identity is passed to upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelegatedConfig {
     pub authentication: AuthenticationConfig,
@@ -49,9 +49,9 @@ pub struct DelegatedConfig {
 /// How clients are authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthenticationConfig {
-    /// Authorities of clients' certificates. `None`: no certificate names a user.
+    /// Certificate authorities for clients. `None`: certificates identify no user.
     pub client_ca: Option<PemFile>,
-    /// `None`: `X-Remote-*` is believed from no client.
+    /// `None`: `X-Remote-*` is trusted from no client.
     pub request_header: Option<RequestHeaderConfig>,
     /// Where tokens are reviewed, and with which credentials. `None`: by upstream, with the gateway's own credentials.
     pub reviews: Option<UpstreamConfig>,
@@ -87,10 +87,10 @@ pub struct AuthorizationConfig {
     pub watch_interval: Duration,
 }
 
-/// How upstream is told of users that only the gateway has verified.
+/// How the identity of users that only the gateway has verified is passed to upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityConfig {
-    /// `X-Remote-*` under a certificate that upstream knows as a front proxy's.
+    /// `X-Remote-*`, with a certificate that upstream accepts as a front proxy's.
     FrontProxy(FrontProxyConfig),
     /// `Impersonate-*` with the gateway's own credentials.
     Impersonation,
@@ -105,7 +105,7 @@ pub struct FrontProxyConfig {
 }
 
 impl ClientsConfig {
-    /// Whether a client's certificate may name its user.
+    /// Whether a client's certificate can identify its user.
     pub fn by_certificate(&self) -> bool {
         match self {
             Self::Trusted(_) => false,
@@ -115,7 +115,7 @@ impl ClientsConfig {
 }
 
 impl AuthenticationConfig {
-    /// Whether there are authorities that could have signed a client's certificate.
+    /// Whether certificate authorities for clients are configured.
     pub fn by_certificate(&self) -> bool {
         self.client_ca.is_some() || self.request_header.is_some()
     }

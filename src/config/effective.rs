@@ -1,4 +1,4 @@
-//! The configuration that is in effect, field by field, for the operator to see. Paths of files are in it, what they hold is not.
+//! The configuration in effect, field by field, for the operator. It contains paths of files, not their content.
 
 use std::{fmt::Display, path::Path};
 
@@ -195,7 +195,7 @@ fn delegated_fields(delegated: &DelegatedConfig) -> Fields {
     fields
 }
 
-/// Left out if it is empty.
+/// Omitted if empty.
 fn list(field: &'static str, values: &[impl Display]) -> Option<(&'static str, String)> {
     (!values.is_empty()).then(|| (field, joined(values)))
 }
@@ -208,7 +208,7 @@ fn path_text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// With the largest binary unit that it is whole in.
+/// A size in the largest binary unit that divides it.
 fn size_text(bytes: u64) -> String {
     let units = [("Gi", 1_u64 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
     match units.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {

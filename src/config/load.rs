@@ -17,7 +17,7 @@ use crate::config::{API_VERSION, Config, KIND, Problem, Problems};
 pub struct Overrides {
     pub kubeconfig: Option<PathBuf>,
     pub context: Option<String>,
-    /// Replaces all listeners by one in plain HTTP.
+    /// Replaces all listeners with one for plain HTTP.
     pub listen: Option<String>,
     pub admin_listen: Option<String>,
 }
@@ -76,7 +76,7 @@ impl Config {
     /// Parses the configuration in `text`.
     ///
     /// # Errors
-    /// Every problem in it. If the text is not a tree of the right shape, only the first place where it is not.
+    /// Every problem in it. If the text is not valid YAML or has the wrong structure, only the first such place.
     pub fn parse(text: &str, overrides: &Overrides) -> Result<Self, Problems> {
         validate(&parse_document(text)?, overrides)
     }
@@ -86,7 +86,7 @@ pub(super) fn read(path: &Path) -> Result<String, LoadError> {
     std::fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })
 }
 
-/// The document that a text of YAML, or of JSON, holds; if it is no tree of the right shape, the first place where it is not.
+/// Parses a document from YAML or JSON. The problem is the first place where it is not valid or has the wrong structure.
 pub(crate) fn parse_document<T: DeserializeOwned>(text: &str) -> Result<T, Problems> {
     let mut field = String::new();
     let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {

@@ -17,18 +17,18 @@ pub struct Location {
 #[derive(Default)]
 pub(super) struct Locations {
     fields: HashMap<String, Location>,
-    /// Why the text is no YAML, or none that a configuration is read from.
+    /// Why the text is not YAML, or uses YAML that a configuration must not use.
     fault: Option<Problem>,
 }
 
-/// A mapping or a sequence whose end has not come yet.
+/// A mapping or a sequence that has not ended.
 enum Open {
     Mapping { path: String, key: Option<String> },
     Sequence { path: String, next: usize },
 }
 
 impl Locations {
-    /// The fields of a text; of one that cannot be parsed, those in front of the error.
+    /// The fields of a text; if it cannot be parsed, those up to the error.
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "of all kinds of events, values matter, and there may be more kinds"
@@ -87,7 +87,7 @@ impl Locations {
         self.fault
     }
 
-    /// Where a field is; for a missing one, where the field around it is.
+    /// The place of a field; if it is missing, that of its parent.
     pub(super) fn find(&self, field: &str) -> Option<Location> {
         let mut path = field;
         loop {
@@ -124,7 +124,7 @@ fn member(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// The parser's words, for people who write a configuration.
+/// Rewords the parser's messages for authors of a configuration.
 fn words(error: &ErrorKind) -> String {
     if matches!(error, ErrorKind::ExpectedBlockMappingKey) {
         return "this line's indentation is that of no field above it, or the field lacks its `:`".to_owned();
@@ -174,7 +174,7 @@ last: |
             ("quoted", Some((6, 1))),
             ("anchor.b", Some((7, 15))),
             ("last", Some((9, 1))),
-            // A missing field is at the place of the field around it.
+            // A missing field is at the place of its parent.
             ("listeners[1].tls.certFile", Some((5, 5))),
             ("listeners[2].address", Some((2, 1))),
             ("kind", None),

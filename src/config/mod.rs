@@ -1,7 +1,7 @@
 //! Configuration: raw YAML in, a validated configuration or every problem at once out.
 //!
-//! Invariants: a [`Config`] is valid, whoever holds one need not look again. Only this module reads the environment,
-//! and files that are not a socket.
+//! Invariants: a [`Config`] is valid; no other code validates it again. Only this module reads the environment, and files
+//! that are not a socket.
 
 mod address;
 mod check;
@@ -46,7 +46,7 @@ pub use tls_files::{PemError, PemFile, TlsFiles, TlsPem};
 pub use tls_policy::{TlsPolicy, TlsVersion};
 pub use upstream::{UpstreamConfigError, is_clear_text};
 
-// What other documents are read with.
+// Also used to read other documents.
 pub(crate) use check::{Check, given};
 pub(crate) use load::parse_document;
 pub(crate) use quantity::{DURATION, SIZE, duration, size};
@@ -57,49 +57,49 @@ pub const API_VERSION: &str = "kube-fanout.io/v1alpha1";
 /// `kind` of a configuration file.
 pub const KIND: &str = "GatewayConfiguration";
 
-/// Where a gateway without listeners listens: the address of `kubectl proxy`, so that it can take its place.
+/// The address of a gateway without listeners: that of `kubectl proxy`, so that the gateway can replace it.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8001";
-/// Metrics and health are for this machine unless the operator says otherwise.
+/// Metrics and health are reachable from this machine only, unless configured otherwise.
 pub const DEFAULT_ADMIN: &str = "127.0.0.1:9090";
-/// Events are not served from a watch cache upstream either, and change faster than anybody lists them.
+/// Upstream does not cache events either; they change more often than they are listed.
 pub const DEFAULT_EXCLUDE: &[&str] = &["events", "events.events.k8s.io"];
-/// Besides these, where clients are told apart: what a client may see is decided in this process, and a mistake there costs
-/// most with Secrets.
+/// Excluded in addition in `delegated` mode: there this process decides what a client may read, and a mistake would be worst
+/// with Secrets.
 pub const DEFAULT_EXCLUDE_DELEGATED: &[&str] = &["secrets"];
-/// Longer than the pause between two syncs of most tools, short enough that a one-off list does not stay for a day.
+/// Longer than the sync interval of most tools; short enough that a one-off list does not keep a cache for a day.
 pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
-/// Dashboards and relisting controllers come back sooner; a burst's bytes are gone soon after it.
+/// Dashboards and relisting controllers list more often; the bytes of a burst are freed soon after it.
 pub const DEFAULT_LIST_BYTES_TIMEOUT: Duration = Duration::from_secs(60);
 /// As long as etcd keeps versions before compaction with the API server's defaults.
 pub const DEFAULT_HISTORY_AGE: Duration = Duration::from_secs(5 * 60);
-/// As often as an API server looks at its own cache. A look costs upstream a list of metadata.
+/// As often as an API server verifies its own cache. A verification costs upstream a list of metadata.
 pub const DEFAULT_VERIFY_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// A busy minute of a large cluster; a collection with larger or faster changes has a shorter history.
 pub const DEFAULT_HISTORY_BYTES: u64 = 256 << 20;
-/// A change usually arrives within a few milliseconds: who waits longer is better served by upstream.
+/// A change usually arrives within a few milliseconds; a read that would wait longer is forwarded.
 pub const DEFAULT_FRESHNESS_WAIT: Duration = Duration::from_millis(100);
 /// A fill of 10,000 pods takes one or two seconds, one of 100,000 ten to twenty. Half of the 60 s after which an API server ends
 /// a list (`--request-timeout`), so that a read that is forwarded after all can still be answered in its client's time.
 pub const DEFAULT_FILL_WAIT: Duration = Duration::from_secs(30);
 /// Several hundred clients with a handful of connections each, within common limits on open files.
 pub const DEFAULT_CONNECTIONS: usize = 10_000;
-/// A tenth of all: room for the processes of a large machine, or of the clients behind one proxy. Trusted clients, all on
-/// one machine, may have all connections.
+/// A tenth of all: enough for the processes of a large machine, or for the clients behind one proxy. In `trusted` mode all
+/// clients are on one machine and may use all connections.
 pub const DEFAULT_CONNECTIONS_PER_ADDRESS: usize = 1_000;
-/// A quarter of all that go upstream at once: three others can do the same, and nobody is kept out.
+/// A quarter of all concurrent requests upstream: three such clients still leave room for others.
 pub const DEFAULT_FORWARDED_PER_CLIENT: usize = 1_000;
-/// As many as connections: a load test of one user is not stopped, a client that leaks watches is.
+/// As many as connections: enough for a load test by one user, and a bound for a client that leaks watches.
 pub const DEFAULT_WATCHES_PER_CLIENT: usize = 10_000;
-/// As long as an API server gives a request by default (`--request-timeout`).
+/// The default of an API server's `--request-timeout`.
 pub const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Room for thousands of lists at once, each with a piece of 64 KiB on its way; one client may have a quarter of it.
+/// Enough for thousands of concurrent lists with 64 KiB in flight each; one client gets a quarter.
 pub const DEFAULT_ANSWER_BYTES: u64 = 1 << 30;
-/// That of OTLP over gRPC on this machine, as Kubernetes' components have it.
+/// The default of Kubernetes' components: OTLP over gRPC on this machine.
 pub const DEFAULT_TRACING_ENDPOINT: &str = "localhost:4317";
-/// Below the 30 s that Kubernetes gives a pod to end.
+/// Less than a pod's default termination grace period of 30 s.
 pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a gateway is told.
+/// The configuration of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// At least one.
@@ -112,7 +112,7 @@ pub struct Config {
     pub limits: LimitsConfig,
     pub audit: AuditConfig,
     pub logging: LoggingConfig,
-    /// None: nothing is traced.
+    /// `None`: nothing is traced.
     pub tracing: Option<TracingConfig>,
     pub drain: DrainConfig,
 }
@@ -121,9 +121,9 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerConfig {
     pub address: Address,
-    /// None: plain HTTP. Then the address is a loopback address or a Unix socket.
+    /// `None`: plain HTTP. Then the address is a loopback address or a Unix socket.
     pub tls: Option<ListenerTls>,
-    /// After about so long a connection takes no further requests. None: connections last as long as clients use them.
+    /// After about this time a connection accepts no further requests. `None`: no limit.
     pub max_connection_age: Option<Duration>,
 }
 
@@ -139,11 +139,11 @@ impl ListenerConfig {
 pub struct ListenerTls {
     pub files: TlsFiles,
     pub policy: TlsPolicy,
-    /// Clients are asked for a certificate, which they need not have.
+    /// Whether clients are asked for a certificate; it is optional.
     pub client_certificates: bool,
 }
 
-/// Which API server. Neither field set: found as kubectl finds it.
+/// The API server. If neither field is set, it is found as kubectl finds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamConfig {
     pub kubeconfig: Option<PathBuf>,
@@ -159,33 +159,34 @@ pub struct CacheConfig {
     pub prewarm: Vec<GroupResource>,
     /// A cache without any request or watch for this long is stopped.
     pub idle_timeout: Duration,
-    /// What was joined or compressed for lists is given back when no list has asked for it for this long, twice that at most.
+    /// Bytes that were joined or compressed for lists are freed when no list has used them for this time, or up to twice as
+    /// long.
     pub list_bytes_timeout: Duration,
     pub history: HistoryConfig,
-    /// A cache whose version upstream has forgotten is led to the new state, and its watches go on.
+    /// Whether a cache whose version upstream no longer knows is brought to the new state with its watches kept.
     pub bridge: bool,
-    /// A cache that has not heard from upstream for so long makes the gateway not ready. None: none does.
+    /// The gateway is not ready while a cache has had no contact to upstream for this time. `None`: no limit.
     pub max_staleness: Option<Duration>,
-    /// What becomes of watches then.
+    /// What happens to the watches of such a cache.
     pub stale_watches: StaleWatches,
-    /// How often each cache is compared with upstream. None: never.
+    /// How often each cache is compared with upstream. `None`: never.
     pub verify_interval: Option<Duration>,
 }
 
-/// What becomes of the watches of a cache that is staler than allowed.
+/// What happens to the watches of a cache that exceeds `cache.maxStaleness`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StaleWatches {
-    /// They stay open, and silent.
+    /// They stay open, without events.
     Keep,
-    /// They end, and new ones are forwarded, so that clients look for another gateway.
+    /// They end, and new ones are forwarded, so that clients can move to another gateway.
     End,
 }
 
-/// How far back a watch may start, per cache. The smaller bound wins.
+/// How far back a watch may start, per cache. The stricter bound applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryConfig {
     pub age: Duration,
-    /// An estimate of what the window costs beside the newest state.
+    /// Estimated bytes of the history, without the newest state.
     pub bytes: u64,
 }
 
@@ -194,25 +195,25 @@ pub struct HistoryConfig {
 pub struct ReadsConfig {
     /// How long a read waits for its version to arrive before it is forwarded.
     pub freshness_wait: Duration,
-    /// How long a read that memory will be able to answer waits for its cache to be filled before it is forwarded.
+    /// How long a read waits for its cache to be filled before it is forwarded.
     pub fill_wait: Duration,
     pub most_recent_watch: MostRecentWatch,
     pub most_recent: MostRecentReads,
 }
 
-/// What becomes of a get or a list of the most recent state.
+/// How a get or a list of the most recent state is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MostRecentReads {
     /// Forwarded.
     #[default]
     Forward,
-    /// Served from memory after a freshness proof where that is neither slower nor dearer than forwarding.
+    /// Served from memory after a freshness proof where that is neither slower nor more expensive than forwarding.
     Auto,
     /// Served from memory after a freshness proof.
     Prove,
 }
 
-/// What becomes of a watch that wants the most recent state.
+/// How a watch from the most recent state is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MostRecentWatch {
     /// Served from memory after a freshness proof.
@@ -221,106 +222,106 @@ pub enum MostRecentWatch {
     Forward,
 }
 
-/// The operator's port.
+/// The admin port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminConfig {
     pub address: Address,
-    /// None: plain HTTP wherever it is, for probes and most scrapes send no credentials.
+    /// `None`: plain HTTP on any address, since probes and most scrapers send no credentials.
     pub tls: Option<ListenerTls>,
     pub metrics_authorization: MetricsAuthorization,
 }
 
-/// Who may read the metrics. Health is for everybody.
+/// Which clients may read the metrics and the status. Health endpoints are open to all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetricsAuthorization {
-    /// Whoever reaches the port.
+    /// Every client that reaches the port.
     #[default]
     None,
-    /// Whoever upstream lets `get` the path `/metrics`. Then the address is a local one, or there is TLS.
+    /// Users that upstream permits to `get` the path. The port is then local, or has TLS.
     Delegated,
 }
 
 impl AdminConfig {
-    /// The operator's port as a listener.
+    /// The admin port as a listener.
     pub fn listener(&self) -> ListenerConfig {
         ListenerConfig { tls: self.tls.clone(), ..ListenerConfig::plain(self.address.clone()) }
     }
 }
 
-/// What one gateway takes on.
+/// Limits of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
     /// Open connections of all listeners together; further ones wait in the kernel's queue.
     pub connections: usize,
     /// Open connections from one IP address, `connections` at most; further ones are closed if it is fewer than those.
     pub connections_per_address: usize,
-    /// Requests of one client on their way upstream at once; further ones are answered with 429.
+    /// Concurrent forwarded requests of one client; further ones are answered with 429.
     pub forwarded_per_client: usize,
-    /// Watches of one client that are served from memory at once; further ones are answered with 429.
+    /// Concurrent watches of one client from memory; further ones are answered with 429.
     pub watches_per_client: usize,
-    /// How long a client may take to read an answer that ends by itself; then its stream or connection is ended.
+    /// How long a client may take to read an answer that is not long-running; then its stream or connection is closed.
     pub answer_timeout: Duration,
-    /// Bytes that answers from memory hold for themselves while they are sent; further ones are answered with 429.
+    /// Bytes that all answers from memory may hold while they are sent; further ones are answered with 429.
     pub answer_bytes: u64,
-    /// The same of one client, `answer_bytes` at most. In delegated mode, where clients are told apart.
+    /// The same for one client, at most `answer_bytes`. Applies in `delegated` mode, where clients are distinguished.
     pub answer_bytes_per_client: u64,
 }
 
-/// What is kept of the gateway's own answers.
+/// The audit log of requests that the gateway itself answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditConfig {
-    /// The file that events are appended to; `-` is standard output. None: there is no audit log.
+    /// The file that events are appended to; `-` is standard output. `None`: no audit log.
     pub path: Option<PathBuf>,
     pub mode: AuditMode,
 }
 
-/// What becomes of a read whose event cannot be written.
+/// What happens to a read whose event cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuditMode {
-    /// Memory does not answer it: it is forwarded.
+    /// It is forwarded, not served from memory.
     #[default]
     Blocking,
-    /// Memory answers it.
+    /// It is served from memory.
     BestEffort,
 }
 
-/// Form and amount of log lines.
+/// The format and amount of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoggingConfig {
     pub format: LoggingFormat,
     pub level: LevelFilter,
-    /// Which finished requests and watches have a line, at level info and below.
+    /// Which finished requests and watches are logged, at level info and below.
     pub access: LoggingAccess,
 }
 
-/// Which finished requests and watches have a line.
+/// Which finished requests and watches are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoggingAccess {
     All,
-    /// Errors, refusals, and what was slow.
+    /// Errors, refusals and slow requests.
     Notable,
     None,
 }
 
-/// Form of a log line.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoggingFormat {
     Text,
     Json,
 }
 
-/// Traces of requests, for a collector of OpenTelemetry.
+/// Traces of requests, for an OpenTelemetry collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracingConfig {
     /// `host:port`, over gRPC without TLS.
     pub endpoint: String,
-    /// Of a million requests that no client decides about, how many are traced.
+    /// How many of a million requests are traced, among those whose client has not decided.
     pub sampling_rate_per_million: u32,
 }
 
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainConfig {
-    /// What still runs after this long is aborted.
+    /// Tasks that still run after this time are aborted.
     pub timeout: Duration,
 }

@@ -9,13 +9,13 @@ const USUAL: &str = "x-remote-";
 /// least one name of each kind, except for uids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyHeaders {
-    /// The first with a value counts.
+    /// The first header with a value is used.
     pub user: Vec<HeaderName>,
     /// As for the user.
     pub uid: Vec<HeaderName>,
-    /// All values of all of them count.
+    /// All values of all these headers are used.
     pub group: Vec<HeaderName>,
-    /// In lower case. What follows one in a header's name is the key of an extra value.
+    /// In lower case. The rest of a header's name after the prefix is the key of an extra value.
     pub extra_prefixes: Vec<String>,
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// What [`duration`] takes, in words.
+/// The format that [`duration`] accepts, for messages.
 pub(crate) const DURATION: &str = "a duration like 100ms, 30s, 10m or 1h30m";
-/// What [`size`] takes, in words.
+/// The format that [`size`] accepts, for messages.
 pub(crate) const SIZE: &str = "a size in bytes like 1048576, 512Ki, 256Mi or 1Gi";
 
-/// Numbers with a unit each, the largest unit first or not. `0` needs none.
+/// Parses numbers with a unit each, in any order of units. `0` needs no unit.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
@@ -31,7 +31,7 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(sum)
 }
 
-/// The shortest text that [`duration`] takes for whole milliseconds: `10s`, `7h`.
+/// The shortest text that [`duration`] accepts for whole milliseconds: `10s`, `7h`.
 pub(super) fn duration_text(duration: Duration) -> String {
     let milliseconds = duration.as_millis();
     let units = [("h", 60 * 60 * 1_000), ("m", 60 * 1_000), ("s", 1_000)];
@@ -42,7 +42,7 @@ pub(super) fn duration_text(duration: Duration) -> String {
     }
 }
 
-/// A number with a binary unit, or none for bytes.
+/// Parses a number with a binary unit; without a unit it is in bytes.
 pub(crate) fn size(text: &str) -> Option<u64> {
     let (number, unit) = leading_number(text)?;
     let unit = match unit {

@@ -1,5 +1,5 @@
-//! The configuration file as it is written. Fields nobody knows and scalars of any type are taken in, so that
-//! `validate` can name all of them at once.
+//! The configuration file as written. Unknown fields and scalars of any type are accepted here, so that `validate` can
+//! report all problems at once.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,7 +8,7 @@ use serde::{
     de::{IgnoredAny, Visitor},
 };
 
-/// Fields that are not known here.
+/// Fields that do not exist in the configuration.
 pub(crate) type Unknown = BTreeMap<String, IgnoredAny>;
 
 #[derive(Debug, Default, Deserialize)]
@@ -147,7 +147,7 @@ pub(super) struct FrontProxy {
     pub(super) unknown: Unknown,
 }
 
-/// There is nothing to say about it.
+/// It has no fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Impersonation {

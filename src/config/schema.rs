@@ -1,6 +1,6 @@
 //! The JSON schema of a configuration file, for editors and for checks before it is rolled out.
 //!
-//! It is the gateway's part of the chart's schema, so that there is only one text of it.
+//! It is the gateway's part of the chart's schema, so that the schema exists only once.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ use crate::config::{API_VERSION, KIND};
 /// `apiVersion` and `kind`.
 const CHART: &str = include_str!("../../helm/values.schema.json");
 
-/// The chapter with the table of fields: what an editor shows of a field is its row.
+/// The chapter with the table of fields, whose rows become the fields' descriptions.
 const MANUAL: &str = include_str!("../manual/operations.md");
 
 /// The schema, in the same draft as the chart's.
@@ -47,7 +47,7 @@ pub fn schema() -> Value {
     schema
 }
 
-/// The fields of the manual's table, in its order, with what it says of them.
+/// The fields of the manual's table with their descriptions, in the table's order.
 fn descriptions() -> Vec<(String, String)> {
     let rows = MANUAL.lines().skip_while(|line| !line.starts_with("| Field |")).skip(2);
     let rows = rows.map_while(|line| line.strip_prefix("| ")?.strip_suffix('|'));
@@ -81,7 +81,7 @@ fn place(schema: &Value, field: &str) -> Option<String> {
     Some(place)
 }
 
-/// Where a reference leads to; the place itself if it holds none. `None` if there is nothing.
+/// The target of a reference; the place itself if it is not a reference. `None` if the place does not exist.
 fn resolved(schema: &Value, place: String) -> Option<String> {
     match schema.pointer(&place)?["$ref"].as_str() {
         Some(reference) => Some(reference.trim_start_matches('#').to_owned()),
@@ -89,7 +89,7 @@ fn resolved(schema: &Value, place: String) -> Option<String> {
     }
 }
 
-/// The definitions that fields refer to, directly or through others.
+/// The definitions that fields use, directly or through others.
 fn used(fields: &Map<String, Value>, definitions: &Value) -> Map<String, Value> {
     let mut used = Map::new();
     let mut texts = vec![Value::Object(fields.clone()).to_string()];

@@ -6,7 +6,7 @@ use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion, crypto
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsPolicy {
     pub min_version: TlsVersion,
-    /// `None`: all. A list without suites of TLS 1.3 leaves all of these, as in Go, where they cannot be chosen.
+    /// `None`: all. If the list has no suite of TLS 1.3, all of these stay enabled, as in Go, where they cannot be configured.
     pub cipher_suites: Option<Vec<CipherSuite>>,
 }
 

@@ -11,9 +11,9 @@ use crate::config::{
     PemFile, RequestHeaderConfig, TrustedConfig, UpstreamConfig,
 };
 
-/// How long a removed user or a revoked right may still count.
+/// Bounds how long a removed user or a revoked permission stays in effect.
 const REVIEW_TTL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(10 * 60);
-/// Each interval takes a review for each watch; the API server itself never asks again.
+/// Each interval costs one review per watch; the API server itself never authorizes a watch again.
 const WATCH_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
 
 #[derive(Clone, Copy)]

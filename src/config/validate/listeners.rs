@@ -6,7 +6,7 @@ use crate::config::check::{Check, given, stand_in_address};
 use crate::config::raw;
 use crate::config::{Address, ClientsConfig, DEFAULT_LISTEN, ListenerConfig};
 
-/// Below a minute, clients would do little else than connect; an age above a day would have little effect.
+/// Below a minute, clients would reconnect too often; above a day, the limit would have little effect.
 const MAX_CONNECTION_AGE: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(24 * 3600);
 
 impl Check {
@@ -34,7 +34,7 @@ impl Check {
         let listeners: Vec<_> = listeners.collect();
         let mut seen = HashSet::new();
         for (index, listener) in listeners.iter().enumerate() {
-            // Port 0 stands for a free port of the system's choice.
+            // Port 0 lets the system choose a free port.
             let any_port = matches!(listener.address, Address::Tcp(address) if address.port() == 0);
             if !any_port && !seen.insert(&listener.address) {
                 let found = format!("\"{}\" is already the address of another listener", listener.address);

@@ -1,4 +1,4 @@
-//! `tracing`: in the words of Kubernetes' own `TracingConfiguration`.
+//! `tracing`: with the field names of Kubernetes' `TracingConfiguration`.
 
 use std::ops::RangeInclusive;
 
