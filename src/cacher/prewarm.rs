@@ -23,7 +23,7 @@ fn missing(why: NotCached) -> Option<&'static str> {
         NotCached::UnknownResource => {
             Some("the API server has no such resource; write the plural name with its group, like deployments.apps")
         }
-        NotCached::NotWatchable => Some("the resource cannot be listed and watched"),
+        NotCached::NotWatchable => Some("the API server does not support list and watch for the resource"),
         NotCached::Aggregated => Some("it is served by an aggregated API server, and such resources are not cached"),
         NotCached::TooManyResources => Some("the gateway already caches the maximum number of resources"),
         NotCached::Excluded
