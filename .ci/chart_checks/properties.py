@@ -66,7 +66,7 @@ TOGGLES = {
 }
 
 # What a pair of toggles may be refused for.
-RULES = ("use one", "scraped twice", "kind has to be DaemonSet", "none with port")
+RULES = ("use one", "scraped twice", "kind must be DaemonSet", "no listener in config.listeners")
 
 
 # How many of some thousand pairs are looked at, the same ones each time.

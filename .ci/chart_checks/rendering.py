@@ -37,8 +37,8 @@ AGAINST_THE_SCHEMA = [
 
 # Values that a template refuses, by words of the reason.
 AGAINST_A_RULE = [
-    ({"config": {"clients": {"mode": "trusted"}}}, "serves its own machine only"),
-    ({"kind": "DaemonSet", "config": {"clients": {"mode": "trusted"}}}, "nothing on the node could reach it"),
+    ({"config": {"clients": {"mode": "trusted"}}}, "serves only clients on the same machine"),
+    ({"kind": "DaemonSet", "config": {"clients": {"mode": "trusted"}}}, "no process on the node can reach it"),
     ({"kind": "Sidecar"}, "a sidecar serves its own pod"),
     ({"hostSocket": {"enabled": True}}, "cannot share a socket"),
     ({"hostNetwork": True}, "cannot share ports"),
@@ -46,15 +46,16 @@ AGAINST_A_RULE = [
     ({"tls": {"existingSecret": "a", "certManager": {"enabled": True, "issuerRef": {"name": "b"}}}}, "use one"),
     ({"tls": {"certManager": {"enabled": True}}}, "issuerRef.name is missing"),
     ({"configSecret": {"create": True}}, "configSecret.name is missing"),
-    ({"config": {"listeners": [{"address": "0.0.0.0:6443"}]}}, "none with port 8443"),
-    ({"config": {"clients": {"mode": "delegated", "acceptHosts": ["gateway"]}}}, "config.clients.acceptHosts is given"),
+    ({"config": {"listeners": [{"address": "0.0.0.0:6443"}]}}, "no listener in config.listeners has port 8443"),
+    ({"config": {"clients": {"mode": "delegated", "acceptHosts": ["gateway"]}}},
+     "config.clients.acceptHosts is not allowed"),
     ({"kind": "Sidecar", "config": {"clients": {"mode": "trusted", "identity": {"impersonation": {}}}}},
-     "config.clients.identity is given"),
+     "config.clients.identity is not allowed"),
     ({"config": {"clients": {"mode": "delegated", "authentication": {"clientCAFile": "/ca.crt"}}}},
      "config.clients.identity is missing"),
     ({"config": {"admin": {"metricsAuthorization": "delegated"}}}, "config.admin.tls is missing"),
-    ({"config": {"cache": {"prewarm": ["secrets"]}}}, "prewarm has secrets"),
-    ({"config": {"cache": {"exclude": ["pods"], "prewarm": ["pods"]}}}, "prewarm has pods"),
+    ({"config": {"cache": {"prewarm": ["secrets"]}}}, "prewarm contains secrets"),
+    ({"config": {"cache": {"exclude": ["pods"], "prewarm": ["pods"]}}}, "prewarm contains pods"),
     ({"config": {"cache": {"staleWatches": "end"}}}, "config.cache.maxStaleness is missing"),
     ({"config": {"audit": {"mode": "blocking"}}}, "config.audit.path is missing"),
     ({"ports": {"admin": 8443}}, "are both 8443"),
@@ -62,8 +63,8 @@ AGAINST_A_RULE = [
     ({"podDisruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}}, "use one"),
     ({"autoscaling": {"enabled": True, "minReplicas": 9}}, "is above autoscaling.maxReplicas"),
     ({"autoscaling": {"enabled": True, "targetCPUUtilizationPercentage": 0}}, "without a target"),
-    ({"terminationGracePeriodSeconds": 25}, "give more, or a shorter drain"),
-    ({"terminationGracePeriodSeconds": 60, "config": {"drain": {"timeout": "1m"}}}, "give more, or a shorter drain"),
+    ({"terminationGracePeriodSeconds": 25}, "raise it, or shorten the drain"),
+    ({"terminationGracePeriodSeconds": 60, "config": {"drain": {"timeout": "1m"}}}, "raise it, or shorten the drain"),
 ]
 
 

@@ -100,7 +100,7 @@
 {{- if kindIs "invalid" $given -}}
 {{- add $needed 5 -}}
 {{- else if le (int $given) (int $needed) -}}
-{{- fail (printf "terminationGracePeriodSeconds is %d, and preStop and config.drain.timeout take %d s: give more, or a shorter drain" (int $given) (int $needed)) -}}
+{{- fail (printf "terminationGracePeriodSeconds is %d, but must exceed the %d s of preStop and config.drain.timeout: raise it, or shorten the drain" (int $given) (int $needed)) -}}
 {{- else -}}
 {{- int $given -}}
 {{- end -}}
@@ -111,31 +111,31 @@
 {{- $mode := include "kube-fanout.mode" . -}}
 {{- $listeners := .Values.config.listeners -}}
 {{- if and (eq .Values.kind "Deployment") (eq $mode "trusted") -}}
-{{- fail "kind is Deployment, and config.clients.mode is trusted: a trusted gateway serves its own machine only; use delegated, or kind DaemonSet or Sidecar" -}}
+{{- fail "kind is Deployment, but config.clients.mode is trusted, which serves only clients on the same machine: set it to delegated, or set kind to DaemonSet or Sidecar" -}}
 {{- end -}}
 {{- if and (eq .Values.kind "DaemonSet") (eq $mode "trusted") (not .Values.hostSocket.enabled) (not $listeners) -}}
-{{- fail "kind is DaemonSet, config.clients.mode is trusted, and nothing on the node could reach it: enable hostSocket, or hostNetwork with a listener on 127.0.0.1" -}}
+{{- fail "kind is DaemonSet and config.clients.mode is trusted, but no process on the node can reach it: enable hostSocket, or hostNetwork with a listener on 127.0.0.1" -}}
 {{- end -}}
 {{- if and (eq .Values.kind "Sidecar") (eq $mode "delegated") -}}
-{{- fail "kind is Sidecar, and config.clients.mode is delegated: a sidecar serves its own pod with the pod's rights; set config.clients.mode to trusted" -}}
+{{- fail "kind is Sidecar, but config.clients.mode is delegated: a sidecar serves its own pod with the pod's permissions; set config.clients.mode to trusted" -}}
 {{- end -}}
 {{- if and .Values.hostSocket.enabled (ne .Values.kind "DaemonSet") -}}
-{{- fail "hostSocket is enabled: kind has to be DaemonSet, since two gateways on a node cannot share a socket" -}}
+{{- fail "hostSocket is enabled: kind must be DaemonSet, since two gateways on a node cannot share a socket" -}}
 {{- end -}}
 {{- if and .Values.hostNetwork (ne .Values.kind "DaemonSet") -}}
-{{- fail "hostNetwork is on: kind has to be DaemonSet, since two gateways on a node cannot share ports" -}}
+{{- fail "hostNetwork is enabled: kind must be DaemonSet, since two gateways on a node cannot share ports" -}}
 {{- end -}}
 {{- if and (include "kube-fanout.serves" .) (not (include "kube-fanout.tlsSource" .)) (not $listeners) -}}
-{{- fail "config.clients.mode is delegated, and there is no certificate: give tls.existingSecret, or enable tls.certManager or tls.selfSigned" -}}
+{{- fail "config.clients.mode is delegated, but there is no certificate: set tls.existingSecret, or enable tls.certManager or tls.selfSigned" -}}
 {{- end -}}
 {{- if and .Values.tls.existingSecret .Values.tls.certManager.enabled -}}
-{{- fail "tls.existingSecret and tls.certManager.enabled are both given: use one" -}}
+{{- fail "tls.existingSecret and tls.certManager.enabled are both set: use one" -}}
 {{- end -}}
 {{- if and .Values.tls.certManager.enabled (not .Values.tls.certManager.issuerRef.name) -}}
-{{- fail "tls.certManager.issuerRef.name is missing: name the Issuer or ClusterIssuer" -}}
+{{- fail "tls.certManager.issuerRef.name is missing: set it to the name of an Issuer or ClusterIssuer" -}}
 {{- end -}}
 {{- if and .Values.configSecret.create (not .Values.configSecret.name) -}}
-{{- fail "configSecret.create is on, and configSecret.name is missing" -}}
+{{- fail "configSecret.create is true, but configSecret.name is missing" -}}
 {{- end -}}
 {{- if and (include "kube-fanout.hasService" .) $listeners -}}
 {{- $served := false -}}
@@ -143,7 +143,7 @@
 {{- if hasSuffix (printf ":%d" (int $.Values.ports.https)) (toString .address) }}{{ $served = true }}{{ end -}}
 {{- end -}}
 {{- if not $served -}}
-{{- fail (printf "config.listeners has none with port %d, to which the Service leads: set ports.https, or service.enabled to false" (int .Values.ports.https)) -}}
+{{- fail (printf "no listener in config.listeners has port %d, the Service's target: set ports.https, or service.enabled to false" (int .Values.ports.https)) -}}
 {{- end -}}
 {{- end -}}
 {{- include "kube-fanout.validateConfig" . -}}
@@ -152,7 +152,7 @@
 {{- end -}}
 {{- if not (kindIs "invalid" .Values.podDisruptionBudget.minAvailable) -}}
 {{- if not (kindIs "invalid" .Values.podDisruptionBudget.maxUnavailable) -}}
-{{- fail "podDisruptionBudget.minAvailable and .maxUnavailable are both given: use one" -}}
+{{- fail "podDisruptionBudget.minAvailable and .maxUnavailable are both set: use one" -}}
 {{- end -}}
 {{- end -}}
 {{- if .Values.autoscaling.enabled -}}
@@ -160,7 +160,7 @@
 {{- fail "autoscaling.minReplicas is above autoscaling.maxReplicas" -}}
 {{- end -}}
 {{- if not (or .Values.autoscaling.targetCPUUtilizationPercentage .Values.autoscaling.targetWatchersPerReplica) -}}
-{{- fail "autoscaling is enabled without a target: give targetCPUUtilizationPercentage or targetWatchersPerReplica" -}}
+{{- fail "autoscaling is enabled without a target: set targetCPUUtilizationPercentage or targetWatchersPerReplica" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -173,33 +173,33 @@
 {{- $ofOther := ternary (list "acceptHosts" "acceptOrigins") (list "authentication" "authorization" "identity") $delegated -}}
 {{- range $ofOther -}}
 {{- if hasKey $clients . -}}
-{{- fail (printf "config.clients.%s is given, and config.clients.mode is %s: leave it out" . (include "kube-fanout.mode" $)) -}}
+{{- fail (printf "config.clients.%s is not allowed with config.clients.mode %s: remove it" . (include "kube-fanout.mode" $)) -}}
 {{- end -}}
 {{- end -}}
 {{- $authentication := default (dict) $clients.authentication -}}
 {{- if and $delegated (or $authentication.clientCAFile $authentication.requestHeader) (not $clients.identity) -}}
-{{- fail "config.clients.authentication has certificates or a front proxy, and config.clients.identity is missing: upstream cannot verify these users itself; give impersonation or frontProxy" -}}
+{{- fail "config.clients.identity is missing: users of config.clients.authentication.clientCAFile or .requestHeader are forwarded under it; set impersonation or frontProxy" -}}
 {{- end -}}
 {{- $admin := default (dict) $config.admin -}}
 {{- if and (eq (default "none" $admin.metricsAuthorization) "delegated") (not $admin.tls) -}}
-{{- fail "config.admin.metricsAuthorization is delegated, and config.admin.tls is missing: tokens are not sent in clear text" -}}
+{{- fail "config.admin.metricsAuthorization is delegated, but config.admin.tls is missing: it is required so that tokens are not sent in clear text" -}}
 {{- end -}}
 {{- $cache := default (dict) $config.cache -}}
 {{- $excluded := ternary (list "events" "events.events.k8s.io" "secrets") (list "events" "events.events.k8s.io") $delegated -}}
 {{- $excluded = ternary $cache.exclude $excluded (hasKey $cache "exclude") -}}
 {{- range default (list) $cache.prewarm -}}
 {{- if has . $excluded -}}
-{{- fail (printf "config.cache.prewarm has %s, which is excluded: name in config.cache.exclude all that are to be, without it" .) -}}
+{{- fail (printf "config.cache.prewarm contains %s, which is excluded: set config.cache.exclude to a list without it" .) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (eq (default "keep" $cache.staleWatches) "end") (not $cache.maxStaleness) -}}
-{{- fail "config.cache.staleWatches is end, and config.cache.maxStaleness is missing: after which time?" -}}
+{{- fail "config.cache.staleWatches is end, but config.cache.maxStaleness is missing: set it" -}}
 {{- end -}}
 {{- $audit := default (dict) $config.audit -}}
 {{- if and $audit.mode (not $audit.path) -}}
-{{- fail "config.audit.mode is given, and config.audit.path is missing" -}}
+{{- fail "config.audit.mode is set, but config.audit.path is missing" -}}
 {{- end -}}
 {{- if eq (int .Values.ports.https) (int .Values.ports.admin) -}}
-{{- fail (printf "ports.https and ports.admin are both %d: use two" (int .Values.ports.https)) -}}
+{{- fail (printf "ports.https and ports.admin are both %d: use different ports" (int .Values.ports.https)) -}}
 {{- end -}}
 {{- end -}}
