@@ -27,7 +27,7 @@ use super::{
     dialer::{Dial, Dialer, Protocols, dial},
 };
 
-/// Sends one request, with the credentials of the access it was made from.
+/// Sends one request with the credentials of its `Access`.
 pub(super) type Transport = BoxCloneSyncService<Request<RequestBody>, Response<Received>, BoxError>;
 
 /// TLS, credentials, headers and proxy from kube-client's configuration; credentials may be left out.
@@ -43,18 +43,18 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// With the gateway's own credentials.
+    /// The server and the gateway's own credentials.
     pub(super) fn new(config: &Config) -> Result<Self, BuildError> {
         let certificate = ClientCertificate::of(&config.auth_info).map_err(BuildError::Certificate)?;
         Self::build(config, certificate)
     }
 
-    /// To the same server in the same way, without credentials: no certificate, no token, no plugin, no impersonation.
+    /// The same server, TLS and proxy, without credentials: no certificate, token, plugin or impersonation.
     pub(super) fn without_credentials(config: &Config) -> Result<Self, BuildError> {
         Self::build(&anonymous(config), None)
     }
 
-    /// To the same server in the same way, with this client certificate as the only credential.
+    /// The same server, TLS and proxy, with this client certificate as the only credential.
     pub(super) fn with_certificate(config: &Config, certificate: Arc<ClientCertificate>) -> Result<Self, BuildError> {
         Self::build(&anonymous(config), Some(certificate))
     }
@@ -83,7 +83,7 @@ impl Access {
         })
     }
 
-    /// Makes new connections show what the files of the client certificate currently hold, if it is in files.
+    /// Makes new connections use the current content of the client certificate's files, if it is in files.
     pub(super) fn follow_files(&self, tasks: &Tasks) {
         if let Some(certificate) = &self.certificate {
             certificate.follow(tasks);

@@ -14,18 +14,18 @@ use hyper::body::Incoming;
 use super::{exclusive::ExclusiveBody, slot::Slot};
 use crate::fairness::Share;
 
-/// What is sent upstream.
+/// The body of a request to upstream.
 #[derive(Debug, Default)]
 pub enum RequestBody {
     #[default]
     Empty,
     /// Sent in one piece with its length.
     Full(Bytes),
-    /// A client's body, passed on as it arrives. Its trailers too.
+    /// A client's body, passed on as it arrives, including its trailers.
     Streamed(Incoming),
 }
 
-/// What upstream answers, as it arrives.
+/// The body of an answer from upstream, as it arrives.
 ///
 /// Holds the request's place on its connection. Dropping it before the end cancels the request upstream.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use super::client_certificate::CertificateError;
 
-/// Why upstream cannot be reached as the configuration says.
+/// Why the configuration of the connection to upstream cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error("the API server's address {0} lacks a scheme or a host; write it like https://api.example:6443")]
@@ -20,7 +20,7 @@ pub enum BuildError {
     /// Anyone on the network path could read tokens, and a certificate cannot assert a user without TLS.
     #[error("refusing to send client credentials to {0} without TLS")]
     ClearText(http::Uri),
-    /// Anyone on the network path could pose as upstream and obtain the same.
+    /// Anyone on the network path could pose as upstream and obtain them.
     #[error(
         "refusing to send client credentials to {0}, whose certificate is not verified: take insecure-skip-tls-verify \
          out of the kubeconfig, and set certificate-authority, or tls-server-name for a certificate of another name"

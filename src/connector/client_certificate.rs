@@ -1,4 +1,4 @@
-//! A client certificate in files: shown to upstream, reloaded when the files change.
+//! A client certificate in files: presented to upstream, reloaded when the files change.
 
 use std::{
     fmt, io,
@@ -30,7 +30,7 @@ pub enum CertificateError {
     Pem(#[source] PemError),
 }
 
-/// The certificate that new connections show. Open connections keep the one they have shown.
+/// The certificate that new connections present. Open connections keep the one that they have presented.
 pub(super) struct ClientCertificate {
     files: TlsFiles,
     loaded: RwLock<Loaded>,
@@ -66,8 +66,8 @@ impl ClientCertificate {
         Self::load(files).map(Some)
     }
 
-    /// Makes connections with `tls` show the current certificate. Sessions are not resumed: they would keep the one
-    /// shown before.
+    /// Makes connections with `tls` present the current certificate. Sessions are not resumed, since they would keep the
+    /// previous one.
     pub(super) fn show(self: &Arc<Self>, tls: &mut ClientConfig) {
         tls.client_auth_cert_resolver = self.clone();
         tls.resumption = Resumption::disabled();
@@ -91,7 +91,7 @@ impl ClientCertificate {
         }
     }
 
-    /// Unusable files leave the certificate as it was; they are tried again when they have changed.
+    /// Unusable files leave the certificate unchanged; they are read again when they change.
     async fn reload_once(&self) {
         let replaced = match self.files.read().await.map_err(CertificateError::Read) {
             Ok(pem) => self.replace(pem),
@@ -106,7 +106,7 @@ impl ClientCertificate {
         telemetry::certificate_reloaded(replaced.is_ok());
     }
 
-    /// Whether the files had changed.
+    /// Returns whether the files had changed.
     fn replace(&self, pem: TlsPem) -> Result<bool, CertificateError> {
         let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
         if pem == loaded.seen {

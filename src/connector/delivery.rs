@@ -1,4 +1,4 @@
-//! Sends one request on one connection: joins its address, takes its place, retries it once.
+//! Sends one request: sets its address, takes a place on a connection, and retries it at most once.
 
 use http::{Method, Request, Response, Version, header::HOST, request};
 use tower::ServiceExt;
@@ -28,7 +28,7 @@ pub(super) async fn deliver(
 ) -> Result<Response<ResponseBody>, SendError> {
     let (mut head, body) = request.into_parts();
     head.uri = target.join(&head.uri).map_err(|InvalidTarget| SendError::InvalidTarget)?;
-    // The HTTP client chooses the version that upstream offers, and writes Host from the URI.
+    // The HTTP client uses the version that upstream offers, and sets Host from the URI.
     head.version = Version::HTTP_11;
     head.headers.remove(HOST);
     hop::add(&mut head.headers);
@@ -46,7 +46,7 @@ pub(super) async fn deliver(
     Ok(answer?.map(|received| ResponseBody::new(received, slot)))
 }
 
-/// A place on one of `pools`. The error is that of the last one, which takes every kind of request.
+/// Takes a place in one of `pools`. The error is that of the last pool, which accepts every kind of request.
 fn admit(pools: &[&Pool], client: Option<ClientKey>) -> Result<(Transport, Slot), SendError> {
     let mut why = NoPlace::Saturated;
     for pool in pools {
@@ -61,7 +61,7 @@ fn admit(pools: &[&Pool], client: Option<ClientKey>) -> Result<(Transport, Slot)
     })
 }
 
-/// Whether a request can be sent a second time, without harm.
+/// Whether a request can safely be sent a second time.
 fn is_repeatable(head: &request::Parts, body: &RequestBody) -> bool {
     matches!(head.method, Method::GET | Method::HEAD) && matches!(body, RequestBody::Empty)
 }

@@ -38,12 +38,12 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 #[cfg(target_os = "linux")]
 const TCP_UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(45);
 
-/// Which versions of HTTP are offered to upstream.
+/// The HTTP versions that are offered to upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocols {
     /// HTTP/2 if upstream speaks it over TLS, else HTTP/1.1.
     Any,
-    /// For upgrades, which HTTP/2 does not have, and for connections that carry one request at a time.
+    /// For upgrades, which are not possible over HTTP/2, and for connections that carry one request at a time.
     Http1,
 }
 
@@ -53,17 +53,17 @@ pub(super) struct Dialer {
     secured: HttpsConnector<Dial>,
 }
 
-/// The stream below TLS: to upstream itself or through a proxy, which may ask for TLS of its own.
+/// The stream below TLS: directly to upstream, or through a proxy, which may use TLS itself.
 pub(super) type DialedStream = MaybeHttpsStream<TokioIo<TcpStream>>;
 pub(super) type Dial = BoxCloneSyncService<Uri, DialedStream, BoxError>;
 
-/// A connection to upstream that records whether an answer ever came on it.
+/// A connection to upstream that records whether an answer was ever received on it.
 pub(super) struct UpstreamStream {
     stream: MaybeHttpsStream<DialedStream>,
     usage: ConnectionUse,
 }
 
-/// Whether an answer has come on a connection: one that breaks without any was not stale.
+/// Whether an answer was received on a connection. One that breaks without any answer was not stale.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectionUse(Arc<AtomicBool>);
 
@@ -152,7 +152,7 @@ fn tcp() -> HttpConnector {
     connector
 }
 
-/// `user:password@` of a proxy's address becomes its Proxy-Authorization.
+/// The Proxy-Authorization for `user:password@` in a proxy's address.
 fn with_proxy_credentials<C>(tunnel: Tunnel<C>, proxy: &Uri) -> Tunnel<C> {
     let userinfo = proxy.authority().and_then(|authority| authority.as_str().rsplit_once('@'));
     let Some((userinfo, _)) = userinfo else { return tunnel };
@@ -162,12 +162,12 @@ fn with_proxy_credentials<C>(tunnel: Tunnel<C>, proxy: &Uri) -> Tunnel<C> {
 }
 
 impl ConnectionUse {
-    /// Records that an answer came on this connection.
+    /// Records that an answer was received on this connection.
     pub(super) fn answered(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether an answer ever came on the connection described.
+    /// Whether an answer was ever received on the connection.
     pub(super) fn has_answered(connected: &Connected) -> bool {
         let mut extras = http::Extensions::new();
         connected.get_extras(&mut extras);

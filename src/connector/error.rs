@@ -1,4 +1,4 @@
-//! Errors of requests to upstream: whose fault each is, and whether a retry may help.
+//! Errors of requests to upstream: which party caused each, and whether a retry may help.
 
 use std::{error::Error as StdError, time::Duration};
 
@@ -23,7 +23,7 @@ pub enum SendError {
     ConnectTimedOut(Duration),
     #[error("too many requests to the API server are in flight")]
     Saturated,
-    /// Other clients' requests go on.
+    /// Other clients' requests are not affected.
     #[error("this client has too many requests to the API server in flight")]
     ClientShare,
     /// `reused`: an earlier request was answered on the same connection, so it may have been dead for some time.
@@ -98,7 +98,7 @@ impl SendError {
         }
     }
 
-    /// Sorts what the transport below said.
+    /// Classifies an error of the transport.
     pub(super) fn from_transport(error: BoxError) -> Self {
         let error = match error.downcast::<hyper_util::client::legacy::Error>() {
             Ok(error) => return Self::from_client(*error),
@@ -108,7 +108,7 @@ impl SendError {
             Ok(error) => return Self::from_exchange(*error),
             Err(error) => error,
         };
-        // Only the layer that adds credentials fails before the client is asked.
+        // Only the layer that adds credentials fails before the HTTP client is called.
         Self::Credentials(error)
     }
 
@@ -147,7 +147,7 @@ impl SendError {
     }
 }
 
-/// The first cause of that type below an error.
+/// The first cause of that type in an error's chain.
 fn caused_by<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     let mut cause = error.source();
     while let Some(error) = cause {

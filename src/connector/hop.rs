@@ -1,7 +1,7 @@
 //! Detects requests that come back because upstream's address leads to the gateway itself, directly or through others.
 //!
-//! Every request to upstream names this process in `Via` (RFC 9110, 7.6.3), after those that it has passed. An incoming
-//! request with that name has been here before.
+//! Every request to upstream has this process's name in `Via` (RFC 9110, 7.6.3), after the names of the proxies that it has
+//! passed. An incoming request with that name was sent by this process.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, header::VIA};
 use memchr::memmem;
 use uuid::Uuid;
 
-/// What the name of every gateway begins with.
+/// Prefix of every gateway's name.
 const PREFIX: &str = "kube-fanout-";
 /// The name of this process in `Via`.
 static NAME: LazyLock<String> = LazyLock::new(|| format!("{PREFIX}{}", Uuid::new_v4().simple()));

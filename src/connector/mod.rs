@@ -1,14 +1,14 @@
-//! Connections to the API server: dials it, puts identities on requests, sends them. The mirror of `listener`, and the
-//! only module that opens outbound connections for requests.
+//! Connections to the API server: dials it, adds an identity to each request, and sends it. The counterpart of `listener`,
+//! and the only module that opens outbound connections for requests.
 //!
-//! A client's request is sent as an [`Outbound`], which only the types that put an identity on it can make:
+//! A client's request is sent as an [`Outbound`], which can only be made by the types that add an identity:
 //! [`AsClient`], [`AsFrontProxy`], [`AsImpersonator`], and [`AsGateway`] where clients are trusted. [`OwnRequests`]
 //! sends the gateway's own requests with the gateway's own credentials; only `upstream` may use it, so that no other
 //! module can send anything else with them. The gateway's own requests, forwarded requests and upgrades have separate
-//! connections, so that none can starve another; so does each identity, so that none can be mistaken for another. Brief
+//! connections, so that none can starve another; so does each identity, so that none is used in place of another. Brief
 //! forwarded requests have a connection each, which costs least (`exclusive`); long-running ones share connections
 //! (`pool`). TLS, rotating credentials, exec plugins and proxies come from kube-client's configuration. Answers have no
-//! time limit, since watches and logs last as long as they like; dead connections are found by pings and keep-alive.
+//! time limit, since watches and logs can last arbitrarily long; dead connections are detected by pings and keep-alive.
 
 mod access;
 mod body;
@@ -73,7 +73,7 @@ struct Shared {
 }
 
 impl Connector {
-    /// Builds it from a resolved kubeconfig or in-cluster configuration. Runs its exec plugin, if any, and reads its
+    /// Builds the connector from a resolved kubeconfig or in-cluster configuration. Runs its exec plugin, if any, and reads its
     /// client certificate; connects on first use.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl Connector {
     /// Sends clients' requests with the gateway's own credentials, impersonating the user of each.
     ///
     /// # Errors
-    /// The credentials already impersonate a user, or users would be named without TLS or over unverified TLS.
+    /// The credentials already impersonate a user, or the connection has no TLS or unverified TLS.
     pub fn as_impersonator(&self) -> Result<AsImpersonator, BuildError> {
         self.refuse_exposed()?;
         if self.shared.impersonates {

@@ -22,7 +22,7 @@ const OWN: PoolSettings = PoolSettings {
     windows: Windows::EAGER,
     count: 20,
     limit: "upstream_own_requests",
-    // Of no effect: the gateway's own requests are counted for no client.
+    // Unused: the gateway's own requests count for no client.
     client_limit: "upstream_own_requests",
 };
 

@@ -1,9 +1,9 @@
-//! Bounded shares of connections to upstream.
+//! Bounded sets of connections to upstream.
 //!
-//! An HTTP/2 connection carries only so many requests at once, and the unread data of slow readers occupies the one
-//! window that all requests of a connection share. So a pool spreads its requests over lanes, each with its own client
-//! and connection, and a lane takes no more requests than its connection window can hold unread in full: a stalled
-//! reader never stops another.
+//! An HTTP/2 connection carries a limited number of concurrent requests, and unread data of slow readers fills the
+//! flow-control window that all requests of a connection share. So a pool spreads its requests over lanes, each with its
+//! own client and connection, and a lane takes no more requests than its connection window can hold unread in full: a
+//! stalled reader never stops another.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use super::{
     target::Target,
 };
 
-/// Requests at once on one connection: the least that an HTTP/2 server is recommended to allow (RFC 9113, 6.5.2).
+/// Concurrent requests on one connection: the minimum that RFC 9113 (6.5.2) recommends servers to allow.
 pub(super) const LANE_REQUESTS_MAX: u32 = 100;
 /// An unused connection is closed after this time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -46,7 +46,7 @@ pub(super) struct Windows {
     pub(super) connection: u32,
 }
 
-/// Requests at once with a connection each: more than an API server has in flight by default. Further requests share
+/// Concurrent requests with a connection each: more than an API server has in flight by default. Further requests share
 /// connections.
 const EXCLUSIVE_MAX: usize = 1000;
 
@@ -57,12 +57,12 @@ pub(super) struct Pool {
     shares: Shares,
 }
 
-/// Why there is no place for a request.
+/// Why a request gets no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoPlace {
     /// All places are taken.
     Saturated,
-    /// The client has taken its share of them.
+    /// The client's share of the places is taken.
     ClientShare,
 }
 
@@ -71,7 +71,7 @@ pub(super) enum NoPlace {
 pub(super) struct PoolSettings {
     pub(super) protocols: Protocols,
     pub(super) windows: Windows,
-    /// How many lanes; each takes [`LANE_REQUESTS_MAX`] requests.
+    /// The number of lanes; each takes [`LANE_REQUESTS_MAX`] requests.
     pub(super) count: usize,
     /// The limit's name in the metrics.
     pub(super) limit: &'static str,
@@ -85,7 +85,7 @@ struct Lane {
 }
 
 impl Windows {
-    /// For the gateway's own reads, which never pause: a large list arrives at full speed.
+    /// For the gateway's own reads, which never pause, so that a large list arrives at full speed.
     pub(super) const EAGER: Self = Self { stream: 8 << 20, connection: 64 << 20 };
     /// For answers that clients read at their own pace: the connection's window holds the unread data of a full lane.
     pub(super) const PATIENT: Self = Self { stream: 512 << 10, connection: (512 << 10) * LANE_REQUESTS_MAX };
@@ -114,7 +114,7 @@ impl Pool {
         Self { lanes: [lane].into(), limit, shares }
     }
 
-    /// A place in the first lane that has one, counted for `client` if clients are told apart.
+    /// Takes a place in the first lane that has one, counted for `client` if clients are distinguished.
     pub(super) fn admit(&self, client: Option<ClientKey>) -> Result<(Transport, Slot), NoPlace> {
         let share = client.map(|client| self.shares.take(client).ok_or(NoPlace::ClientShare)).transpose()?;
         let free = self.lanes.iter().find_map(|lane| Some((lane, lane.places.clone().try_acquire_owned().ok()?)));
@@ -127,7 +127,7 @@ impl Pool {
 }
 
 impl Lane {
-    /// Shows in the metrics how many of its `most` places are taken.
+    /// Exports how many of its `most` places are taken.
     fn show(&self, most: usize, limit: &'static str) {
         let places = Arc::downgrade(&self.places);
         show_limit(limit, move || Some(((most - places.upgrade()?.available_permits()) as u64, most as u64)));
@@ -145,7 +145,7 @@ fn client(dialer: Dialer, windows: Windows) -> Client<Dialer, RequestBody> {
         .http2_keep_alive_interval(PING_INTERVAL)
         .http2_keep_alive_timeout(PING_TIMEOUT)
         .http2_max_header_list_size(RESPONSE_HEADERS_MAX)
-        // Retries only requests of which nothing was sent: safe for writes too.
+        // Retries only requests of which nothing was sent, which is also safe for writes.
         .retry_canceled_requests(true)
         .build(dialer)
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{SendError, trouble::bounded};
 use crate::telemetry::Chain;
 
-/// The minimum time between two warnings: where some connections work and others do not, requests alternate.
+/// The minimum time between two warnings, for the case that only some connections work and outcomes alternate.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// What the last requests found out. Clones share it.
@@ -47,7 +47,7 @@ pub(super) struct Unreachable {
 }
 
 impl Reachable {
-    /// Notes the outcome of a request to `address`: its error, or `None` if there was an answer.
+    /// Records the outcome of a request to `address`: its error, or `None` if there was an answer.
     pub(super) fn note(&self, address: &impl Display, error: Option<&SendError>) {
         match error {
             Some(error) if error.is_unreachable() => {
@@ -60,7 +60,7 @@ impl Reachable {
             None if self.0.is_down.load(Relaxed) && self.rose() => {
                 tracing::info!(%address, "the API server can be reached again");
             }
-            // Other errors do not tell whether the request reached it.
+            // Other errors do not show whether the request reached upstream.
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The place that a request takes up until its answer has ended.
+//! The place that a request occupies until its answer has ended.
 
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -8,7 +8,7 @@ use crate::fairness::Share;
 #[derive(Debug)]
 pub struct Slot {
     _permit: OwnedSemaphorePermit,
-    /// The client's share of such places; `None` if clients are not told apart.
+    /// The client's share of such places; `None` if clients are not distinguished.
     _of_places: Option<Share>,
     /// The client's share of all requests in flight; `None` if that is not counted.
     of_all: Option<Share>,

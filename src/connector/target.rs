@@ -10,9 +10,9 @@ use http::{
 
 use super::{BuildError, Reachable, Refusals};
 
-/// The address of the API server, with a path prefix where a proxy in between needs one.
+/// The address of the API server, with a path prefix if a proxy in front of it needs one.
 ///
-/// Joins by bytes and never normalises: `//api`, `%2F` and a bare `?` reach upstream as the client wrote them.
+/// Joins bytes and never normalizes: `//api`, `%2F` and a bare `?` reach upstream as the client wrote them.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     scheme: Scheme,
@@ -23,7 +23,7 @@ pub(super) struct Target {
     pub(super) refusals: Refusals,
 }
 
-/// The request has no path that an API server could serve (`*`, an authority), or one that is too long once joined.
+/// The request has no path (its target is `*` or an authority), or the joined path is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InvalidTarget;
 

@@ -1,4 +1,4 @@
-//! The body of an answer, with the connection that it comes on.
+//! The body of an answer, with the connection on which it arrives.
 
 use std::{
     fmt,
@@ -13,8 +13,8 @@ use hyper::body::Incoming;
 
 use super::{connection::Connection, idle::Idle};
 
-/// Drives its connection while it is read. Dropped at its end, it returns the connection; dropped earlier, it closes
-/// it.
+/// Drives its connection while it is read. Dropped after its end, it returns the connection; dropped earlier, it closes
+/// the connection.
 pub(in crate::connector) struct ExclusiveBody {
     incoming: Incoming,
     /// Taken on drop.

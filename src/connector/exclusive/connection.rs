@@ -17,15 +17,15 @@ use hyper::{
 use super::gate::Gate;
 use crate::connector::{RequestBody, dialer::UpstreamStream};
 
-/// Open, as far as is known.
+/// A connection that is assumed to be open.
 pub(super) struct Connection {
     sender: http1::SendRequest<RequestBody>,
-    /// `None` once it has ended. Dropping it completes what is still waited for, with the outcome.
+    /// `None` after it has ended. Dropping it completes pending requests with the outcome.
     driver: Option<http1::Connection<UpstreamStream, RequestBody>>,
     gate: Gate,
 }
 
-/// An answer whose body is still to come, and its connection; or an error, with the request if nothing of it was sent.
+/// An answer whose body has not arrived, and its connection; or an error, with the request if nothing of it was sent.
 type Sent = Result<(Response<Incoming>, Box<Connection>), TrySendError<Request<RequestBody>>>;
 
 impl Connection {
@@ -43,7 +43,7 @@ impl Connection {
         Ok((answer, self))
     }
 
-    /// The next frame of an answer that comes on this connection.
+    /// The next frame of an answer on this connection.
     pub(super) fn poll_frame(
         &mut self,
         incoming: &mut Incoming,
@@ -52,8 +52,8 @@ impl Connection {
         self.poll_for(context, |nobody| Pin::new(&mut *incoming).poll_frame(nobody))
     }
 
-    /// Drives the connection until `something` is ready. Only the connection makes it ready, so it needs no waker of
-    /// its own.
+    /// Drives the connection until `something` is ready. Only the connection makes it ready, so it needs no separate
+    /// waker.
     fn poll_for<T>(
         &mut self,
         context: &Context<'_>,
@@ -74,7 +74,7 @@ impl Connection {
         }
     }
 
-    /// Whether it can take another request.
+    /// Whether it can send another request.
     pub(super) fn is_free(&mut self) -> bool {
         self.drive();
         self.driver.is_some() && self.sender.is_ready()

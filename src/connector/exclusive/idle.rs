@@ -1,4 +1,4 @@
-//! Connections that are not in use.
+//! Idle connections.
 
 use std::{
     collections::VecDeque,
@@ -12,16 +12,16 @@ use super::connection::Connection;
 
 /// Maximum number of unused connections that are kept: usually as many as there are brief requests at once.
 const IDLE_MAX: usize = 64;
-/// An unused connection is not used again after this time: API servers close theirs after 90 seconds. It is closed when
+/// An idle connection is not used again after this time: API servers close theirs after 90 seconds. It is closed when
 /// the next one becomes idle.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Each with the time since when it is idle; the most recently used is at the end.
+/// Each with the time since it has been idle; the most recently used is at the end.
 #[derive(Default)]
 pub(super) struct Idle(Mutex<VecDeque<(Instant, Box<Connection>)>>);
 
 impl Idle {
-    /// The most recently used connection, so that surplus ones grow old.
+    /// Takes the most recently used connection, so that surplus ones expire.
     pub(super) fn take(&self) -> Option<Box<Connection>> {
         let (since, connection) = self.connections().pop_back()?;
         (since.elapsed() < IDLE_TIMEOUT).then_some(connection)
@@ -40,7 +40,7 @@ impl Idle {
         drop(closed);
     }
 
-    /// Closes all.
+    /// Closes all idle connections.
     pub(super) fn clear(&self) {
         let closed = std::mem::take(&mut *self.connections());
         drop(closed);

@@ -1,11 +1,11 @@
 //! Connections for one request at a time, without tasks of their own.
 //!
-//! HTTP/1.1. The task that waits for an answer, or reads it, drives its connection: a brief request goes from the
+//! HTTP/1.1. The task that waits for an answer, or reads it, drives its connection: a brief request passes from the
 //! client's connection to upstream's and back in one task, without wake-ups in between (figures in
 //! [`crate::manual::figures`]).
 //!
 //! Invariants: a connection is used again only if its last answer was read to the end and nothing is left to be sent;
-//! if its reader goes away earlier, it is closed, which is how upstream learns of it.
+//! if its reader stops earlier, it is closed, which cancels the request upstream.
 
 mod body;
 mod connection;
@@ -31,7 +31,7 @@ use super::{BoxError, RequestBody, dialer::Dialer};
 use connection::Connection;
 use idle::Idle;
 
-/// Opens connections, sends requests and keeps idle connections. Cheap to clone: each request does so, more than once.
+/// Opens connections, sends requests and keeps idle connections. Cheap to clone, since each request clones it.
 #[derive(Clone)]
 pub(super) struct Exclusive(Arc<Shared>);
 
@@ -73,14 +73,14 @@ impl Shared {
                     // It was closed while idle, and nothing was sent: safe for writes too.
                     Some(unsent) => request = unsent,
                     None => {
-                        // The same cause may have ended the others.
+                        // The other idle connections may have ended for the same reason.
                         self.idle.clear();
                         return Err(ExchangeError::Exchange { reused: true, source: error.into_error() });
                     }
                 },
             }
         }
-        // Boxed: it needs four times the space of the rest of this function, and most requests find an idle connection.
+        // Boxed: its future is four times as large as the rest of this function's, and most requests find an idle connection.
         let connection = Box::pin(self.connect(address)).await.map_err(ExchangeError::Connect)?;
         match connection.send(request).await {
             Ok(answer) => Ok(self.received(answer)),

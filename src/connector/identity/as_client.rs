@@ -10,11 +10,11 @@ use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, known_tokens::KnownTo
 use crate::connector::{BuildError, Connector, RequestBody, access::Access};
 use crate::fairness::ClientKey;
 
-/// Sends requests with their clients' own credentials, on connections that show none of the gateway's: no client
+/// Sends requests with their clients' own credentials, on connections without the gateway's: no client
 /// certificate, no token, no plugin's credentials, no impersonation. Cheap to clone.
 ///
 /// Tokens that upstream has not accepted yet are kept apart, on connections for one request at a time: API servers end
-/// an HTTP/2 connection on an unauthenticated request, with all other requests that are under way on it.
+/// an HTTP/2 connection on an unauthenticated request, with all other requests in flight on it.
 #[derive(Clone, Debug)]
 pub struct AsClient {
     connections: Arc<Connections>,
@@ -39,20 +39,21 @@ impl AsClient {
     }
 
     /// The request with the client's own Authorization, which may be valid; `token` identifies the token in it. A token
-    /// in a WebSocket's subprotocol passes, as does Impersonate-*: upstream knows what the client may.
+    /// in a WebSocket's subprotocol and Impersonate-* are passed on: upstream authorizes the client.
     pub fn outbound(&self, request: Request<RequestBody>, authorization: HeaderValue, token: ClientKey) -> Outbound {
         let connections = if self.known_tokens.has(token) { &self.connections } else { &self.unknown };
         let outbound = connections.outbound(showing(request, Some(authorization)));
         Outbound { token: Some((self.known_tokens.clone(), token)), ..outbound }
     }
 
-    /// The request of a client without credentials that could name a user, with its own Authorization if it has any.
-    /// The rest passes as with other clients.
+    /// The request of a client without credentials that could identify a user, with its own Authorization if it has any.
+    /// Other headers are passed on as for other clients.
     pub fn nobody(&self, request: Request<RequestBody>, authorization: Option<HeaderValue>) -> Outbound {
         self.unknown.outbound(showing(request, authorization))
     }
 
-    /// The request of a client with invalid credentials, which a random token replaces: upstream words the 401.
+    /// The request of a client with invalid credentials. They are replaced by a random token, so that the 401 comes from
+    /// upstream.
     pub fn refused(&self, request: Request<RequestBody>) -> Outbound {
         let token = HeaderValue::try_from(format!("Bearer {}", Uuid::new_v4())).expect("a UUID is a header value");
         self.nobody(request, Some(token))

@@ -16,8 +16,8 @@ use crate::lifecycle::Tasks;
 
 /// Sends requests with the front proxy's certificate and a verified user in X-Remote-*. Cheap to clone.
 ///
-/// Upstream believes them if the certificate is from its request-header CA, with a name that it allows (read-path 8.1).
-/// That CA must not be among its client CAs: there, the certificate would show a user of its own.
+/// Upstream accepts them if the certificate is from its request-header CA and has an allowed name (read-path 8.1). That CA
+/// must not be among its client CAs, where the certificate would authenticate a user itself.
 #[derive(Clone, Debug)]
 pub struct AsFrontProxy {
     connections: Arc<Connections>,
@@ -57,11 +57,11 @@ impl AsFrontProxy {
         Ok(Self { connections, anonymous, headers: Arc::new(headers), names, belief: Belief::new() })
     }
 
-    /// The request as the user's, without any other credentials. Impersonate-* passes: upstream knows what the user
-    /// may.
+    /// The request under the user's identity, without any other credentials. Impersonate-* is passed on: upstream
+    /// authorizes the user.
     ///
     /// # Errors
-    /// The user cannot be expressed exactly, or upstream does not believe the certificate ([`Self::probe`]).
+    /// The user cannot be expressed exactly, or upstream does not accept the certificate ([`Self::probe`]).
     pub fn outbound(&self, request: Request<RequestBody>, user: &UserInfo) -> Result<Outbound, IdentityError> {
         if !self.belief.holds() {
             return Err(IdentityError::NotBelieved);
@@ -69,7 +69,7 @@ impl AsFrontProxy {
         self.asserting(request, user)
     }
 
-    /// The same, whether or not upstream believes the certificate.
+    /// The same, whether or not upstream accepts the certificate.
     pub(super) fn asserting(
         &self,
         mut request: Request<RequestBody>,

@@ -1,4 +1,4 @@
-//! Clients that may do everything the gateway may.
+//! Clients that act with the gateway's own identity.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl AsGateway {
         Self { connections: Connections::new(access, target, LIMITS), impersonates }
     }
 
-    /// The request with the gateway's credentials in place of its own. Impersonate-* passes.
+    /// The request with the gateway's credentials in place of its own. Impersonate-* is passed on.
     ///
     /// # Errors
     /// The gateway's credentials impersonate a user, and so does the request.

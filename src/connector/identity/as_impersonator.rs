@@ -21,12 +21,12 @@ const LIMITS: Limits =
     Limits { requests: "upstream_impersonated_requests", upgrades: "upstream_impersonated_upgrades" };
 
 impl AsImpersonator {
-    /// `access` must not impersonate by itself.
+    /// `access` must not impersonate a user itself.
     pub(in crate::connector) fn new(access: &Access, target: Target) -> Self {
         Self { connections: Connections::new(access, target, LIMITS) }
     }
 
-    /// The request as the user's, without any other credentials.
+    /// The request under the user's identity, without any other credentials.
     ///
     /// # Errors
     /// The request impersonates a user itself, or the user cannot be expressed exactly.

@@ -1,4 +1,4 @@
-//! Tokens that upstream has lately accepted.
+//! Tokens that upstream has recently accepted.
 //!
 //! An API server ends an HTTP/2 connection on an unauthenticated request, with all other requests on it (seen on 1.36:
 //! GOAWAY with the refused stream as the last one). So a token shares connections only after upstream has accepted it.
@@ -13,9 +13,9 @@ use crate::{
     memo::{Bound, TtlCache},
 };
 
-/// How many tokens are remembered; beyond that, some not used lately are forgotten until they are accepted again.
+/// Maximum number of tokens. Beyond it, some that were not used recently are evicted, until they are accepted again.
 const TOKENS: Bound = Bound { most: 20_000, limit: "proven_tokens" };
-/// How long a token is remembered after it was last accepted. Shorter than tokens of service accounts live.
+/// How long a token is kept after it was last accepted. Shorter than the lifetime of service account tokens.
 const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 
 /// Cheap to clone; clones share their tokens.
@@ -31,7 +31,7 @@ impl KnownTokens {
         self.0.get(&token, Instant::now()).is_some()
     }
 
-    /// Records what an answer says of the token of its request.
+    /// Records whether an answer shows that upstream accepted its request's token.
     pub(super) fn learn(&self, token: ClientKey, status: StatusCode) {
         match status {
             StatusCode::UNAUTHORIZED => self.0.remove(&token),

@@ -1,6 +1,6 @@
 //! The identity with which a client's request goes upstream.
 //!
-//! Invariants: an [`Outbound`] is only made by putting an identity on a request, after removing the client's own
+//! Invariants: an [`Outbound`] is only made by adding an identity to a request, after removing the client's own
 //! credentials; each identity has its own connections, and one without credentials has connections without any. So code
 //! that holds only an [`AsClient`] and an [`AsFrontProxy`] or [`AsImpersonator`] cannot send a client's request as the
 //! gateway.
@@ -53,7 +53,7 @@ pub enum IdentityError {
     /// Upstream would merge the two impersonations.
     #[error("the gateway's own credentials already impersonate a user, and impersonations cannot be nested")]
     Impersonation,
-    /// Upstream would take the gateway for the user.
+    /// Upstream would treat the gateway as the user.
     #[error("the user has no name")]
     Nameless,
     /// Upstream would read another value: none, or one without the spaces around it.
@@ -64,12 +64,12 @@ pub enum IdentityError {
     /// Upstream puts a user that is impersonated by that name into `system:unauthenticated`.
     #[error("system:anonymous cannot be impersonated: the API server would change its groups")]
     Anonymous,
-    /// Upstream said so: see [`NotBelieved`].
+    /// The result of a probe: see [`NotBelieved`].
     #[error("the API server does not accept the gateway's front-proxy certificate")]
     NotBelieved,
 }
 
-/// Whether upstream believes an identity: true until it says no. Clones share the value.
+/// Whether upstream accepts an identity: true until a probe shows that it does not. Clones share the value.
 #[derive(Clone, Debug)]
 struct Belief(Arc<AtomicBool>);
 
@@ -101,10 +101,10 @@ pub enum UserPart {
 pub struct Outbound {
     connections: Arc<Connections>,
     request: Request<RequestBody>,
-    /// A token that the answer accepts or refuses; `None` if the request has none.
+    /// The token whose acceptance the answer shows; `None` if the request has none.
     token: Option<(KnownTokens, ClientKey)>,
     long_running: bool,
-    /// `None` if clients are not told apart.
+    /// `None` if clients are not distinguished.
     client: Option<ClientKey>,
 }
 
@@ -113,7 +113,7 @@ pub struct Outbound {
 struct Connections {
     target: Target,
     exclusive: Pool,
-    /// For long-running requests, and for those that find no place in `exclusive`. `None`: no request shares a
+    /// For long-running requests, and for those that get no place in `exclusive`. `None`: no request shares a
     /// connection.
     shared: Option<Pool>,
     upgrades: Pool,
@@ -125,23 +125,23 @@ struct Limits {
     upgrades: &'static str,
 }
 
-/// Limits of requests that upstream may take for anonymous, of every identity.
+/// Limits of requests that upstream may treat as anonymous, for every identity.
 const UNKNOWN_LIMITS: Limits = Limits { requests: "upstream_unknown_requests", upgrades: "upstream_unknown_upgrades" };
 /// Pool of shared connections: 4,000 requests at once.
 const SHARED_LANES: usize = 40;
 /// Name of the limit on exclusive connections, for identities whose further requests share connections.
 const EXCLUSIVE_LIMIT: &str = "upstream_exclusive_requests";
-/// Pool of upgrades, which take a connection each: 1,000 at once.
+/// Pool of upgrades, which need a connection each: 1,000 at once.
 const UPGRADE_LANES: usize = 10;
 
 impl Outbound {
-    /// Sets whether the answer is long-running: it ends only when the client likes. Such requests share connections, so
-    /// that thousands of them need few.
+    /// Sets whether the request is long-running: the client decides when it ends. Such requests share connections, so that
+    /// thousands of them need few.
     pub fn long_running(self, long_running: bool) -> Self {
         Self { long_running, ..self }
     }
 
-    /// The same request, counted for `client`'s share of the connections; `None` if clients are not told apart.
+    /// The same request, counted for `client`'s share of the connections; `None` if clients are not distinguished.
     pub fn counted(self, client: Option<ClientKey>) -> Self {
         Self { client, ..self }
     }
@@ -246,7 +246,7 @@ pub(super) fn impersonates(config: &Config) -> bool {
         || config.headers.iter().any(|(name, _)| strip::is_impersonation(name))
 }
 
-/// Why no client's credentials, and no question about a client, may go to upstream.
+/// Why clients' credentials, and reviews of clients, must not be sent to upstream.
 #[derive(Clone, Debug)]
 pub(super) enum Exposed {
     ClearText(http::Uri),
@@ -255,8 +255,8 @@ pub(super) enum Exposed {
 
 impl Exposed {
     /// Anyone who can read the traffic could impersonate the client; plain HTTP is allowed only to loopback, for a
-    /// proxy or a sidecar of this machine. Unverified TLS is refused at loopback too: it leads to another machine,
-    /// through a tunnel, or it would be of no use.
+    /// proxy or a sidecar of this machine. Unverified TLS is refused even on loopback, where it is only used
+    /// for tunnels to other machines.
     pub(super) fn of(config: &Config) -> Option<Self> {
         let is_tls = config.cluster_url.scheme() == Some(&http::uri::Scheme::HTTPS);
         match is_tls {

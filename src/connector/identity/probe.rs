@@ -1,7 +1,7 @@
-//! Checks whether upstream believes a front proxy's certificate, by asking as a made-up user without rights.
+//! Checks whether upstream accepts a front proxy's certificate, with a request under a made-up user without permissions.
 //!
-//! A certificate whose authority is among upstream's client CAs shows a user of its own there, and every client would
-//! act as that user: such a certificate is not used.
+//! A certificate whose authority is among upstream's client CAs authenticates a user itself, and every client would act as
+//! that user: such a certificate is not used.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
     lifecycle::Tasks,
 };
 
-/// Answered since Kubernetes 1.28. Older servers refuse it, and name the refused user.
+/// Supported since Kubernetes 1.28. Older servers refuse it, and the refusal contains the user's name.
 const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const QUESTION: &[u8] = br#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
 const AUTHENTICATED: &str = "system:authenticated";
@@ -27,7 +27,7 @@ const ANONYMOUS: &str = "system:anonymous";
 /// Time limit for the whole answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Pause before upstream is asked again, after a negative answer or none.
+/// Pause before the next probe, after a negative answer or none.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Why a certificate is not used.
@@ -61,10 +61,10 @@ enum Said {
 }
 
 impl AsFrontProxy {
-    /// Asks upstream whether it believes the certificate. Without a verdict, a task of `tasks` goes on asking until it does.
+    /// Asks upstream whether it accepts the certificate. Without a verdict, a task of `tasks` continues until it does.
     ///
     /// # Errors
-    /// Upstream does not believe the certificate.
+    /// Upstream does not accept the certificate.
     pub async fn probe(&self, tasks: &Tasks) -> Result<(), NotBelieved> {
         match self.ask().await {
             Said::Believed => return Ok(()),
@@ -126,7 +126,7 @@ impl AsFrontProxy {
     }
 }
 
-/// What an answer says of the certificate. Pure.
+/// The verdict in an answer. Pure.
 fn said(status: StatusCode, body: &[u8], user: &UserInfo) -> Said {
     #[derive(Deserialize)]
     struct Review {
@@ -171,7 +171,7 @@ fn seen(name: String, user: &UserInfo) -> Said {
     }
 }
 
-/// The user that a refusal names.
+/// The user's name in a refusal.
 fn refused_user(body: &[u8]) -> Option<String> {
     let message = Status::message_in(body)?;
     let (_, rest) = message.split_once("User \"")?;

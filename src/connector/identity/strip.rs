@@ -20,7 +20,7 @@ pub(super) fn impersonates(headers: &HeaderMap) -> bool {
     headers.keys().any(is_impersonation)
 }
 
-/// Removes all that an API server would take for credentials: another identity takes their place.
+/// Removes everything that an API server accepts as credentials, so that another identity can be added.
 pub(super) fn strip_credentials(headers: &mut HeaderMap) {
     headers.remove(header::AUTHORIZATION);
     strip_front_proxy(headers);

@@ -1,4 +1,4 @@
-//! A user as headers from which upstream reads exactly that user. Pure.
+//! Expresses a user as headers from which upstream reads exactly that user. Pure.
 //!
 //! Upstream trims spaces and tabs around a value, and ignores an empty value: a value that would not arrive unchanged
 //! is refused. Names are percent-encoded where an API server decodes them. Values may hold non-ASCII bytes: API servers
@@ -52,7 +52,7 @@ const WITH_GROUPS_BY_NAME: [&str; 2] = ["system:serviceaccount:", "system:node:"
 /// no rule could allow impersonating it.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// The user as a front proxy asserts it. `system:authenticated` is sent with the other groups: upstream adds it only
+/// The user in the headers of a front proxy. `system:authenticated` is sent with the other groups: upstream adds it only
 /// where it is missing.
 pub(super) fn front_proxy(user: &UserInfo, names: &Names) -> Result<Headers, IdentityError> {
     let mut headers = named(user, names)?;
@@ -61,8 +61,8 @@ pub(super) fn front_proxy(user: &UserInfo, names: &Names) -> Result<Headers, Ide
     Ok(headers)
 }
 
-/// The user as it is impersonated. `system:authenticated` is left to upstream, which adds it, so that the gateway needs
-/// no right to impersonate it; but it is sent where upstream would otherwise look up groups of its own.
+/// The user in the headers of impersonation. `system:authenticated` is left to upstream, which adds it, so that the gateway needs
+/// no permission to impersonate it; but it is sent where upstream would otherwise look up the groups itself.
 pub(super) fn impersonation(user: &UserInfo) -> Result<Headers, IdentityError> {
     if user.name == ANONYMOUS {
         return Err(IdentityError::Anonymous);
