@@ -117,7 +117,13 @@ where
 /// The libraries log every frame at debug, so they only log below info if the level is trace.
 fn filter(level: LevelFilter) -> LogFilter {
     let libraries = if level == LevelFilter::TRACE { level } else { level.min(LevelFilter::INFO) };
-    let targets = Targets::new().with_default(libraries).with_target("kube_fanout", level).with_target("access", level);
+    // h2 warns each time that a client resets too many streams: any client would fill the log.
+    let h2 = if level == LevelFilter::TRACE { level } else { level.min(LevelFilter::ERROR) };
+    let targets = Targets::new()
+        .with_default(libraries)
+        .with_target("h2", h2)
+        .with_target("kube_fanout", level)
+        .with_target("access", level);
     LogFilter { targets, has_repetitions: level >= LevelFilter::DEBUG }
 }
 
