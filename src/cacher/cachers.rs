@@ -1,6 +1,11 @@
 //! All cachers: started on first use, and stopped when they have not been used for a while.
 
-use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use dashmap::DashMap;
 use tokio::{
@@ -89,6 +94,8 @@ pub(super) struct Shared {
     pub(super) proofs: DashMap<GroupResource, Arc<Proofs>>,
     pub(super) upstream: Upstream,
     pub(super) discovery: Discovery,
+    /// The last definition that was requested could not be read: the log has a line for that.
+    pub(super) has_no_definitions: AtomicBool,
     pub(super) config: watch::Sender<Config>,
     /// The resources to prewarm at the start of the gateway, which is not ready before they are filled.
     required: Vec<GroupResource>,
@@ -112,6 +119,7 @@ impl Cachers {
             proofs,
             upstream,
             discovery,
+            has_no_definitions: AtomicBool::new(false),
             config,
             required,
             tasks,

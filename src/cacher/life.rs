@@ -1,6 +1,9 @@
 //! The life of one store: discovered, filled and followed, and stopped when it is idle or gone.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
@@ -81,9 +84,17 @@ impl Shared {
             return Err(unfit(NotCached::Aggregated));
         }
         let definition = self.upstream.crd(&resource.group_resource()).await.map_err(|error| {
-            tracing::warn!(%resource, error = %Chain(&error), "cannot read the resource's CustomResourceDefinition");
-            Unfit { why: NotCached::Undiscovered, known_for: UNDEFINED_FOR }
+            // The herd that comes when an API server starts waits for its first answer, as it does for discovery.
+            let known_for = if error.is_refused_connection() { Duration::ZERO } else { UNDEFINED_FOR };
+            if !known_for.is_zero() && !self.has_no_definitions.swap(true, Relaxed) {
+                tracing::warn!(%resource, error = %Chain(&error), "cannot read CustomResourceDefinitions");
+            }
+            tracing::debug!(%resource, error = %Chain(&error), "cannot read the resource's CustomResourceDefinition");
+            Unfit { why: NotCached::Undiscovered, known_for }
         })?;
+        if definition.is_some() && self.has_no_definitions.swap(false, Relaxed) {
+            tracing::info!("CustomResourceDefinitions can be read again");
+        }
         // If upstream refuses to say which server answers, a definition shows that it is the API server itself.
         if api.served_by == ServedBy::Unknown && definition.is_none() {
             return Err(unfit(NotCached::Undiscovered));

@@ -40,7 +40,7 @@ pub enum FetchError {
 
 impl FetchError {
     /// Whether no connection could be made, which was known at once: upstream has not started, or has stopped.
-    pub(super) fn is_refused_connection(&self) -> bool {
+    pub fn is_refused_connection(&self) -> bool {
         matches!(self, Self::Send { source: SendError::Unreachable(_), .. })
     }
 }
