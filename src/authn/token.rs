@@ -88,9 +88,12 @@ const COUNTED: Bound = Bound { most: 20_000, limit: "counted_tokens" };
 const COUNTED_FOR: Duration = Duration::from_secs(10 * 60);
 /// Reviews in flight, those that wait for their turn included. Beyond the limit a request is forwarded without one, and
 /// upstream checks its token anyway.
-const UNDER_WAY: Bound = Bound { most: 2000, limit: "token_reviews" };
+const UNDER_WAY: Bound = Bound { most: 500, limit: "token_reviews" };
 /// Reviews for one address that are sent to upstream at once; its others wait for their turn.
 const AT_ONCE: usize = 8;
+/// How long a review waits for its turn. Short, since clients that share an address wait for each other; beyond it the
+/// request is forwarded.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Token reviews have no reserved capacity.
 const RESERVED: Bound = Bound { most: 0, limit: "token_reviews" };
 
@@ -99,7 +102,7 @@ impl Tokens {
     /// gone.
     pub(super) fn new(config: TokenReviews, upstream: Upstream, tasks: Tasks) -> Self {
         let reviewed = RwLock::new(Reviewed::new(upstream, config));
-        let turns = Arc::new(Turns::new(AT_ONCE, "address_review_wait", tasks.clone()));
+        let turns = Arc::new(Turns::new(AT_ONCE, TURN_WAIT_MAX, "address_review_wait", tasks.clone()));
         let (answers, clients) = (Lookups::new(KNOWN, UNDER_WAY, RESERVED, tasks), Arc::new(TtlCache::new(COUNTED)));
         let shares = Shares::new(share_of(UNDER_WAY.most), "address_token_reviews");
         Self { reviewed, answers, clients, shares, turns, lookups: TokenLookups::new() }
@@ -122,21 +125,22 @@ impl Tokens {
         outcome
     }
 
-    /// Reviews a token whose verdict is not known. The review is accounted to `address`; beyond that address's share
-    /// there is no verdict.
+    /// Reviews a token whose verdict is not known. The review is accounted to its user if a recent review has accepted
+    /// it, else to `address`; beyond that share there is no verdict.
     pub(super) fn ask(&self, token: &str, address: ClientKey) -> impl Future<Output = Outcome> + Send + use<> {
         self.lookups.asked();
         let (reviews, hash) = {
             let reviewed = self.reviewed();
             (reviewed.reviews.clone(), reviewed.hash(token.as_bytes()))
         };
+        let client = self.clients.get(&hash, Instant::now()).unwrap_or(address);
         let token = token.to_owned();
         let (clients, shares, turns) = (self.clients.clone(), self.shares.clone(), self.turns.clone());
         let outcome = self.answers.ask("token review", hash, Room::Common, move || {
-            let share = shares.take(address)?;
+            let share = shares.take(client)?;
             Some(async move {
                 let _share = share;
-                let answer = turns.run(address, reviews.answer(token)).await;
+                let answer = turns.run(client, reviews.answer(token)).await;
                 let no_verdict = || Cacheable { value: Err(Unauthenticated::Unavailable), ttl: Duration::ZERO };
                 let answer = answer.unwrap_or_else(no_verdict);
                 if let Ok(user) = &answer.value {
@@ -559,11 +563,11 @@ mod tests {
         tokens.user("good-jane").await.unwrap();
         let closed = gate.acquire().await.unwrap();
         let hostile = ClientKey::of(&"hostile");
-        let under_way: Vec<_> = (0..600).map(|number| tokens.ask(&number.to_string(), hostile)).collect();
+        let under_way: Vec<_> = (0..500).map(|number| tokens.ask(&number.to_string(), hostile)).collect();
         let (_, verdicts) = tokio::join!(async { drop(closed) }, join_all(under_way));
         let refused = verdicts.iter().filter(|verdict| **verdict == Err(Unauthenticated::Unavailable)).count();
-        assert_eq!((refused, reviewer.reviews()), (100, 501));
-        let _held: Vec<_> = (0..500).map(|number| tokens.ask(&format!("more-{number}"), hostile)).collect();
+        assert_eq!((refused, reviewer.reviews()), (375, 126));
+        let _held: Vec<_> = (0..125).map(|number| tokens.ask(&format!("more-{number}"), hostile)).collect();
         assert_eq!(tokens.ask("good-joe", hostile).await, Err(Unauthenticated::Unavailable));
         assert!(tokens.user("good-joe").await.is_ok(), "of another address");
         assert!(tokens.user("good-jane").await.is_ok());

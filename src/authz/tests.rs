@@ -339,6 +339,36 @@ async fn a_question_that_waits_too_long_for_its_turn_has_no_verdict() {
 }
 
 #[tokio::test]
+async fn a_lease_whose_review_waits_for_a_turn_counts_as_busy() {
+    let reviewer = Reviewer::start(|_, _| Some(true)).await;
+    let authorizer = reviewer.authorizer();
+    let mut lease = lease(&authorizer).await;
+    pass(Duration::from_secs(300)).await;
+    reviewer.answers.forget_permits(Semaphore::MAX_PERMITS);
+    let before = reviewer.asked();
+    let urls: Vec<_> = (0..8).map(|number| format!("{PODS}?labelSelector=a%3D{number}")).collect();
+    let flood = future::join_all(urls.iter().map(|url| ask(&authorizer, "jane", url)));
+    let renewal = async {
+        reviewer.asked_for(before + 8).await;
+        // The client asks for what its lease is for: this review waits in the client's line, and the renewal joins it.
+        let joined = ask(&authorizer, "jane", "/api/v1/pods?watch=1");
+        let renewed = async { settled(&mut lease, Instant::now()).await };
+        let later = async {
+            // The review begins to wait.
+            tokio::task::yield_now().await;
+            pass(Duration::from_secs(6)).await;
+            reviewer.answers.add_permits(8);
+        };
+        let (joined, renewed, ()) = tokio::join!(joined, renewed, later);
+        assert_eq!(joined, Err(NotPermitted::NoVerdict));
+        renewed
+    };
+    let (_, renewed) = tokio::join!(flood, renewal);
+    let Standing::Until(next) = renewed else { panic!("{renewed:?}") };
+    assert!(next <= Instant::now() + Duration::from_secs(300 / 8), "it is tried again soon, not after an interval");
+}
+
+#[tokio::test]
 async fn requests_that_authorizers_do_not_tell_apart_have_one_verdict() {
     let reviewer = Reviewer::start(|_, _| Some(true)).await;
     let authorizer = reviewer.authorizer();

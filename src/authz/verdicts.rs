@@ -25,6 +25,8 @@ const UNDER_WAY: Bound = Bound { most: 1000, limit: "access_reviews" };
 /// come from the gateway, so that upstream's own fairness cannot tell the clients apart; this limit keeps one client
 /// from delaying all others.
 const AT_ONCE: usize = 8;
+/// How long a review waits for its turn; beyond it there is no verdict.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Reviews in flight for open watches. They have their own capacity, so that a revoked permission is noticed however
 /// many other reviews there are.
 const RENEWALS: Bound = Bound { most: 1000, limit: "watch_reviews" };
@@ -57,7 +59,8 @@ pub(super) type Verdict = Result<Arc<Question>, NotPermitted>;
 /// A verdict, and its place in its client's share of the cache, which is released when the verdict is dropped.
 #[derive(Clone, Debug)]
 struct Remembered {
-    verdict: Verdict,
+    /// `None` if the review did not get its turn in time; not cached.
+    verdict: Option<Verdict>,
     _share: Option<Arc<Share>>,
 }
 
@@ -82,14 +85,14 @@ impl Verdicts {
             answers: Lookups::new(KNOWN, UNDER_WAY, RENEWALS, tasks.clone()),
             kept_shares: Shares::new(share_of(KNOWN.most), "client_access_verdicts"),
             shares: Shares::new(share_of(UNDER_WAY.most), "client_access_reviews"),
-            turns: Turns::new(AT_ONCE, "client_review_wait", tasks),
+            turns: Turns::new(AT_ONCE, TURN_WAIT_MAX, "client_review_wait", tasks),
             renewal_shares: Shares::new(share_of(RENEWALS.most), "client_watch_reviews"),
         }
     }
 
     /// The verdict on a question, if it is known at `now`.
     pub(super) fn known(&self, question: &Asked<'_>, now: Instant) -> Option<Verdict> {
-        Some(self.answers.known(question, now)?.verdict)
+        self.answers.known(question, now)?.verdict
     }
 
     /// The verdict on a question of `client`, cached or new.
@@ -107,7 +110,7 @@ impl Verdicts {
 
     async fn ask(self: &Arc<Self>, question: Arc<Question>, room: Room, client: ClientKey) -> Option<Verdict> {
         if let Some(known) = self.answers.known(&question, Instant::now()) {
-            return Some(known.verdict);
+            return known.verdict;
         }
         let (verdicts, asked) = (self.clone(), question.clone());
         let verdict = self.answers.ask("access review", question, room, || {
@@ -124,13 +127,13 @@ impl Verdicts {
                 }
             })
         });
-        Some(verdict.await?.verdict)
+        verdict.await?.verdict
     }
 
     async fn review_in_turn(&self, question: Arc<Question>, client: ClientKey) -> Cacheable<Remembered> {
         let reviewed = self.turns.run(client, self.review(question, client)).await;
-        let no_verdict = || Remembered { verdict: Err(NotPermitted::NoVerdict), _share: None };
-        reviewed.unwrap_or_else(|| Cacheable { value: no_verdict(), ttl: Duration::ZERO })
+        let unasked = Remembered { verdict: None, _share: None };
+        reviewed.unwrap_or(Cacheable { value: unasked, ttl: Duration::ZERO })
     }
 
     async fn review(&self, question: Arc<Question>, client: ClientKey) -> Cacheable<Remembered> {
@@ -149,7 +152,7 @@ impl Verdicts {
         let is_kept = !is_large && !ttl.is_zero();
         let share = if is_kept { self.kept_share(client) } else { None };
         let ttl = if share.is_some() { ttl } else { Duration::ZERO };
-        Cacheable { value: Remembered { verdict, _share: share }, ttl }
+        Cacheable { value: Remembered { verdict: Some(verdict), _share: share }, ttl }
     }
 
     fn kept_share(&self, client: ClientKey) -> Option<Arc<Share>> {

@@ -19,14 +19,12 @@ use crate::{lifecycle::Tasks, telemetry::limit_reached};
 const PAUSE_FACTOR: u32 = 3;
 /// Maximum pause of a turn: where tasks are slow by themselves, pauses do not make them much slower.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
-/// How long a task waits for its turn.
-const WAIT_MAX: Duration = Duration::from_secs(5);
-
 /// The turns of all clients.
 #[derive(Debug)]
 pub struct Turns {
     lines: Lines,
     at_once: usize,
+    wait_max: Duration,
     limit: &'static str,
     tasks: Tasks,
 }
@@ -56,15 +54,16 @@ struct Turn {
 }
 
 impl Turns {
-    /// Each client has `at_once` turns. `limit` is counted in the metrics for each task that waited too long.
-    pub fn new(at_once: usize, limit: &'static str, tasks: Tasks) -> Self {
-        Self { lines: Arc::default(), at_once, limit, tasks }
+    /// Each client has `at_once` turns, and a task waits for one up to `wait_max`. `limit` is counted in the metrics for
+    /// each task that waited too long.
+    pub fn new(at_once: usize, wait_max: Duration, limit: &'static str, tasks: Tasks) -> Self {
+        Self { lines: Arc::default(), at_once, wait_max, limit, tasks }
     }
 
-    /// Runs `task` in one of the client's turns. `None` if none came within [`WAIT_MAX`]. The caller has to limit how
+    /// Runs `task` in one of the client's turns. `None` if none came in time. The caller has to limit how
     /// many tasks may wait.
     pub async fn run<T>(&self, client: ClientKey, task: impl Future<Output = T>) -> Option<T> {
-        let Ok(turn) = timeout(WAIT_MAX, self.take(client)).await else {
+        let Ok(turn) = timeout(self.wait_max, self.take(client)).await else {
             limit_reached(self.limit);
             return None;
         };
@@ -115,8 +114,10 @@ mod tests {
     use futures_util::FutureExt;
     use tokio::time::advance;
 
+    const WAIT_MAX: Duration = Duration::from_secs(5);
+
     fn turns(at_once: usize) -> Turns {
-        Turns::new(at_once, "test", Tasks::new())
+        Turns::new(at_once, WAIT_MAX, "test", Tasks::new())
     }
 
     #[tokio::test(start_paused = true)]
