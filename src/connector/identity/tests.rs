@@ -12,7 +12,7 @@ use crate::{
     config::{ProxyHeaders, TlsFiles},
     connector::{
         Connector,
-        pool::LANE_REQUESTS_MAX,
+        pool::{LANE_REQUESTS_MAX, NoPlace},
         test_authority::Authority,
         test_server::{Shown, TestBody, TestServer, full},
     },
@@ -417,6 +417,24 @@ async fn requests_beyond_an_identity_s_limit_are_refused_until_an_answer_is_drop
     assert!(connections.outbound(plain()).send().await.is_ok());
     drop(slots);
     assert!(connections.outbound(plain()).send_http1().await.is_ok());
+}
+
+#[tokio::test]
+async fn one_client_gets_a_share_of_the_upgrades() {
+    let Setup { gateway, .. } = &setup(&[b"h2", b"http/1.1"]).await;
+    let access = Access::without_credentials(gateway).unwrap();
+    let limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
+    let connections = Connections::new(&access, Target::of(gateway).unwrap(), limits);
+    let [first, second] = ["jane", "john"].map(|name| Some(ClientKey::user(name)));
+    let share = UPGRADE_LANES * LANE_REQUESTS_MAX as usize / 4;
+    let mut held: Vec<_> = std::iter::from_fn(|| connections.upgrades.admit(first).ok()).take(share + 1).collect();
+    assert_eq!(held.len(), share);
+    assert!(matches!(connections.upgrades.admit(first), Err(NoPlace::ClientShare)));
+    let error = connections.outbound(plain()).counted(first).send_http1().await.unwrap_err();
+    assert!(matches!(error, SendError::ClientShare), "{error:?}");
+    assert!(connections.upgrades.admit(second).is_ok());
+    held.pop();
+    assert!(connections.upgrades.admit(first).is_ok());
 }
 
 /// Sends requests until the certificate of that client arrives. With paused time, a connection may time out: that is
