@@ -3,9 +3,9 @@
 use std::{
     collections::HashMap,
     fs,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStderr, Command, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -37,6 +37,9 @@ struct Seen {
     addresses: HashMap<String, String>,
     /// By user agent, which is unique for each request of the suite.
     outcomes: HashMap<String, Outcome>,
+    /// Whether the log is read no further, and the open pipe from which it is not read.
+    is_unread: bool,
+    unread: Option<BufReader<ChildStderr>>,
 }
 
 /// A running gateway.
@@ -124,6 +127,11 @@ impl Gateway {
             sleep(POLL).await;
         }
         Ok(())
+    }
+
+    /// Reads no more of the log than its next line, and leaves the pipe open: its writer will find it full.
+    pub(crate) fn stop_reading(&self) {
+        lock(&self.seen).is_unread = true;
     }
 
     /// The address of the admin port.
@@ -261,19 +269,33 @@ fn launch(config: &Path, seen: &Arc<Mutex<Seen>>) -> Result<Child> {
     Ok(child)
 }
 
-fn read_log(lines: impl BufRead, log: &Path, seen: &Mutex<Seen>) {
+fn read_log(mut stderr: BufReader<ChildStderr>, log: &Path, seen: &Mutex<Seen>) {
     let mut file = fs::File::options().create(true).append(true).open(log).ok();
-    for line in lines.lines().map_while(Result::ok) {
+    for line in stderr.by_ref().lines().map_while(Result::ok) {
         if let Some(file) = &mut file {
             writeln!(file, "{line}").ok();
         }
-        let Ok(line) = serde_json::from_str::<Value>(&line) else { continue };
+        let mut seen = lock(seen);
+        if seen.is_unread {
+            break;
+        }
+        seen.read(&line);
+    }
+    let mut seen = lock(seen);
+    if seen.is_unread {
+        seen.unread = Some(stderr);
+    }
+}
+
+impl Seen {
+    fn read(&mut self, line: &str) {
+        let Ok(line) = serde_json::from_str::<Value>(line) else { return };
         let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
         if line["target"] == "access" {
             let outcome = Outcome { by: text("outcome"), reason: text("reason") };
-            lock(seen).outcomes.insert(text("user_agent"), outcome);
+            self.outcomes.insert(text("user_agent"), outcome);
         } else if !text("address").is_empty() {
-            lock(seen).addresses.insert(text("message"), text("address"));
+            self.addresses.insert(text("message"), text("address"));
         }
     }
 }

@@ -7,9 +7,9 @@ use super::users::{Caller, User};
 use crate::{certificates::Certificates, client::Protocol, gateway::Gateway, ports::free_port, servers::Server};
 
 /// How long they keep the results of reviews.
-pub(super) const TTL: Duration = Duration::from_secs(2);
+pub(crate) const TTL: Duration = Duration::from_secs(2);
 /// How often they review the users of watches: the minimum that is allowed.
-pub(super) const WATCH_INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A gateway that authenticates its clients.
 pub(crate) struct Delegated {

@@ -27,12 +27,11 @@ use crate::{Side, certificates::Certificates, client::Protocol, gateway::PATIENC
 
 pub(crate) use forgeries::run as forgeries;
 pub(crate) use reviews::run as reviews;
-pub(crate) use roles::grant;
+pub(crate) use roles::{grant, grant_pods, revoke_pods};
 pub(crate) use rotation::rotation;
 pub(crate) use users::reader_token;
 
-use gateways::TTL;
-pub(crate) use gateways::{Asserts, Delegated};
+pub(crate) use gateways::{Asserts, Delegated, TTL, WATCH_INTERVAL};
 use matrix::{Matrix, Through};
 use users::Caller;
 

@@ -65,6 +65,20 @@ pub(super) async fn restore(api: &Endpoint) -> Result<()> {
     bind(api, POD_READERS, &readers()).await
 }
 
+/// Grants another user what [`swap`] would, until [`revoke_pods`].
+pub(crate) async fn grant_pods(api: &Endpoint, name: &str) -> Result<()> {
+    let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": POD_READERS});
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": format!("{POD_READERS}-{name}")}, "roleRef": reference, "subjects": [user(name)],
+    });
+    api.create(&format!("{RBAC}/namespaces/conf/rolebindings"), &binding).await.map(drop)
+}
+
+pub(crate) async fn revoke_pods(api: &Endpoint, name: &str) -> Result<()> {
+    api.delete(&format!("{RBAC}/namespaces/conf/rolebindings/{POD_READERS}-{name}")).await.map(drop)
+}
+
 async fn bind(api: &Endpoint, name: &str, subjects: &[Value]) -> Result<()> {
     let path = format!("{RBAC}/namespaces/conf/rolebindings/{name}");
     api.patch(&path, &json!({"subjects": subjects})).await.map(drop)

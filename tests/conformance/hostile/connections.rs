@@ -1,0 +1,116 @@
+//! The connections of hostile clients, each from an address of its own choice.
+
+use std::{ops::Range, path::Path, sync::Arc};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use futures_util::future;
+use http::{Request, Response};
+use http_body_util::Empty;
+use hyper::{
+    body::Incoming,
+    client::conn::http2::{self, SendRequest},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::pki_types::ServerName;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream},
+    task::JoinSet,
+    time::{Duration, timeout},
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use crate::client::tls_config;
+
+/// The maximum time for the head of a response.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The gateway as hostile clients reach it.
+#[derive(Clone)]
+pub(super) struct Victim {
+    /// Its URL with TLS.
+    pub(super) base: String,
+    pub(super) tls: Arc<rustls::ClientConfig>,
+}
+
+/// An HTTP/2 connection whose streams accept no data.
+pub(super) struct Attack {
+    sender: SendRequest<Empty<Bytes>>,
+    base: String,
+    _driver: JoinSet<()>,
+}
+
+/// An HTTP/1.1 connection, and the status of its only response; `None` if the gateway closed it.
+pub(super) struct Kept {
+    pub(super) status: Option<u16>,
+    _stream: Option<TlsStream<TcpStream>>,
+}
+
+impl Victim {
+    /// The gateway at `base`, whose authority is in that folder.
+    pub(super) fn new(base: &str, certificates: &Path) -> Result<Self> {
+        let tls = Arc::new(tls_config(Some(&certificates.join("ca.crt")), None)?);
+        Ok(Self { base: base.to_owned(), tls })
+    }
+
+    /// Connects from the address `127.0.0.{from}`: the gateway distinguishes unknown clients by their addresses.
+    async fn connect(&self, from: u8, protocol: &[u8]) -> Result<TlsStream<TcpStream>> {
+        let mut tls = (*self.tls).clone();
+        tls.alpn_protocols = vec![protocol.to_vec()];
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(([127, 0, 0, from], 0).into())?;
+        let stream = socket.connect(self.base.trim_start_matches("https://").parse()?).await?;
+        Ok(TlsConnector::from(Arc::new(tls)).connect(ServerName::try_from("127.0.0.1")?, stream).await?)
+    }
+
+    /// An HTTP/2 connection with a window of 0.
+    pub(super) async fn unread(&self, from: u8) -> Result<Attack> {
+        let stream = self.connect(from, b"h2").await?;
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.timer(TokioTimer::new()).initial_stream_window_size(0);
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+        let mut driver = JoinSet::new();
+        driver.spawn(async move { connection.await.unwrap_or_default() });
+        Ok(Attack { sender, base: self.base.clone(), _driver: driver })
+    }
+
+    /// A connection that sends one request, with these further header lines, reads the status, and then stays open.
+    pub(super) async fn keep(&self, from: u8, path: &str, lines: &str) -> Kept {
+        match timeout(PATIENCE, self.kept(from, path, lines)).await {
+            Ok(Ok((status, stream))) => Kept { status: Some(status), _stream: Some(stream) },
+            Ok(Err(_)) | Err(_) => Kept { status: None, _stream: None },
+        }
+    }
+
+    async fn kept(&self, from: u8, path: &str, lines: &str) -> Result<(u16, TlsStream<TcpStream>)> {
+        let mut stream = self.connect(from, b"http/1.1").await?;
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}\r\n").as_bytes()).await?;
+        stream.flush().await?;
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await?;
+        let status = std::str::from_utf8(&status)?.strip_prefix("HTTP/1.1 ").context("no HTTP/1.1")?.parse()?;
+        Ok((status, stream))
+    }
+}
+
+impl Attack {
+    /// The unread responses that were not refused.
+    pub(super) async fn ask(
+        &self,
+        numbers: Range<usize>,
+        request: impl Fn(usize) -> (String, Option<String>),
+    ) -> Vec<Response<Incoming>> {
+        let asked = numbers.map(|number| self.one(request(number)));
+        let answers = future::join_all(asked.map(|asked| timeout(PATIENCE, asked))).await;
+        answers.into_iter().filter_map(|answer| answer.ok()?.ok()).collect()
+    }
+
+    async fn one(&self, (path, authorization): (String, Option<String>)) -> Result<Response<Incoming>> {
+        let mut request = Request::get(format!("{}{path}", self.base));
+        if let Some(authorization) = authorization {
+            request = request.header("authorization", authorization);
+        }
+        Ok(self.sender.clone().send_request(request.body(Empty::new())?).await?)
+    }
+}

@@ -1,0 +1,161 @@
+//! Attacks that ask for as long as the bystander takes.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::JoinHandle,
+};
+
+use anyhow::{Result, anyhow};
+use http_body_util::BodyExt;
+use tokio::time::{Duration, Instant, timeout};
+
+use super::{LIST, MANY_REQUESTS, REQUESTS, Scene, Times, connections::Victim};
+use crate::{client::Endpoint, identity};
+
+/// The minimum number of requests of a flood; and of one that includes versions of the future, for which the API server
+/// waits three seconds.
+const FLOOD: usize = 3000;
+const SLOW_FLOOD: usize = 1000;
+/// The number of its requests at a time: more than the reviews that one client may have.
+const AT_ONCE: usize = 300;
+/// The address of a flood; those of several follow it.
+const FLOODING: u8 = 30;
+/// The users whose reviews fill the queue of all users: each may have a quarter of it.
+const REVIEWED: [&str; 5] = ["keeper", "named", "wide", "impersonator", "admin"];
+/// The time within which a watch without a right ends: that of a verdict, and three intervals of reviews (the manual,
+/// `operations`: time without a review of a watch).
+const REVOKED_MAX: Duration = identity::TTL.saturating_add(identity::WATCH_INTERVAL.saturating_mul(3));
+
+/// Requests that differ in their number. They are sent by a thread of their own, so that the measurement is of the
+/// gateway and not of this suite's runtime.
+struct Flood {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Result<usize>>,
+}
+
+impl Flood {
+    fn start(
+        victim: Victim,
+        from: u8,
+        at_least: usize,
+        request: impl Fn(usize) -> (String, Option<String>) + Send + 'static,
+    ) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let asks_on = is_over.clone();
+        let thread = std::thread::spawn(move || -> Result<usize> {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let attack = victim.unread(from).await?;
+                let mut asked = 0;
+                while asked < at_least || !asks_on.load(Relaxed) {
+                    attack.ask(asked..asked + AT_ONCE, &request).await;
+                    asked += AT_ONCE;
+                }
+                Ok(asked)
+            })
+        });
+        Self { is_over, thread }
+    }
+
+    /// The number of its requests.
+    async fn end(self) -> Result<usize> {
+        self.is_over.store(true, Relaxed);
+        let asked = tokio::task::spawn_blocking(|| self.thread.join()).await?;
+        asked.map_err(|_| anyhow!("the attack broke off"))?
+    }
+}
+
+impl Scene<'_> {
+    /// Distinct selectors, for each of which the gateway must send an access review to the API server.
+    pub(super) async fn many_questions(&mut self, quiet: &Times) -> Result<()> {
+        self.flood("distinct selectors of one user", FLOOD, quiet, |number| selected("keeper", number)).await
+    }
+
+    /// Invented tokens, for each of which the gateway must send a token review to the API server.
+    pub(super) async fn many_tokens(&mut self, quiet: &Times) -> Result<()> {
+        let request = |number| (LIST.to_owned(), Some(format!("Bearer invented-{number}")));
+        self.flood("invented tokens of one address", FLOOD, quiet, request).await
+    }
+
+    /// Versions that do not exist: of groups, and of the collection.
+    pub(super) async fn many_versions(&mut self, quiet: &Times) -> Result<()> {
+        let request = |number: usize| {
+            let path = match number % 3 {
+                0 => format!("/apis/apps/v{number}/namespaces/conf/deployments?resourceVersion=0"),
+                1 => format!("/api/v1/namespaces/conf/pods?resourceVersion={}", 1_000_000_000 + number),
+                _ => format!("/api/v1/namespaces/conf/pods?resourceVersionMatch=Exact&resourceVersion={number}"),
+            };
+            (path, Some("Bearer conformance-keeper".to_owned()))
+        };
+        self.flood("invented versions", SLOW_FLOOD, quiet, request).await
+    }
+
+    /// Requests of which each is a line in the log.
+    pub(super) async fn unread_log(&mut self, quiet: &Times) -> Result<()> {
+        self.delegated.gateway.stop_reading();
+        let request = |_| (LIST.to_owned(), Some("Bearer conformance-keeper".to_owned()));
+        self.flood("a log that is not read", FLOOD, quiet, request).await
+    }
+
+    /// Reviews of as many users as fill the queue, and a watch whose user loses the right to it.
+    pub(super) async fn revoked_watch(&mut self, quiet: &Times) -> Result<()> {
+        let name = "distinct selectors of five users";
+        let api = &self.side.server.endpoint;
+        identity::grant_pods(api, "nobody").await?;
+        let mut watch = self.watch_when_allowed("conformance-nobody").await?;
+        let full = self.reached("access_reviews").await?;
+        let floods: Vec<_> = (FLOODING..)
+            .zip(REVIEWED)
+            .map(|(from, user)| Flood::start(self.victim.clone(), from, FLOOD, move |number| selected(user, number)))
+            .collect();
+        let beside = self.beside(name, quiet, REQUESTS).await;
+        identity::revoke_pods(api, "nobody").await?;
+        let revoked = Instant::now();
+        let ended = timeout(REVOKED_MAX, watch.body_mut().collect()).await;
+        let seconds = revoked.elapsed().as_secs_f64();
+        let mut asked = 0;
+        for flood in floods {
+            asked += flood.end().await?;
+        }
+        let full = self.reached("access_reviews").await? - full;
+        self.tally.note(format!(
+            "{name}: {asked} were sent, {full} reviews found the queue full; a watch ended {seconds:.1} s after its right"
+        ));
+        self.tally.holds(&format!("{name}: the queue is full"), full > 0, || "it was never".to_owned());
+        self.tally.holds(&format!("{name}: a watch ends with its right"), matches!(ended, Ok(Ok(_))), || {
+            format!("not after {seconds:.1} s: {ended:?}")
+        });
+        beside
+    }
+
+    /// How often a limit of the gateway was reached.
+    async fn reached(&self, limit: &str) -> Result<u64> {
+        let metrics = Endpoint::plain(&format!("http://{}", self.admin))?.get("/metrics").await?.text();
+        let series = format!("kube_fanout_limits_reached_total{{limit=\"{limit}\"}} ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&series)).unwrap_or("0");
+        Ok(value.parse()?)
+    }
+
+    /// Runs the bystander during a flood.
+    async fn flood(
+        &mut self,
+        name: &str,
+        at_least: usize,
+        quiet: &Times,
+        request: impl Fn(usize) -> (String, Option<String>) + Send + 'static,
+    ) -> Result<()> {
+        let flood = Flood::start(self.victim.clone(), FLOODING, at_least, request);
+        let beside = self.beside(name, quiet, MANY_REQUESTS).await;
+        let asked = flood.end().await?;
+        self.tally.note(format!("{name}: {asked} were sent"));
+        beside
+    }
+}
+
+/// A list by a selector that no other request has.
+fn selected(user: &str, number: usize) -> (String, Option<String>) {
+    (format!("{LIST}&labelSelector=a%3D{number}"), Some(format!("Bearer conformance-{user}")))
+}
