@@ -1,11 +1,11 @@
 //! The audit log, as clients and operators see it.
 
-use kube_fanout::config::AuditMode;
+use kube_fanout::{config::AuditMode, sim::Sim};
 use serde_json::json;
 
 use crate::{
     delegated::{Scene, events, forwarded},
-    harness::{Route, until},
+    harness::{Route, World, until},
 };
 
 const PODS: &str = "/api/v1/pods?resourceVersion=0";
@@ -80,6 +80,55 @@ async fn refusals_of_the_gateway_itself_are_in_the_audit_log() {
     }
     let malformed = of("of-the-client");
     assert_eq!((&malformed["responseStatus"]["code"], &malformed["user"]), (&json!(400), &json!({})));
+}
+
+/// Trusted mode, which tells no users apart.
+#[tokio::test]
+async fn web_pages_that_are_refused_are_in_the_audit_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let world = World::start_with(Sim::new(), |config| config.audit.path = Some(path.clone())).await;
+    let page = [("origin", "http://evil.example"), ("audit-id", "of-the-page")];
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let answer = world.client().request("POST", bindings, &page, "{}".into()).await;
+    assert_eq!((answer.status.as_u16(), answer.route), (403, Route::Rejected("foreign_origin".to_owned())));
+    world.gateway.stop().drained().await;
+
+    let events = events(&path);
+    let [event] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((&event["auditID"], &event["stage"]), (&json!("of-the-page"), &json!("ResponseComplete")));
+    assert_eq!((&event["verb"], &event["requestURI"]), (&json!("create"), &json!(bindings)));
+    assert_eq!((&event["user"], &event["sourceIPs"]), (&json!({}), &json!(["127.0.0.1"])));
+    let status = &event["responseStatus"];
+    assert_eq!((&status["code"], &status["reason"]), (&json!(403), &json!("Forbidden")));
+    assert!(status["message"].as_str().unwrap().contains("clients.acceptOrigins"), "{status}");
+    assert_eq!(event["annotations"], json!({"kube-fanout.io/answered-from": "gateway"}));
+}
+
+#[tokio::test]
+async fn a_line_of_the_access_log_names_user_address_and_audit_id() {
+    let scene = Scene::start().await;
+    let local = || scene.gateway.client.clone();
+    let elsewhere = || scene.gateway.client.at([127, 0, 0, 2]);
+    let [jane, john, nobody] = ["jane-token", "john-token", "nothing"].map(|token| format!("Bearer {token}"));
+    let own = ("audit-id", "of-the-client");
+    for (client, headers, (outcome, user, address)) in [
+        (local(), &[("authorization", jane.as_str())][..], ("served", Some("jane"), "127.0.0.1")),
+        (elsewhere(), &[("authorization", &jane), own], ("served", Some("jane"), "127.0.0.2")),
+        (elsewhere(), &[("authorization", &john), own], ("forwarded", Some("john"), "127.0.0.2")),
+        (local(), &[("authorization", &nobody), own], ("forwarded", None, "127.0.0.1")),
+        (local(), &[("host", "a"), ("host", "b")], ("rejected", None, "127.0.0.1")),
+    ] {
+        let (user_agent, answer) = client.asked("GET", PODS, headers).await;
+        let line = client.log().line(&user_agent);
+        let field = |name| line.get(name).map(String::as_str);
+        let who = (field("outcome"), field("user"), field("address"));
+        assert_eq!(who, (Some(outcome), user, Some(address)), "{headers:?}: {line:?}");
+        // The answer's, by which it is found in the audit log: this upstream gives none.
+        let id = answer.headers.get("audit-id").map(|id| id.to_str().unwrap());
+        assert_eq!((field("audit_id"), id.is_some()), (id, outcome != "forwarded"), "{headers:?}: {line:?}");
+        assert!(id.is_none_or(|id| (id == own.1) == headers.contains(&own)), "{headers:?}: {line:?}");
+    }
 }
 
 /// A client that does not read its answers takes no space in the log's queue: answers are logged when they start.

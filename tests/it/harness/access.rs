@@ -35,10 +35,14 @@ impl fmt::Display for Route {
     }
 }
 
-/// The routes of finished requests by user agent, which is unique for each request.
+/// The fields of a line that are texts, and those that are logged as such.
+pub(crate) type Line = HashMap<&'static str, String>;
+
+/// The routes and lines of finished requests by user agent, which is unique for each request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AccessLog {
     routes: Arc<Mutex<HashMap<String, Route>>>,
+    lines: Arc<Mutex<HashMap<String, Line>>>,
     written: watch::Sender<()>,
 }
 
@@ -69,6 +73,11 @@ impl AccessLog {
         };
         within("the access log's line", found).await
     }
+
+    /// The line of a request whose route is known.
+    pub(crate) fn line(&self, user_agent: &str) -> Line {
+        self.lines.lock().unwrap().remove(user_agent).expect("a line of the access log")
+    }
 }
 
 impl<S: Subscriber> Layer<S> for AccessLog {
@@ -79,25 +88,28 @@ impl<S: Subscriber> Layer<S> for AccessLog {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let Fields(mut fields) = fields;
+        let user_agent = fields.get("user_agent").cloned().unwrap_or_default();
+        self.lines.lock().unwrap().insert(user_agent.clone(), fields.clone());
         let reason = fields.remove("reason").unwrap_or_default();
         let route = match fields["outcome"].as_str() {
             "served" => Route::Served,
             "forwarded" => Route::Forwarded(reason),
             _ => Route::Rejected(reason),
         };
-        self.routes.lock().unwrap().insert(fields.remove("user_agent").unwrap_or_default(), route);
+        self.routes.lock().unwrap().insert(user_agent, route);
         self.written.send_replace(());
     }
 }
 
-/// The string fields.
 #[derive(Default)]
-struct Fields(HashMap<&'static str, String>);
+struct Fields(Line);
 
 impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.0.insert(field.name(), value.to_owned());
     }
 
-    fn record_debug(&mut self, _: &Field, _: &dyn fmt::Debug) {}
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
 }
