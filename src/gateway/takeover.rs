@@ -270,6 +270,7 @@ fn may_pass(why: ForwardReason) -> bool {
             | ForwardReason::Undiscovered
             | ForwardReason::UnknownResource
             | ForwardReason::BeforeFill
+            | ForwardReason::OutsideHistory
             | ForwardReason::NotReached
             | ForwardReason::NoBookmark
             | ForwardReason::Unproven

@@ -53,7 +53,7 @@ pub enum ForwardReason {
     MostRecentQuiet,
     /// The requested version has not been reached.
     NotReached,
-    /// History does not cover the requested version.
+    /// History does not cover the requested version. Upstream may know the changes after it.
     OutsideHistory,
     /// The version that a watch continues from is older than the fill of the cache, or lies in a gap that was bridged.
     /// Upstream may know the changes after it.

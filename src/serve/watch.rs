@@ -14,10 +14,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{Body, Config, ForwardReason, Read, freshness::state};
 use crate::{
-    apimachinery::{Freshness, ResourceVersion, ResponseKind, Status, Verb, WatchOptions, WatchStart},
+    apimachinery::{Freshness, ResourceVersion, ResponseKind, Verb, WatchOptions, WatchStart},
     authz::{Lease, Permit, Standing},
     cacher::Instance,
-    encode::{self, Form},
+    encode::Form,
     fanout::{Bookmarks, EndCause, Interest, Session, Start, Step},
     store::{Expired, Predicate, View},
 };
@@ -34,8 +34,8 @@ struct Wanted {
     bookmarks: Option<Bookmarks>,
 }
 
-/// Answers a watch: its stream, or a stream of one ERROR event when the version is too old. A version from before the fill is
-/// upstream's to judge: it may know what came between, and a refusal of our own would cost it a list.
+/// Answers a watch. A version that history does not reach back to is upstream's to judge: it may still know what came after
+/// it, and a refusal of our own would cost it a list.
 pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, ForwardReason> {
     let wanted = Wanted::of(read, &permit)?;
     let view = &wanted.view;
@@ -44,8 +44,8 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
         Start::State(_) => view.progress_and_next().1,
         Start::After(version) => match view.after(*version) {
             Ok(first) => first,
-            Err(Expired { is_whole: true, .. }) => return Err(ForwardReason::BeforeFill),
-            Err(Expired { oldest, .. }) => return Ok(expired_stream(read, *version, oldest)),
+            Err(Expired::BeforeFill) => return Err(ForwardReason::BeforeFill),
+            Err(Expired::Trimmed) => return Err(ForwardReason::OutsideHistory),
         },
     };
     let body = wanted.stream(read, permit, (start, first), Instant::now())?;
@@ -146,13 +146,6 @@ async fn start(view: &View, instance: &Instance, start: WatchStart, config: Conf
         WatchStart::Now(_) => Err(ForwardReason::MostRecent),
         WatchStart::After(version) => Ok(Start::After(version)),
     }
-}
-
-/// 200, one ERROR event, the end (read-path 2.1).
-fn expired_stream(read: &Read<'_>, asked: ResourceVersion, oldest: ResourceVersion) -> Response<Body> {
-    let status = Status::expired_watch(asked, oldest);
-    let body = Body::json(encode::error_event(&status.to_json(), read.form.encoding), false);
-    read.answer(StatusCode::OK, ResponseKind::Watch).body(body).expect("headers are valid")
 }
 
 /// The stream of one watch: a session, polled by the connection it is written to.

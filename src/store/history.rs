@@ -23,14 +23,14 @@ impl HistoryLimits {
     pub const COUNT_MAX: usize = 102_400;
 }
 
-/// The requested version lies before the window, or within a gap in it.
+/// Why the changes after a version are not known. Upstream may still know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expired {
-    /// The oldest version after the requested one that a watch can start from.
-    pub oldest: ResourceVersion,
-    /// Whether the window has lost nothing: it begins where the store was filled, or continues where the store was
-    /// filled again. Upstream may still remember older versions.
-    pub is_whole: bool,
+pub enum Expired {
+    /// The version lies before the window, which has lost nothing since the store was filled, or within a gap, over which
+    /// the store was filled again.
+    BeforeFill,
+    /// The version lies before the window, which has lost changes to its limits.
+    Trimmed,
 }
 
 /// Changes in order of version, numbered without gaps, and the state before the first one.
@@ -170,10 +170,10 @@ impl History {
     /// The number of the first change after `version`.
     pub(super) fn after(&self, version: ResourceVersion) -> Result<u64, Expired> {
         if version < self.base.version() {
-            return Err(Expired { oldest: self.base.version(), is_whole: self.first == 0 });
+            return Err(if self.first == 0 { Expired::BeforeFill } else { Expired::Trimmed });
         }
-        if let Some(gap) = self.gap_of(version) {
-            return Err(Expired { oldest: gap.to, is_whole: true });
+        if self.gap_of(version).is_some() {
+            return Err(Expired::BeforeFill);
         }
         Ok(self.first + self.index_after(version) as u64)
     }

@@ -82,22 +82,41 @@ async fn streams_are_upstreams_own_wherever_they_start() {
 }
 
 #[tokio::test]
-async fn a_version_that_history_has_lost_is_one_error_event() {
+async fn a_version_that_history_has_lost_is_upstreams_to_judge_and_goes_on_from_memory() {
+    const CHANGES: usize = HistoryLimits::COUNT_MIN + 10;
+    const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     let age = Duration::from_secs(10);
     let world = World::start_with(Sim::new(), |config| config.cache.history.age = age).await;
     world.create_pod("default", "a", "x");
     world.gateway.warm("/api/v1/pods").await;
     let filled = world.sim.revision();
-    (0..HistoryLimits::COUNT_MIN + 10).for_each(|label| world.label_pod("default/a", &format!("l{label}")));
+    (0..CHANGES).for_each(|label| world.label_pod("default/a", &format!("l{label}")));
     world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
     skip(age * 2).await;
     world.label_pod("default/a", "x");
     world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    let lost = Route::Forwarded("outside_history".to_owned());
     let resumed = format!("/api/v1/pods?watch=1&resourceVersion={filled}");
-    let (events, route) = world.client().watch(&resumed).await.rest().await;
-    assert!(events.starts_with(r#"{"type":"ERROR","object":{"kind":"Status","#), "{events}");
-    assert!(events.contains(r#""reason":"Expired","code":410}}"#), "{events}");
-    assert_eq!((events.lines().count(), route), (1, Route::Served));
+    for (accept, changes) in [("application/json", CHANGES + 1), (METADATA, CHANGES + 3)] {
+        let mut watch = world.client().watch_as(&format!("{resumed}&timeoutSeconds=10"), accept).await;
+        for _ in 0..changes {
+            let event = watch.line().await.unwrap().unwrap();
+            assert!(event.starts_with(r#"{"type":"MODIFIED""#), "{event}");
+        }
+        within("the takeover", world.sim.until(|counts| counts.open_watches("pods") == 1)).await;
+        // Only the cache is still connected to upstream.
+        world.label_pod("default/a", "y");
+        let (events, route) = passing(STEP, watch.rest()).await;
+        assert!(events.contains(r#""app":"y""#), "{events}");
+        assert_eq!((events.lines().count(), &route), (1, &lost));
+        world.label_pod("default/a", "x");
+        world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    }
+    // If upstream has forgotten the version as well, its own error is forwarded.
+    world.sim.forget_history();
+    let (_, told) = world.directly(&resumed).await;
+    assert!(told.contains(r#""reason":"Expired","code":410}}"#), "{told}");
+    assert_eq!(world.client().watch(&resumed).await.rest().await, (told, lost));
 }
 
 #[tokio::test]
