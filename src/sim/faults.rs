@@ -21,6 +21,8 @@ pub struct Features {
     /// Bookmarks have the newest revision of all resources. Without it, they have the last change of their own
     /// resource, as in a cache that gets no progress notifications from etcd.
     pub progress: bool,
+    /// Bookmarks have a field in their metadata that no server of today writes.
+    pub newer_bookmarks: bool,
     /// The storage can be asked for its progress. Without it, a watch-list is answered with 200 and an ERROR event, as
     /// 1.36 does in front of an old etcd.
     pub progress_requests: bool,
@@ -36,6 +38,7 @@ impl Default for Features {
             watch_list: true,
             bookmarks: true,
             progress: true,
+            newer_bookmarks: false,
             progress_requests: true,
             aggregated_discovery: true,
             root_discovery: true,

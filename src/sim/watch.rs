@@ -277,7 +277,10 @@ impl WatchStream {
 
     fn bookmark(&mut self, revision: u64, initial_end: bool, text: &mut Vec<u8>) {
         let Format { definition, api_version, representation } = &self.format;
-        let body = representation.bookmark(definition, api_version, revision, initial_end, self.first);
+        let mut body = representation.bookmark(definition, api_version, revision, initial_end, self.first);
+        if self.simulation.faults.features().newer_bookmarks {
+            add_newer_field(&mut body);
+        }
         self.first = false;
         list::event("BOOKMARK", &body, text);
     }
@@ -286,5 +289,14 @@ impl WatchStream {
     fn bookmark_time(&self, now: Instant) -> Option<Instant> {
         let last = self.end.checked_sub(BOOKMARK_BEFORE_END)?;
         (last > now).then(|| last.min(now + BOOKMARK_PERIOD))
+    }
+}
+
+/// Adds a field to a bookmark's metadata ([`super::Features::newer_bookmarks`]).
+fn add_newer_field(bookmark: &mut Vec<u8>) {
+    const METADATA: &[u8] = br#""metadata":{"#;
+    if let Some(at) = memchr::memmem::find(bookmark, METADATA) {
+        let within = at + METADATA.len();
+        bookmark.splice(within..within, *br#""shard":{"of":["}"]},"#);
     }
 }

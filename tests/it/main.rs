@@ -29,6 +29,8 @@ mod freshness;
 mod golden;
 // Gets and lists of the most recent state.
 mod most_recent;
+// When caches are filled again and watched anew.
+mod health;
 // A client of another project.
 mod kube_rs;
 // `kube-fanout load`.
