@@ -142,7 +142,7 @@ impl Shared {
         let mut ticks = interval(OBSERVE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let started = Instant::now();
-        let (mut swept, mut was_stale) = (started, false);
+        let (mut swept, mut was_stale, mut unfilled_since) = (started, false, started);
         loop {
             ticks.tick().await;
             if self.is_excluded(resource) {
@@ -154,6 +154,7 @@ impl Shared {
             };
             let idle_since = match entry.instance() {
                 Ok(instance) => {
+                    unfilled_since = Instant::now();
                     if swept.elapsed() >= list_bytes_timeout {
                         instance.reader.sweep();
                         swept = Instant::now();
@@ -170,9 +171,9 @@ impl Shared {
                     instance.observe();
                     instance.idle_since()
                 }
-                // The cache has been filling since it was started. If that takes as long as the idle timeout, it stops,
-                // and the next request starts it again.
-                Err(_) => Some(started),
+                // The cache is being filled, for the first time or again. If that takes as long as the idle timeout, it
+                // stops, and the next request starts it again.
+                Err(_) => Some(unfilled_since),
             };
             let is_idle = idle_since.is_some_and(|since| since.elapsed() >= idle_timeout);
             if is_idle && !self.is_prewarmed(resource) {

@@ -10,10 +10,11 @@ use kube_fanout::{
 };
 use tokio::{
     io::copy_bidirectional,
+    join,
     net::{TcpListener, TcpStream},
 };
 
-use crate::harness::{Gateway, Route, World, skip, until, within, world::pods};
+use crate::harness::{Gateway, Route, World, passing, skip, until, within, world::pods};
 
 const PODS: &str = "/api/v1/pods";
 
@@ -127,6 +128,38 @@ async fn idleness_begins_when_the_last_watch_ends() {
     // The last get was long ago, but the watch was open until just now.
     skip(idle / 2).await;
     assert_eq!(world.client().get("/api/v1/pods?resourceVersion=0").await.route, Route::Served);
+}
+
+#[tokio::test]
+async fn a_cache_that_is_filled_again_is_not_idle() {
+    let idle = Duration::from_secs(60);
+    let world = World::start_with(Sim::new(), |config| config.cache.idle_timeout = idle).await;
+    world.create_pod("default", "a", "x");
+    let backup = world.sim.revision();
+    world.create_pod("default", "ghost", "x");
+    world.gateway.warm(PODS).await;
+    let list = "/api/v1/pods?resourceVersion=0";
+    for _ in 0..3 {
+        skip(idle / 2).await;
+        assert_eq!(world.client().get(list).await.route, Route::Served);
+    }
+    // The cache is given up, and its next fill takes its time.
+    world.sim.hold_requests("watch", "pods");
+    let watches = world.sim.counts().requests("watch", "pods");
+    world.sim.rewind(backup).unwrap();
+    let begun = world.sim.until(|counts| counts.requests("watch", "pods") > watches);
+    within("the fill", passing(Duration::from_secs(1), begun)).await;
+    let waiting = world.client().get(list);
+    let released = async {
+        for _ in 0..2 {
+            skip(Duration::from_secs(6)).await;
+            world.client().get("/api/v1/configmaps?resourceVersion=0").await;
+        }
+        world.sim.release_requests();
+    };
+    let (answer, ()) = join!(waiting, released);
+    assert_eq!((answer.route.clone(), answer.text().contains("ghost")), (Route::Served, false));
+    assert_eq!(world.sim.counts().requests("watch", "pods"), watches + 1, "it was given up, and another one started");
 }
 
 #[tokio::test]
