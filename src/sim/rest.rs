@@ -44,6 +44,9 @@ where
         Call::answer(simulation, &parts, &parameters, &target, body).await
     } else {
         simulation.census.count("get", parts.uri.path());
+        if simulation.faults.is_swallowed("get", parts.uri.path()) {
+            pending::<()>().await;
+        }
         match simulation.faults.refused("get", parts.uri.path()) {
             Some(failure) => Err(failure),
             None => Ok(document(simulation, &path, &parts.headers)),

@@ -5,9 +5,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use kube_fanout::sim::{Features, Refusal, Sim};
 
-use crate::harness::{
-    Informer, Route, Selection, Told, World, skip, until,
-    world::{pod, pods},
+use crate::{
+    harness::{
+        Informer, Route, Selection, Told, World, passing, skip, until, within,
+        world::{pod, pods},
+    },
+    reads::{definition, widget},
 };
 
 /// Longer than the first pause of the reflector after a failure.
@@ -173,6 +176,29 @@ async fn requests_that_are_never_answered_are_repeated() {
         })
         .await;
         world.gateway.warm("/api/v1/pods").await;
+    }
+}
+
+#[tokio::test]
+async fn questions_about_a_resource_that_are_never_answered_are_repeated() {
+    let definitions = "customresourcedefinitions.apiextensions.k8s.io";
+    for (verb, asked) in [("get", "/apis"), ("get", definitions), ("get", "/version")] {
+        let world = World::start().await;
+        world.sim.create(definition(".spec.size")).unwrap();
+        world.sim.create(widget("one", "1")).unwrap();
+        let before = world.sim.counts().requests(verb, asked);
+        world.sim.swallow(Refusal { verb: Some(verb), resource: Some(asked.to_owned()), times: Some(1), status: 0 });
+        let widget = "/apis/example.com/v1/namespaces/default/widgets/one?resourceVersion=0";
+        let is_asked = world.sim.until(|counts| counts.requests(verb, asked) > before);
+        let started = async { tokio::join!(world.client().get(widget), is_asked) };
+        within(asked, passing(BACKOFF, started)).await;
+        until("a cache", async || {
+            skip(BACKOFF * 10).await;
+            world.client().get(widget).await;
+            (world.sim.counts().open_watches("widgets.example.com") == 1).then_some(())
+        })
+        .await;
+        world.gateway.warm_skipping("/apis/example.com/v1/widgets").await;
     }
 }
 
