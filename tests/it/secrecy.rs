@@ -35,7 +35,13 @@ const SECRET: &str = "/api/v1/namespaces/default/secrets/s";
 
 /// Collects the log.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -108,7 +114,7 @@ async fn trace_shows_no_credentials_and_no_content_of_secrets() {
         use_secrets(&gateway.client.over_http2(), "second").await;
         drop(logged);
 
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let text = lines.text();
         for target in ["access", "kube_fanout::", "h2::"] {
             assert!(text.contains(&format!(r#""target":"{target}"#)), "nothing is logged by {target}");
         }

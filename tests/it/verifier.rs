@@ -5,14 +5,19 @@ use std::time::Duration;
 use kube_fanout::{
     config::Config,
     sim::{Features, Sim},
-    telemetry,
+    telemetry::{self, LogFormat, log_subscriber},
 };
 use serde_json::json;
 use tokio::time::sleep;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
 
-use crate::harness::{
-    Route, Selection, World, skip, until,
-    world::{pod, pods},
+use crate::{
+    harness::{
+        Route, Selection, World, skip, until,
+        world::{pod, pods},
+    },
+    secrecy::Lines,
 };
 
 /// More objects than the verifier requires.
@@ -22,8 +27,12 @@ const LIST: &str = "/api/v1/pods?resourceVersion=0";
 const INTERVAL: Duration = Duration::from_secs(5 * 60 + 80);
 
 async fn with_pods(change: impl FnOnce(&mut Config)) -> World {
+    with(PODS, change).await
+}
+
+async fn with(pods: usize, change: impl FnOnce(&mut Config)) -> World {
     let sim = Sim::new();
-    for index in 0..PODS {
+    for index in 0..pods {
         sim.create(pod("default", &format!("pod-{index:03}"), "x")).unwrap();
     }
     let world = World::start_with(sim, change).await;
@@ -122,4 +131,43 @@ async fn nothing_is_looked_at_if_it_is_not_wanted() {
         sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(world.sim.counts().requests("list", "pods"), lists);
+}
+
+#[tokio::test]
+async fn a_cache_of_less_than_a_hundred_objects_is_not_looked_at() {
+    for (pods, is_looked_at) in [(100, true), (99, false)] {
+        let interval = Duration::from_secs(30);
+        let world = with(pods, |config| config.cache.verify_interval = Some(interval)).await;
+        let lists = world.sim.counts().requests("list", "pods");
+        // In total less than the shortest time after which the reflector lists by itself.
+        for _ in 0..8 {
+            skip(interval).await;
+            sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(world.sim.counts().requests("list", "pods") > lists, is_looked_at, "{pods}");
+    }
+}
+
+#[tokio::test]
+async fn the_object_that_differs_is_in_the_log() {
+    let world = with_pods(|_| {}).await;
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = log_subscriber(LogFormat::Json, LevelFilter::ERROR, move || writer.clone());
+    let _logged = tracing::subscriber::set_default(subscriber.with(world.client().log()));
+    let silently = |pod: &mut serde_json::Value| pod["metadata"]["labels"]["app"] = json!("silent");
+    world.sim.change_silently(&pods(), "default/pod-077", silently).unwrap();
+    // Later changes are sent as usual, so that the cache takes itself to be complete.
+    world.create_pod("default", "told", "x");
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    until_looked("the line", async || {
+        // Else the cache would be idle.
+        world.client().get(LIST).await;
+        lines.text().contains("cache differs from upstream")
+    })
+    .await;
+    let text = lines.text();
+    let line = text.lines().find(|line| line.contains("cache differs from upstream")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!((&line["object"], &line["level"]), (&json!("default/pod-077"), &json!("ERROR")), "{line}");
 }
