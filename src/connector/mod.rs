@@ -34,7 +34,7 @@ pub(crate) mod test_server;
 mod tests;
 mod trouble;
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 pub use body::{RequestBody, ResponseBody};
 pub use build_error::BuildError;
@@ -52,7 +52,10 @@ use reachable::Reachable;
 use refusals::Refusals;
 use target::Target;
 
-use crate::lifecycle::Tasks;
+use crate::{
+    config::{ProxyHeaders, TlsFiles},
+    lifecycle::Tasks,
+};
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -63,13 +66,10 @@ pub struct Connector {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
 struct Shared {
+    config: kube_client::Config,
     target: Target,
     access: Access,
-    /// The credentials impersonate a user.
-    impersonates: bool,
-    exposed: Option<Exposed>,
 }
 
 impl Connector {
@@ -80,12 +80,7 @@ impl Connector {
     /// The configuration cannot be used.
     pub fn new(config: &kube_client::Config) -> Result<Self, BuildError> {
         let access = Access::new(config)?;
-        let shared = Shared {
-            target: Target::of(config)?,
-            access,
-            impersonates: identity::impersonates(config),
-            exposed: Exposed::of(config),
-        };
+        let shared = Shared { config: config.clone(), target: Target::of(config)?, access };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -122,7 +117,7 @@ impl Connector {
 
     /// Sends clients' requests with the gateway's own credentials: for clients that may do everything the gateway may.
     pub fn as_gateway(&self) -> AsGateway {
-        AsGateway::new(&self.shared.access, self.target(), self.shared.impersonates)
+        AsGateway::new(&self.shared.access, self.target(), identity::impersonates(&self.shared.config))
     }
 
     /// Sends clients' requests with the gateway's own credentials, impersonating the user of each.
@@ -131,10 +126,35 @@ impl Connector {
     /// The credentials already impersonate a user, or the connection has no TLS or unverified TLS.
     pub fn as_impersonator(&self) -> Result<AsImpersonator, BuildError> {
         self.refuse_exposed()?;
-        if self.shared.impersonates {
+        if identity::impersonates(&self.shared.config) {
             return Err(BuildError::Impersonates);
         }
         Ok(AsImpersonator::new(&self.shared.access, self.target()))
+    }
+
+    /// Sends clients' requests with their own credentials, on connections without the gateway's.
+    ///
+    /// # Errors
+    /// The configuration cannot be used, or tokens would cross a network without TLS or over unverified TLS.
+    pub fn as_client(&self) -> Result<AsClient, BuildError> {
+        self.refuse_exposed()?;
+        AsClient::new(&self.shared.config, self.target())
+    }
+
+    /// Sends clients' requests with a front proxy's certificate and the user of each. `headers` are those that upstream
+    /// reads, one of each kind. Reads the files, blocking; a task of `tasks` checks them until the drain begins, and new
+    /// connections show what they currently hold.
+    ///
+    /// # Errors
+    /// The configuration or the files cannot be used, or TLS to upstream is missing or not verified.
+    pub fn as_front_proxy(
+        &self,
+        certificate: &TlsFiles,
+        headers: ProxyHeaders,
+        tasks: &Tasks,
+    ) -> Result<AsFrontProxy, BuildError> {
+        self.refuse_exposed()?;
+        AsFrontProxy::new((&self.shared.config, self.target()), certificate, headers, tasks)
     }
 
     /// Checks that clients' credentials, and questions about clients, may be sent to this API server.
@@ -142,6 +162,13 @@ impl Connector {
     /// # Errors
     /// They would cross a network without TLS or over unverified TLS.
     pub fn refuse_exposed(&self) -> Result<(), BuildError> {
-        self.shared.exposed.clone().map_or(Ok(()), |exposed| Err(exposed.into()))
+        Exposed::of(&self.shared.config).map_or(Ok(()), |exposed| Err(exposed.into()))
+    }
+}
+
+impl fmt::Debug for Shared {
+    /// Without the configuration, which contains credentials.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Shared").field("target", &self.target).finish_non_exhaustive()
     }
 }

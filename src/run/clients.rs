@@ -9,7 +9,7 @@ use crate::{
         Address, AuthenticationConfig, ClientsConfig, Config, DelegatedConfig, IdentityConfig, ListenerConfig,
         MetricsAuthorization, RequestHeaderConfig, UpstreamConfig,
     },
-    connector::{AsClient, AsFrontProxy, Connector},
+    connector::Connector,
     fairness::Shares,
     forward::{Assertion, Forward},
     gateway::{Admission, Clients},
@@ -17,18 +17,10 @@ use crate::{
     upstream::Upstream,
 };
 
-/// The API server of the configuration.
-#[derive(Clone, Copy)]
-pub(super) struct Server<'a> {
-    /// The configuration of the connections that `connector` makes with the gateway's own credentials.
-    pub(super) access: &'a kube_client::Config,
-    pub(super) connector: &'a Connector,
-}
-
 /// `shares` limits forwarded requests per client. Also the servers of reviews, where these are other ones.
 pub(super) async fn clients(
     config: &Config,
-    server: Server<'_>,
+    connector: &Connector,
     shares: Shares,
     tasks: &Tasks,
 ) -> Result<(Clients, Vec<Upstream>), RunError> {
@@ -37,15 +29,15 @@ pub(super) async fn clients(
             let clients = Clients {
                 authenticator: Authenticator::trusted(),
                 authorizer: Authorizer::trusted(),
-                forward: Forward::trusted(server.connector.as_gateway(), tasks.clone()),
+                forward: Forward::trusted(connector.as_gateway(), tasks.clone()),
             };
             return Ok((clients, Vec::new()));
         }
         ClientsConfig::Delegated(delegated) => delegated,
     };
     let (of_tokens, of_access) = (&delegated.authentication.reviews, &delegated.authorization.reviews);
-    let token_reviewer = reviewer(of_tokens.as_ref(), server, tasks).await?;
-    let access_reviewer = reviewer(of_access.as_ref(), server, tasks).await?;
+    let token_reviewer = reviewer(of_tokens.as_ref(), connector, tasks).await?;
+    let access_reviewer = reviewer(of_access.as_ref(), connector, tasks).await?;
     let others = [(of_tokens, &token_reviewer), (of_access, &access_reviewer)];
     let others: Vec<_> =
         others.into_iter().filter(|(config, _)| config.is_some()).map(|(_, reviewer)| reviewer.clone()).collect();
@@ -53,7 +45,7 @@ pub(super) async fn clients(
     let clients = Clients {
         authenticator: authenticator(delegated, token_reviewer, tasks).await?,
         authorizer: authorizer(delegated, access_reviewer, tasks),
-        forward: forward(delegated, server, shares, tasks).await?,
+        forward: forward(delegated, connector, shares, tasks).await?,
     };
     Ok((clients, others))
 }
@@ -62,7 +54,7 @@ pub(super) async fn clients(
 /// by `clients`; in the trusted mode, which does not distinguish clients, by tokens.
 pub(super) async fn metrics_access(
     config: &Config,
-    server: Server<'_>,
+    connector: &Connector,
     clients: &Clients,
     tasks: &Tasks,
 ) -> Result<Option<MetricsAccess>, RunError> {
@@ -71,7 +63,7 @@ pub(super) async fn metrics_access(
     }
     let (authenticator, reviews) = match &config.clients {
         ClientsConfig::Trusted(_) => {
-            let reviewer = reviewer(None, server, tasks).await?;
+            let reviewer = reviewer(None, connector, tasks).await?;
             let authenticator = Authenticator::delegated(authn::Config::default(), reviewer, tasks).await;
             (authenticator.map_err(RunError::Authorities)?, None)
         }
@@ -79,7 +71,7 @@ pub(super) async fn metrics_access(
             (clients.authenticator.clone(), delegated.authorization.reviews.as_ref())
         }
     };
-    Ok(Some(MetricsAccess::new(authenticator, reviewer(reviews, server, tasks).await?)))
+    Ok(Some(MetricsAccess::new(authenticator, reviewer(reviews, connector, tasks).await?)))
 }
 
 async fn authenticator(
@@ -122,11 +114,7 @@ fn authorizer(delegated: &DelegatedConfig, reviewer: Upstream, tasks: &Tasks) ->
 }
 
 /// The upstream that answers reviews. It always has its own connections, so that a flood of tokens delays nothing else.
-async fn reviewer(
-    config: Option<&UpstreamConfig>,
-    Server { connector, .. }: Server<'_>,
-    tasks: &Tasks,
-) -> Result<Upstream, RunError> {
+async fn reviewer(config: Option<&UpstreamConfig>, connector: &Connector, tasks: &Tasks) -> Result<Upstream, RunError> {
     let connector = match config {
         Some(config) => connected(&config.resolve().await.map_err(RunError::UpstreamConfig)?, tasks)?,
         None => connector.clone(),
@@ -136,14 +124,14 @@ async fn reviewer(
 
 async fn forward(
     delegated: &DelegatedConfig,
-    Server { access, connector }: Server<'_>,
+    connector: &Connector,
     shares: Shares,
     tasks: &Tasks,
 ) -> Result<Forward, RunError> {
-    let client = AsClient::new(access, connector).map_err(RunError::Upstream)?;
+    let client = connector.as_client().map_err(RunError::Upstream)?;
     let assertion = match &delegated.identity {
         Some(IdentityConfig::FrontProxy(config)) => {
-            let proxy = AsFrontProxy::new((access, connector), &config.files, config.headers.clone(), tasks);
+            let proxy = connector.as_front_proxy(&config.files, config.headers.clone(), tasks);
             let proxy = proxy.map_err(RunError::Upstream)?;
             proxy.probe(tasks).await.map_err(RunError::FrontProxy)?;
             Ok(Some(Assertion::FrontProxy(proxy)))

@@ -111,9 +111,8 @@ async fn run_following(
     let upstream = Upstream::new(connector.clone());
     upstream.keep_probed(&tasks);
     let (forwarded, watches) = client_shares(&config.limits);
-    let server = clients::Server { access, connector: &connector };
-    let (clients, reviewers) = clients::clients(config, server, forwarded.clone(), &tasks).await?;
-    let metrics_access = clients::metrics_access(config, server, &clients, &tasks).await?;
+    let (clients, reviewers) = clients::clients(config, &connector, forwarded.clone(), &tasks).await?;
+    let metrics_access = clients::metrics_access(config, &connector, &clients, &tasks).await?;
     let audit = audit(config, &tasks).await?;
     let audit_health = audit.as_ref().and_then(AuditLog::health);
     let accounts = Accounts::new(watches.clone(), audit);

@@ -6,8 +6,8 @@ use http::{HeaderValue, Request, header};
 use kube_client::Config;
 use uuid::Uuid;
 
-use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, known_tokens::KnownTokens, refuse_exposed, strip};
-use crate::connector::{BuildError, Connector, RequestBody, access::Access};
+use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, known_tokens::KnownTokens, strip};
+use crate::connector::{BuildError, RequestBody, access::Access, target::Target};
 use crate::fairness::ClientKey;
 
 /// Sends requests with their clients' own credentials, on connections without the gateway's: no client
@@ -25,15 +25,12 @@ pub struct AsClient {
 const LIMITS: Limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
 
 impl AsClient {
-    /// Uses only the server's address, its verification and the proxy of a configuration, which is that of `upstream`.
-    /// Both know whether the server can be reached.
+    /// Uses only the server's verification and the proxy of a configuration.
     ///
     /// # Errors
-    /// The configuration cannot be used, or tokens would cross a network without TLS, or in TLS that is not verified.
-    pub fn new(config: &Config, connector: &Connector) -> Result<Self, BuildError> {
-        refuse_exposed(config)?;
+    /// The configuration cannot be used.
+    pub(in crate::connector) fn new(config: &Config, target: Target) -> Result<Self, BuildError> {
         let access = Access::without_credentials(config)?;
-        let target = connector.target();
         let unknown = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
         Ok(Self { connections: Connections::new(&access, target, LIMITS), unknown, known_tokens: KnownTokens::new() })
     }

@@ -6,12 +6,14 @@ use http::Request;
 use kube_client::Config;
 
 use super::{
-    Belief, Connections, IdentityError, Limits, Outbound, UNKNOWN_LIMITS, refuse_exposed, strip,
+    Belief, Connections, IdentityError, Limits, Outbound, UNKNOWN_LIMITS, strip,
     user_headers::{self, Names},
 };
 use crate::apimachinery::UserInfo;
 use crate::config::{ProxyHeaders, TlsFiles};
-use crate::connector::{BuildError, Connector, RequestBody, access::Access, client_certificate::ClientCertificate};
+use crate::connector::{
+    BuildError, RequestBody, access::Access, client_certificate::ClientCertificate, target::Target,
+};
 use crate::lifecycle::Tasks;
 
 /// Sends requests with the front proxy's certificate and a verified user in X-Remote-*. Cheap to clone.
@@ -31,26 +33,22 @@ pub struct AsFrontProxy {
 const LIMITS: Limits = Limits { requests: "upstream_front_proxy_requests", upgrades: "upstream_front_proxy_upgrades" };
 
 impl AsFrontProxy {
-    /// `headers` are those that upstream reads, one of each kind. Uses only the server's address, its verification and
-    /// the proxy of a configuration, which is that of `upstream`; both know whether the server can be reached. Reads the files, blocking; a task of `tasks` checks them until the drain begins,
-    /// and new connections show what they currently hold.
+    /// Uses only the server's verification and the proxy of a configuration.
     ///
     /// # Errors
-    /// The configuration or the files cannot be used, or TLS to upstream is missing or not verified.
-    pub fn new(
-        (config, connector): (&Config, &Connector),
+    /// The configuration or the files cannot be used, or upstream is reached without TLS.
+    pub(in crate::connector) fn new(
+        (config, target): (&Config, Target),
         certificate: &TlsFiles,
         headers: ProxyHeaders,
         tasks: &Tasks,
     ) -> Result<Self, BuildError> {
-        refuse_exposed(config)?;
         if config.cluster_url.scheme() != Some(&http::uri::Scheme::HTTPS) {
             return Err(BuildError::ClearText(config.cluster_url.clone()));
         }
         let certificate = ClientCertificate::load(certificate.clone()).map_err(BuildError::Certificate)?;
         let access = Access::with_certificate(config, certificate)?;
         access.follow_files(tasks);
-        let target = connector.target();
         let anonymous = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
         let names = Arc::new(Names::of(&headers));
         let connections = Connections::new(&access, target, LIMITS);

@@ -275,7 +275,3 @@ impl From<Exposed> for BuildError {
         }
     }
 }
-
-fn refuse_exposed(config: &Config) -> Result<(), BuildError> {
-    Exposed::of(config).map_or(Ok(()), |exposed| Err(exposed.into()))
-}

@@ -115,15 +115,11 @@ async fn each_identity_arrives_as_itself_over_every_protocol() {
     for protocols in [&[b"h2".as_slice(), b"http/1.1"][..], &[b"http/1.1"]] {
         let Setup { gateway, front_proxy, .. } = &setup(protocols).await;
         let connector = Connector::new(gateway).unwrap();
-        let (as_gateway, as_client) =
-            (connector.as_gateway(), AsClient::new(gateway, &Connector::new(gateway).unwrap()).unwrap());
-        let as_front_proxy = AsFrontProxy::new(
-            (gateway, &Connector::new(gateway).unwrap()),
-            front_proxy,
-            ProxyHeaders::default(),
-            &Tasks::new(),
-        )
-        .unwrap();
+        let (as_gateway, as_client) = (connector.as_gateway(), Connector::new(gateway).unwrap().as_client().unwrap());
+        let as_front_proxy = Connector::new(gateway)
+            .unwrap()
+            .as_front_proxy(front_proxy, ProxyHeaders::default(), &Tasks::new())
+            .unwrap();
         let as_impersonator = connector.as_impersonator().unwrap();
 
         let own = ["certificate: gateway", "authorization: Bearer gateway"];
@@ -174,8 +170,7 @@ async fn a_front_proxy_says_it_by_the_names_that_upstream_reads() {
         group: name("x-team"),
         extra_prefixes: vec!["x-more-".to_owned()],
     };
-    let proxy =
-        AsFrontProxy::new((gateway, &Connector::new(gateway).unwrap()), front_proxy, headers, &Tasks::new()).unwrap();
+    let proxy = Connector::new(gateway).unwrap().as_front_proxy(front_proxy, headers, &Tasks::new()).unwrap();
     let mut request = forged();
     for name in ["x-who", "x-which", "x-team", "x-more-scopes"] {
         request.headers_mut().insert(name, HeaderValue::from_static("forged"));
@@ -190,7 +185,7 @@ async fn a_front_proxy_says_it_by_the_names_that_upstream_reads() {
 #[tokio::test]
 async fn upgrades_are_asked_for_over_http1() {
     let Setup { gateway, .. } = &setup(&[b"h2", b"http/1.1"]).await;
-    let as_client = AsClient::new(gateway, &Connector::new(gateway).unwrap()).unwrap();
+    let as_client = Connector::new(gateway).unwrap().as_client().unwrap();
     let version =
         async |answer: Result<Response<ResponseBody>, SendError>| answer.unwrap().headers()["seen-version"].clone();
     let mine = || as_client.outbound(plain(), HeaderValue::from_static("Bearer mine"), ClientKey::of(&"mine"));
@@ -209,7 +204,7 @@ async fn upgrades_are_asked_for_over_http1() {
 #[tokio::test]
 async fn a_refused_request_carries_another_random_token_each_time() {
     let Setup { gateway, .. } = &setup(&[b"h2", b"http/1.1"]).await;
-    let as_client = AsClient::new(gateway, &Connector::new(gateway).unwrap()).unwrap();
+    let as_client = Connector::new(gateway).unwrap().as_client().unwrap();
     let first = seen(as_client.refused(forged()).send().await).await;
     let second = seen(as_client.refused(forged()).send().await).await;
     assert_eq!((first.len(), first[0].as_str()), (2, "certificate: none"));
@@ -232,15 +227,10 @@ async fn no_plugin_runs_and_nothing_of_the_kubeconfig_is_sent_for_a_client() {
     config.auth_info.username = Some("basic".to_owned());
     config.auth_info.password = Some("secret".to_owned().into());
     config.headers = vec![("x-tenant".parse().unwrap(), HeaderValue::from_static("t"))];
-    let as_client = AsClient::new(&config, &Connector::new(&config).unwrap()).unwrap();
+    let as_client = Connector::new(&config).unwrap().as_client().unwrap();
     assert_eq!(seen(as_client.nobody(plain(), None).send().await).await, ["certificate: none"]);
-    let as_front_proxy = AsFrontProxy::new(
-        (&config, &Connector::new(&config).unwrap()),
-        front_proxy,
-        ProxyHeaders::default(),
-        &Tasks::new(),
-    )
-    .unwrap();
+    let as_front_proxy =
+        Connector::new(&config).unwrap().as_front_proxy(front_proxy, ProxyHeaders::default(), &Tasks::new()).unwrap();
     assert_eq!(seen(as_front_proxy.outbound(plain(), &jane()).unwrap().send().await).await, ASSERTED);
     assert!(!ran.exists());
 }
@@ -255,13 +245,8 @@ async fn a_request_is_impersonated_once() {
     let as_impersonator = Connector::new(gateway).unwrap().as_impersonator().unwrap();
     let refused = as_impersonator.outbound(impersonating(), &jane()).unwrap_err();
     assert_eq!(refused, IdentityError::Impersonation);
-    let as_front_proxy = AsFrontProxy::new(
-        (gateway, &Connector::new(gateway).unwrap()),
-        front_proxy,
-        ProxyHeaders::default(),
-        &Tasks::new(),
-    )
-    .unwrap();
+    let as_front_proxy =
+        Connector::new(gateway).unwrap().as_front_proxy(front_proxy, ProxyHeaders::default(), &Tasks::new()).unwrap();
     let passed = seen(as_front_proxy.outbound(impersonating(), &jane()).unwrap().send().await).await;
     assert!(passed.contains(&"impersonate-extra-x: y".to_owned()), "{passed:?}");
 
@@ -285,13 +270,10 @@ async fn a_front_proxy_that_upstream_does_not_believe_is_not_used() {
         .await;
         let folder = tempfile::tempdir().unwrap();
         let tasks = Tasks::new();
-        let proxy = AsFrontProxy::new(
-            (&server.config, &Connector::new(&server.config).unwrap()),
-            &authority.client("p").write(folder.path()),
-            ProxyHeaders::default(),
-            &tasks,
-        )
-        .unwrap();
+        let proxy = Connector::new(&server.config)
+            .unwrap()
+            .as_front_proxy(&authority.client("p").write(folder.path()), ProxyHeaders::default(), &tasks)
+            .unwrap();
         let another = NotBelieved::Another("front-proxy-client".to_owned());
         assert_eq!(proxy.probe(&tasks).await, if believed { Ok(()) } else { Err(another) });
     }
@@ -313,13 +295,10 @@ async fn what_upstream_says_later_counts_too() {
     .await;
     let folder = tempfile::tempdir().unwrap();
     let tasks = Tasks::new();
-    let proxy = AsFrontProxy::new(
-        (&server.config, &Connector::new(&server.config).unwrap()),
-        &authority.client("p").write(folder.path()),
-        ProxyHeaders::default(),
-        &tasks,
-    )
-    .unwrap();
+    let proxy = Connector::new(&server.config)
+        .unwrap()
+        .as_front_proxy(&authority.client("p").write(folder.path()), ProxyHeaders::default(), &tasks)
+        .unwrap();
     assert_eq!(proxy.probe(&tasks).await, Ok(()), "it may be believed");
     for (says, expected) in
         [(401, Some(IdentityError::NotBelieved)), (500, Some(IdentityError::NotBelieved)), (201, None)]
@@ -347,14 +326,10 @@ async fn credentials_are_not_sent_in_clear_text() {
     let folder = tempfile::tempdir().unwrap();
     let files = Authority::new().client("proxy").write(folder.path());
     for local in ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1", "https://elsewhere"] {
-        assert!(AsClient::new(&at(local), &Connector::new(&at(local)).unwrap()).is_ok(), "{local}");
+        assert!(Connector::new(&at(local)).unwrap().as_client().is_ok(), "{local}");
     }
-    assert!(matches!(
-        AsClient::new(&at("http://elsewhere"), &Connector::new(&at("http://elsewhere")).unwrap()),
-        Err(BuildError::ClearText(_))
-    ));
-    let plain = AsFrontProxy::new(
-        (&at("http://127.0.0.1:1"), &Connector::new(&at("http://127.0.0.1:1")).unwrap()),
+    assert!(matches!(Connector::new(&at("http://elsewhere")).unwrap().as_client(), Err(BuildError::ClearText(_))));
+    let plain = Connector::new(&at("http://127.0.0.1:1")).unwrap().as_front_proxy(
         &files,
         ProxyHeaders::default(),
         &Tasks::new(),
@@ -373,26 +348,13 @@ async fn credentials_are_not_sent_to_an_unverified_server() {
         let mut config = Config::new(address.parse().unwrap());
         let connector = |config: &Config| Connector::new(config).unwrap();
         assert!(
-            AsFrontProxy::new(
-                (&config, &Connector::new(&config).unwrap()),
-                &files,
-                ProxyHeaders::default(),
-                &Tasks::new()
-            )
-            .is_ok()
+            Connector::new(&config).unwrap().as_front_proxy(&files, ProxyHeaders::default(), &Tasks::new()).is_ok()
         );
         assert!(connector(&config).as_impersonator().is_ok() && connector(&config).refuse_exposed().is_ok());
         config.accept_invalid_certs = true;
-        assert!(
-            matches!(AsClient::new(&config, &Connector::new(&config).unwrap()), Err(BuildError::Unverified(_))),
-            "{address}"
-        );
-        let as_front_proxy = AsFrontProxy::new(
-            (&config, &Connector::new(&config).unwrap()),
-            &files,
-            ProxyHeaders::default(),
-            &Tasks::new(),
-        );
+        assert!(matches!(Connector::new(&config).unwrap().as_client(), Err(BuildError::Unverified(_))), "{address}");
+        let as_front_proxy =
+            Connector::new(&config).unwrap().as_front_proxy(&files, ProxyHeaders::default(), &Tasks::new());
         assert!(matches!(as_front_proxy, Err(BuildError::Unverified(_))), "{address}");
         assert!(matches!(connector(&config).as_impersonator(), Err(BuildError::Unverified(_))), "{address}");
         assert!(matches!(connector(&config).refuse_exposed(), Err(BuildError::Unverified(_))), "{address}");
@@ -465,13 +427,10 @@ async fn new_connections_show_the_certificates_of_their_time() {
     let connector = Connector::new(&config).unwrap();
     connector.follow_files(&tasks);
     let (as_gateway, as_impersonator) = (connector.as_gateway(), connector.as_impersonator().unwrap());
-    let front_proxy = AsFrontProxy::new(
-        (&config, &Connector::new(&config).unwrap()),
-        &authority.client("first").write(proxy.path()),
-        ProxyHeaders::default(),
-        &tasks,
-    )
-    .unwrap();
+    let front_proxy = Connector::new(&config)
+        .unwrap()
+        .as_front_proxy(&authority.client("first").write(proxy.path()), ProxyHeaders::default(), &tasks)
+        .unwrap();
     for _ in 0..3 {
         let (next_own, next_proxy) = (authority.client("next"), authority.client("next"));
         next_own.write(own.path());

@@ -57,7 +57,7 @@ impl Setup {
 
     fn delegated(&self, assertion: Option<Assertion>) -> Forward {
         Forward::delegated(
-            AsClient::new(&self.own, &Connector::new(&self.own).unwrap()).unwrap(),
+            Connector::new(&self.own).unwrap().as_client().unwrap(),
             assertion,
             Shares::new(10, "test"),
             Tasks::new(),
@@ -66,13 +66,10 @@ impl Setup {
 
     fn front_proxy(&self) -> Option<Assertion> {
         Some(Assertion::FrontProxy(
-            AsFrontProxy::new(
-                (&self.own, &Connector::new(&self.own).unwrap()),
-                &self.proxy,
-                ProxyHeaders::default(),
-                &Tasks::new(),
-            )
-            .unwrap(),
+            Connector::new(&self.own)
+                .unwrap()
+                .as_front_proxy(&self.proxy, ProxyHeaders::default(), &Tasks::new())
+                .unwrap(),
         ))
     }
 

@@ -185,11 +185,7 @@ async fn an_upgrade_becomes_a_tunnel_with_half_close() {
     becomes_a_tunnel(listener, gateway(connector).await).await;
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = AsClient::new(
-        &config(listener.local_addr().unwrap()),
-        &Connector::new(&config(listener.local_addr().unwrap())).unwrap(),
-    )
-    .unwrap();
+    let client = Connector::new(&config(listener.local_addr().unwrap())).unwrap().as_client().unwrap();
     let credentials = Credentials::Passed { authorization: None, impersonates: false };
     let gateway =
         forwarding(Forward::delegated(client, None, Shares::new(10, "test"), Tasks::new()), credentials).await;
