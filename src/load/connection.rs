@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::Response;
+use http::{Response, header::CONTENT_TYPE};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     body::Incoming,
@@ -143,6 +143,14 @@ impl Lane {
 pub(super) struct Answer {
     pub(super) response: Response<Incoming>,
     connection: Connection,
+}
+
+impl Answer {
+    /// Whether the body is in protobuf, by its `Content-Type`.
+    pub(super) fn is_protobuf(&self) -> bool {
+        let content_type = self.response.headers().get(CONTENT_TYPE);
+        content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/vnd.kubernetes.protobuf"))
+    }
 }
 
 impl Connection {

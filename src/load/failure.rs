@@ -46,6 +46,11 @@ impl Failure {
         Self::new(ErrorKind::Stream, error)
     }
 
+    /// An ERROR event with this code.
+    pub(super) fn event(code: u16) -> Self {
+        Self { kind: ErrorKind::Event(code), message: "an ERROR event ended the watch".to_owned() }
+    }
+
     pub(super) fn status(status: StatusCode, body: &[u8]) -> Self {
         let message = String::from_utf8_lossy(body).trim_end().to_owned();
         Self { kind: ErrorKind::Status(status.as_u16()), message }

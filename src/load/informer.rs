@@ -19,6 +19,7 @@ use super::{
     profile::{InformerWork, Transport},
     read::Head,
     recorder::Recorder,
+    schedule::stagger,
     version::Ends,
     watch::{First, Progress, read},
 };
@@ -74,9 +75,7 @@ struct Known {
 impl Informers {
     /// Keeps the informer of one client running until it is dropped.
     pub(super) async fn keep(self: Arc<Self>, lane: Arc<Lane>, client: usize, mut cuts: Option<Cuts>) {
-        if let Some(rate) = self.rate {
-            sleep(Duration::from_secs_f64(client as f64 / rate)).await;
-        }
+        stagger(self.rate, client).await;
         let selectors = paths::selectors(&self.work.selection, client);
         let mut known = Known { lists: !self.work.watch_list, ..Known::default() };
         let mut progress = Progress::new(First(&self.standing));

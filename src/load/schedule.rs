@@ -3,15 +3,18 @@
 //! slow server and hides its pauses (coordinated omission).
 
 use std::{
+    ops::Range,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 /// The imprecision of a timer: a client that waited for its request and is late by less was not late.
 const TIMER_STEP: Duration = Duration::from_millis(2);
+/// The range of delays before a failed request is sent again: about a second as in client-go, and not the same for all.
+const RETRY_MILLISECONDS: Range<u64> = 500..1500;
 
 /// The requests of one workload in one turn.
 #[derive(Debug)]
@@ -85,10 +88,22 @@ impl Schedule {
     }
 }
 
+/// Waits until that client is due to start, if `rate` clients start per second; `None`: all at once.
+pub(super) async fn stagger(rate: Option<f64>, client: usize) {
+    if let Some(rate) = rate {
+        sleep(Duration::from_secs_f64(client as f64 / rate)).await;
+    }
+}
+
+/// Waits before a request that failed is sent again.
+pub(super) async fn pause_before_retry() {
+    sleep(Duration::from_millis(fastrand::u64(RETRY_MILLISECONDS))).await;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::time::{advance, sleep};
+    use tokio::time::advance;
 
     fn schedule(rate: Option<f64>) -> Schedule {
         let begin = Instant::now();

@@ -1,8 +1,7 @@
 //! Slow readers: clients that take a response more slowly than the server could send it, or nothing for a while.
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use http::header;
 use http_body_util::BodyExt;
 use tokio::{
     sync::Semaphore,
@@ -12,16 +11,14 @@ use tokio::{
 use super::{
     connection::{Answer, Lane},
     endpoint::Ask,
-    failure::{ErrorKind, Failure},
+    failure::Failure,
     frames::{Event, Frames},
     paths,
     profile::{SlowReaderWork, SlowRequest, Transport},
     recorder::{End, Recorder},
+    schedule::{pause_before_retry, stagger},
     watch::First,
 };
-
-/// The range of delays before a failed request is sent again: about a second as in client-go, and not the same for all.
-const RETRY_MILLISECONDS: Range<u64> = 500..1500;
 
 /// The slow readers of one workload in one turn.
 #[derive(Debug)]
@@ -42,9 +39,7 @@ pub(super) struct SlowReaders {
 impl SlowReaders {
     /// Keeps one client reading until it is dropped.
     pub(super) async fn keep(self: Arc<Self>, lane: Arc<Lane>, client: usize) {
-        if let Some(rate) = self.rate {
-            sleep(Duration::from_secs_f64(client as f64 / rate)).await;
-        }
+        stagger(self.rate, client).await;
         let path = self.path(client);
         let mut first = Some(First(&self.standing));
         loop {
@@ -57,7 +52,7 @@ impl SlowReaders {
             };
             if let Err(failure) = ended {
                 self.recorder.failed(failure, asked.elapsed());
-                sleep(Duration::from_millis(fastrand::u64(RETRY_MILLISECONDS))).await;
+                pause_before_retry().await;
             }
         }
     }
@@ -107,9 +102,7 @@ impl SlowReaders {
     }
 
     async fn read(&self, answer: &mut Answer, is_watch: bool) -> Result<(), Failure> {
-        let content_type = answer.response.headers().get(header::CONTENT_TYPE);
-        let protobuf = b"application/vnd.kubernetes.protobuf";
-        let mut frames = Frames::new(content_type.is_some_and(|of| of.as_bytes().starts_with(protobuf)));
+        let mut frames = Frames::new(answer.is_protobuf());
         sleep(self.work.stop_for).await;
         while let Some(frame) = answer.response.body_mut().frame().await {
             let frame = frame.map_err(|error| Failure::stream(&error))?;
@@ -124,8 +117,7 @@ impl SlowReaders {
             }
             self.recorder.received(data.len(), events);
             if let Some(code) = refused {
-                let message = "an ERROR event ended the watch".to_owned();
-                return Err(Failure { kind: ErrorKind::Event(code), message });
+                return Err(Failure::event(code));
             }
             if let Some(rate) = self.work.bytes_per_second {
                 sleep(Duration::from_secs_f64(data.len() as f64 / rate as f64)).await;

@@ -1,27 +1,24 @@
 //! Watches: each is read as fast as data arrives, and opened again after it ended.
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use http::header;
 use http_body_util::BodyExt;
 use tokio::{
     sync::Semaphore,
-    time::{Instant, sleep, timeout},
+    time::{Instant, timeout},
 };
 
 use super::{
     connection::{Answer, Lane},
     endpoint::Ask,
-    failure::{ErrorKind, Failure},
+    failure::Failure,
     frames::{Event, Frames},
     paths,
     profile::{Start, Transport, WatchWork},
     read,
     recorder::{Recorder, now},
+    schedule::{pause_before_retry, stagger},
 };
-
-/// The range of delays before a failed watch is opened again: about a second as in client-go, and not the same for all.
-const RETRY_MILLISECONDS: Range<u64> = 500..1500;
 
 /// The watches of one workload in one turn.
 #[derive(Debug)]
@@ -43,9 +40,7 @@ pub(super) struct Watches {
 impl Watches {
     /// Keeps the watch of one client open until it is dropped.
     pub(super) async fn keep(self: Arc<Self>, lane: Arc<Lane>, client: usize) {
-        if let Some(rate) = self.rate {
-            sleep(Duration::from_secs_f64(client as f64 / rate)).await;
-        }
+        stagger(self.rate, client).await;
         let selectors = paths::selectors(&self.work.selection, client);
         let mut progress = Progress::new(First(&self.standing));
         let mut newest = self.newest.clone();
@@ -66,7 +61,7 @@ impl Watches {
                 Ok(()) => self.recorder.lock().ended += 1,
                 Err(failure) => {
                     self.recorder.failed(failure, asked.elapsed());
-                    sleep(Duration::from_millis(fastrand::u64(RETRY_MILLISECONDS))).await;
+                    pause_before_retry().await;
                 }
             }
             if self.work.start == Start::Now {
@@ -101,9 +96,7 @@ pub(super) async fn read(
     asked: Instant,
     progress: &mut Progress<'_>,
 ) -> Result<(), Failure> {
-    let content_type = answer.response.headers().get(header::CONTENT_TYPE);
-    let is_protobuf = content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/vnd.kubernetes.protobuf"));
-    let mut frames = progress.frames(is_protobuf);
+    let mut frames = progress.frames(answer.is_protobuf());
     let mut delays = Vec::new();
     while let Some(frame) = answer.response.body_mut().frame().await {
         let frame = frame.map_err(|error| Failure::stream(&error))?;
@@ -135,8 +128,7 @@ pub(super) async fn read(
         }
         drop(recorded);
         if let Some(code) = refused {
-            let message = "an ERROR event ended the watch".to_owned();
-            return Err(Failure { kind: ErrorKind::Event(code), message });
+            return Err(Failure::event(code));
         }
     }
     Ok(())
