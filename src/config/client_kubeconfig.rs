@@ -1,12 +1,12 @@
 //! The kubeconfig with which clients use the gateway instead of the API server.
 
-use std::{io, net::IpAddr};
+use std::io;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::Uri;
 use kube_client::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
 
-use crate::config::{PemError, PemFile, UpstreamConfig, UpstreamConfigError};
+use crate::config::{PemError, PemFile, UpstreamConfig, UpstreamConfigError, upstream::is_at_loopback};
 
 /// What a client needs to reach a gateway.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl ClientAccess {
             (false, _) => Some(User::default()),
         };
         // Trusted gateways with TLS are on loopback addresses alone.
-        let may_be_trusted = is_tls && !self.is_trusted && user.is_some() && self.is_at_loopback();
+        let may_be_trusted = is_tls && !self.is_trusted && user.is_some() && is_at_loopback(&self.server);
         let text = self.written(authority, user)?;
         Ok(if may_be_trusted { format!("{WITH_USER}{text}") } else { text })
     }
@@ -100,11 +100,6 @@ impl ClientAccess {
         };
         let text = serde_saphyr::to_string(&kubeconfig).map_err(ClientAccessError::Write)?;
         Ok(if is_without_user { format!("{WITHOUT_USER}{text}") } else { text })
-    }
-
-    fn is_at_loopback(&self) -> bool {
-        let host = self.server.host().unwrap_or_default().trim_matches(['[', ']']);
-        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 
     async fn authority(&self) -> Result<Option<String>, ClientAccessError> {

@@ -67,10 +67,13 @@ impl UpstreamConfig {
 
 /// Whether requests to a server cross a network without TLS. Loopback is none: a proxy or a sidecar of this machine.
 pub fn is_clear_text(access: &kube_client::Config) -> bool {
-    let host = access.cluster_url.host().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    let is_local = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
-    access.cluster_url.scheme_str() != Some("https") && !is_local
+    access.cluster_url.scheme_str() != Some("https") && !is_at_loopback(&access.cluster_url)
+}
+
+/// Whether the host of a URL is this machine, by its name or its address.
+pub(super) fn is_at_loopback(url: &http::Uri) -> bool {
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// The paths that kubectl reads: the files of `$KUBECONFIG`, else the one in the home directory.
