@@ -7,16 +7,14 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
-use tokio::time::Instant;
-
-use super::{SendError, trouble::bounded};
+use super::{
+    SendError,
+    notice::{Notice, bounded},
+};
 use crate::telemetry::Chain;
-
-/// The minimum time between two warnings, for the case that only some connections work and outcomes alternate.
-const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// What the last requests found out. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -32,9 +30,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Down {
     now: Option<Unreachable>,
-    /// The last line of the log was the warning.
-    is_told: bool,
-    warned_at: Option<Instant>,
+    notice: Notice,
 }
 
 /// Upstream cannot be reached.
@@ -78,12 +74,7 @@ impl Reachable {
             None => down.now = Some(Unreachable { since: SystemTime::now(), error }),
         }
         self.0.is_down.store(true, Relaxed);
-        if down.is_told || down.warned_at.is_some_and(|at| at.elapsed() < WARN_EVERY) {
-            return false;
-        }
-        down.warned_at = Some(Instant::now());
-        down.is_told = true;
-        true
+        down.notice.begins()
     }
 
     /// Notes that it was reached. Whether to log that.
@@ -91,7 +82,7 @@ impl Reachable {
         let mut down = self.lock();
         down.now = None;
         self.0.is_down.store(false, Relaxed);
-        std::mem::take(&mut down.is_told)
+        down.notice.ends()
     }
 
     fn lock(&self) -> MutexGuard<'_, Down> {
@@ -102,6 +93,7 @@ impl Reachable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connector::notice::WARN_EVERY;
 
     #[tokio::test(start_paused = true)]
     async fn warnings_have_a_time_between_them() {

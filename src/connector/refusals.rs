@@ -12,15 +12,13 @@ use std::{
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::trouble::bounded;
+use super::notice::{Notice, bounded};
 use crate::telemetry::limit_reached;
 
 /// The maximum number of paths that are kept.
 const PATHS_MAX: usize = 32;
 /// A refusal that is not repeated within this time is forgotten: caches repeat theirs after 30 s at the latest.
 const KEPT_FOR: Duration = Duration::from_secs(300);
-/// The minimum time between two warnings.
-const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// The refusals of one upstream. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -36,9 +34,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Known {
     refusals: Vec<Refusal>,
-    warned_at: Option<Instant>,
-    /// The last line of the log was the warning about credentials.
-    is_told: bool,
+    /// About credentials.
+    notice: Notice,
 }
 
 /// A request of the gateway that upstream refuses.
@@ -104,12 +101,7 @@ impl Refusals {
             }
         }
         self.0.any.store(true, Relaxed);
-        let is_due = known.warned_at.is_none_or(|at| at.elapsed() >= WARN_EVERY);
-        if status != StatusCode::UNAUTHORIZED || known.is_told || !is_due {
-            return false;
-        }
-        (known.warned_at, known.is_told) = (Some(now), true);
-        true
+        status == StatusCode::UNAUTHORIZED && known.notice.begins()
     }
 
     /// Whether to log it.
@@ -119,7 +111,7 @@ impl Refusals {
         // Credentials are accepted for all requests or for none.
         known.refusals.retain(|refusal| refusal.path != path && refusal.status != StatusCode::UNAUTHORIZED);
         self.0.any.store(!known.refusals.is_empty(), Relaxed);
-        std::mem::take(&mut known.is_told)
+        known.notice.ends()
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -136,6 +128,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connector::notice::WARN_EVERY;
 
     const UNAUTHORIZED: StatusCode = StatusCode::UNAUTHORIZED;
     const FORBIDDEN: StatusCode = StatusCode::FORBIDDEN;

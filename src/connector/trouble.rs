@@ -6,9 +6,6 @@ use http::StatusCode;
 
 use super::{Connector, reachable::Unreachable, refusals::Refusal};
 
-/// The maximum length of the text of an error, in characters: what upstream says has no limit of its own.
-const TEXT_MAX: usize = 400;
-
 /// One thing that is wrong between the gateway and the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
@@ -70,26 +67,5 @@ impl Connector {
                 error: message,
             });
         unreachable.into_iter().chain(refused).collect()
-    }
-}
-
-/// The beginning of a text, on one line.
-pub(super) fn bounded(text: &str) -> String {
-    let line = |letter: char| if letter.is_control() { ' ' } else { letter };
-    match text.char_indices().nth(TEXT_MAX) {
-        None => text.chars().map(line).collect(),
-        Some((end, _)) => text[..end].chars().map(line).chain(['…']).collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_are_one_line_of_bounded_length() {
-        assert_eq!(bounded("a\nb\u{1b}[2Jé"), "a b [2Jé");
-        assert_eq!(bounded(&"é".repeat(TEXT_MAX)), "é".repeat(TEXT_MAX));
-        assert_eq!(bounded(&"é".repeat(TEXT_MAX * 9)), format!("{}…", "é".repeat(TEXT_MAX)));
     }
 }

@@ -116,10 +116,7 @@ async fn each_identity_arrives_as_itself_over_every_protocol() {
         let Setup { gateway, front_proxy, .. } = &setup(protocols).await;
         let connector = Connector::new(gateway).unwrap();
         let (as_gateway, as_client) = (connector.as_gateway(), Connector::new(gateway).unwrap().as_client().unwrap());
-        let as_front_proxy = Connector::new(gateway)
-            .unwrap()
-            .as_front_proxy(front_proxy, ProxyHeaders::default(), &Tasks::new())
-            .unwrap();
+        let as_front_proxy = as_front_proxy(gateway, front_proxy).unwrap();
         let as_impersonator = connector.as_impersonator().unwrap();
 
         let own = ["certificate: gateway", "authorization: Bearer gateway"];
@@ -229,8 +226,7 @@ async fn no_plugin_runs_and_nothing_of_the_kubeconfig_is_sent_for_a_client() {
     config.headers = vec![("x-tenant".parse().unwrap(), HeaderValue::from_static("t"))];
     let as_client = Connector::new(&config).unwrap().as_client().unwrap();
     assert_eq!(seen(as_client.nobody(plain(), None).send().await).await, ["certificate: none"]);
-    let as_front_proxy =
-        Connector::new(&config).unwrap().as_front_proxy(front_proxy, ProxyHeaders::default(), &Tasks::new()).unwrap();
+    let as_front_proxy = as_front_proxy(&config, front_proxy).unwrap();
     assert_eq!(seen(as_front_proxy.outbound(plain(), &jane()).unwrap().send().await).await, ASSERTED);
     assert!(!ran.exists());
 }
@@ -245,8 +241,7 @@ async fn a_request_is_impersonated_once() {
     let as_impersonator = Connector::new(gateway).unwrap().as_impersonator().unwrap();
     let refused = as_impersonator.outbound(impersonating(), &jane()).unwrap_err();
     assert_eq!(refused, IdentityError::Impersonation);
-    let as_front_proxy =
-        Connector::new(gateway).unwrap().as_front_proxy(front_proxy, ProxyHeaders::default(), &Tasks::new()).unwrap();
+    let as_front_proxy = as_front_proxy(gateway, front_proxy).unwrap();
     let passed = seen(as_front_proxy.outbound(impersonating(), &jane()).unwrap().send().await).await;
     assert!(passed.contains(&"impersonate-extra-x: y".to_owned()), "{passed:?}");
 
@@ -329,11 +324,7 @@ async fn credentials_are_not_sent_in_clear_text() {
         assert!(Connector::new(&at(local)).unwrap().as_client().is_ok(), "{local}");
     }
     assert!(matches!(Connector::new(&at("http://elsewhere")).unwrap().as_client(), Err(BuildError::ClearText(_))));
-    let plain = Connector::new(&at("http://127.0.0.1:1")).unwrap().as_front_proxy(
-        &files,
-        ProxyHeaders::default(),
-        &Tasks::new(),
-    );
+    let plain = as_front_proxy(&at("http://127.0.0.1:1"), &files);
     assert!(matches!(plain, Err(BuildError::ClearText(_))));
     let connector = || Connector::new(&at("http://elsewhere")).unwrap();
     assert!(matches!(connector().as_impersonator(), Err(BuildError::ClearText(_))));
@@ -347,14 +338,11 @@ async fn credentials_are_not_sent_to_an_unverified_server() {
     for address in ["https://elsewhere", "https://127.0.0.1:1"] {
         let mut config = Config::new(address.parse().unwrap());
         let connector = |config: &Config| Connector::new(config).unwrap();
-        assert!(
-            Connector::new(&config).unwrap().as_front_proxy(&files, ProxyHeaders::default(), &Tasks::new()).is_ok()
-        );
+        assert!(as_front_proxy(&config, &files).is_ok());
         assert!(connector(&config).as_impersonator().is_ok() && connector(&config).refuse_exposed().is_ok());
         config.accept_invalid_certs = true;
         assert!(matches!(Connector::new(&config).unwrap().as_client(), Err(BuildError::Unverified(_))), "{address}");
-        let as_front_proxy =
-            Connector::new(&config).unwrap().as_front_proxy(&files, ProxyHeaders::default(), &Tasks::new());
+        let as_front_proxy = as_front_proxy(&config, &files);
         assert!(matches!(as_front_proxy, Err(BuildError::Unverified(_))), "{address}");
         assert!(matches!(connector(&config).as_impersonator(), Err(BuildError::Unverified(_))), "{address}");
         assert!(matches!(connector(&config).refuse_exposed(), Err(BuildError::Unverified(_))), "{address}");
@@ -397,6 +385,10 @@ async fn one_client_gets_a_share_of_the_upgrades() {
     assert!(connections.upgrades.admit(second).is_ok());
     held.pop();
     assert!(connections.upgrades.admit(first).is_ok());
+}
+
+fn as_front_proxy(config: &Config, certificate: &TlsFiles) -> Result<AsFrontProxy, BuildError> {
+    Connector::new(config).unwrap().as_front_proxy(certificate, ProxyHeaders::default(), &Tasks::new())
 }
 
 /// Sends requests until the certificate of that client arrives. With paused time, a connection may time out: that is

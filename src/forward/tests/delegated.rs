@@ -11,7 +11,6 @@ use crate::{
     apimachinery::UserInfo,
     config::{ProxyHeaders, TlsFiles},
     connector::{
-        AsFrontProxy,
         test_authority::Authority,
         test_server::{Shown, TestServer},
     },
