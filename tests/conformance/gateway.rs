@@ -65,8 +65,19 @@ impl Gateway {
         certificates: &Certificates,
         folder: &Path,
     ) -> Result<Self> {
+        Self::start_before(name, fields, &server.kubeconfig, certificates, folder).await
+    }
+
+    /// The same in front of the server of a kubeconfig.
+    pub(crate) async fn start_before(
+        name: &str,
+        fields: &str,
+        upstream: &Path,
+        certificates: &Certificates,
+        folder: &Path,
+    ) -> Result<Self> {
         let config = folder.join(format!("{name}.yaml"));
-        let upstream = server.kubeconfig.display().to_string();
+        let upstream = upstream.display().to_string();
         // A fixed address, so that it stays the same after a restart.
         let address = format!("127.0.0.1:{}", free_port()?);
         write_config(&config, &upstream, &address, fields)?;
@@ -79,15 +90,7 @@ impl Gateway {
 
     /// Like [`Self::start`], but answers most-recent reads from memory after a proof.
     pub(crate) async fn proving(name: &str, server: &Server, certificates: &Certificates) -> Result<Self> {
-        let url = format!("http://127.0.0.1:{}", free_port()?);
-        let fields = format!(
-            "listeners: [{{address: \"{}\"}}]\nupstream: {{kubeconfig: \"{}\"}}\nreads: {{mostRecent: prove}}",
-            url.trim_start_matches("http://"),
-            server.kubeconfig.display(),
-        );
-        let mut gateway = Self::delegated(name, &fields, &url, certificates).await?;
-        gateway.endpoint = Endpoint::plain(&url)?;
-        Ok(gateway)
+        Self::start_with(name, "reads: {mostRecent: prove}", server, certificates, &certificates.folder).await
     }
 
     /// In `delegated` mode, with TLS; `fields` are the fields `listeners`, `upstream` and `clients` of its

@@ -96,15 +96,8 @@ async fn check(side: &Side, certificates: &Certificates, relay: SocketAddr) -> R
 
 async fn start(certificates: &Certificates, relay: SocketAddr) -> Result<Gateway> {
     let kubeconfig = certificates.kubeconfig("losing-relay", &format!("http://{relay}"))?;
-    let url = format!("http://127.0.0.1:{}", crate::ports::free_port()?);
-    let fields = format!(
-        "listeners: [{{address: \"{}\"}}]\nupstream: {{kubeconfig: \"{}\"}}\ncache: {{verifyInterval: {INTERVAL}}}",
-        url.trim_start_matches("http://"),
-        kubeconfig.display(),
-    );
-    let mut gateway = Gateway::delegated("gateway-verified", &fields, &url, certificates).await?;
-    gateway.endpoint = Endpoint::plain(&url)?;
-    Ok(gateway)
+    let fields = format!("cache: {{verifyInterval: {INTERVAL}}}");
+    Gateway::start_before("gateway-verified", &fields, &kubeconfig, certificates, &certificates.folder).await
 }
 
 fn name(number: usize) -> String {
