@@ -15,12 +15,12 @@ use super::{
     cut::Cuts,
     endpoint::Ask,
     failure::{ErrorKind, Failure},
+    list::Ends,
     paths,
     profile::{InformerWork, Transport},
     read::Head,
     recorder::Recorder,
     schedule::stagger,
-    version::Ends,
     watch::{First, Progress, read},
 };
 

@@ -16,6 +16,7 @@ mod endpoint;
 mod failure;
 mod frames;
 mod informer;
+mod list;
 mod objects;
 mod page;
 mod paths;
