@@ -1,9 +1,7 @@
 //! Informers: clients that follow a collection as client-go's reflector does, but keep no objects.
 
-use std::{io::Write, ops::ControlFlow, sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
-use flate2::write::GzDecoder;
-use http::header;
 use http_body_util::BodyExt;
 use tokio::{
     sync::Semaphore,
@@ -15,10 +13,9 @@ use super::{
     cut::Cuts,
     endpoint::Ask,
     failure::{ErrorKind, Failure},
-    list::Ends,
+    list::{List, ListMeta},
     paths,
     profile::{InformerWork, Transport},
-    read::Head,
     recorder::Recorder,
     schedule::stagger,
     watch::{First, Progress, read},
@@ -161,12 +158,11 @@ impl Informers {
     async fn list(&self, lane: &Lane, selectors: &str, known: &Known) -> Result<String, Failure> {
         let from = known.list();
         let limit = self.limit(&from).map(|limit| format!("limit={limit}")).unwrap_or_default();
-        let (mut version, mut next) = self.page(lane, &self.path(&[&from, &limit, selectors])).await?;
-        while let Some(token) = next {
-            let path = self.path(&[&limit, &format!("continue={token}"), selectors]);
-            (version, next) = self.page(lane, &path).await?;
+        let mut list = self.page(lane, &self.path(&[&from, &limit, selectors])).await?;
+        while let Some(next_page) = list.next_page() {
+            list = self.page(lane, &self.path(&[&limit, &next_page, selectors])).await?;
         }
-        Ok(version)
+        Ok(list.resource_version)
     }
 
     /// Objects per page. `from` is the query of the version: client-go asks for pages of the most recent objects.
@@ -175,27 +171,19 @@ impl Informers {
         self.work.limit.or(pages.then_some(PAGE))
     }
 
-    /// Reads a list, or one page of it: its version, and the token of the next page.
-    async fn page(&self, lane: &Lane, path: &str) -> Result<(String, Option<String>), Failure> {
+    /// Reads a list, or one page of it.
+    async fn page(&self, lane: &Lane, path: &str) -> Result<ListMeta, Failure> {
         let Transport { encoding, gzip, .. } = self.transport;
         let mut answer = lane.open(&Ask { accept: encoding.accept(true), gzip, ..Ask::get(path) }).await?;
-        let coding = answer.response.headers().get(header::CONTENT_ENCODING);
-        let is_gzip = coding.is_some_and(|coding| coding == "gzip");
-        let mut head = (!encoding.is_protobuf()).then(|| Head::new(is_gzip));
-        let mut text =
-            if is_gzip { Text::Gzip(Box::new(GzDecoder::new(Ends::default()))) } else { Text::Plain(Ends::default()) };
+        let mut list = List::of(&answer);
         while let Some(frame) = answer.response.body_mut().frame().await {
             let frame = frame.map_err(|error| Failure::stream(&error))?;
             let Some(data) = frame.data_ref() else { continue };
             self.recorder.lock().bytes += data.len() as u64;
-            head.iter_mut().for_each(|head| head.push(data));
-            text.write(data).map_err(|error| Failure::stream(&error))?;
+            list.push(data)?;
         }
         lane.done(answer).await;
-        let message = || "the list has no resourceVersion".to_owned();
-        let version = text.ends().and_then(|ends| ends.version());
-        let version = version.ok_or_else(|| Failure { kind: ErrorKind::Stream, message: message() })?;
-        Ok((version, head.and_then(|head| head.next_page())))
+        list.metadata()
     }
 
     fn path(&self, query: &[&str]) -> String {
@@ -242,29 +230,6 @@ impl Known {
             }
         }
         ControlFlow::Break(())
-    }
-}
-
-/// The body of a list, decompressed while it arrives.
-enum Text {
-    Plain(Ends),
-    Gzip(Box<GzDecoder<Ends>>),
-}
-
-impl Text {
-    fn write(&mut self, piece: &[u8]) -> std::io::Result<()> {
-        match self {
-            Self::Plain(ends) => ends.write_all(piece),
-            Self::Gzip(decoder) => decoder.write_all(piece),
-        }
-    }
-
-    /// `None` if the gzip stream is incomplete.
-    fn ends(self) -> Option<Ends> {
-        match self {
-            Self::Plain(ends) => Some(ends),
-            Self::Gzip(decoder) => decoder.finish().ok(),
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use kube_fanout::{
 use crate::{
     harness::{until, within, world::pod},
     load::{errors, measured, options, workload},
+    reads::{definition, widget},
 };
 
 #[tokio::test]
@@ -38,6 +39,30 @@ async fn informers_list_in_pages_as_client_go_does() {
     let informers = workload(&report, "informer");
     assert!(errors(informers).contains(&"status_410"), "{informers:?}");
     assert_eq!((informers.lists, informers.relists), (6, 4), "{informers:?}");
+}
+
+#[tokio::test]
+async fn lists_have_all_their_pages() {
+    let sim = Sim::new();
+    sim.create(definition(".spec.size")).unwrap();
+    for index in 0..5 {
+        sim.create(pod("default", &format!("pod-{index}"), "x")).unwrap();
+        sim.create(widget(&format!("widget-{index}"), "1")).unwrap();
+    }
+    let server = sim.start().await.unwrap();
+    // The metadata of a list is behind the items of custom resources, and binary in protobuf.
+    for (resource, encoding) in [("widgets.v1.example.com", "json"), ("pods", "protobuf"), ("pods", "metadata")] {
+        let counted = resource.replace("v1.", "");
+        let before = sim.counts().requests("list", &counted);
+        let text = format!(
+            "duration: 1s\nworkloads: [{{rate: 10, encoding: {encoding}, list: {{resource: {resource}, version: mostRecent, limit: 2}}}}]"
+        );
+        let report = measured(&options(server.url(), &text)).await;
+        let list = workload(&report, "list");
+        assert!(list.errors.is_empty() && list.requests >= 10, "{list:?}");
+        let lists = sim.counts().requests("list", &counted) - before;
+        assert!(lists >= 3 * list.requests, "{lists} pages of {resource}, {} lists", list.requests);
+    }
 }
 
 #[tokio::test]

@@ -146,7 +146,7 @@ fn work(check: &mut Check, field: &str, raw: &raw::Workload, transport: Transpor
     ];
     let mut given = reads.into_iter().filter_map(|(name, raw, rules)| Some((name, raw.as_ref()?, rules)));
     match (given.next(), given.next(), &raw.churn) {
-        (Some((name, raw, rules)), None, None) => rules(check, &format!("{field}.{name}"), raw, transport),
+        (Some((name, raw, rules)), None, None) => rules(check, &format!("{field}.{name}"), raw),
         (None, None, Some(raw)) => {
             if transport.encoding != WireEncoding::Json {
                 check.problem(&format!("{field}.encoding"), "given for churn", "json");
@@ -165,55 +165,46 @@ fn work(check: &mut Check, field: &str, raw: &raw::Workload, transport: Transpor
 }
 
 /// The rules of one work that reads.
-type ReadRules = fn(&mut Check, &str, &raw::Read, Transport) -> Option<Work>;
+type ReadRules = fn(&mut Check, &str, &raw::Read) -> Option<Work>;
 
-fn get(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) -> Option<Work> {
+fn get(check: &mut Check, field: &str, raw: &raw::Read) -> Option<Work> {
     let Selection { resource, namespace, .. } = read(check, field, raw, &["resource", "namespace", "version"])?;
     Some(Work::Get { resource, namespace, name: None, version: version(check, field, raw) })
 }
 
-fn list(check: &mut Check, field: &str, raw: &raw::Read, transport: Transport) -> Option<Work> {
+fn list(check: &mut Check, field: &str, raw: &raw::Read) -> Option<Work> {
     let fields = ["resource", "namespace", "version", "limit", "labelSelector", "fieldSelector"];
     let selection = read(check, field, raw, &fields)?;
-    let limit = limit(check, field, raw, transport);
+    let limit = limit(check, field, raw);
     Some(Work::List(ListWork { selection, version: version(check, field, raw), limit, pages: Pages::All }))
 }
 
-fn limit(check: &mut Check, field: &str, raw: &raw::Read, transport: Transport) -> Option<usize> {
+fn limit(check: &mut Check, field: &str, raw: &raw::Read) -> Option<usize> {
     let limit = raw.limit.as_ref()?;
     let field = format!("{field}.limit");
-    if transport.encoding.is_protobuf() {
-        check.problem(&field, "given for protobuf, whose pages are not followed", "json or metadata");
-    }
     Some(check.number(&field, Some(limit), *LIMITS.start(), &LIMITS))
 }
 
-fn watch(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) -> Option<Work> {
+fn watch(check: &mut Check, field: &str, raw: &raw::Read) -> Option<Work> {
     let fields = ["resource", "namespace", "start", "labelSelector", "fieldSelector"];
     let selection = read(check, field, raw, &fields)?;
     Some(Work::Watch(WatchWork { selection, start: start(check, field, raw) }))
 }
 
-fn informer(check: &mut Check, field: &str, raw: &raw::Read, transport: Transport) -> Option<Work> {
+fn informer(check: &mut Check, field: &str, raw: &raw::Read) -> Option<Work> {
     let fields = ["resource", "namespace", "start", "limit", "labelSelector", "fieldSelector"];
-    Some(Work::Informer(informer_work(check, field, raw, &fields, transport)?))
+    Some(Work::Informer(informer_work(check, field, raw, &fields)?))
 }
 
-fn informer_work(
-    check: &mut Check,
-    field: &str,
-    raw: &raw::Read,
-    fields: &[&str],
-    transport: Transport,
-) -> Option<InformerWork> {
+fn informer_work(check: &mut Check, field: &str, raw: &raw::Read, fields: &[&str]) -> Option<InformerWork> {
     let selection = read(check, field, raw, fields)?;
     let starts = [("watchList", true), ("list", false)];
     let watch_list = check.word(&format!("{field}.start"), raw.start.as_ref(), true, &starts);
-    let limit = limit(check, field, raw, transport);
+    let limit = limit(check, field, raw);
     Some(InformerWork { selection, watch_list, limit })
 }
 
-fn slow_reader(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) -> Option<Work> {
+fn slow_reader(check: &mut Check, field: &str, raw: &raw::Read) -> Option<Work> {
     let at = |name: &str| format!("{field}.{name}");
     let is_list = check.word(&at("request"), raw.request.as_ref(), false, &[("watch", false), ("list", true)]);
     let from = if is_list { "version" } else { "start" };
@@ -235,9 +226,9 @@ fn slow_reader(check: &mut Check, field: &str, raw: &raw::Read, _: Transport) ->
     Some(Work::SlowReader(SlowReaderWork { selection, request, stop_for, bytes_per_second }))
 }
 
-fn reconnect(check: &mut Check, field: &str, raw: &raw::Read, transport: Transport) -> Option<Work> {
+fn reconnect(check: &mut Check, field: &str, raw: &raw::Read) -> Option<Work> {
     let fields = ["resource", "namespace", "start", "limit", "every", "spread", "labelSelector", "fieldSelector"];
-    let informer = informer_work(check, field, raw, &fields, transport)?;
+    let informer = informer_work(check, field, raw, &fields)?;
     let every = check.duration(&format!("{field}.every"), raw.every.as_ref(), EVERY, &CUTS);
     let spread =
         check.duration(&format!("{field}.spread"), raw.spread.as_ref(), Duration::ZERO, &(Duration::ZERO..=every));
@@ -380,7 +371,6 @@ workloads:
             "line 13, column 35: workloads[6].churn.resource: \"secrets\" was given; allowed: configmaps, pods",
             "line 14, column 21: workloads[7].get.resource: \"deployments.apps\" was given; allowed: ",
             "line 16, column 4: workloads[9].name: a workload above has the same name; allowed: a name of its own",
-            "line 16, column 38: workloads[9].list.limit: given for protobuf",
             "line 17, column 4: workloads[10].slowReader: neither bytesPerSecond nor stopFor was given; allowed: one of them",
             "line 17, column 48: workloads[10].slowReader.start: no such field; allowed: resource, namespace, request, version,",
             "line 18, column 42: workloads[11].slowReader.bytesPerSecond: \"0\" was given; allowed: a size in bytes like",
