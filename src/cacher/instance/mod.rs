@@ -1,5 +1,8 @@
 //! A filled store, and everything that is needed to answer requests from it.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError, RwLock},
@@ -183,11 +186,22 @@ impl Instance {
         self.reader.snapshot().bytes()
     }
 
+    /// Returns when the store holds everything up to `version`, and agrees with the other stores of its resource
+    /// ([`Self::agree`]).
+    ///
+    /// Waits at most three seconds in total.
+    pub async fn reach(&self, version: ResourceVersion, watch_wait: Duration) -> Result<(), Unproven> {
+        let began = Instant::now();
+        self.catch_up(version, watch_wait).await?;
+        let left = REACH_MAX.saturating_sub(began.elapsed());
+        timeout(left, self.agree(watch_wait)).await.unwrap_or(Err(Unproven::Late))
+    }
+
     /// Returns when the store holds everything up to `version`. If its own watch does not reach the version soon, it is
     /// proven.
     ///
     /// Waits at most three seconds in total, and at most `watch_wait` of them for the store's own watch.
-    pub async fn reach(&self, version: ResourceVersion, watch_wait: Duration) -> Result<(), Unproven> {
+    async fn catch_up(&self, version: ResourceVersion, watch_wait: Duration) -> Result<(), Unproven> {
         if self.reader.progress() >= version || timeout(watch_wait, self.reader.reached(version)).await.is_ok() {
             return Ok(());
         }
@@ -220,7 +234,7 @@ impl Instance {
                 self.advance.to(progress);
             }
         }
-        self.reach(progress, watch_wait).await
+        self.catch_up(progress, watch_wait).await
     }
 
     fn count(&self, proven: Result<(), Unproven>) -> Result<(), Unproven> {

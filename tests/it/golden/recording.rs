@@ -5,6 +5,7 @@ use std::{collections::HashMap, fs, path::PathBuf};
 use bytes::Bytes;
 use kube_fanout::apimachinery::{Encoding, ResourceVersion};
 use kube_fanout::encode::protobuf::{BookmarkTemplate, FrameReader, WatchEvent};
+use memchr::memmem;
 use serde_json::{Value, value::RawValue};
 
 use crate::harness::replay::{Collection, Replay};
@@ -60,7 +61,8 @@ fn still_protobuf(name: &str, path: &str, version: u64) -> ((String, Encoding), 
 pub(super) async fn changing(version: u64, live: impl Fn(&str) -> String) -> Replay {
     let collections = in_json(|name| {
         let watch_list = recorded(&format!("upstream/{name}.watchlist.json"));
-        let head = with_items(&recorded(&format!("upstream/{name}.list.json")), 0);
+        let list = recorded(&format!("upstream/{name}.list.json"));
+        let head = at_version(&with_items(&list, 0), version);
         let watch_list = bookmark(&watch_list, version, true).into();
         Collection { head: head.into(), watch_list, live: live(name).into() }
     });
@@ -71,7 +73,11 @@ pub(super) async fn changing(version: u64, live: impl Fn(&str) -> String) -> Rep
 /// Like [`changing`], for one collection in protobuf.
 fn changing_protobuf(name: &str, path: &str, live: &str, version: u64) -> ((String, Encoding), Collection) {
     let watch_list = end_bookmark(name).initial_events_end(ResourceVersion::new(version).unwrap());
-    let head = recorded_bytes(&format!("upstream/{name}.list.pb")).into();
+    let mut head = recorded_bytes(&format!("upstream/{name}.list.pb"));
+    // The first of the versions is that of the list, which has three digits like this one.
+    let at = memmem::find(&head, b"\x12\x03").unwrap() + 2;
+    head.splice(at..at + 3, version.to_string().into_bytes());
+    let head = head.into();
     let live = recorded_bytes(&format!("live/{live}")).into();
     ((path.to_owned(), Encoding::Protobuf), Collection { head, watch_list, live })
 }
@@ -113,6 +119,13 @@ fn with_items(list: &str, count: usize) -> String {
     let items: Vec<&RawValue> = serde_json::from_str(all).unwrap();
     let kept: Vec<_> = items.iter().take(count).map(|item| item.get()).collect();
     list.replace(all, &format!("[{}]", kept.join(",")))
+}
+
+/// The list with another version of the collection, which is the first one in it.
+fn at_version(list: &str, version: u64) -> String {
+    let (before, from) = list.split_once("\"resourceVersion\":\"").unwrap();
+    let (_, after) = from.split_once('"').unwrap();
+    format!("{before}\"resourceVersion\":\"{version}\"{after}")
 }
 
 /// The bookmark at the end of a recorded watch-list with another version; without the annotation of the end of the

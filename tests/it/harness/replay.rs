@@ -37,7 +37,7 @@ pub(crate) struct Collection {
     pub(crate) head: Bytes,
     /// The stream of a watch-list, up to its end bookmark.
     pub(crate) watch_list: Bytes,
-    /// The rest of that stream, which is sent after [`Replay::go_on`].
+    /// The rest of that stream, which is sent after [`Replay::go_on`] or [`Replay::go_on_in`].
     pub(crate) live: Bytes,
 }
 
@@ -54,7 +54,8 @@ struct Shared {
     documents: HashMap<String, String>,
     collections: HashMap<(String, Encoding), Collection>,
     forwarded: Mutex<Vec<String>>,
-    live: watch::Sender<bool>,
+    /// The encodings in which the live events are sent.
+    live: watch::Sender<Vec<Encoding>>,
 }
 
 impl Replay {
@@ -63,7 +64,7 @@ impl Replay {
         documents: HashMap<String, String>,
         collections: HashMap<(String, Encoding), Collection>,
     ) -> Self {
-        let (forwarded, live) = (Mutex::default(), watch::Sender::new(false));
+        let (forwarded, live) = (Mutex::default(), watch::Sender::default());
         let shared = Arc::new(Shared { documents, collections, forwarded, live });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -74,7 +75,13 @@ impl Replay {
 
     /// Sends the live events of the collections.
     pub(crate) fn go_on(&self) {
-        self.shared.live.send_replace(true);
+        self.go_on_in(Encoding::Json);
+        self.go_on_in(Encoding::Protobuf);
+    }
+
+    /// Sends the live events of the collections in one encoding only.
+    pub(crate) fn go_on_in(&self, encoding: Encoding) {
+        self.shared.live.send_modify(|live| live.push(encoding));
     }
 
     /// Method and target of each request since the last call that came from a client, and not from the gateway itself.
@@ -118,7 +125,7 @@ impl Shared {
         };
         match self.collections.get(&(path.replace(NOBODYS, ""), encoding)) {
             Some(collection) if query.contains("sendInitialEvents=true") => {
-                answer(StatusCode::OK, self.watch_list(collection))
+                answer(StatusCode::OK, self.watch_list(collection, encoding))
             }
             Some(_) if query.contains("watch=1") => answer(StatusCode::OK, silence()),
             Some(collection) if query == "limit=1" || query.starts_with(FIELDS_KNOWN) => {
@@ -128,11 +135,11 @@ impl Shared {
         }
     }
 
-    fn watch_list(&self, collection: &Collection) -> Body {
+    fn watch_list(&self, collection: &Collection, encoding: Encoding) -> Body {
         let (first, then, mut live) = (collection.watch_list.clone(), collection.live.clone(), self.live.subscribe());
         let then = stream::once(async move {
             // The sender lives as long as the server.
-            drop(live.wait_for(|live| *live).await);
+            drop(live.wait_for(|live| live.contains(&encoding)).await);
             then
         });
         let texts = stream::iter([first]).chain(then).chain(stream::pending());

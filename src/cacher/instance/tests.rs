@@ -1,0 +1,125 @@
+//! Two stores of one resource that agree on the oldest version that either of them shows.
+
+use serde_json::json;
+
+use super::*;
+use crate::{
+    apimachinery::{Encoding, GroupVersionResource},
+    connector::test_server::{TestServer, full},
+    reflector::Condition,
+    store::{ChangeKind, HistoryLimits, Object, Shape, Writer, store},
+    telemetry::CacheMetrics,
+};
+
+/// How long the stores wait for their own watches.
+const WAIT: Duration = Duration::from_millis(100);
+
+fn version(number: u64) -> ResourceVersion {
+    ResourceVersion::new(number).unwrap()
+}
+
+fn health(condition: Condition) -> Health {
+    Health { epoch: 1, condition, watch_list: false, bookmarks: true }
+}
+
+/// A store that was filled at version 5, and what writes into it.
+struct Filled5 {
+    instance: Arc<Instance>,
+    writer: Writer,
+}
+
+impl Filled5 {
+    /// A change in the store, and in what it shows.
+    fn change(&mut self, at: u64) {
+        let metadata = json!({"namespace": "ns", "name": "a", "resourceVersion": at.to_string()});
+        let json = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata}).to_string();
+        let object = Object::from_item(json.into(), self.instance.schema()).unwrap();
+        self.writer.apply(ChangeKind::Added, object, "".into()).unwrap();
+    }
+
+    fn lose_upstream(&self) {
+        self.instance.set_health(health(Condition::Unfollowed { since: Instant::now() }));
+    }
+}
+
+/// The stores of one resource in JSON and in protobuf, and the proofs that they share. Upstream proves nothing.
+struct Both {
+    json: Filled5,
+    protobuf: Filled5,
+    proofs: Arc<Proofs>,
+    _server: TestServer,
+}
+
+impl Both {
+    async fn filled() -> Self {
+        let server = TestServer::start(async |_| http::Response::new(full("nothing"))).await;
+        let proofs = Arc::new(Proofs::default());
+        let filled = |encoding| {
+            let resource = GroupVersionResource::new("example.com", "v1", "widgets");
+            let resource = Resource {
+                upstream: ResourceListWatch::new(server.upstream(), (resource.clone(), true), encoding, None),
+                metrics: Arc::new(CacheMetrics::new(&resource, encoding)),
+                resource,
+                namespaced: true,
+                proofs: proofs.clone(),
+                staleness_limit: StalenessLimit { max: None, ends_watches: false },
+                spread: Spread::default(),
+            };
+            let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
+            let schema = Arc::new(Schema::new(Shape::Custom, Vec::new()));
+            let (writer, reader) = store(schema, Vec::new(), version(5), limits);
+            let (advance, began) = (writer.advance_handle(), Instant::now());
+            let (list_kind, warnings) = ("WidgetList".to_owned(), Vec::new());
+            let filled = Filled { reader, began, advance, list_kind, warnings, bookmark: None };
+            let instance = Arc::new(Instance::new(resource, filled, health(Condition::Followed)));
+            proofs.add(&instance);
+            Filled5 { instance, writer }
+        };
+        Self { json: filled(Encoding::Json), protobuf: filled(Encoding::Protobuf), proofs, _server: server }
+    }
+
+    /// What a read from the protobuf store is told, and how far the store is then.
+    async fn agreed(&self) -> (Result<(), Unproven>, u64) {
+        let agreed = self.protobuf.instance.agree(WAIT).await;
+        (agreed, self.protobuf.instance.progress().value())
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_lags_is_not_read_until_it_holds_what_the_other_has_shown() {
+    let mut both = Both::filled().await;
+    both.json.change(7);
+    assert_eq!(both.agreed().await, (Err(Unproven::NoBookmark), 5));
+    assert_eq!(both.json.instance.agree(WAIT).await, Ok(()), "the one that is ahead waits for none");
+    let instance = both.protobuf.instance.clone();
+    let agreed = async { (instance.agree(Duration::from_secs(60)).await, instance.progress().value()) };
+    let (agreed, ()) = tokio::join!(agreed, async { both.protobuf.change(7) });
+    assert_eq!(agreed, (Ok(()), 7));
+}
+
+#[tokio::test]
+async fn a_store_with_the_last_change_is_as_far_as_the_other_is_known_to_be() {
+    let mut both = Both::filled().await;
+    both.json.change(7);
+    both.protobuf.change(7);
+    both.json.writer.advance(version(9));
+    assert_eq!(both.agreed().await, (Ok(()), 9));
+}
+
+#[tokio::test]
+async fn a_store_from_before_a_rollback_is_no_measure() {
+    let mut both = Both::filled().await;
+    both.json.writer.advance(version(9));
+    both.proofs.evidence().rolled_back();
+    assert_eq!(both.agreed().await, (Err(Unproven::NoBookmark), 5));
+}
+
+#[tokio::test]
+async fn stores_of_which_none_is_followed_are_read_as_they_are() {
+    let mut both = Both::filled().await;
+    both.json.change(7);
+    both.protobuf.lose_upstream();
+    assert_eq!(both.agreed().await, (Err(Unproven::NoBookmark), 5), "the other one advances");
+    both.json.lose_upstream();
+    assert_eq!(both.agreed().await, (Ok(()), 5));
+}
