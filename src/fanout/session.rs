@@ -1,7 +1,12 @@
 //! One watch: initial events, the bookmark after them, live events, periodic bookmarks, and the end. Pure: the caller
 //! passes the time, and the session returns what to send or how long to wait.
 
-use std::{collections::VecDeque, iter, mem, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    iter, mem,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -39,9 +44,33 @@ pub enum Start {
 /// The bookmarks that the client allows.
 #[derive(Debug)]
 pub struct Bookmarks {
-    pub template: Arc<BookmarkTemplate>,
-    /// Whether one is sent at the end of the initial events.
+    pub template: Template,
+    /// Whether one is sent at the end of the initial events. Then the template must be known.
     pub initial_events_end: bool,
+}
+
+/// The form of bookmarks, which upstream's own bookmarks show.
+#[derive(Debug)]
+pub enum Template {
+    /// In the form of the watch.
+    Known(Arc<BookmarkTemplate>),
+    /// In the form of the store, once upstream has sent the first one. Until then none is sent: bookmarks are never
+    /// guaranteed (read-path 3.4).
+    Awaited(Arc<OnceLock<BookmarkTemplate>>),
+}
+
+impl Template {
+    fn known(&mut self, form: &Form) -> Result<Option<&BookmarkTemplate>, NotPartial> {
+        if let Self::Awaited(awaited) = self
+            && let Some(template) = awaited.get()
+        {
+            *self = Self::Known(Arc::new(form.bookmark(template)?));
+        }
+        Ok(match self {
+            Self::Known(template) => Some(template),
+            Self::Awaited(_) => None,
+        })
+    }
 }
 
 /// What the caller does next.
@@ -226,8 +255,10 @@ impl Session {
         self.sent = 1;
         let version = initial.version();
         self.initial = None;
-        let bookmarks = self.bookmarks.as_ref().filter(|bookmarks| bookmarks.initial_events_end);
-        Ok(bookmarks.map(|bookmarks| bookmarks.template.initial_events_end(version)))
+        let Some(bookmarks) = self.bookmarks.as_mut().filter(|bookmarks| bookmarks.initial_events_end) else {
+            return Ok(None);
+        };
+        Ok(bookmarks.template.known(&self.form)?.map(|template| template.initial_events_end(version)))
     }
 
     /// The next frame, joined with the following ones that fit into one piece: a watcher that has many frames ready
@@ -275,7 +306,7 @@ impl Session {
         if self.ready.capacity() > READY_KEPT {
             self.ready = VecDeque::new();
         }
-        let Some(bookmarks) = &self.bookmarks else { return Step::Wait(self.deadline) };
+        let Some(bookmarks) = &mut self.bookmarks else { return Step::Wait(self.deadline) };
         let is_due = now >= self.bookmark_at;
         if !is_due && !self.owes_bookmark {
             return Step::Wait(self.bookmark_at.min(self.deadline));
@@ -295,12 +326,15 @@ impl Session {
         }
         self.next = self.next.max(next);
         (self.bookmark_at, self.owes_bookmark) = (next_at, false);
-        // A bookmark whose version the client already has is not sent (read-path 3.4).
-        if version > self.baseline {
-            self.sent = 1;
-            return Step::Send(bookmarks.template.event(version));
+        match bookmarks.template.known(&self.form) {
+            // A bookmark whose version the client already has is not sent (read-path 3.4).
+            Ok(Some(template)) if version > self.baseline => {
+                self.sent = 1;
+                Step::Send(template.event(version))
+            }
+            Ok(_) => Step::Wait(self.bookmark_at.min(self.deadline)),
+            Err(NotPartial) => Step::End(EndCause::Unencodable),
         }
-        Step::Wait(self.bookmark_at.min(self.deadline))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     authz::{Lease, Permit, Standing},
     cacher::Instance,
     encode::Form,
-    fanout::{Bookmarks, EndCause, Interest, Session, Start, Step},
+    fanout::{Bookmarks, EndCause, Interest, Session, Start, Step, Template},
     store::{Expired, Predicate, View},
 };
 
@@ -55,9 +55,6 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
 /// The rest of a watch that began elsewhere at `began`: what follows `told`, the version up to which the client knows everything.
 pub fn go_on(read: &Read<'_>, permit: Permit, told: ResourceVersion, began: Instant) -> Result<Body, ForwardReason> {
     let wanted = Wanted::of(read, &permit)?;
-    if wanted.options.bookmarks && wanted.bookmarks.is_none() {
-        return Err(ForwardReason::NoBookmark);
-    }
     let first = wanted.view.after(told).map_err(|_| ForwardReason::OutsideHistory)?;
     wanted.stream(read, permit, (Start::After(told), first), began)
 }
@@ -118,15 +115,17 @@ impl Wanted {
 
 fn bookmarks(instance: &Instance, options: &WatchOptions, form: &Form) -> Result<Option<Bookmarks>, ForwardReason> {
     let initial_events_end = options.initial_events_end && instance.has_watch_list();
-    match (options.bookmarks, instance.bookmark()) {
-        (true, Some(template)) => {
-            let template = form.bookmark(&template).map_err(|_| ForwardReason::Representation)?;
-            Ok(Some(Bookmarks { template: Arc::new(template), initial_events_end }))
-        }
-        (true, None) if initial_events_end => Err(ForwardReason::NoBookmark),
-        // Bookmarks are never guaranteed (read-path 3.4).
-        (true, None) | (false, _) => Ok(None),
+    if !options.bookmarks {
+        return Ok(None);
     }
+    let template = match instance.bookmark().get() {
+        Some(template) => {
+            Template::Known(Arc::new(form.bookmark(template).map_err(|_| ForwardReason::Representation)?))
+        }
+        None if initial_events_end => return Err(ForwardReason::NoBookmark),
+        None => Template::Awaited(instance.bookmark().clone()),
+    };
+    Ok(Some(Bookmarks { template, initial_events_end }))
 }
 
 async fn start(view: &View, instance: &Instance, start: WatchStart, config: Config) -> Result<Start, ForwardReason> {

@@ -153,6 +153,29 @@ async fn bookmarks_come_every_minute_once_something_is_new() {
 }
 
 #[tokio::test]
+async fn a_watch_from_before_upstream_s_first_bookmark_gets_bookmarks_all_the_same() {
+    // Lists show no form of bookmarks.
+    let world = World::start_lacking(Features::old()).await;
+    world.create_pod("default", "a", "x");
+    world.gateway.warm("/api/v1/pods").await;
+    let forms = ["application/json", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"];
+    let path = format!(
+        "/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds=600",
+        world.sim.revision()
+    );
+    let watches = join_all(forms.map(|form| world.client().watch_as(&path, form))).await;
+    world.label_pod("default/a", "y");
+    let bookmark = format!(r#""metadata":{{"resourceVersion":"{}"}}"#, world.sim.revision());
+    for (mut watch, kind) in watches.into_iter().zip(["Pod", "PartialObjectMetadata"]) {
+        let event = watch.line().await.unwrap().unwrap();
+        assert!(event.starts_with(r#"{"type":"MODIFIED""#), "{event}");
+        let event = passing(Duration::from_secs(10), watch.line()).await.unwrap().unwrap();
+        assert!(event.starts_with(r#"{"type":"BOOKMARK""#) && event.contains(&bookmark), "{event}");
+        assert!(event.contains(&format!(r#""kind":"{kind}""#)), "{event}");
+    }
+}
+
+#[tokio::test]
 async fn two_hundred_watchers_are_one_watch_upstream() {
     let world = World::start().await;
     world.create_pod("default", "a", "x");

@@ -5,7 +5,7 @@ mod tests;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -57,7 +57,7 @@ pub struct Instance {
     /// `Warning` headers that upstream adds to every response.
     pub warnings: Vec<HeaderValue>,
     pub metrics: Arc<CacheMetrics>,
-    bookmark: RwLock<Option<Arc<BookmarkTemplate>>>,
+    bookmark: Arc<OnceLock<BookmarkTemplate>>,
     advance: Advance,
     /// When upstream was first asked for the state in the store.
     filled_since: Instant,
@@ -92,7 +92,7 @@ impl Instance {
         Self {
             envelope: ListEnvelope::new(list_kind, &resource, &reader.schema().shape),
             hub: Hub::new(next, spread),
-            bookmark: RwLock::new(bookmark.map(Arc::new)),
+            bookmark: Arc::new(bookmark.map_or_else(OnceLock::new, OnceLock::from)),
             used: Mutex::new(Instant::now()),
             columns: TableColumns::new(upstream.definition(), &resource),
             resource,
@@ -301,15 +301,13 @@ impl Instance {
         self.columns.current(&self.upstream, &self.resource).await
     }
 
-    /// The template of bookmarks; `None` until upstream has sent a bookmark.
-    pub fn bookmark(&self) -> Option<Arc<BookmarkTemplate>> {
-        self.bookmark.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The template of bookmarks; empty until upstream has sent a bookmark.
+    pub fn bookmark(&self) -> &Arc<OnceLock<BookmarkTemplate>> {
+        &self.bookmark
     }
 
     pub(super) fn record_bookmark(&self, template: BookmarkTemplate) {
-        if self.bookmark().is_none() {
-            *self.bookmark.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(template));
-        }
+        self.bookmark.get_or_init(|| template);
     }
 
     pub(super) fn touch(&self) {
