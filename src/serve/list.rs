@@ -51,6 +51,11 @@ pub async fn list(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, For
         }
         (Writer::Objects(form), None) => {
             let (objects, position) = selection();
+            // Current servers say in a page of metadata how many objects follow, and 1.20 does not.
+            let tells_rest = matches!(form, Form::Partial(..)) && position.remaining_item_count.is_some();
+            if tells_rest && !read.instance.has_watch_list() {
+                return Err(ForwardReason::Representation);
+            }
             selected(read, form, objects, &position, pretty).await?
         }
         (Writer::Table(table), _) => {

@@ -180,7 +180,11 @@ impl<'a> Call<'a> {
 
     async fn list(&self) -> Result<Reply, Failure> {
         let options = self.parameters.list()?;
-        let page = read::list(self.cache(), &self.definition, self.target, options).await?;
+        let mut page = read::list(self.cache(), &self.definition, self.target, options).await?;
+        // As 1.20 does.
+        if matches!(self.representation, Representation::Metadata(_)) && !self.simulation.faults.features().watch_list {
+            page.remaining = None;
+        }
         Ok(self.page(&page))
     }
 

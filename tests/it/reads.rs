@@ -1,10 +1,12 @@
 //! Gets and lists: memory answers with upstream's own bytes, and every other read is forwarded for a named reason.
 
-use http::Method;
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::{BodyExt, Full};
 use kube_fanout::{
     apimachinery::GroupResource,
     config::MostRecentWatch,
-    sim::{Refusal, Sim},
+    sim::{Features, Refusal, Sim},
 };
 use serde_json::json;
 
@@ -251,4 +253,20 @@ async fn most_recent_watches_can_be_left_to_upstream() {
     let watched = world.client().get("/api/v1/pods?watch=1&timeoutSeconds=1").await;
     assert_eq!(watched.route, forwarded("most_recent"));
     assert_eq!(world.sim.objects(&pods()).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn pages_of_metadata_tell_how_many_objects_follow_where_upstream_does() {
+    const ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    for (features, route) in [(Features::default(), Route::Served), (Features::old(), forwarded("representation"))] {
+        let world = World::start_lacking(features).await;
+        world.create_pod("default", "a", "x");
+        world.create_pod("default", "b", "x");
+        world.gateway.warm("/api/v1/pods").await;
+        let path = format!("/api/v1/pods?resourceVersion={}&limit=1", world.sim.revision());
+        let answer = world.client().request("GET", &path, &[("accept", ACCEPT)], Bytes::new()).await;
+        let request = Request::get(&path).header("accept", ACCEPT).body(Full::default()).unwrap();
+        let direct = world.sim.handle(request).await.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!((answer.body, answer.route), (direct, route), "{features:?}");
+    }
 }
