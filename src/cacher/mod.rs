@@ -22,6 +22,7 @@ mod sink;
 mod small_watch;
 mod staleness;
 mod standing;
+mod unchanged;
 mod verified;
 mod verifier;
 

@@ -30,7 +30,9 @@ use super::{
     route::{self, ReadVerb, Route},
 };
 use crate::{
-    apimachinery::{Representation, RequestInfo, ResourceVersion, ResponseKind, Target, Verb, WatchOptions},
+    apimachinery::{
+        Representation, RequestInfo, ResourceVersion, ResponseKind, Target, Verb, WatchOptions, WatchStart,
+    },
     authn::Credentials,
     authz::Attributes,
     cacher::Instance,
@@ -89,7 +91,9 @@ enum Attempt {
 #[derive(Debug)]
 struct Ready {
     instance: Arc<Instance>,
-    /// Nothing has happened between the version that the client had received and this one.
+    /// The version that the client had received.
+    told: ResourceVersion,
+    /// A client that has received nothing since [`Self::told`] has the state at this version.
     behind: ResourceVersion,
     granted: Granted,
     /// When the client was authorized.
@@ -149,6 +153,13 @@ impl Candidate {
         Some((form, Told::new(form.encoding, &options)))
     }
 
+    /// Whether the watch continues from that version.
+    fn came_with(&self, version: ResourceVersion) -> bool {
+        let Target::Resource(target) = &self.info.target else { return false };
+        let options = WatchOptions::parse(self.request.uri().query(), target.watch_path);
+        options.is_ok_and(|options| options.start == WatchStart::After(version))
+    }
+
     /// The version up to which the client has received everything by now.
     fn told(&self) -> Option<ResourceVersion> {
         *self.told.borrow()
@@ -174,7 +185,7 @@ impl Candidate {
 
     /// Waits for a cache whose history goes back to the version that the client has received, and that has come as far.
     async fn attempt(self: Arc<Self>, form: Representation) -> Result<Box<Ready>, NotNow> {
-        let (instance, behind) = self.instance(form).await?;
+        let (instance, told, behind) = self.instance(form).await?;
         let Self { stages, credentials, info, .. } = &*self;
         let Target::Resource(target) = &info.target else { return Err(NotNow::Never) };
         let attributes = || Attributes::of(Verb::Watch, target, self.request.uri().query());
@@ -183,12 +194,15 @@ impl Candidate {
         let granted = granted.map_err(|_| NotNow::Never)?;
         // Upstream may answer paths that memory does not.
         instance.view(&granted.permit, Verb::Watch).map_err(|_| NotNow::Never)?;
-        Ok(Box::new(Ready { instance, behind, granted, at: Instant::now() }))
+        Ok(Box::new(Ready { instance, told, behind, granted, at: Instant::now() }))
     }
 
-    /// The cache, and the version to go on after: the one that the client has received, or a later one if nothing
-    /// happened in between.
-    async fn instance(&self, form: Representation) -> Result<(Arc<Instance>, ResourceVersion), NotNow> {
+    /// The cache, the version that the client has received, and the version to go on after: the same one, or a later one
+    /// if nothing happened in between.
+    async fn instance(
+        &self,
+        form: Representation,
+    ) -> Result<(Arc<Instance>, ResourceVersion, ResourceVersion), NotNow> {
         let Route { verb, target, .. } = route::decide(&self.request, &self.info).map_err(|_| NotNow::Never)?;
         let route = Route { verb, target, forms: vec![form] };
         loop {
@@ -210,9 +224,15 @@ impl Candidate {
             // The client may have received more meanwhile.
             let told = self.told().ok_or(NotNow::Never)?;
             let behind = if instance.reaches_back_to(told) { told } else { self.after_quiet(&instance, told).await? };
-            // A cache that lags would delay what the client now gets from upstream.
-            if instance.reaches_back_to(behind) && timeout(LOOK_EVERY, instance.reached(behind)).await.is_ok() {
-                return Ok((instance, behind));
+            if !instance.reaches_back_to(behind) {
+                continue;
+            }
+            // A cache that lags would delay what the client now gets from upstream. But the cache of a quiet resource
+            // may never be known to have reached the version with which a client came (1.20), and would serve a new
+            // watch from there all the same.
+            let is_reached = timeout(LOOK_EVERY, instance.reached(behind)).await.is_ok();
+            if is_reached || (self.told() == Some(behind) && self.came_with(behind)) {
+                return Ok((instance, told, behind));
             }
         }
     }
@@ -278,6 +298,14 @@ fn may_pass(why: ForwardReason) -> bool {
     )
 }
 
+impl Ready {
+    /// Whether a client that has received everything up to `told` may go on after [`Self::behind`]. In between it may
+    /// have received an object that is gone there.
+    fn is_for(&self, told: ResourceVersion) -> bool {
+        told == self.told || told >= self.behind
+    }
+}
+
 impl Followed {
     /// The next part of the stream, from upstream or from memory.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
@@ -315,7 +343,7 @@ impl Followed {
                     }
                 },
                 // The client read nothing for a while: its permission may be gone.
-                Attempt::Ready(ready) if ready.at.elapsed() > READY_FOR => Attempt::Tried(None),
+                Attempt::Ready(ready) if ready.at.elapsed() > READY_FOR || !ready.is_for(told) => Attempt::Tried(None),
                 Attempt::Ready(ready) => match self.candidate.go_on(*ready, (self.form, &self.audit_id), told) {
                     Some(rest) => return Some(rest),
                     None => Attempt::Tried(Some(told)),

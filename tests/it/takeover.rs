@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use kube_fanout::sim::{Counts, Refusal, Sim};
+use kube_fanout::sim::{Counts, Features, Refusal, Sim};
 use tokio::join;
 
 use crate::{
@@ -21,7 +21,13 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 
 /// A cold gateway whose fills stop at their first request, and whose reads do not wait for fills.
 async fn cold() -> World {
-    let world = World::start_with(Sim::new(), |config| config.reads.fill_wait = Duration::ZERO).await;
+    cold_with(Features::default()).await
+}
+
+async fn cold_with(features: Features) -> World {
+    let sim = Sim::new();
+    sim.set_features(features);
+    let world = World::start_with(sim, |config| config.reads.fill_wait = Duration::ZERO).await;
     world.create_pod("default", "a", "x");
     world.create_pod("kube-system", "b", "y");
     world.sim.hold_requests("list", "pods");
@@ -170,6 +176,93 @@ async fn what_happened_before_the_fill_is_not_taken_for_nothing() {
     world.label_pod("default/c", "y");
     let event = watch.line().await.unwrap().unwrap();
     assert!(event.starts_with(r#"{"type":"ADDED""#) && event.contains(r#""name":"c""#), "{event}");
+}
+
+/// The versions of clients, of which each opens a watch, while an old upstream's gateway is cold; then the fill.
+async fn resumes_at_an_old_upstream(world: &World, versions: impl IntoIterator<Item = u64>) -> Vec<Watch> {
+    let resume = async |version: u64| {
+        // Upstream sends no bookmark, though the client allows them.
+        let path =
+            format!("/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=600");
+        world.client().watch(&path).await
+    };
+    let watches = join_all(versions.into_iter().map(resume)).await;
+    world.sim.release_requests();
+    world.gateway.warm("/api/v1/pods").await;
+    watches
+}
+
+/// Waits until the gateway's own watch is the only one.
+async fn none_is_left(world: &World) {
+    let over = world.sim.until(|counts| counts.open_watches("pods") == 1);
+    within("the takeovers", passing(STEP / 5, over)).await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_sends_no_bookmarks_is_asked_for_the_number_of_objects() {
+    const HERD: u64 = 100;
+    let world = cold_with(Features::old()).await;
+    let first = world.sim.revision();
+    world.sim.skip_revisions(3);
+    // Each of three versions is that of many clients.
+    let mut watches = resumes_at_an_old_upstream(&world, (0..HERD).map(|number| first + number % 3)).await;
+    let before = world.sim.counts();
+    none_is_left(&world).await;
+    let asked = |verb| world.sim.counts().requests(verb, "pods") - before.requests(verb, "pods");
+    assert!(asked("list") <= HERD && asked("watch") == 0, "{} lists, {} watches", asked("list"), asked("watch"));
+    world.sim.cut_watches(Some("pods"));
+    skip(BACKOFF).await;
+    world.create_pod("default", "c", "x");
+    for event in join_all(watches.iter_mut().map(Watch::line)).await {
+        assert!(event.unwrap().unwrap().contains(r#""name":"c""#));
+    }
+}
+
+#[tokio::test]
+async fn a_state_that_is_another_one_than_the_clients_stays_upstreams_until_it_changes() {
+    let changes: [fn(&World); 3] = [
+        |world| world.delete_pod("kube-system/b"),
+        |world| world.label_pod("kube-system/b", "z"),
+        // As many objects as before.
+        |world| {
+            world.delete_pod("kube-system/b");
+            world.create_pod("kube-system", "b", "y");
+        },
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let world = cold_with(Features::old()).await;
+        let path = format!(
+            "/api/v1/namespaces/default/pods?watch=1&resourceVersion={}&timeoutSeconds=600",
+            world.sim.revision()
+        );
+        change(&world);
+        // Nothing of it is for this client.
+        let mut watch = world.client().watch(&path).await;
+        world.sim.release_requests();
+        world.gateway.warm("/api/v1/pods").await;
+        skip(Duration::from_secs(10)).await;
+        assert_eq!(world.sim.counts().open_watches("pods"), 2, "change {at}");
+        world.create_pod("default", "c", "x");
+        let event = watch.line().await.unwrap().unwrap();
+        assert!(event.starts_with(r#"{"type":"ADDED""#) && event.contains(r#""name":"c""#), "{event}");
+        none_is_left(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn a_version_that_an_old_upstream_has_compacted_stays_upstreams_until_something_happens() {
+    let world = cold_with(Features::old()).await;
+    let first = world.sim.revision();
+    world.sim.skip_revisions(3);
+    world.sim.compact();
+    let mut watches = resumes_at_an_old_upstream(&world, [first, first]).await;
+    skip(Duration::from_secs(10)).await;
+    assert_eq!(world.sim.counts().open_watches("pods"), 3);
+    world.create_pod("default", "c", "x");
+    for watch in &mut watches {
+        assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"c""#));
+    }
+    none_is_left(&world).await;
 }
 
 #[tokio::test]

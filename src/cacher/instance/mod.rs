@@ -19,6 +19,8 @@ use super::{
     proofs::{Candidate, Proofs},
     quiet::Quiet,
     staleness::StalenessLimit,
+    unchanged::Unchanged,
+    verified::MetadataPage,
 };
 use crate::{
     apimachinery::{GroupVersionResource, ResourceVersion, Verb},
@@ -29,7 +31,7 @@ use crate::{
     },
     fanout::Hub,
     lifecycle::Spread,
-    reflector::{Filled, Health},
+    reflector::{Failure, Filled, Health},
     store::{Advance, Reader, Schema, View},
     telemetry::CacheMetrics,
     upstream::ResourceListWatch,
@@ -65,6 +67,7 @@ pub struct Instance {
     staleness_limit: StalenessLimit,
     proofs: Arc<Proofs>,
     quiet: Quiet,
+    unchanged: Unchanged,
     demand: Demand,
     columns: TableColumns,
     pub(super) upstream: ResourceListWatch,
@@ -106,6 +109,7 @@ impl Instance {
             staleness_limit,
             proofs,
             quiet: Quiet::default(),
+            unchanged: Unchanged::default(),
             demand: Demand::default(),
             upstream,
         }
@@ -123,14 +127,21 @@ impl Instance {
     }
 
     /// The version up to which nothing has happened since `version`, which may be older than history: a client that
-    /// knows everything up to the one knows everything up to the other. `None` if something has happened, or upstream
-    /// does not answer the question.
+    /// was told everything up to `version`, and nothing since, knows the state at the other one. `None` if something has
+    /// happened, or upstream does not answer the question.
+    ///
+    /// Behind an upstream without watch-list only the states are compared: something may have come and gone in between.
     pub async fn quiet_since(&self, version: ResourceVersion) -> Option<ResourceVersion> {
-        // An upstream without watch-list sends its watches no bookmark before they end.
-        if !self.has_watch_list() {
-            return None;
+        if self.has_watch_list() {
+            return self.quiet.since(version, &self.upstream, self.schema()).await;
         }
-        self.quiet.since(version, &self.upstream, self.schema()).await
+        // Such an upstream sends its watches no bookmark before they end.
+        let snapshot = self.reader.snapshot();
+        let count = async || {
+            let page = MetadataPage::read(&self.upstream.one_at(version).await?, version)?;
+            page.count().ok_or(Failure::Malformed)
+        };
+        self.unchanged.since(version, &snapshot, count).await.then(|| snapshot.version())
     }
 
     /// The version up to which the store is known to be complete.
