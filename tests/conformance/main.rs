@@ -81,6 +81,21 @@ pub(crate) struct Side {
     pub(crate) gateway: Gateway,
 }
 
+impl Side {
+    /// Of the server of custom resources, in the names of scenarios.
+    fn name(&self) -> String {
+        format!("CRD {}", self.server.version)
+    }
+}
+
+/// The scenarios that are wanted, and what they found.
+#[derive(Clone, Copy)]
+struct Chosen<'a> {
+    report: &'a RefCell<Report>,
+    /// Words of their names; all are wanted if there is none.
+    words: &'a [String],
+}
+
 /// Everything that the scenarios use.
 struct World {
     certificates: Certificates,
@@ -118,7 +133,7 @@ async fn run(wanted: &[String]) -> Result<ExitCode> {
     let world = start(&assets, folder.path()).await?;
     println!("servers and gateways are up after {:.1} s", started.elapsed().as_secs_f64());
 
-    Box::pin(scenarios(&report, world, wanted, &assets)).await;
+    Box::pin(scenarios(Chosen { report: &report, words: wanted }, world, &assets)).await;
     let is_equal = report.borrow().print();
     if !is_equal {
         // The logs show what happened.
@@ -129,79 +144,87 @@ async fn run(wanted: &[String]) -> Result<ExitCode> {
 }
 
 /// Runs the selected scenarios. Those that change the state of the servers come last.
-async fn scenarios(report: &RefCell<Report>, mut world: World, wanted: &[String], assets: &Assets) {
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str()));
-    macro_rules! scenario {
-        ($name:literal, $scenario:expr) => {
-            let name = format!($name);
-            if is_wanted(&name) {
-                scenario(report, &name, $scenario).await;
-            }
-        };
-    }
+async fn scenarios(chosen: Chosen<'_>, mut world: World, assets: &Assets) {
     let World { certificates, full, crd } = &mut world;
     // In the names of their scenarios: server and version.
     let builtin = full.server.version.clone();
-    let custom = crd.as_ref().map(|crd| format!("CRD {}", crd.server.version)).unwrap_or_default();
+    let custom = crd.as_ref().map(Side::name).unwrap_or_default();
     if let Some(crd) = crd {
         // Uses the roles of the other server, where they change soon.
-        scenario!("identity, matrix {custom}", identity::custom(full, crd, certificates));
+        chosen.run(format!("identity, matrix {custom}"), identity::custom(full, crd, certificates)).await;
     }
     let on_full = async {
-        scenario!("identity, matrix {builtin}", identity::matrix(full, certificates));
-        scenario!("identity, forgeries {builtin}", identity::forgeries(full, certificates));
-        scenario!("identity, reviews {builtin}", identity::reviews(full, certificates));
-        scenario!("identity, rotation {builtin}", identity::rotation(full, certificates));
-        scenario!("reads {builtin}", reads::builtin(full));
-        scenario!("watches {builtin}", watches::builtin(full));
+        chosen.run(format!("identity, matrix {builtin}"), identity::matrix(full, certificates)).await;
+        chosen.run(format!("identity, forgeries {builtin}"), identity::forgeries(full, certificates)).await;
+        chosen.run(format!("identity, reviews {builtin}"), identity::reviews(full, certificates)).await;
+        chosen.run(format!("identity, rotation {builtin}"), identity::rotation(full, certificates)).await;
+        chosen.run(format!("reads {builtin}"), reads::builtin(full)).await;
+        chosen.run(format!("watches {builtin}"), watches::builtin(full)).await;
         if full.server.has_watch_list {
-            scenario!("most recent {builtin}", watches::most_recent(full));
+            chosen.run(format!("most recent {builtin}"), watches::most_recent(full)).await;
         }
-        scenario!("paging {builtin}", paging::run(full));
-        scenario!("informers {builtin}", informers::builtin(full));
-        scenario!("bodies {builtin}", bodies::run(full));
-        scenario!("representations {builtin}", representations::builtin(full));
-        scenario!("tables {builtin}", printed::run(full));
-        scenario!("kubectl, {builtin}", kubectl::run(full, &assets.full.join("kubectl")));
+        chosen.run(format!("paging {builtin}"), paging::run(full)).await;
+        chosen.run(format!("informers {builtin}"), Box::pin(informers::builtin(full))).await;
+        chosen.run(format!("bodies {builtin}"), bodies::run(full)).await;
+        chosen.run(format!("representations {builtin}"), representations::builtin(full)).await;
+        chosen.run(format!("tables {builtin}"), printed::run(full)).await;
+        chosen.run(format!("kubectl, {builtin}"), kubectl::run(full, &assets.full.join("kubectl"))).await;
         if let Some(assets) = &assets.crd {
-            scenario!("kubectl of {custom}, {builtin}", kubectl::run(full, &assets.join("kubectl")));
+            chosen.run(format!("kubectl of {custom}, {builtin}"), kubectl::run(full, &assets.join("kubectl"))).await;
         }
         // Its objects remain.
         let kubectls: Vec<_> =
             [&assets.full].into_iter().chain(&assets.crd).map(|folder| folder.join("kubectl")).collect();
-        scenario!("large {builtin}", large::run(full, certificates, &kubectls));
-        scenario!("crowd {builtin}", crowd::run(full));
-        scenario!("hostile {builtin}", hostile::run(full, certificates));
+        chosen.run(format!("large {builtin}"), large::run(full, certificates, &kubectls)).await;
+        chosen.run(format!("crowd {builtin}"), crowd::run(full)).await;
+        chosen.run(format!("hostile {builtin}"), hostile::run(full, certificates)).await;
     };
     let on_crd = async {
         let Some(crd) = crd else { return };
-        scenario!("reads {custom}", reads::custom(crd));
-        scenario!("watches {custom}", watches::custom(crd));
-        scenario!("most recent {custom}", watches::most_recent(crd));
-        scenario!("paging {custom}", paging::run(crd));
-        scenario!("informers {custom}", informers::custom(crd));
-        scenario!("representations {custom}", representations::custom(crd));
-        scenario!("tables {custom}", tables::run(crd));
-        scenario!("redefined {custom}", definitions::redefined(crd));
-        scenario!("restored {custom}", definitions::restored(crd));
+        chosen.run(format!("reads {custom}"), reads::custom(crd)).await;
+        chosen.run(format!("watches {custom}"), watches::custom(crd)).await;
+        chosen.run(format!("most recent {custom}"), watches::most_recent(crd)).await;
+        chosen.run(format!("paging {custom}"), paging::run(crd)).await;
+        chosen.run(format!("informers {custom}"), informers::custom(crd)).await;
+        chosen.run(format!("representations {custom}"), representations::custom(crd)).await;
+        chosen.run(format!("tables {custom}"), tables::run(crd)).await;
+        chosen.run(format!("redefined {custom}"), definitions::redefined(crd)).await;
+        chosen.run(format!("restored {custom}"), definitions::restored(crd)).await;
     };
     Box::pin(future::join(on_full, on_crd)).await;
-    // The other server delegates authentication to this one, so this scenario runs alone.
-    scenario!("own writes {builtin}", own_writes::run(full, certificates));
-    scenario!("verified {builtin}", verified::run(full, certificates));
-    scenario!("bridge {builtin}", bridge::builtin(full, certificates));
-    if let Some(crd) = crd {
-        scenario!("bridge {custom}", bridge::custom(crd, certificates));
-        scenario!("rollouts {custom}", rollouts::custom(crd, certificates));
-    }
-    scenario!("rollouts {builtin}", rollouts::builtin(full, certificates));
-    scenario!("storm {builtin}", storm::run(full));
+    Box::pin(one_by_one(chosen, world)).await;
 }
 
-async fn scenario(report: &RefCell<Report>, name: &str, scenario: impl Future<Output = Result<Tally>>) {
-    let started = Instant::now();
-    let tally = scenario.await.unwrap_or_else(|error| Tally::failed(&error));
-    report.borrow_mut().add(name, tally, started.elapsed().as_secs_f64());
+/// The scenarios that kill a server, or need one to be quiet. The server of custom resources delegates authentication to the other
+/// one.
+async fn one_by_one(chosen: Chosen<'_>, mut world: World) {
+    let World { certificates, full, crd } = &mut world;
+    let builtin = full.server.version.clone();
+    let custom = crd.as_ref().map(Side::name).unwrap_or_default();
+    chosen.run(format!("own writes {builtin}"), own_writes::builtin(full, certificates)).await;
+    if let Some(crd) = crd {
+        chosen.run(format!("own writes {custom}"), own_writes::custom(crd, certificates)).await;
+    }
+    chosen.run(format!("verified {builtin}"), verified::run(full, certificates)).await;
+    chosen.run(format!("bridge {builtin}"), bridge::builtin(full, certificates)).await;
+    if let Some(crd) = crd {
+        chosen.run(format!("bridge {custom}"), bridge::custom(crd, certificates)).await;
+        chosen.run(format!("rollouts {custom}"), rollouts::custom(crd, certificates)).await;
+    }
+    chosen.run(format!("rollouts {builtin}"), rollouts::builtin(full, certificates)).await;
+    chosen.run(format!("storm {builtin}"), storm::run(full)).await;
+}
+
+impl Chosen<'_> {
+    /// Runs a scenario if it is wanted.
+    async fn run(self, name: String, scenario: impl Future<Output = Result<Tally>>) {
+        if !self.words.is_empty() && !self.words.iter().any(|word| name.contains(word.as_str())) {
+            return;
+        }
+        let started = Instant::now();
+        let tally = scenario.await.unwrap_or_else(|error| Tally::failed(&error));
+        self.report.borrow_mut().add(&name, tally, started.elapsed().as_secs_f64());
+    }
 }
 
 /// Starts the servers with objects in them, and a gateway in front of each.

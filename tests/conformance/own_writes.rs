@@ -1,10 +1,12 @@
 //! A client that writes and then reads without a version finds its write, whichever side answers, and whatever happens
 //! to upstream.
 
+use std::cell::Cell;
+
 use anyhow::{Context, Result};
 use futures_util::future;
-use serde_json::json;
-use tokio::time::sleep;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use crate::{
     Side,
@@ -12,17 +14,26 @@ use crate::{
     client::{Ask, Endpoint},
     gateway::{Gateway, unique_agent},
     report::Tally,
+    resuming::{self, CONFIG_MAPS, Followed, WIDGETS},
     servers::POLL,
 };
 
-const COLLECTION: &str = "/api/v1/configmaps";
-const PART: &str = "/api/v1/namespaces/conf/configmaps";
+/// The writers, each with its own object: their changes are each other's load.
 const WRITERS: usize = 4;
-/// Rounds of each writer in each phase. Upstream is killed once per phase, while the writers continue.
-const ROUNDS: u64 = 60;
-const PHASES: u64 = 4;
 /// One of this many reads is looked up in the log.
 const LOOKED_UP: usize = 10;
+
+/// How much is done.
+#[derive(Clone, Copy)]
+struct Sizes {
+    /// Acknowledged writes, of all writers together. Each is followed by three reads.
+    rounds: usize,
+    /// How often upstream is killed meanwhile.
+    kills: usize,
+}
+
+const GATE: Sizes = Sizes { rounds: 900, kills: 3 };
+const FULL: Sizes = Sizes { rounds: 10_000, kills: 20 };
 
 /// The results of one writer.
 #[derive(Default)]
@@ -33,21 +44,42 @@ struct Found {
     served: usize,
 }
 
-pub(crate) async fn run(side: &mut Side, certificates: &Certificates) -> Result<Tally> {
-    let gateway = Gateway::proving("gateway-proving", &side.server, certificates).await?;
-    gateway.warm(COLLECTION).await?;
-    let direct = side.server.endpoint.clone();
-    let rounds = future::try_join_all((0..WRITERS).map(|writer| write_and_read(&gateway, &direct, writer)));
+/// Where is written and where is read.
+struct Between<'a> {
+    direct: &'a Endpoint,
+    gateway: &'a Gateway,
+    followed: Followed,
+    /// Acknowledged writes, of all writers together.
+    made: &'a Cell<usize>,
+}
+
+pub(crate) async fn builtin(side: &mut Side, certificates: &Certificates) -> Result<Tally> {
+    run(side, CONFIG_MAPS, certificates).await
+}
+
+pub(crate) async fn custom(side: &mut Side, certificates: &Certificates) -> Result<Tally> {
+    run(side, WIDGETS, certificates).await
+}
+
+async fn run(side: &mut Side, followed: Followed, certificates: &Certificates) -> Result<Tally> {
+    let (sizes, started) = (if resuming::is_full() { FULL } else { GATE }, Instant::now());
+    let gateway = Gateway::proving(&format!("gateway-proving-{}", followed.kind), &side.server, certificates).await?;
+    gateway.warm(followed.collection).await?;
+    let (direct, made) = (side.server.endpoint.clone(), Cell::new(0));
+    let between = Between { direct: &direct, gateway: &gateway, followed, made: &made };
+    let writers = future::try_join_all((0..WRITERS).map(|writer| write_and_read(&between, writer, sizes.rounds)));
     let breaks = async {
-        for _ in 1..PHASES {
-            sleep(POLL * 80).await;
+        for kill in 1..=sizes.kills {
+            while made.get() < sizes.rounds * kill / (sizes.kills + 1) {
+                sleep(POLL).await;
+            }
             side.server.kill_api();
             side.server.start_api()?;
             side.server.ready().await?;
         }
         anyhow::Ok(())
     };
-    let (all, ()) = future::try_join(rounds, breaks).await?;
+    let (all, ()) = future::try_join(writers, breaks).await?;
     let mut tally = Tally::default();
     let sum = |of: fn(&Found) -> usize| all.iter().map(of).sum::<usize>();
     let (reads, looked_up, served) =
@@ -56,26 +88,36 @@ pub(crate) async fn run(side: &mut Side, certificates: &Certificates) -> Result<
         tally.compared(&format!("reads of writer {writer}"), stale);
     }
     tally.holds("memory has answered", served > looked_up / 4, || format!("{served} of {looked_up}"));
-    tally.note(format!("{reads} reads of own writes; of {looked_up} looked up, {served} were from memory"));
+    tally.note(format!(
+        "{} writes, {reads} reads of them, {} kills of the API server, {:.0?}; of {looked_up} reads looked up, {served} were from memory",
+        made.get(),
+        sizes.kills,
+        started.elapsed(),
+    ));
     Ok(tally)
 }
 
-async fn write_and_read(gateway: &Gateway, direct: &Endpoint, writer: usize) -> Result<Found> {
+/// Writes until all writers together have written so often, and reads after each write that was acknowledged.
+async fn write_and_read(between: &Between<'_>, writer: usize, rounds: usize) -> Result<Found> {
+    let Between { direct, gateway, followed: Followed { collection, part, api_version, kind, .. }, made } = between;
     let name = format!("own-{writer}");
-    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"round": "0"}});
-    direct.create(PART, &object).await?;
-    let (mut found, mut round, one) = (Found::default(), 0, format!("{PART}/{name}"));
-    while round < ROUNDS * PHASES {
+    let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}});
+    direct.create(part, &object).await?;
+    let (mut found, mut round, one) = (Found::default(), 0, format!("{part}/{name}"));
+    while made.get() < rounds {
         // A failed write may have been executed or not: the next one determines the state again.
         round += 1;
-        if direct.patch(&one, &json!({"data": {"round": round.to_string()}})).await.is_err() {
+        let written = json!({"metadata": {"annotations": {"round": round.to_string()}}});
+        if direct.patch(&one, &written).await.is_err() {
             sleep(POLL).await;
             continue;
         }
-        for path in [COLLECTION.to_owned(), one.clone(), format!("{COLLECTION}?limit=500")] {
+        made.set(made.get() + 1);
+        for path in [collection.to_string(), one.clone(), format!("{collection}?limit=500")] {
             found.read(gateway, &path, &name, round).await?;
         }
     }
+    direct.delete(&one).await?;
     Ok(found)
 }
 
@@ -86,11 +128,12 @@ impl Found {
         // While upstream is down there is no response.
         let Ok(answer) = answer.and_then(|answer| answer.expect_success(path)) else { return Ok(()) };
         self.reads += 1;
-        let is_own = |item: &&serde_json::Value| item["metadata"]["name"] == name;
+        let is_own = |item: &&Value| item["metadata"]["name"] == name;
         let items = answer["items"].as_array().map_or(std::slice::from_ref(&answer), Vec::as_slice);
         let own = items.iter().find(is_own).with_context(|| format!("{path} has no {name}"))?;
-        if own["data"]["round"].as_str().and_then(|text| text.parse().ok()) != Some(round) {
-            self.stale.push(format!("{path} after round {round}: {}", own["data"]));
+        let shown = &own["metadata"]["annotations"]["round"];
+        if shown.as_str().and_then(|text| text.parse().ok()) != Some(round) {
+            self.stale.push(format!("{path} after round {round}: {shown}"));
         }
         if self.reads.is_multiple_of(LOOKED_UP) {
             self.looked_up += 1;

@@ -38,10 +38,10 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 #[derive(Clone, Copy)]
 pub(crate) struct Followed {
     pub(crate) collection: &'static str,
-    part: &'static str,
+    pub(crate) part: &'static str,
     /// Of an object.
-    api_version: &'static str,
-    kind: &'static str,
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
     pub(crate) encodings: &'static [&'static str],
     /// Half of the informers begin with one.
     has_watch_list: bool,
