@@ -15,6 +15,7 @@
 //! * `hostile`: clients that use up shared resources, next to a client that must not be affected
 //! * `redefined`, `restored`: a resource, or the storage, is replaced by another
 //! * `own writes`: a client that writes and then reads without a version finds its write, even if upstream crashes
+//! * `resumes`: watches of a quiet resource that go on from before the gateway's start are taken over
 //! * `verified`: a cache that has missed a change is found, and filled again
 //! * `bridge`: informers of every kind, each of which lists once, however often the API server is killed
 //! * `rollouts`: the same, however often the gateways are rolled or killed
@@ -53,6 +54,7 @@ mod processes;
 mod reads;
 mod report;
 mod representations;
+mod resumes;
 mod resuming;
 mod rollouts;
 mod servers;
@@ -204,6 +206,10 @@ async fn one_by_one(chosen: Chosen<'_>, mut world: World) {
     chosen.run(format!("own writes {builtin}"), own_writes::builtin(full, certificates)).await;
     if let Some(crd) = crd {
         chosen.run(format!("own writes {custom}"), own_writes::custom(crd, certificates)).await;
+    }
+    chosen.run(format!("resumes {builtin}"), resumes::builtin(full, certificates)).await;
+    if let Some(crd) = crd {
+        chosen.run(format!("resumes {custom}"), resumes::custom(crd, certificates)).await;
     }
     chosen.run(format!("verified {builtin}"), verified::run(full, certificates)).await;
     chosen.run(format!("bridge {builtin}"), bridge::builtin(full, certificates)).await;

@@ -1,0 +1,135 @@
+//! Watches of a quiet resource that go on from a version of before the gateway's start: memory has them soon though nothing
+//! happens, and they get what happens then.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use futures_util::future;
+use serde_json::json;
+use tokio::time::{Duration, Instant, sleep};
+
+use crate::{
+    Side,
+    certificates::Certificates,
+    client::{Ask, Endpoint, version_of},
+    events::Events,
+    gateway::Gateway,
+    report::Tally,
+    resuming::{self, CONFIG_MAPS, Followed, WIDGETS},
+    servers::POLL,
+};
+
+/// Watches of all versions, in all encodings.
+const GATE: usize = 80;
+const FULL: usize = 1_000;
+/// Writes to another resource, between each of which there is a version that clients have.
+const VERSIONS: usize = 3;
+/// Longer than all takeovers take.
+const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+const ELSEWHERE: &str = "/apis/conf.example.com/v1/zones/z-0";
+
+pub(crate) async fn builtin(side: &Side, certificates: &Certificates) -> Result<Tally> {
+    run(side, CONFIG_MAPS, certificates).await
+}
+
+pub(crate) async fn custom(side: &Side, certificates: &Certificates) -> Result<Tally> {
+    run(side, WIDGETS, certificates).await
+}
+
+async fn run(side: &Side, followed: Followed, certificates: &Certificates) -> Result<Tally> {
+    let (direct, mut tally) = (&side.server.endpoint, Tally::default());
+    let Followed { collection, part, api_version, kind, encodings, .. } = followed;
+    let name = "resumed";
+    direct.create(part, &json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}})).await?;
+    // Only a deletion tells that the state at the first version is another one than later.
+    let doomed = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "resumed-doomed"}});
+    let before = version_of(&direct.create(part, &doomed).await?);
+    direct.delete(&format!("{part}/resumed-doomed")).await?;
+    let mut versions = BTreeSet::from([before]);
+    for number in 0..VERSIONS {
+        let written = direct.patch(ELSEWHERE, &json!({"metadata": {"annotations": {"n": number.to_string()}}})).await?;
+        versions.insert(version_of(&written));
+    }
+    // The gateway's fill has a later version than any client.
+    direct.patch(ELSEWHERE, &json!({"metadata": {"annotations": {"n": "last"}}})).await?;
+
+    let folder = &certificates.folder;
+    let used = Used::by(direct, collection).await?;
+    let gateway = Gateway::start(&format!("gateway-resumes-{kind}"), &side.server, certificates, folder).await?;
+    let ask = |version: u64, accept: &str| {
+        let path = format!("{collection}?watch=1&resourceVersion={version}&timeoutSeconds=300");
+        Ask::get(path).header("accept", accept)
+    };
+    let different: Vec<_> = versions
+        .iter()
+        .flat_map(|version| encodings.iter().map(move |accept| (*version, ask(*version, accept))))
+        .collect();
+    let count = if resuming::is_full() { FULL } else { GATE };
+    let asks: Vec<(u64, Ask)> = different.into_iter().cycle().take(count).collect();
+    let opened = asks.iter().map(|(_, ask)| Events::open(&gateway.endpoint, ask));
+    let (watches, started) = (future::try_join_all(opened).await?, Instant::now());
+
+    // The gateway has one of its own in each encoding.
+    let (own, mut now) = (encodings.len() as f64, Used::by(direct, collection).await?);
+    while now.watches > used.watches + own && started.elapsed() < SETTLED_WITHIN {
+        sleep(POLL * 20).await;
+        now = Used::by(direct, collection).await?;
+    }
+    let is_none_left = now.watches <= used.watches + own;
+    tally.holds("no client's watch is left at the API server", is_none_left, || format!("{}", now.watches));
+    let admin = Endpoint::plain(&format!("http://{}", gateway.admin().context("no admin port")?))?;
+    let over = sum(&admin.get("/metrics").await?.text(), "kube_fanout_watches_taken_over_total", &[]);
+    let (took, cpu) = (started.elapsed(), now.cpu - used.cpu);
+    tally.note(format!(
+        "{count} resumes are in memory after {took:.1?}, {over} of them taken over; {cpu:.1} s of CPU of the API server"
+    ));
+
+    let changed = direct.patch(&format!("{part}/{name}"), &json!({"metadata": {"labels": {"resumed": "yes"}}})).await?;
+    let changed = version_of(&changed);
+    let mut expected = BTreeMap::new();
+    for version in versions {
+        let theirs = Events::open(direct, &ask(version, encodings[0])).await?;
+        expected.insert(version, until(changed, theirs).await?);
+    }
+    for ((version, _), watch) in asks.into_iter().zip(watches) {
+        let told = until(changed, watch).await?;
+        tally.equal(&format!("versions of the events behind {version}"), &expected[&version], &told);
+    }
+    direct.delete(&format!("{part}/{name}")).await?;
+    Ok(tally)
+}
+
+/// The versions of a watch's events up to that one.
+async fn until(last: u64, mut watch: Events) -> Result<Vec<u64>> {
+    let mut told = Vec::new();
+    while told.last() != Some(&last) {
+        let event = watch.next().await?.context("a watch has ended")?;
+        told.push(event.version);
+    }
+    Ok(told)
+}
+
+/// The sum of a metric's values with these labels.
+fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
+    let is_wanted = |line: &&str| line.starts_with(name) && labels.iter().all(|label| line.contains(label));
+    metrics.lines().filter(is_wanted).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+/// What an API server has on its hands.
+struct Used {
+    /// Seconds since its start.
+    cpu: f64,
+    /// Open watches of the resource.
+    watches: f64,
+}
+
+impl Used {
+    async fn by(server: &Endpoint, collection: &str) -> Result<Self> {
+        let metrics = server.get("/metrics").await?.text();
+        let plural = collection.rsplit('/').next().unwrap_or_default();
+        // Named a gauge by old servers, and requests by current ones.
+        let labels = [&*format!("resource=\"{plural}\""), "verb=\"WATCH\""];
+        let watches = sum(&metrics, "apiserver_longrunning_", &labels);
+        Ok(Self { cpu: sum(&metrics, "process_cpu_seconds_total", &[]), watches })
+    }
+}
