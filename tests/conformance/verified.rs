@@ -33,7 +33,7 @@ use crate::{
 const OBJECTS: usize = 120;
 const COLLECTION: &str = "/api/v1/configmaps";
 const PART: &str = "/api/v1/namespaces/conf/configmaps";
-/// Changes with this text do not reach the gateway.
+/// Changes to this text do not reach the gateway.
 const LOST: &str = "lost-on-the-way";
 /// The shortest interval that the configuration allows. A cache has to differ twice, ten seconds apart.
 const INTERVAL: &str = "30s";
@@ -124,7 +124,7 @@ async fn until_told(watch: &mut Incoming) -> Result<()> {
     Ok(())
 }
 
-/// Passes requests without bodies on to the server, and responses back, without the watch events that hold [`LOST`].
+/// Passes requests without bodies on to the server, and responses back, without the changes of watches that hold [`LOST`].
 async fn relay(listener: TcpListener, server: Endpoint) -> Result<Infallible> {
     let (server, mut connections) = (Arc::new(server), JoinSet::new());
     loop {
@@ -158,7 +158,7 @@ async fn pass(
     Ok(Response::from_parts(head, StreamBody::new(data.map_ok(Frame::data))))
 }
 
-/// The lines of a watch, without those that hold [`LOST`].
+/// The lines of a watch, without the changes that hold [`LOST`]. A watch-list's state comes as ADDED, and has it.
 fn without_lost(data: impl Stream<Item = hyper::Result<Bytes>>) -> impl Stream<Item = hyper::Result<Bytes>> {
     data.scan(BytesMut::new(), |unread, data| {
         let kept = data.map(|data| {
@@ -166,7 +166,8 @@ fn without_lost(data: impl Stream<Item = hyper::Result<Bytes>>) -> impl Stream<I
             let mut kept = BytesMut::new();
             while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
                 let line = unread.split_to(end + 1);
-                if !String::from_utf8_lossy(&line).contains(LOST) {
+                let text = String::from_utf8_lossy(&line);
+                if !(text.contains(LOST) && text.contains(r#""type":"MODIFIED""#)) {
                     kept.unsplit(line);
                 }
             }
