@@ -15,8 +15,10 @@ use crate::{reflector::Failure, store::Object};
 /// Stores with fewer objects are not verified: they can be checked with an ordinary list.
 const OBJECTS_MIN: usize = 100;
 /// The maximum number of attempts if upstream has compacted the store's version or not reached it, since the store will
-/// soon have another version. A store must also differ twice before it counts as different.
+/// soon have another version.
 const ATTEMPTS: u32 = 3;
+/// How often a store must differ before it counts as different.
+const DIFFERS: u32 = 2;
 /// The delay between two attempts.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// A store that differs again within this time is logged, but not filled again: if filling does not help, clients would
@@ -43,6 +45,30 @@ impl Outcome {
             Self::Differs(_) => "different",
             Self::NotThere => "version_not_there",
             Self::Failed(_) => "failed",
+        }
+    }
+}
+
+/// What the comparisons of a store have shown so far.
+#[derive(Debug, Default)]
+struct Seen {
+    not_there: u32,
+    different: u32,
+}
+
+impl Seen {
+    /// Whether this outcome is the result, or the store is to be compared again.
+    fn suffices(&mut self, outcome: &Outcome) -> bool {
+        match outcome {
+            Outcome::NotThere => {
+                self.not_there += 1;
+                self.not_there >= ATTEMPTS
+            }
+            Outcome::Differs(_) => {
+                self.different += 1;
+                self.different >= DIFFERS
+            }
+            Outcome::Same | Outcome::Failed(_) => true,
         }
     }
 }
@@ -76,24 +102,19 @@ impl Cachers {
     }
 
     async fn verify(&self, store: &StoreKey, filled_anew: &mut HashMap<StoreKey, Instant>) {
-        let mut has_differed = false;
-        for attempt in 1..=ATTEMPTS {
+        let mut seen = Seen::default();
+        loop {
             let entry = self.shared.entries.get(store).map(|entry| entry.value().clone());
             let Some(Ok(instance)) = entry.map(|entry| entry.instance()) else { return };
             if instance.reader.snapshot().len() < OBJECTS_MIN {
                 return;
             }
             let outcome = timeout(LOOK_MAX, look(&instance)).await.unwrap_or(Outcome::Failed(Failure::Silent));
+            if !seen.suffices(&outcome) {
+                sleep(AGAIN_AFTER).await;
+                continue;
+            }
             match &outcome {
-                Outcome::NotThere if attempt < ATTEMPTS => {
-                    sleep(AGAIN_AFTER).await;
-                    continue;
-                }
-                Outcome::Differs(_) if !has_differed && attempt < ATTEMPTS => {
-                    has_differed = true;
-                    sleep(AGAIN_AFTER).await;
-                    continue;
-                }
                 Outcome::Differs(difference) => {
                     filled_anew.retain(|_, at: &mut Instant| at.elapsed() < FILLED_ANEW_ONCE_IN);
                     let is_first = !filled_anew.contains_key(store);
@@ -132,6 +153,33 @@ async fn look(instance: &Arc<Instance>) -> Outcome {
         match page.continue_token() {
             Some(next) => token = Some(next.to_owned()),
             None => return Outcome::Same,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apimachinery::ObjectKey;
+
+    #[test]
+    fn a_difference_counts_if_it_is_seen_twice_and_a_missing_version_if_it_is_seen_three_times() {
+        let differs = || Outcome::Differs(Difference::Missing(ObjectKey::new(None, "a")));
+        let failed = || Outcome::Failed(Failure::Silent);
+        let missing = || Outcome::NotThere;
+        for outcomes in [
+            vec![Outcome::Same],
+            vec![failed()],
+            vec![differs(), differs()],
+            vec![differs(), Outcome::Same],
+            vec![missing(), missing(), missing()],
+            vec![missing(), missing(), differs(), differs()],
+            vec![differs(), missing(), missing(), differs()],
+        ] {
+            let mut seen = Seen::default();
+            let (last, before) = outcomes.split_last().unwrap();
+            assert!(before.iter().all(|outcome| !seen.suffices(outcome)), "{outcomes:?}");
+            assert!(seen.suffices(last), "{outcomes:?}");
         }
     }
 }
