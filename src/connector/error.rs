@@ -1,6 +1,6 @@
 //! Errors of requests to upstream: which party caused each, and whether a retry may help.
 
-use std::{error::Error as StdError, time::Duration};
+use std::{error::Error as StdError, io, iter::successors, time::Duration};
 
 use super::{
     BoxError,
@@ -130,6 +130,7 @@ impl SendError {
     fn from_connect(error: BoxError) -> Self {
         match caused_by::<ConnectTimedOut>(&*error) {
             Some(ConnectTimedOut(limit)) => Self::ConnectTimedOut(*limit),
+            None if answers_without_tls(&*error) => Self::Unreachable(Box::new(NotTls(error))),
             None => Self::Unreachable(error),
         }
     }
@@ -145,6 +146,23 @@ impl SendError {
         }
         Self::ConnectionLost { reused, source: error }
     }
+}
+
+/// What a TLS handshake with a plain server ends with.
+#[derive(Debug, thiserror::Error)]
+#[error("the server does not answer in TLS; if it speaks plain HTTP, its address begins with http://")]
+struct NotTls(#[source] BoxError);
+
+/// Whether the answer to a TLS handshake was something else.
+fn answers_without_tls(error: &(dyn StdError + 'static)) -> bool {
+    let mut causes = successors(Some(error), |&error| contained(error).or_else(|| error.source()));
+    causes.any(|error| matches!(error.downcast_ref(), Some(rustls::Error::InvalidMessage(_))))
+}
+
+/// What an IO error was made of, which it does not show as its source.
+fn contained<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    let contained = error.downcast_ref::<io::Error>()?.get_ref()?;
+    Some(contained)
 }
 
 /// The first cause of that type in an error's chain.

@@ -23,6 +23,7 @@ mod identity;
 mod notice;
 mod own_requests;
 mod pool;
+mod probed;
 mod reachable;
 mod refusals;
 mod slot;
@@ -44,11 +45,13 @@ pub use error::{Fault, Retry, SendError};
 pub use hop::{comes_from_gateway, has_passed};
 pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, NotBelieved, Outbound};
 pub use own_requests::OwnRequests;
+pub use probed::Probe;
 pub use slot::Slot;
 pub use trouble::{Trouble, TroubleKind};
 
 use access::Access;
 use identity::Exposed;
+use probed::Probed;
 use reachable::Reachable;
 use refusals::Refusals;
 use target::Target;
@@ -94,7 +97,8 @@ impl Connector {
         self.shared.target.clone()
     }
 
-    /// Whether the last requests did not reach upstream, or were refused because of the gateway's credentials.
+    /// Whether the last requests did not reach upstream or were refused because of the gateway's credentials, or the last
+    /// probe failed.
     pub fn is_in_trouble(&self) -> bool {
         self.shared.target.is_in_trouble()
     }

@@ -8,7 +8,7 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 
-use super::{BuildError, Reachable, Refusals};
+use super::{BuildError, Probed, Reachable, Refusals};
 
 /// The address of the API server, with a path prefix if a proxy in front of it needs one.
 ///
@@ -21,6 +21,7 @@ pub(super) struct Target {
     prefix: Box<str>,
     pub(super) reachable: Reachable,
     pub(super) refusals: Refusals,
+    pub(super) probed: Probed,
 }
 
 /// The request has no path (its target is `*` or an authority), or the joined path is too long.
@@ -41,12 +42,14 @@ impl Target {
             prefix: cluster.path().trim_end_matches('/').into(),
             reachable: Reachable::default(),
             refusals: Refusals::default(),
+            probed: Probed::default(),
         })
     }
 
-    /// Whether the last requests did not reach it, or were refused because of the gateway's credentials.
+    /// Whether the last requests did not reach it or were refused because of the gateway's credentials, or the last
+    /// probe failed.
     pub(super) fn is_in_trouble(&self) -> bool {
-        self.reachable.trouble().is_some() || self.refusals.is_unauthorized()
+        self.reachable.trouble().is_some() || self.refusals.is_unauthorized() || self.probed.trouble().is_some()
     }
 
     /// The value of `Host`.

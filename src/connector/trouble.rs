@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use http::StatusCode;
 
-use super::{Connector, reachable::Unreachable, refusals::Refusal};
+use super::{Connector, Probe, probed::Failed, reachable::Unreachable, refusals::Refusal};
 
 /// One thing that is wrong between the gateway and the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Trouble {
     pub server: String,
     /// When it began.
     pub since: SystemTime,
-    /// The path of the request that is refused; `None` if upstream cannot be reached.
+    /// The path of the request that is refused; `None` if it is not about one request.
     pub path: Option<String>,
     /// The last error, or upstream's own words. Foreign text, of bounded length.
     pub error: String,
@@ -25,6 +25,12 @@ pub struct Trouble {
 pub enum TroubleKind {
     /// No connection can be opened.
     Unreachable,
+    /// The address leads back to this gateway.
+    Loop,
+    /// The answers are not those of an API server.
+    Foreign,
+    /// A connection can be opened, but the API server's version is not said on it.
+    Unanswered,
     /// 401: upstream does not accept the gateway's credentials.
     Unauthorized,
     /// 403: the gateway's identity may not do what it tries.
@@ -32,9 +38,16 @@ pub enum TroubleKind {
 }
 
 impl TroubleKind {
+    /// All of them, the worst first.
+    pub const ALL: [Self; 6] =
+        [Self::Unreachable, Self::Loop, Self::Foreign, Self::Unanswered, Self::Unauthorized, Self::Forbidden];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
+            Self::Loop => "loop",
+            Self::Foreign => "foreign",
+            Self::Unanswered => "unanswered",
             Self::Unauthorized => "unauthorized",
             Self::Forbidden => "forbidden",
         }
@@ -42,6 +55,12 @@ impl TroubleKind {
 }
 
 impl Connector {
+    /// Records what asking for upstream's version has found out.
+    pub fn note_probe(&self, probe: Probe) {
+        let target = &self.shared.target;
+        target.probed.note(target, probe);
+    }
+
     /// What is wrong now, the worst first. Empty if the gateway's last requests were answered and allowed, or if there
     /// were none.
     pub fn troubles(&self) -> Vec<Trouble> {
@@ -49,6 +68,13 @@ impl Connector {
         let server = target.to_string();
         let unreachable = target.reachable.trouble().map(|Unreachable { since, error }| Trouble {
             kind: TroubleKind::Unreachable,
+            server: server.clone(),
+            since,
+            path: None,
+            error,
+        });
+        let probed = target.probed.trouble().map(|Failed { kind, since, error }| Trouble {
+            kind,
             server: server.clone(),
             since,
             path: None,
@@ -66,6 +92,6 @@ impl Connector {
                 path: Some(path),
                 error: message,
             });
-        unreachable.into_iter().chain(refused).collect()
+        unreachable.into_iter().chain(probed).chain(refused).collect()
     }
 }

@@ -94,7 +94,7 @@ pub struct Upstream {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Trouble {
-    /// `unreachable`, `unauthorized` (401), `forbidden` (403).
+    /// `unreachable`, `loop`, `foreign`, `unanswered`, `unauthorized` (401), `forbidden` (403).
     pub kind: String,
     pub server: String,
     /// RFC 3339.
@@ -304,6 +304,9 @@ impl Trouble {
     pub fn headline(&self) -> String {
         match self.kind.as_str() {
             "unreachable" => format!("The API server {} cannot be reached", self.server),
+            "loop" => format!("The API server's address {} leads back to this gateway", self.server),
+            "foreign" => format!("The server {} does not look like an API server", self.server),
+            "unanswered" => format!("The API server {} does not say its version", self.server),
             "unauthorized" => format!("The API server {} does not accept the gateway's credentials", self.server),
             _ => format!(
                 "The API server {} refuses the gateway {}",

@@ -23,8 +23,9 @@ pub(super) fn of(troubles: impl Iterator<Item = connector::Trouble>, now: System
 
 fn row(trouble: connector::Trouble, now: SystemTime, detail: Detail) -> Trouble {
     let connector::Trouble { kind, server, since, path, error } = trouble;
-    // A refusal names the gateway's user; the error of a connection contains no user.
-    let is_told = detail == Detail::Full || kind == TroubleKind::Unreachable;
+    // A refusal names the gateway's user; the other errors contain no user.
+    let is_refusal = matches!(kind, TroubleKind::Unauthorized | TroubleKind::Forbidden);
+    let is_told = detail == Detail::Full || !is_refusal;
     let seconds = now.duration_since(since).unwrap_or_default().as_secs();
     let since = Timestamp::try_from(since).and_then(|since| Timestamp::from_second(since.as_second()));
     Trouble {

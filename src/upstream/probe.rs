@@ -4,13 +4,22 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use http::StatusCode;
+use tokio::time::{sleep, timeout};
 
 use super::{FetchError, Upstream, server_version};
-use crate::{lifecycle::Tasks, telemetry::Chain};
+use crate::{
+    connector::{Probe, SendError, TroubleKind},
+    lifecycle::Tasks,
+    telemetry::Chain,
+};
 
 /// The pause between two looks at what requests have found out. Nothing is requested while there is no trouble.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Time limit of an answer, longer than that of a connection (10 s): that one cannot be opened is an error of its own.
+const ANSWER_MAX: Duration = Duration::from_secs(12);
+/// Of an answer that is not an API server's, the characters that are shown.
+const SHOWN_MAX: usize = 80;
 
 impl Upstream {
     /// Probes upstream in a task of `tasks` until the drain begins. The log says what is wrong, once.
@@ -22,37 +31,86 @@ impl Upstream {
     }
 
     async fn probe_while_in_trouble(&self) {
-        let address = self.address();
-        match self.probe().await {
-            // The log has a line about these.
-            Err(FetchError::Send { source, .. }) if source.is_unreachable() => {}
-            Err(FetchError::Status { .. }) if self.shared.connector.is_unauthorized() => {}
-            Err(error) => {
-                tracing::warn!(%address, error = %Chain(&error), "the API server does not say its version; check its \
-                    address in the kubeconfig, and whether the gateway's identity may get /version");
-            }
-            Ok(false) => {
-                tracing::warn!(%address, error = "/version is not that of an API server", "this does not look like an API \
-                    server; check its address in the kubeconfig");
-            }
-            Ok(true) => tracing::debug!(%address, "the API server answers"),
-        }
+        self.probe(ANSWER_MAX).await;
         loop {
             sleep(LOOK_EVERY).await;
             if self.shared.connector.is_in_trouble() {
-                // What comes of it is noted.
-                self.probe().await.ok();
+                self.probe(ANSWER_MAX).await;
             }
         }
     }
 
-    /// Whether upstream says its version, as an API server does.
-    async fn probe(&self) -> Result<bool, FetchError> {
-        let document = self.fetch(server_version::PATH, "application/json").await?;
-        let version = document.and_then(|document| server_version::parse(&document));
-        if let Some(version) = &version {
-            self.note_version(version);
-        }
-        Ok(version.is_some())
+    /// Asks once, and notes what comes of it.
+    pub(super) async fn probe(&self, limit: Duration) {
+        let (path, address) = (server_version::PATH, self.address());
+        let probe = match timeout(limit, self.fetch(path, "application/json")).await {
+            Err(_) => failed(
+                TroubleKind::Unanswered,
+                format!("the connection is open, but {path} was not answered within {limit:?}"),
+            ),
+            Ok(Ok(Some(document))) => match server_version::parse(&document) {
+                Some(version) => {
+                    self.note_version(&version);
+                    Probe::Passed
+                }
+                None => failed(
+                    TroubleKind::Foreign,
+                    format!("{path} is not that of an API server: {:?}", beginning(&document)),
+                ),
+            },
+            Ok(Ok(None)) => failed(TroubleKind::Foreign, format!("{path} was answered with {}", StatusCode::NOT_FOUND)),
+            Ok(Err(error)) => of_error(&error, &address),
+        };
+        self.shared.connector.note_probe(probe);
     }
+}
+
+/// What an error shows. `address` is that of the server.
+fn of_error(error: &FetchError, address: &str) -> Probe {
+    let with_hint = |error: &FetchError| {
+        let hint = if address.starts_with("http://") { HTTPS_HINT } else { "" };
+        format!("{}{hint}", Chain(error))
+    };
+    match error {
+        FetchError::Send { source, .. } if source.is_unreachable() => Probe::Noted,
+        FetchError::Status { status: StatusCode::UNAUTHORIZED, .. } => Probe::Noted,
+        FetchError::Status { status: StatusCode::FORBIDDEN, .. } => {
+            tracing::warn!(%address, error = %Chain(error), "the gateway's identity may not get /version; give it the \
+                right, as system:public-info-viewer does");
+            Probe::Noted
+        }
+        FetchError::Status { status: StatusCode::LOOP_DETECTED, .. } => {
+            failed(TroubleKind::Loop, Chain(error).to_string())
+        }
+        // Go's servers answer a plain request at their TLS port with this.
+        FetchError::Status { status: StatusCode::BAD_REQUEST, .. } => failed(TroubleKind::Foreign, with_hint(error)),
+        FetchError::Status { status, .. } if !status.is_server_error() && *status != StatusCode::TOO_MANY_REQUESTS => {
+            failed(TroubleKind::Foreign, Chain(error).to_string())
+        }
+        FetchError::Send { source: SendError::ConnectionLost { .. } | SendError::Malformed(_), .. } => {
+            failed(TroubleKind::Unanswered, with_hint(error))
+        }
+        FetchError::Send { .. }
+        | FetchError::Status { .. }
+        | FetchError::Body { .. }
+        | FetchError::TooLarge { .. }
+        | FetchError::TimedOut { .. }
+        | FetchError::Malformed { .. } => failed(TroubleKind::Unanswered, Chain(error).to_string()),
+    }
+}
+
+/// Follows an error that a TLS server causes if it is spoken to in plain HTTP.
+const HTTPS_HINT: &str = "; if the server expects TLS, its address begins with https://";
+
+fn failed(kind: TroubleKind, error: String) -> Probe {
+    Probe::Failed { kind, error }
+}
+
+/// The first characters of a document.
+fn beginning(document: &[u8]) -> String {
+    String::from_utf8_lossy(&document[..document.len().min(SHOWN_MAX * 4)])
+        .trim_start()
+        .chars()
+        .take(SHOWN_MAX)
+        .collect()
 }

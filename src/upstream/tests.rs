@@ -1,14 +1,17 @@
 //! Requests to servers on loopback, and when none may be sent.
 
+use std::time::Duration;
+
 use http::{Request, Response};
 use hyper::body::Incoming;
+use tokio::io::AsyncWriteExt;
 
 use super::{ResourceListWatch, Upstream};
 use crate::{
     apimachinery::{Encoding, GroupVersionResource, ResourceVersion},
     connector::{
-        BuildError, Connector,
-        test_server::{TestBody, TestServer, full},
+        BuildError, Connector, TroubleKind,
+        test_server::{TestBody, TestServer, full, read_head},
     },
     reflector::{ListRequest, ListWatch, WatchFrom, WatchRequest},
 };
@@ -44,6 +47,30 @@ async fn a_first_watch_list_is_most_recent_and_later_ones_no_older_than_what_was
         let rule = format!("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan{version} ");
         assert!(watch.contains(&rule), "{watch}");
     }
+}
+
+#[tokio::test]
+async fn a_silent_port_is_trouble_until_an_api_server_answers_there() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = kube_client::Config::new(format!("http://{}", silent.local_addr().unwrap()).parse().unwrap());
+    let upstream = Upstream::new(Connector::new(&config).unwrap());
+    let probing = upstream.probe(Duration::from_millis(50));
+    let ((), connection) = tokio::join!(probing, silent.accept());
+    let troubles = upstream.troubles();
+    assert_eq!(troubles.iter().map(|trouble| trouble.kind).collect::<Vec<_>>(), [TroubleKind::Unanswered]);
+    assert!(troubles[0].error.contains("/version was not answered within 50ms"), "{troubles:?}");
+    assert!(upstream.shared.connector.is_in_trouble(), "it is asked again");
+    // The same port, once it speaks.
+    drop(connection);
+    let answer = async {
+        let (mut stream, _) = silent.accept().await.unwrap();
+        read_head(&mut stream).await;
+        let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 24\r\n\r\n";
+        stream.write_all(format!("{head}{{\"gitVersion\":\"v1.36.0\"}}").as_bytes()).await.unwrap();
+    };
+    tokio::join!(upstream.probe(Duration::from_secs(60)), answer);
+    assert_eq!(upstream.troubles(), []);
+    assert_eq!(upstream.last_version().as_deref(), Some("v1.36.0"));
 }
 
 #[test]

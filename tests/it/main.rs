@@ -56,6 +56,8 @@ mod takeover;
 mod tidy;
 // What a collector of OpenTelemetry is told.
 mod traces;
+// What the gateway tells of trouble with the API server.
+mod trouble;
 // Clients that do not read their answers.
 mod unread;
 // Comparison of caches with upstream.

@@ -7,8 +7,8 @@ use std::{
 
 use futures_util::future::join;
 use kube_fanout::{
-    sim::{Features, Refusal, Sim, SimServer},
-    status::{GatewayStatus, Trouble},
+    sim::{Features, Sim, SimServer},
+    status::GatewayStatus,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -16,7 +16,6 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, UnixStream},
     process::{Child, Command},
-    task::JoinSet,
 };
 
 use crate::harness::{until, within, world::pod};
@@ -25,28 +24,28 @@ use crate::harness::{until, within, world::pod};
 const LONG_AGENT: usize = 1_000;
 
 /// A kubeconfig.
-const CLUSTER: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\nusers: [{name: a, user: {}}]\n\
+pub(crate) const CLUSTER: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\nusers: [{name: a, user: {}}]\n\
                        clusters: [{name: a, cluster: {server: \"SERVER\"}}]\n\
                        contexts: [{name: a, context: {cluster: a, user: a}}]\n";
 
 /// A gateway in front of an embedded server, on Unix sockets. Killed at the end of the test.
-struct Process {
-    child: Child,
-    client: PathBuf,
-    admin: PathBuf,
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    pub(crate) client: PathBuf,
+    pub(crate) admin: PathBuf,
     /// The configuration file, and its text without the fields of the test.
     config: (PathBuf, String),
-    server: SimServer,
+    pub(crate) server: SimServer,
     _folder: TempDir,
 }
 
 impl Process {
     /// Starts a gateway with additional configuration fields. Nothing reads its standard error.
-    async fn start(fields: &str) -> Self {
+    pub(crate) async fn start(fields: &str) -> Self {
         Self::in_front_of(Sim::new(), fields).await
     }
 
-    async fn in_front_of(sim: Sim, fields: &str) -> Self {
+    pub(crate) async fn in_front_of(sim: Sim, fields: &str) -> Self {
         sim.create(pod("default", "a", "x")).unwrap();
         let (server, folder) = (sim.start().await.unwrap(), tempfile::tempdir().unwrap());
         let [client, admin, kubeconfig, config] =
@@ -81,22 +80,22 @@ impl Process {
         self.send(Signal::HUP);
     }
 
-    fn send(&self, signal: Signal) {
+    pub(crate) fn send(&self, signal: Signal) {
         let id = i32::try_from(self.child.id().unwrap()).unwrap();
         kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
     }
 
-    async fn get(&self, path: &str) -> String {
+    pub(crate) async fn get(&self, path: &str) -> String {
         within(path, ask(&self.client, path)).await
     }
 
-    async fn admin(&self, path: &str) -> String {
+    pub(crate) async fn admin(&self, path: &str) -> String {
         within(path, ask(&self.admin, path)).await
     }
 }
 
 /// Returns the whole answer, with its head.
-async fn ask(socket: &Path, path: &str) -> String {
+pub(crate) async fn ask(socket: &Path, path: &str) -> String {
     ask_as(socket, path, &"x".repeat(LONG_AGENT)).await
 }
 
@@ -381,109 +380,6 @@ async fn the_status_command_tells_a_gateway_that_is_not_ready_from_none() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_cannot_be_reached_is_told_of_once_with_its_address() {
-    let mut gateway = Process::start("logging: {format: json}").await;
-    let address = gateway.server.url();
-    gateway.server.stop().await;
-    for _ in 0..3 {
-        assert!(gateway.get("/version").await.contains("503"));
-    }
-    gateway.server.start_again().await.unwrap();
-    assert!(gateway.get("/version").await.contains("200"));
-    gateway.send(Signal::TERM);
-    let output = within("the end", gateway.child.wait_with_output()).await.unwrap();
-    let log = String::from_utf8(output.stderr).unwrap();
-    let lines: Vec<_> = log.lines().filter(|line| line.contains("the API server can")).collect();
-    assert_eq!(lines.len(), 2, "{log}");
-    assert!(lines[0].contains("cannot be reached") && lines[0].contains("refused"), "{log}");
-    assert!(lines[1].contains("can be reached again"), "{log}");
-    assert!(lines.iter().all(|line| line.contains(&address)), "{address} in {log}");
-}
-
-#[tokio::test]
-async fn trouble_with_the_api_server_is_shown_until_it_has_passed() {
-    let mut gateway = Process::start("").await;
-    let address = gateway.server.url();
-    assert_eq!(troubles(&gateway.admin).await, []);
-    gateway.server.stop().await;
-    assert!(gateway.get("/version").await.contains("503"));
-    let [trouble] = &troubles(&gateway.admin).await[..] else { panic!("one trouble") };
-    assert_eq!((trouble.kind.as_str(), trouble.server.as_str()), ("unreachable", address.as_str()));
-    assert!(trouble.error.contains("refused") && trouble.since.starts_with("20"), "{trouble:?}");
-    let page = gateway.admin("/").await;
-    assert!(page.contains(r#"data-trouble="unreachable""#) && page.contains(&address), "{page}");
-    let text = shown(&gateway.admin, 0).await;
-    assert!(text.starts_with(&format!("!! The API server {address} cannot be reached")), "{text}");
-    gateway.server.start_again().await.unwrap();
-    assert!(gateway.get("/version").await.contains("200"));
-    assert_eq!(troubles(&gateway.admin).await, []);
-    assert!(!gateway.admin("/").await.contains("data-trouble"));
-}
-
-#[tokio::test]
-async fn what_the_gateway_itself_may_not_do_is_shown() {
-    let sim = Sim::new();
-    let pods = || Some("pods".to_owned());
-    sim.refuse(Refusal { resource: pods(), status: 403, ..Refusal::default() });
-    let gateway = Process::in_front_of(sim.clone(), "").await;
-    gateway.get("/api/v1/pods?resourceVersion=0").await;
-    let trouble = until("the refusal", async || troubles(&gateway.admin).await.into_iter().next()).await;
-    assert_eq!((trouble.kind.as_str(), trouble.path.as_deref()), ("forbidden", Some("/api/v1/pods")));
-    assert!(!trouble.error.is_empty(), "{trouble:?}");
-    let text = shown(&gateway.admin, 0).await;
-    assert!(text.starts_with("!! The API server") && text.contains("refuses the gateway /api/v1/pods"), "{text}");
-    sim.accept_all();
-    until("the cache is filled", async || troubles(&gateway.admin).await.is_empty().then_some(())).await;
-}
-
-#[tokio::test]
-async fn a_wrong_address_is_told_of_before_any_request() {
-    let (mut child, admin, _folder) = in_front_of("http://127.0.0.1:1").await;
-    let trouble = until("the probe", async || troubles(&admin).await.into_iter().next()).await;
-    assert_eq!(trouble.server, "http://127.0.0.1:1");
-    assert!(ask(&admin, "/readyz").await.starts_with("HTTP/1.1 200"));
-    let log = ended(&mut child).await;
-    let warnings: Vec<_> = log.lines().filter(|line| line.contains("WARN")).collect();
-    assert_eq!(warnings.len(), 1, "{log}");
-    for words in ["http://127.0.0.1:1", "refused", "check its address"] {
-        assert!(warnings[0].contains(words), "{words} in {log}");
-    }
-}
-
-#[tokio::test]
-async fn credentials_that_are_not_accepted_are_told_of_once_and_hostile_words_are_text() {
-    let words = format!("<script>alert(1)</script>{}", "x".repeat(10_000));
-    let body = format!(r#"{{"kind":"Status","apiVersion":"v1","message":"{words}","code":401}}"#);
-    let answer =
-        format!("HTTP/1.1 401 Unauthorized\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    let mut serving = JoinSet::new();
-    serving.spawn(async move {
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut head = [0; 4_096];
-            let read = stream.read(&mut head).await.unwrap();
-            assert!(read > 0);
-            // A client may not wait for it.
-            stream.write_all(answer.as_bytes()).await.ok();
-        }
-    });
-    let (mut child, admin, folder) = in_front_of(&address).await;
-    let trouble = until("the probe", async || troubles(&admin).await.into_iter().next()).await;
-    assert_eq!((trouble.kind.as_str(), trouble.path.as_deref()), ("unauthorized", Some("/version")));
-    assert!(trouble.error.starts_with("<script>") && trouble.error.len() < 500, "{trouble:?}");
-    let page = ask(&admin, "/").await;
-    assert!(page.contains("does not accept the gateway's credentials"), "{page}");
-    assert!(page.contains("&lt;script&gt;alert(1)") && !page.contains("<script>alert"), "{page}");
-    // The same for other requests.
-    ask(&folder.path().join("client.sock"), "/api/v1/pods?resourceVersion=0").await;
-    let log = ended(&mut child).await;
-    assert_eq!(log.lines().filter(|line| line.contains("does not accept")).count(), 1, "{log}");
-    assert!(log.lines().any(|line| line.contains("(401)") && line.contains(&address)), "{log}");
-}
-
-#[tokio::test]
 async fn a_port_alone_is_one_of_this_machine() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
@@ -500,32 +396,8 @@ async fn a_port_alone_is_one_of_this_machine() {
     assert_eq!(output.unwrap().status.code(), Some(2), "a status without a state is that of no ready gateway");
 }
 
-/// What is wrong between a gateway and the API server, by its status.
-async fn troubles(admin: &Path) -> Vec<Trouble> {
-    let answer = within("the status", ask(admin, "/status.json")).await;
-    let status: GatewayStatus = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
-    status.upstream.troubles
-}
-
-/// A gateway in front of a server at that address, and its admin socket; `client.sock` is for clients.
-async fn in_front_of(url: &str) -> (Child, PathBuf, TempDir) {
-    let folder = tempfile::tempdir().unwrap();
-    let [client, admin, kubeconfig] = ["client.sock", "admin.sock", "kubeconfig"].map(|name| folder.path().join(name));
-    std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", url)).unwrap();
-    let child = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
-        .args(["run", "--listen", &format!("unix:{}", client.display())])
-        .args(["--admin-listen", &format!("unix:{}", admin.display()), "--kubeconfig"])
-        .arg(&kubeconfig)
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    until("the gateway listens", async || UnixStream::connect(&admin).await.ok().map(drop)).await;
-    (child, admin, folder)
-}
-
 /// Ends a process, and returns its log.
-async fn ended(child: &mut Child) -> String {
+pub(crate) async fn ended(child: &mut Child) -> String {
     let id = i32::try_from(child.id().unwrap()).unwrap();
     kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
     let mut log = String::new();
@@ -564,7 +436,7 @@ async fn a_report_stays_until_there_is_a_new_one() {
 }
 
 /// Runs `status`, which must exit with `code`, and returns its output.
-async fn shown(admin: &Path, code: i32) -> String {
+pub(crate) async fn shown(admin: &Path, code: i32) -> String {
     let address = format!("unix:{}", admin.display());
     let status = Command::new(env!("CARGO_BIN_EXE_kube-fanout")).args(["status", "--admin", &address]).output();
     let output = within("the status", status).await.unwrap();

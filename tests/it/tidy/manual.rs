@@ -11,6 +11,7 @@ const OPERATIONS: &str = include_str!("../../../src/manual/operations.md");
 const README: &str = include_str!("../../../README.md");
 const READ_PATH: &str = include_str!("../../../src/manual/read_path.md");
 const REQUEST_PATH: &str = include_str!("../../../src/manual/request_path.md");
+const STATUS: &str = include_str!("../../../src/manual/status.md");
 
 const METRIC_ROWS: [&str; 2] = ["| `kube_fanout_", "| `process_"];
 
@@ -48,6 +49,13 @@ fn every_reason_and_cause_is_listed() {
         assert!(words(source).count() > 2);
         assert_eq!(missing(words(source), OPERATIONS), [""; 0]);
     }
+}
+
+#[test]
+fn every_kind_of_trouble_is_listed() {
+    let kinds: Vec<_> = words(include_str!("../../../src/connector/trouble.rs")).collect();
+    assert!(kinds.len() > 4, "{kinds:?}");
+    assert_eq!(missing(kinds.into_iter(), STATUS), [""; 0]);
 }
 
 #[test]

@@ -1,0 +1,221 @@
+//! What the built gateway tells of trouble with the API server: in its log, its status, its page and the `status`
+//! command.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use kube_fanout::{
+    sim::{Refusal, Sim},
+    status::{GatewayStatus, Trouble},
+};
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    net::{TcpListener, UnixStream},
+    process::{Child, Command},
+    task::JoinSet,
+};
+
+use crate::{
+    harness::{until, within},
+    process::{CLUSTER, Process, ask, ended, shown},
+};
+
+#[tokio::test]
+async fn an_api_server_that_cannot_be_reached_is_told_of_once_with_its_address() {
+    let mut gateway = Process::start("logging: {format: json}").await;
+    let address = gateway.server.url();
+    gateway.server.stop().await;
+    for _ in 0..3 {
+        assert!(gateway.get("/version").await.contains("503"));
+    }
+    gateway.server.start_again().await.unwrap();
+    assert!(gateway.get("/version").await.contains("200"));
+    gateway.send(Signal::TERM);
+    let output = within("the end", gateway.child.wait_with_output()).await.unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("the API server can")).collect();
+    assert_eq!(lines.len(), 2, "{log}");
+    assert!(lines[0].contains("cannot be reached") && lines[0].contains("refused"), "{log}");
+    assert!(lines[1].contains("can be reached again"), "{log}");
+    assert!(lines.iter().all(|line| line.contains(&address)), "{address} in {log}");
+}
+
+#[tokio::test]
+async fn trouble_with_the_api_server_is_shown_until_it_has_passed() {
+    let mut gateway = Process::start("").await;
+    let address = gateway.server.url();
+    assert_eq!(troubles(&gateway.admin).await, []);
+    gateway.server.stop().await;
+    assert!(gateway.get("/version").await.contains("503"));
+    let [trouble] = &troubles(&gateway.admin).await[..] else { panic!("one trouble") };
+    assert_eq!((trouble.kind.as_str(), trouble.server.as_str()), ("unreachable", address.as_str()));
+    assert!(trouble.error.contains("refused") && trouble.since.starts_with("20"), "{trouble:?}");
+    let page = gateway.admin("/").await;
+    assert!(page.contains(r#"data-trouble="unreachable""#) && page.contains(&address), "{page}");
+    let text = shown(&gateway.admin, 0).await;
+    assert!(text.starts_with(&format!("!! The API server {address} cannot be reached")), "{text}");
+    gateway.server.start_again().await.unwrap();
+    assert!(gateway.get("/version").await.contains("200"));
+    assert_eq!(troubles(&gateway.admin).await, []);
+    assert!(!gateway.admin("/").await.contains("data-trouble"));
+}
+
+#[tokio::test]
+async fn what_the_gateway_itself_may_not_do_is_shown() {
+    let sim = Sim::new();
+    let pods = || Some("pods".to_owned());
+    sim.refuse(Refusal { resource: pods(), status: 403, ..Refusal::default() });
+    let gateway = Process::in_front_of(sim.clone(), "").await;
+    gateway.get("/api/v1/pods?resourceVersion=0").await;
+    let trouble = until("the refusal", async || troubles(&gateway.admin).await.into_iter().next()).await;
+    assert_eq!((trouble.kind.as_str(), trouble.path.as_deref()), ("forbidden", Some("/api/v1/pods")));
+    assert!(!trouble.error.is_empty(), "{trouble:?}");
+    let text = shown(&gateway.admin, 0).await;
+    assert!(text.starts_with("!! The API server") && text.contains("refuses the gateway /api/v1/pods"), "{text}");
+    sim.accept_all();
+    until("the cache is filled", async || troubles(&gateway.admin).await.is_empty().then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_wrong_address_is_told_of_before_any_request() {
+    let (mut child, admin, _folder) = in_front_of("http://127.0.0.1:1").await;
+    let trouble = until("the probe", async || troubles(&admin).await.into_iter().next()).await;
+    assert_eq!(trouble.server, "http://127.0.0.1:1");
+    assert!(ask(&admin, "/readyz").await.starts_with("HTTP/1.1 200"));
+    let log = ended(&mut child).await;
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(warnings.len(), 1, "{log}");
+    for words in ["http://127.0.0.1:1", "refused", "check its address"] {
+        assert!(warnings[0].contains(words), "{words} in {log}");
+    }
+}
+
+#[tokio::test]
+async fn credentials_that_are_not_accepted_are_told_of_once_and_hostile_words_are_text() {
+    let words = format!("<script>alert(1)</script>{}", "x".repeat(10_000));
+    let body = format!(r#"{{"kind":"Status","apiVersion":"v1","message":"{words}","code":401}}"#);
+    let (address, _serving) = answering(closing("401 Unauthorized", &body)).await;
+    let address = format!("http://{address}");
+    let (mut child, admin, folder) = in_front_of(&address).await;
+    let trouble = until("the probe", async || troubles(&admin).await.into_iter().next()).await;
+    assert_eq!((trouble.kind.as_str(), trouble.path.as_deref()), ("unauthorized", Some("/version")));
+    assert!(trouble.error.starts_with("<script>") && trouble.error.len() < 500, "{trouble:?}");
+    let page = ask(&admin, "/").await;
+    assert!(page.contains("does not accept the gateway's credentials"), "{page}");
+    assert!(page.contains("&lt;script&gt;alert(1)") && !page.contains("<script>alert"), "{page}");
+    // The same for other requests.
+    ask(&folder.path().join("client.sock"), "/api/v1/pods?resourceVersion=0").await;
+    let log = ended(&mut child).await;
+    assert_eq!(log.lines().filter(|line| line.contains("does not accept")).count(), 1, "{log}");
+    assert!(log.lines().any(|line| line.contains("(401)") && line.contains(&address)), "{log}");
+}
+
+#[tokio::test]
+async fn what_is_no_api_server_is_shown_until_one_answers() {
+    let go_tls = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n".to_vec();
+    // A fatal alert, as other TLS servers send it.
+    let tls = vec![0x15, 3, 3, 0, 2, 2, 70];
+    let cases = [
+        (closing("200 OK", "<!DOCTYPE html><title>A shop"), "foreign", "<!DOCTYPE html><title>A shop"),
+        (closing("404 Not Found", "404 page not found"), "foreign", "404 Not Found"),
+        (closing("302 Found", ""), "foreign", "302 Found"),
+        (closing("502 Bad Gateway", "<html>"), "unanswered", "502 Bad Gateway"),
+        (go_tls, "foreign", "begins with https://"),
+        (tls, "unanswered", "begins with https://"),
+    ];
+    for (answer, kind, words) in cases {
+        let (address, _serving) = answering(answer).await;
+        let (mut child, admin, _folder) = in_front_of(&format!("http://{address}")).await;
+        let trouble = until("the probe", async || troubles(&admin).await.into_iter().next()).await;
+        assert_eq!((trouble.kind.as_str(), trouble.server), (kind, format!("http://{address}")), "{}", trouble.error);
+        assert!(trouble.error.contains(words), "{words} in {}", trouble.error);
+        assert!(ask(&admin, "/").await.contains(&format!(r#"data-trouble="{kind}""#)));
+        assert!(shown(&admin, 0).await.starts_with("!! "), "{words}");
+        let log = ended(&mut child).await;
+        let warnings: Vec<_> = log.lines().filter(|line| line.contains("WARN")).collect();
+        assert!(warnings.len() == 1 && warnings[0].contains("check its address"), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_plain_server_at_an_https_address_is_told_apart() {
+    let (address, _serving) = answering(closing("400 Bad Request", "")).await;
+    let (_child, admin, _folder) = in_front_of(&format!("https://{address}")).await;
+    let trouble = until("the probe", async || troubles(&admin).await.into_iter().next()).await;
+    assert_eq!(trouble.kind, "unreachable");
+    assert!(trouble.error.contains("does not answer in TLS") && trouble.error.contains("http://"), "{trouble:?}");
+}
+
+#[tokio::test]
+async fn a_gateway_in_front_of_itself_says_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let (mut child, admin, folder) = in_front_of(&address).await;
+    let client = folder.path().join("client.sock");
+    let mut relaying = JoinSet::new();
+    relaying.spawn(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let mut far = UnixStream::connect(&client).await.unwrap();
+            connections.spawn(async move { copy_bidirectional(&mut near, &mut far).await.ok() });
+        }
+    });
+    let trouble = until("the probe", async || troubles(&admin).await.into_iter().next()).await;
+    assert_eq!((trouble.kind.as_str(), trouble.server.as_str()), ("loop", address.as_str()), "{trouble:?}");
+    assert!(shown(&admin, 0).await.contains("leads back to this gateway"));
+    let log = ended(&mut child).await;
+    assert!(log.lines().any(|line| line.contains("WARN") && line.contains("leads back to this gateway")), "{log}");
+}
+
+/// A response that ends its connection.
+fn closing(status: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes()
+}
+
+/// A server that gives this answer to every request; its address.
+async fn answering(answer: Vec<u8>) -> (String, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = [0; 4_096];
+            let read = stream.read(&mut head).await.unwrap();
+            assert!(read > 0);
+            // A client may not wait for it.
+            stream.write_all(&answer).await.ok();
+        }
+    });
+    (address, serving)
+}
+
+/// What is wrong between a gateway and the API server, by its status.
+async fn troubles(admin: &Path) -> Vec<Trouble> {
+    let answer = within("the status", ask(admin, "/status.json")).await;
+    let status: GatewayStatus = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    status.upstream.troubles
+}
+
+/// A gateway in front of a server at that address, and its admin socket; `client.sock` is for clients.
+async fn in_front_of(url: &str) -> (Child, PathBuf, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let [client, admin, kubeconfig] = ["client.sock", "admin.sock", "kubeconfig"].map(|name| folder.path().join(name));
+    std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", url)).unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
+        .args(["run", "--listen", &format!("unix:{}", client.display())])
+        .args(["--admin-listen", &format!("unix:{}", admin.display()), "--kubeconfig"])
+        .arg(&kubeconfig)
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    until("the gateway listens", async || UnixStream::connect(&admin).await.ok().map(drop)).await;
+    (child, admin, folder)
+}
