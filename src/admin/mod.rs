@@ -100,7 +100,12 @@ impl Admin {
         match path {
             "/livez" => health("livez", &[ping()], verbose),
             "/readyz" => health("readyz", &self.readiness(), verbose),
-            metrics_access::METRICS => metrics(&self.exposition),
+            metrics_access::METRICS => {
+                if let Some(status) = &self.status {
+                    status.source.show_troubles();
+                }
+                metrics(&self.exposition)
+            }
             _ => {
                 let checked = || (self.readiness(), self.draining.is_cancelled());
                 let told = self.status.as_ref().and_then(|status| status.respond(path, checked, detail));

@@ -17,7 +17,7 @@ use crate::{
     gateway::{AnswerRoom, Settings},
     lifecycle::Hangups,
     listener::Places,
-    telemetry::{Chain, LogLevel, config_reloaded},
+    telemetry::{Chain, LogLevel, config_needs_restart, config_reloaded},
     traces::Tracer,
 };
 
@@ -65,6 +65,7 @@ impl Reloads {
         reloaded: Reloaded,
         draining: CancellationToken,
     ) {
+        config_needs_restart(0);
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -88,6 +89,7 @@ impl Reloads {
         reloaded.set(&taken);
         current.send_replace(InEffect { needs_restart: restart.clone(), ..InEffect::new(taken) });
         config_reloaded(true);
+        config_needs_restart(restart.len());
         match (changed.is_empty(), restart.is_empty()) {
             (true, true) => tracing::info!("configuration read again; no field has changed"),
             (false, _) => tracing::info!(fields = changed, "configuration reloaded; these fields take effect"),

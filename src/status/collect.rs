@@ -7,13 +7,14 @@ use tokio::time::Instant;
 
 use super::{
     API_VERSION, CheckStatus, ClientStatus, Forwarded, Gateway, GatewayStatus, KIND, Limit, Reads, Reload, Resource,
-    Samples, Savings, Setting, SlowWatcher, State, Upstream, cache_rows, estimate, reasons,
+    Samples, Savings, Setting, SlowWatcher, State, Trouble, Upstream, cache_rows, estimate, reasons,
     samples::{self, Difference, Totals},
     troubles,
 };
 use crate::{
     cacher::Cachers,
-    telemetry::{ClientReading, Exposition, Readings, RequestsReading, TopClients},
+    connector::TroubleKind,
+    telemetry::{self, ClientReading, Exposition, Readings, RequestsReading, TopClients},
     upstream,
 };
 
@@ -91,12 +92,25 @@ impl Source {
     }
 
     fn upstream(&self, detail: Detail) -> Upstream {
-        let servers = std::iter::once(&self.upstream).chain(&self.reviewers);
         Upstream {
             server: self.upstream.address(),
             version: self.upstream.last_version(),
-            troubles: troubles::of(servers.flat_map(upstream::Upstream::troubles), SystemTime::now(), detail),
+            troubles: self.troubles(detail),
         }
+    }
+
+    fn troubles(&self, detail: Detail) -> Vec<Trouble> {
+        let servers = std::iter::once(&self.upstream).chain(&self.reviewers);
+        troubles::of(servers.flat_map(upstream::Upstream::troubles), SystemTime::now(), detail)
+    }
+
+    /// Brings the metrics up to date that are measured when they are read.
+    pub fn show_troubles(&self) {
+        let troubles = self.troubles(Detail::WithoutNames);
+        telemetry::show_troubles(TroubleKind::ALL.map(|kind| {
+            let kind = kind.as_str();
+            (kind, troubles.iter().filter(|trouble| trouble.kind == kind).count())
+        }));
     }
 
     fn gateway(
@@ -135,7 +149,7 @@ fn now() -> String {
 
 /// The load that the API server is spared, without rates, which need samples.
 pub fn savings(readings: &Readings) -> Savings {
-    let of = |field: fn(&crate::telemetry::CacheReadings) -> u64| readings.caches.values().map(field).sum::<u64>();
+    let of = |field: fn(&telemetry::CacheReadings) -> u64| readings.caches.values().map(field).sum::<u64>();
     let served = |verb: &str| {
         let those = readings.requests.iter().filter(|requests| requests.outcome == "served" && requests.verb == verb);
         those.map(|requests| requests.count).sum()
@@ -214,7 +228,7 @@ fn forwarded(readings: &Readings) -> Vec<Forwarded> {
 
 /// The limits that were reached come first, then the most used ones.
 fn limits(readings: &Readings) -> Vec<Limit> {
-    let row = |(name, limit): (&String, &crate::telemetry::LimitReading)| Limit {
+    let row = |(name, limit): (&String, &telemetry::LimitReading)| Limit {
         name: name.clone(),
         used: limit.used,
         most: limit.most,

@@ -58,6 +58,8 @@ pub(super) const AUDIT_WRITES: &str = "kube_fanout_audit_writes_total";
 pub(super) const AUDIT_EVENTS_LOST: &str = "kube_fanout_audit_events_lost_total";
 pub(super) const CONFIG_RELOADS: &str = "kube_fanout_config_reloads_total";
 pub(super) const CONFIG_RELOAD_SUCCESSFUL: &str = "kube_fanout_config_last_reload_successful";
+pub(super) const CONFIG_NEEDS_RESTART: &str = "kube_fanout_config_fields_needing_restart";
+pub(super) const UPSTREAM_TROUBLES: &str = "kube_fanout_upstream_troubles";
 pub(super) const LOG_LINES_DROPPED: &str = "kube_fanout_log_lines_dropped_total";
 pub(super) const SPANS_EXPORTED: &str = "kube_fanout_spans_exported_total";
 pub(super) const SPANS_DROPPED: &str = "kube_fanout_spans_dropped_total";
@@ -117,6 +119,8 @@ pub const ALL: &[Metric] = &[
     counter_of(AUDIT_EVENTS_LOST, Unit::Count, &[], "Events that were not written to the audit log."),
     counter_of(CONFIG_RELOADS, Unit::Count, &["outcome"], "Reloads of the changed configuration file, by outcome."),
     gauge_of(CONFIG_RELOAD_SUCCESSFUL, Unit::Count, &[], "1 if the last reload of the configuration file succeeded, 0 if not."),
+    gauge_of(CONFIG_NEEDS_RESTART, Unit::Count, &[], "Fields of the configuration file that have changed and need a restart to take effect."),
+    gauge_of(UPSTREAM_TROUBLES, Unit::Count, &["kind"], "What is wrong now between the gateway and API servers, by kind; 0 while nothing is."),
     counter_of(LOG_LINES_DROPPED, Unit::Count, &["cause"], "Log lines that were not written, by cause."),
     counter_of(SPANS_EXPORTED, Unit::Count, &[], "Spans that the trace collector accepted."),
     counter_of(SPANS_DROPPED, Unit::Count, &["cause"], "Spans that were not delivered to the trace collector, by cause."),

@@ -22,12 +22,13 @@ mod review_metrics;
 mod token_metrics;
 mod top_clients;
 mod trace_metrics;
+mod upstream_metrics;
 
 pub use access_log::{AccessLines, AccessRecord, CLIENT_CLOSED, Finished, Outcome, SLOW, access_log};
 pub use audit_metrics::{audit_lost, audit_written};
 pub use cache_metrics::CacheMetrics;
 pub use chain::Chain;
-pub use config_metrics::config_reloaded;
+pub use config_metrics::{config_needs_restart, config_reloaded};
 pub use connection_metrics::{
     ConnectionError, ConnectionGuard, certificate_reloaded, connection_accepted, connection_failed,
 };
@@ -41,3 +42,4 @@ pub use review_metrics::{AccessVerdict, access_reviewed};
 pub use token_metrics::{TokenLookups, TokenVerdict, token_reviewed};
 pub use top_clients::{Client, ClientReading, OpenWatch, TopClients};
 pub use trace_metrics::{SpansDropped, spans_dropped, spans_exported};
+pub use upstream_metrics::show_troubles;
