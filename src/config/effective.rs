@@ -74,6 +74,8 @@ impl Config {
             fields.push(("cache.maxStaleness", duration_text(max)));
             fields.push(("cache.staleWatches", stale_watches.to_owned()));
         }
+        let interval = cache.verify_interval.map_or_else(|| "0".to_owned(), duration_text);
+        fields.push(("cache.verifyInterval", interval));
         let most_recent_watch = match self.reads.most_recent_watch {
             MostRecentWatch::Prove => "prove",
             MostRecentWatch::Forward => "forward",
@@ -235,6 +237,7 @@ mod tests {
             ("clients.mode", "trusted"),
             ("cache.exclude", "[events, events.events.k8s.io]"),
             ("cache.history.bytes", "256Mi"),
+            ("cache.verifyInterval", "5m"),
             ("reads.fillWait", "30s"),
             ("limits.answerBytes", "1Gi"),
             ("logging.level", "info"),

@@ -1,6 +1,6 @@
 //! Reloads a configuration file, and selects the changes that a running gateway applies.
 
-use std::{io, path::PathBuf};
+use std::{io, mem::discriminant, path::PathBuf};
 
 use crate::config::{
     AuthenticationConfig, CacheConfig, ClientsConfig, Config, DelegatedConfig, LoadError, LoggingConfig, Overrides,
@@ -82,8 +82,14 @@ impl ConfigFile {
 impl Config {
     /// This configuration, with the values of `new` that can change while a gateway runs; and the sections of `new`
     /// whose changes need a restart.
+    ///
+    /// If `clients.mode` changes, nothing of `new` is taken: defaults of other fields depend on the mode, and the file
+    /// was written for a gateway in the new mode.
     #[must_use]
     pub fn reloaded(&self, new: &Self) -> (Self, Vec<&'static str>) {
+        if discriminant(&self.clients) != discriminant(&new.clients) {
+            return (self.clone(), self.differing(new));
+        }
         let LoggingConfig { level, access, .. } = new.logging;
         let logging = LoggingConfig { level, access, ..self.logging };
         let (clients, cache) = (self.clients.reloaded(&new.clients), self.cache.reloaded(&new.cache));
@@ -187,5 +193,23 @@ mod tests {
         assert_eq!(of("tracing: {}").reloaded(&of("")).1, ["tracing"]);
         assert_eq!(of("").reloaded(&of("tracing: {}")), (of(""), vec!["tracing"]));
         assert_eq!(new.reloaded(&new), (new.clone(), Vec::new()));
+    }
+
+    #[test]
+    fn a_file_for_another_mode_is_not_taken_at_all() {
+        let of = |fields: &str| {
+            let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}");
+            Config::parse(&text, &Overrides::default()).unwrap()
+        };
+        let (trusted, delegated) = (of(""), of("clients: {mode: delegated}\nlogging: {level: debug}"));
+        assert_ne!(trusted.cache.exclude, delegated.cache.exclude, "the mode decides the default");
+        assert_ne!(trusted.limits, delegated.limits, "the mode decides the default");
+        for (old, new) in [(&trusted, &delegated), (&delegated, &trusted)] {
+            let (taken, restart) = old.reloaded(new);
+            assert_eq!(taken, *old);
+            for field in ["clients.mode", "cache.exclude", "limits.connectionsPerAddress", "logging.level"] {
+                assert!(restart.contains(&field), "{field} in {restart:?}");
+            }
+        }
     }
 }

@@ -249,6 +249,27 @@ async fn a_changed_configuration_takes_effect_without_a_restart() {
 }
 
 #[tokio::test]
+async fn a_file_for_another_mode_needs_a_restart_as_a_whole() {
+    let gateway = Process::start("").await;
+    let status = async || {
+        let answer = gateway.admin("/status.json").await;
+        serde_json::from_str::<GatewayStatus>(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    };
+    let before = status().await.configuration;
+    gateway.reload("clients: {mode: delegated}\nlogging: {access: all}");
+    let needs = async || Some(status().await.reload.needs_restart).filter(|fields| !fields.is_empty());
+    let needs = until("the reload", needs).await;
+    for field in ["clients.mode", "cache.exclude", "logging.access"] {
+        assert!(needs.iter().any(|needing| needing == field), "{field} in {needs:?}");
+    }
+    assert_eq!(status().await.configuration, before);
+    assert!(gateway.admin("/metrics").await.contains("\nkube_fanout_config_fields_needing_restart "), "{needs:?}");
+    gateway.reload("");
+    until("the file is in effect", async || status().await.reload.needs_restart.is_empty().then_some(())).await;
+    assert!(gateway.admin("/metrics").await.contains("\nkube_fanout_config_fields_needing_restart 0\n"));
+}
+
+#[tokio::test]
 async fn a_cache_that_becomes_excluded_ends_and_limits_follow_the_file() {
     let gateway = Process::start("").await;
     let list = "/api/v1/pods?resourceVersion=0";
