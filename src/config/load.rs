@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::config::location::Locations;
 use crate::config::raw::{Document, Scalar};
 use crate::config::validate::validate;
-use crate::config::{API_VERSION, Config, KIND, Problem, Problems};
+use crate::config::{API_VERSION, Config, KIND, Problem, Problems, schema};
 
 /// The values of the command line; they override the file.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +78,7 @@ impl Config {
     /// # Errors
     /// Every problem in it. If the text is not valid YAML or has the wrong structure, only the first such place.
     pub fn parse(text: &str, overrides: &Overrides) -> Result<Self, Problems> {
-        validate(&parse_document(text)?, overrides)
+        validate(&parse_formed(text, schema::form)?, overrides)
     }
 }
 
@@ -88,6 +88,11 @@ pub(super) fn read(path: &Path) -> Result<String, LoadError> {
 
 /// Parses a document from YAML or JSON. The problem is the first place where it is not valid or has the wrong structure.
 pub(crate) fn parse_document<T: DeserializeOwned>(text: &str) -> Result<T, Problems> {
+    parse_formed(text, |_| None)
+}
+
+/// The same, where the form of each field is known: what is allowed there, in words.
+fn parse_formed<T: DeserializeOwned>(text: &str, form: fn(&str) -> Option<String>) -> Result<T, Problems> {
     let mut field = String::new();
     let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
         serde_path_to_error::deserialize(deserializer).map_err(|error| {
@@ -100,9 +105,25 @@ pub(crate) fn parse_document<T: DeserializeOwned>(text: &str) -> Result<T, Probl
             return Problems(vec![fault]);
         }
         let field = if field == WHOLE_DOCUMENT { String::new() } else { field };
-        Problems(vec![Problem::new(&field, &found(&error, &field), "")])
+        let found = found(&error, &field);
+        let problem = match SHAPES.iter().find(|(words, ..)| found.contains(words)) {
+            Some((_, found, allowed)) => {
+                Problem::new(&field, found, &form(&field).unwrap_or_else(|| (*allowed).to_owned()))
+            }
+            None => Problem::new(&field, &found, ""),
+        };
+        Problems(vec![problem])
     })
 }
+
+/// The parser's words for values of the wrong shape, with words for authors of a document, and what is allowed.
+const SHAPES: &[(&str, &str, &str)] = &[
+    ("expected sequence start", "this is not a list", "a list"),
+    ("expected mapping start", "this has no fields", "a mapping of fields to values"),
+    ("invalid type: sequence", "a list was given", "a single value"),
+    ("invalid type: map", "a mapping was given", "a single value"),
+    ("invalid type: unit value", "nothing was given", "a single value"),
+];
 
 /// The path of the whole document.
 const WHOLE_DOCUMENT: &str = ".";
@@ -361,10 +382,25 @@ colour: red",
     #[test]
     fn a_wrong_shape_is_one_problem_with_its_path() {
         for (text, field) in [
-            ("listeners: {address: x}", "listeners"),
-            ("listeners: [x]", "listeners[0]"),
-            ("cache: {history: 5m}", "cache.history"),
-            ("cache: {idleTimeout: {}}", "cache.idleTimeout"),
+            (
+                "listeners: {address: x}",
+                "listeners: this is not a list; allowed: a list, each item: the fields address, tls, maxConnectionAge",
+            ),
+            ("listeners: [x]", "listeners[0]: this has no fields; allowed: the fields address, tls, maxConnectionAge"),
+            ("cache: {history: 5m}", "cache.history: this has no fields; allowed: the fields age, bytes"),
+            ("cache: {idleTimeout: {}}", "cache.idleTimeout: a mapping was given; allowed: a duration like 100ms"),
+            ("cache: {exclude: pods}", "cache.exclude: this is not a list; allowed: a list, each item: a plural name"),
+            ("cache: {exclude: [pods, [a]]}", "cache.exclude[1]: a list was given; allowed: a plural name"),
+            ("cache: {prewarm: [~]}", "cache.prewarm[0]: nothing was given; allowed: a plural name"),
+            ("clients: {acceptHosts: [{a: b}]}", "clients.acceptHosts[0]: a mapping was given; allowed: a text"),
+            ("reads: {mostRecent: [auto]}", "reads.mostRecent: a list was given; allowed: forward, auto, prove"),
+            ("audit: {path: [a]}", "audit.path: a list was given; allowed: the path of a file"),
+            ("cache: {bridge: []}", "cache.bridge: a list was given; allowed: true, false"),
+            ("limits: {connections: []}", "limits.connections: a list was given; allowed: a number"),
+            (
+                "clients: {identity: {impersonation: 3}}",
+                "clients.identity.impersonation: this has no fields; allowed: {}",
+            ),
             ("drain: {timeout: 1s, timeout: 2s}", "line 3, column 22: drain.timeout: given twice"),
         ] {
             let found = problems(text);

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{API_VERSION, KIND};
+use crate::config::{API_VERSION, KIND, quantity, validate::RESOURCE};
 
 /// The chart's `helm/values.schema.json`. Its definition `gateway` is a configuration file's document without
 /// `apiVersion` and `kind`.
@@ -79,6 +79,48 @@ fn place(schema: &Value, field: &str) -> Option<String> {
         }
     }
     Some(place)
+}
+
+/// What is allowed at a place of a document, in words; `None` if there is no such field. `field` is written as in
+/// problems: `listeners[0].tls`. Empty for the whole document.
+pub(super) fn form(field: &str) -> Option<String> {
+    let schema = schema();
+    // The index of an item says nothing of its form.
+    let mut steps = field.split('[');
+    let first = steps.next()?.to_owned();
+    let field =
+        steps.fold(first, |path, step| format!("{path}[]{}", step.split_once(']').map_or("", |(_, rest)| rest)));
+    let place = if field.is_empty() { String::new() } else { place(&schema, &field)? };
+    words(&schema, &place)
+}
+
+fn words(schema: &Value, place: &str) -> Option<String> {
+    let named = schema.pointer(place)?["$ref"].as_str().and_then(|reference| reference.rsplit('/').next());
+    let of_name = match named {
+        Some("duration") => Some(quantity::DURATION),
+        Some("size") => Some(quantity::SIZE),
+        Some("resource") => Some(RESOURCE),
+        Some("path") => Some("the path of a file"),
+        _ => None,
+    };
+    if let Some(words) = of_name {
+        return Some(words.to_owned());
+    }
+    let place = resolved(schema, place.to_owned())?;
+    let at = schema.pointer(&place)?;
+    if let Some(allowed) = at["enum"].as_array() {
+        return Some(allowed.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "));
+    }
+    Some(match at["type"].as_str()? {
+        "array" => format!("a list, each item: {}", words(schema, &format!("{place}/items"))?),
+        "object" => match at["properties"].as_object() {
+            Some(fields) => format!("the fields {}", fields.keys().cloned().collect::<Vec<_>>().join(", ")),
+            None => "{}".to_owned(),
+        },
+        "boolean" => "true, false".to_owned(),
+        "integer" => "a number".to_owned(),
+        _ => "a text".to_owned(),
+    })
 }
 
 /// The target of a reference; the place itself if it is not a reference. `None` if the place does not exist.

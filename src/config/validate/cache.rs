@@ -29,6 +29,10 @@ const FRESHNESS_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from
 /// The API server itself ends a list after 60 s.
 const FILL_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
 
+/// The form of a resource's name.
+pub(in crate::config) const RESOURCE: &str =
+    "a plural name, with its API group unless that is the core group: pods, deployments.apps";
+
 const CACHE_FIELDS: &[&str] = &[
     "exclude",
     "prewarm",
@@ -116,12 +120,11 @@ impl Check {
     }
 
     fn resources(&mut self, field: &str, raw: &[Scalar]) -> Vec<GroupResource> {
-        let allowed = "a plural name, with its API group unless that is the core group: pods, deployments.apps";
         let mut resources = Vec::new();
         for (index, text) in raw.iter().enumerate() {
             match group_resource(&text.0) {
                 Some(resource) => resources.push(resource),
-                None => self.problem(&format!("{field}[{index}]"), &given(&text.0), allowed),
+                None => self.problem(&format!("{field}[{index}]"), &given(&text.0), RESOURCE),
             }
         }
         resources

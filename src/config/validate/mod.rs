@@ -10,6 +10,8 @@ mod tests;
 mod tls;
 mod traces;
 
+pub(super) use cache::RESOURCE;
+
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use tracing::level_filters::LevelFilter;
