@@ -97,13 +97,15 @@ struct DemoArgs {
 
 #[derive(Debug, Args)]
 struct KubeconfigArgs {
-    /// The gateway's URL. With https, the user and the namespace of a kubeconfig are included.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8001")]
-    server: http::Uri,
+    /// The gateway's URL. With https, the user and the namespace of a kubeconfig are included. Default: the listener of
+    /// --config, or http://127.0.0.1:8001.
+    #[arg(long, value_name = "URL")]
+    server: Option<http::Uri>,
     /// The certificate authority of the gateway, in PEM. Default: those that the clients' systems trust.
     #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
-    /// The configuration file of the gateway. With `clients.mode: trusted` in it, no user is included.
+    /// The configuration file of the gateway, for the address to connect to. With `clients.mode: trusted` in it, no user
+    /// is included.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The kubeconfig whose user is included. Default: the one that kubectl would use.
@@ -389,12 +391,15 @@ fn init_logging(config: LoggingConfig) -> anyhow::Result<telemetry::Log> {
 fn print_kubeconfig(args: KubeconfigArgs) -> anyhow::Result<ExitCode> {
     let KubeconfigArgs { server, certificate_authority, config, kubeconfig, context } = args;
     let certificate_authority = certificate_authority.map(PemFile);
-    let is_trusted = match config {
-        None => false,
-        Some(path) => {
-            let (_, config) = ConfigFile::load(path, Overrides::default())?;
-            matches!(config.clients, ClientsConfig::Trusted(_))
-        }
+    let config = match config {
+        None => None,
+        Some(path) => Some(ConfigFile::load(path, Overrides::default())?.1),
+    };
+    let is_trusted = config.as_ref().is_some_and(|config| matches!(config.clients, ClientsConfig::Trusted(_)));
+    let server = match (server, config) {
+        (Some(server), _) => server,
+        (None, Some(config)) => config.client_url()?,
+        (None, None) => Config::defaults(&Overrides::default()).map_err(LoadError::Invalid)?.client_url()?,
     };
     let user_of = UpstreamConfig { kubeconfig, context };
     let access = ClientAccess { server, certificate_authority, is_trusted, user_of };

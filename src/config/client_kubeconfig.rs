@@ -6,7 +6,9 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::Uri;
 use kube_client::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
 
-use crate::config::{PemError, PemFile, UpstreamConfig, UpstreamConfigError, upstream::is_at_loopback};
+use crate::config::{
+    Address, Config, PemError, PemFile, UpstreamConfig, UpstreamConfigError, upstream::is_at_loopback,
+};
 
 /// What a client needs to reach a gateway.
 #[derive(Clone, Debug)]
@@ -27,6 +29,13 @@ pub struct ClientAccess {
 pub enum ClientAccessError {
     #[error("the gateway's address {0} is no URL like https://gateway.example:8443")]
     Server(Uri),
+    #[error("the configuration has several listeners ({0}); name the URL of one with --server")]
+    SeveralListeners(String),
+    #[error(
+        "the listener {0} is no address that a kubeconfig can name; say at which URL clients reach it with --server, \
+         like https://gateway.example:8443"
+    )]
+    UnnamedListener(Address),
     #[error("cannot read the gateway's certificate authority")]
     ReadAuthority(#[source] io::Error),
     #[error("cannot use the gateway's certificate authority")]
@@ -37,6 +46,27 @@ pub enum ClientAccessError {
     NoUser(String),
     #[error("cannot write the kubeconfig")]
     Write(#[source] serde_saphyr::ser::Error),
+}
+
+impl Config {
+    /// The URL at which clients on this machine, or on others, reach the gateway.
+    ///
+    /// # Errors
+    /// The listeners do not say it: there are several, or one that no URL can name.
+    pub fn client_url(&self) -> Result<Uri, ClientAccessError> {
+        let [listener] = &self.listeners[..] else {
+            let addresses: Vec<_> = self.listeners.iter().map(|listener| listener.address.to_string()).collect();
+            return Err(ClientAccessError::SeveralListeners(addresses.join(", ")));
+        };
+        let scheme = if listener.tls.is_some() { "https" } else { "http" };
+        let unnamed = || ClientAccessError::UnnamedListener(listener.address.clone());
+        match &listener.address {
+            Address::Tcp(address) if !address.ip().is_unspecified() && address.port() != 0 => {
+                format!("{scheme}://{address}").parse().map_err(|_| unnamed())
+            }
+            Address::Tcp(_) | Address::Unix(_) => Err(unnamed()),
+        }
+    }
 }
 
 /// A user, and the namespace that it works in.
@@ -141,6 +171,7 @@ impl ClientAccess {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{API_VERSION, KIND, Overrides};
     use kube_client::config::KubeConfigOptions;
 
     const KUBECONFIG: &str = "
@@ -203,6 +234,36 @@ users: [{name: jane, user: {token: secret}}]
         let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
         let client = kube_client::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
         assert_eq!(client.unwrap().cluster_url, "https://127.0.0.1:8443/");
+    }
+
+    #[test]
+    fn the_listener_decides_the_url() {
+        let tls = "tls: {certFile: /c, keyFile: /k}";
+        let delegated = "clients: {mode: delegated}\n";
+        for (fields, expected) in [
+            ("", Ok("http://127.0.0.1:8001/")),
+            ("listeners: [{address: 'localhost:7000'}]", Ok("http://127.0.0.1:7000/")),
+            (&*format!("listeners: [{{address: '[::1]:7443', {tls}}}]"), Ok("https://[::1]:7443/")),
+            (&*format!("{delegated}listeners: [{{address: '10.0.0.7:8443', {tls}}}]"), Ok("https://10.0.0.7:8443/")),
+            (
+                &*format!("{delegated}listeners: [{{address: '0.0.0.0:8443', {tls}}}]"),
+                Err("0.0.0.0:8443 is no address"),
+            ),
+            ("listeners: [{address: '127.0.0.1:0'}]", Err("127.0.0.1:0 is no address")),
+            ("listeners: [{address: 'unix:/run/s'}]", Err("unix:/run/s is no address")),
+            (
+                "listeners: [{address: '127.0.0.1:1'}, {address: '127.0.0.1:2'}]",
+                Err("(127.0.0.1:1, 127.0.0.1:2); name the URL of one with --server"),
+            ),
+        ] {
+            let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}");
+            let url = Config::parse(&text, &Overrides::default()).unwrap().client_url();
+            match (url, expected) {
+                (Ok(url), Ok(expected)) => assert_eq!(url, expected),
+                (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+                (url, _) => panic!("{fields}: {url:?}"),
+            }
+        }
     }
 
     #[tokio::test]

@@ -441,6 +441,32 @@ async fn a_reader_of_the_status_may_have_enough_of_it() {
 }
 
 #[tokio::test]
+async fn a_kubeconfig_leads_to_the_listener_of_a_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.yaml");
+    let head = "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n";
+    let printed = async |listeners: &str, args: &[&str]| {
+        std::fs::write(&config, format!("{head}listeners: [{listeners}]\n")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+        let output = command.args(["kubeconfig", "--config"]).arg(&config).args(args).output();
+        within("the kubeconfig", output).await.unwrap()
+    };
+    let (one, two) = ("{address: '127.0.0.1:7001'}", "{address: '127.0.0.1:7001'}, {address: 'unix:/run/s'}");
+    for (listeners, args, server) in [
+        (one, &[][..], "http://127.0.0.1:7001"),
+        (one, &["--server", "http://localhost:7002"], "http://localhost:7002"),
+        (two, &["--server", "http://localhost:7002"], "http://localhost:7002"),
+    ] {
+        let output = printed(listeners, args).await;
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && text.contains(&format!("server: {server}\n")), "{text}");
+    }
+    let output = printed(two, &[]).await;
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && error.contains("several listeners (127.0.0.1:7001, unix:/run/s)"), "{error}");
+}
+
+#[tokio::test]
 async fn a_report_stays_until_there_is_a_new_one() {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("report.json");
