@@ -51,6 +51,9 @@ enum Command {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// Also ask the API server, as the gateway would, whether it has the resources of cache.prewarm and cache.exclude.
+        #[arg(long)]
+        online: bool,
     },
 }
 
@@ -230,7 +233,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Status(args) => show_status(args),
         Command::Load(args) => put_load(*args),
-        Command::Check { config } => check(&config),
+        Command::Check { config, online } => check(&config, online),
     }
 }
 
@@ -415,10 +418,10 @@ fn print(text: &str) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn check(path: &Path) -> anyhow::Result<ExitCode> {
+fn check(path: &Path, online: bool) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let file = path.display();
-    match runtime.block_on(Config::check(path)) {
+    match runtime.block_on(checked(path, online))? {
         Ok(notes) => {
             let notes: String = notes.iter().map(|note| format!("{file}: {note}\n")).collect();
             return print(&format!("{notes}{file}: no problems\n"));
@@ -431,4 +434,18 @@ fn check(path: &Path) -> anyhow::Result<ExitCode> {
         Err(LoadError::Read { source, .. }) => writeln!(io::stderr(), "{file}: {source}")?,
     }
     Ok(ExitCode::from(EXIT_INVALID))
+}
+
+/// What is worth knowing of a configuration without problems.
+async fn checked(path: &Path, online: bool) -> anyhow::Result<Result<Vec<String>, LoadError>> {
+    let checked = Config::check(path).await;
+    if !online || checked.is_err() {
+        return Ok(checked);
+    }
+    let (_, config) = ConfigFile::load(path.to_owned(), Overrides::default())?;
+    let problems = kube_fanout::look_up_resources(&config).await?;
+    if problems.is_empty() {
+        return Ok(checked);
+    }
+    Ok(Err(LoadError::Invalid(Problems(problems).located(&std::fs::read_to_string(path)?))))
 }

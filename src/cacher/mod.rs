@@ -28,6 +28,7 @@ mod verifier;
 
 pub use cachers::{Cachers, Config, NotCached};
 pub use instance::Instance;
+pub use prewarm::{AGGREGATED, NO_SUCH_GROUP, NO_SUCH_RESOURCE, NOT_WATCHABLE};
 pub use proofs::Unproven;
 pub use staleness::StalenessLimit;
 pub use standing::{Restart, Standing};

@@ -17,14 +17,19 @@ const EVERY: Duration = Duration::from_secs(30);
 /// The delay after the first check: discovery has answered by then.
 const FIRST: Duration = Duration::from_secs(2);
 
+/// Why a name is not that of a resource that can be cached.
+pub const NO_SUCH_GROUP: &str = "the API server has no such API group";
+pub const NO_SUCH_RESOURCE: &str =
+    "the API server has no such resource; write the plural name with its group, like deployments.apps";
+pub const AGGREGATED: &str = "it is served by an aggregated API server, and such resources are not cached";
+pub const NOT_WATCHABLE: &str = "the API server does not support list and watch for the resource";
+
 /// Why a resource will not be cached, however long one waits; usually its name is misspelt.
 fn missing(why: NotCached) -> Option<&'static str> {
     match why {
-        NotCached::UnknownResource => {
-            Some("the API server has no such resource; write the plural name with its group, like deployments.apps")
-        }
-        NotCached::NotWatchable => Some("the API server does not support list and watch for the resource"),
-        NotCached::Aggregated => Some("it is served by an aggregated API server, and such resources are not cached"),
+        NotCached::UnknownResource => Some(NO_SUCH_RESOURCE),
+        NotCached::NotWatchable => Some(NOT_WATCHABLE),
+        NotCached::Aggregated => Some(AGGREGATED),
         NotCached::TooManyResources => Some("the gateway already caches the maximum number of resources"),
         NotCached::Excluded
         | NotCached::Filling
@@ -76,7 +81,7 @@ impl Cachers {
                 let resource = GroupVersionResource::new(&wanted.group, &version, &wanted.resource);
                 self.find(&resource, Encoding::Json).err().and_then(missing)
             }
-            Ok(None) => Some("the API server has no such API group"),
+            Ok(None) => Some(NO_SUCH_GROUP),
             Err(error) => {
                 tracing::warn!(resource = %wanted, error = %Chain(&error), "cannot look up a resource of cache.prewarm");
                 None

@@ -47,17 +47,25 @@ impl Config {
             Ok(config) => config.check_machine().await,
             Err(problems) => Err(problems),
         };
-        checked.map_err(|problems| LoadError::Invalid(problems.located(&text)))
+        let notes = checked.map_err(|problems| LoadError::Invalid(problems.located(&text)))?;
+        let Problems(notes) = Problems(notes).located(&text);
+        Ok(notes.iter().map(ToString::to_string).collect())
     }
 
-    async fn check_machine(&self) -> Result<Vec<String>, Problems> {
+    /// What is worth knowing, in the form of problems.
+    async fn check_machine(&self) -> Result<Vec<Problem>, Problems> {
         let mut problems = self.check_surroundings();
         problems.extend(self.check_files().await.err().into_iter().flat_map(|Problems(problems)| problems));
         let note = self.default_upstream().await.unwrap_or_else(|Problems(more)| {
             problems.extend(more);
             None
         });
-        if problems.is_empty() { Ok(note.into_iter().collect()) } else { Err(Problems(problems)) }
+        if !problems.is_empty() {
+            return Err(Problems(problems));
+        }
+        let mut notes = self.doubtful_resources();
+        notes.extend(note.map(|note| Problem::new("", &note, "")));
+        Ok(notes)
     }
 
     /// The configuration without a file.

@@ -4,6 +4,7 @@
 //! that are not a socket.
 
 mod address;
+mod builtin;
 mod check;
 mod client_kubeconfig;
 mod clients;

@@ -2,6 +2,7 @@
 
 mod clients;
 mod reload;
+mod resources;
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,6 +10,7 @@ use tokio::{sync::watch, time::Instant};
 
 pub use reload::Reloads;
 use reload::{InEffect, Reloaded};
+pub use resources::{LookUpError, look_up_resources};
 
 use crate::{
     admin::{Admin, Check},
@@ -16,8 +18,8 @@ use crate::{
     authn::AuthoritiesError,
     cacher::{self, Cachers, StalenessLimit},
     config::{
-        AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problems,
-        StaleWatches, UpstreamConfigError,
+        AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problem,
+        Problems, StaleWatches, UpstreamConfigError,
     },
     connector::{BuildError, Connector, NotBelieved},
     fairness::Shares,
@@ -177,9 +179,19 @@ pub(super) fn connected(access: &kube_client::Config, tasks: &Tasks) -> Result<C
 
 /// Starts what no client has to ask for.
 fn begin(cachers: &Cachers, config: &Config) {
+    tell_doubts(config);
     cachers.prewarm();
     if let Some(interval) = config.cache.verify_interval {
         cachers.verify_every(interval);
+    }
+}
+
+/// Logs what is probably misspelt in `cache.exclude`: nothing else would tell of it. Names of `cache.prewarm` are looked
+/// up.
+fn tell_doubts(config: &Config) {
+    let doubts = config.doubtful_resources().into_iter().filter(|doubt| doubt.field.starts_with("cache.exclude"));
+    for Problem { field, found, .. } in doubts {
+        tracing::warn!(field, error = found, "a resource that is not to be cached may be misspelt");
     }
 }
 

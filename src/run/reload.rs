@@ -8,7 +8,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{access_lines, cacher_config, clients::token_reviews, connection_limits, serve_config};
+use super::{access_lines, cacher_config, clients::token_reviews, connection_limits, serve_config, tell_doubts};
 use crate::{
     authn::Authenticator,
     cacher::Cachers,
@@ -86,6 +86,9 @@ impl Reloads {
         let (taken, restart) = current.borrow().config.reloaded(new);
         let changed = taken.differing(&current.borrow().config).join(", ");
         self.level.set(taken.logging.level);
+        if taken.cache.exclude != current.borrow().config.cache.exclude {
+            tell_doubts(&taken);
+        }
         reloaded.set(&taken);
         current.send_replace(InEffect { needs_restart: restart.clone(), ..InEffect::new(taken) });
         config_reloaded(true);

@@ -60,7 +60,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Documentation only.
     ("manual",       &[]),
     // Wiring.
-    ("run",          &["admin", "audit", "authn", "authz", "cacher", "config", "connector", "fairness", "forward", "gateway",
+    ("run",          &["admin", "apimachinery", "audit", "authn", "authz", "cacher", "config", "connector", "fairness", "forward", "gateway",
                        "lifecycle", "listener", "serve", "status", "store", "telemetry", "traces", "upstream"]),
     ("demo",         &["config", "listener", "load", "run", "sim", "status", "telemetry"]),
     // Reads the status of a gateway as an operator does.

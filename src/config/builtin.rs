@@ -1,0 +1,120 @@
+//! Names in the configuration that no API server has.
+//!
+//! Custom resources cannot be in the core group, and their groups have a dot: all other names are Kubernetes' own.
+
+use crate::apimachinery::GroupResource;
+use crate::config::{Config, Problem};
+
+/// The resources of groups without a dot, of all releases since 1.16. A release that adds one makes a name doubtful that
+/// is right, so that this decides nothing: it is told of.
+const BUILT_IN: &[(&str, &[&str])] = &[
+    (
+        "",
+        &[
+            "bindings",
+            "componentstatuses",
+            "configmaps",
+            "endpoints",
+            "events",
+            "limitranges",
+            "namespaces",
+            "nodes",
+            "persistentvolumeclaims",
+            "persistentvolumes",
+            "pods",
+            "podtemplates",
+            "replicationcontrollers",
+            "resourcequotas",
+            "secrets",
+            "serviceaccounts",
+            "services",
+        ],
+    ),
+    ("apps", &["controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets"]),
+    ("autoscaling", &["horizontalpodautoscalers"]),
+    ("batch", &["cronjobs", "jobs"]),
+    ("extensions", &["ingresses"]),
+    ("policy", &["poddisruptionbudgets", "podsecuritypolicies"]),
+];
+/// Kubernetes' own groups with a dot, for what a name without its group may have meant.
+const FURTHER: &[(&str, &[&str])] = &[
+    ("coordination.k8s.io", &["leases"]),
+    ("discovery.k8s.io", &["endpointslices"]),
+    ("networking.k8s.io", &["ingressclasses", "ingresses", "networkpolicies"]),
+    ("rbac.authorization.k8s.io", &["clusterrolebindings", "clusterroles", "rolebindings", "roles"]),
+    ("storage.k8s.io", &["csidrivers", "csinodes", "storageclasses", "volumeattachments"]),
+];
+
+impl Config {
+    /// The resources of `cache.exclude` and `cache.prewarm` that are probably misspelt.
+    pub fn doubtful_resources(&self) -> Vec<Problem> {
+        let lists = [("cache.exclude", &self.cache.exclude), ("cache.prewarm", &self.cache.prewarm)];
+        let names = lists.into_iter().flat_map(|(field, names)| names.iter().enumerate().map(move |it| (field, it)));
+        let doubts = names.filter_map(|(field, (index, name))| {
+            let found = doubt(name)?;
+            Some(Problem::new(&format!("{field}[{index}]"), &found, ""))
+        });
+        doubts.collect()
+    }
+}
+
+/// Why the resource is doubtful; `None` if it may well be there.
+fn doubt(name: &GroupResource) -> Option<String> {
+    let GroupResource { group, resource } = name;
+    let (group, resource) = (&**group, &**resource);
+    if group.contains('.') {
+        return None;
+    }
+    let known = BUILT_IN.iter().find(|(known, _)| *known == group);
+    let Some((_, resources)) = known else {
+        return Some(format!("\"{name}\": Kubernetes has no API group {group:?}, and groups of others have a dot"));
+    };
+    if resources.contains(&resource) {
+        return None;
+    }
+    let of = if group.is_empty() { "the core group".to_owned() } else { format!("the API group {group:?}") };
+    let meant = meant(resource).map_or_else(String::new, |meant| format!("; {meant} may be meant"));
+    Some(format!("\"{name}\": {of} of Kubernetes has no such resource{meant}"))
+}
+
+/// A resource of that name in another group, or with that singular or kind.
+fn meant(resource: &str) -> Option<String> {
+    let forms = [resource.to_owned(), format!("{resource}s"), format!("{resource}es")];
+    let plural_of_y = resource.strip_suffix('y').map(|stem| format!("{stem}ies"));
+    let mut forms = forms.into_iter().chain(plural_of_y);
+    let all = || FURTHER.iter().chain(BUILT_IN);
+    forms.find_map(|form| {
+        let (group, _) = all().find(|(_, resources)| resources.contains(&form.as_str()))?;
+        Some(GroupResource { group: (*group).into(), resource: form.into() }.to_string())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{API_VERSION, KIND, Overrides};
+
+    #[test]
+    fn names_that_no_api_server_has_are_told_of_with_what_may_be_meant() {
+        let names = "pod, secret, deployments, deployment.apps, ingress, lease, networkpolicy, widgets, jobs.batches";
+        let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\ncache: {{exclude: [{names}]}}");
+        let config = Config::parse(&text, &Overrides::default()).unwrap();
+        let told: Vec<_> = config.doubtful_resources().iter().map(ToString::to_string).collect();
+        let meant = ["pods", "secrets", "deployments.apps", "deployments.apps", "ingresses.networking.k8s.io"];
+        let meant = meant.into_iter().chain(["leases.coordination.k8s.io", "networkpolicies.networking.k8s.io"]);
+        for (index, meant) in meant.enumerate() {
+            assert!(told[index].starts_with(&format!("cache.exclude[{index}]: \"")), "{told:#?}");
+            assert!(told[index].ends_with(&format!("no such resource; {meant} may be meant")), "{told:#?}");
+        }
+        assert!(told[7].ends_with("no such resource"), "{told:#?}");
+        assert!(told[8].contains("no API group \"batches\""), "{told:#?}");
+        assert_eq!(told.len(), 9);
+    }
+
+    #[test]
+    fn names_that_may_be_there_are_not() {
+        let names = "pods, deployments.apps, events, events.events.k8s.io, widgets.example.com, jobs.batch";
+        let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\ncache: {{exclude: [{names}]}}");
+        assert_eq!(Config::parse(&text, &Overrides::default()).unwrap().doubtful_resources(), []);
+    }
+}
