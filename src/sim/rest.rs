@@ -28,6 +28,11 @@ use super::{
     write::{self, Part, Place, Preconditions},
 };
 
+/// Clients have no other form to fall back to: kubectl sends protobuf from `create` of a single kind, and JSON from
+/// commands that read a file.
+const ONLY_JSON: &str = "application/json (the embedded server reads nothing else; with kubectl, append --dry-run=client \
+                         -o yaml and pipe that into: kubectl apply -f -)";
+
 /// The maximum size of a request body in bytes, as in an API server.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
@@ -255,7 +260,7 @@ impl<'a> Call<'a> {
 
     fn decode(&self, body: &[u8]) -> Result<Value, Failure> {
         if !matches!(&*self.content_type(), "" | "application/json") {
-            return Err(Failure::unsupported_media_type("application/json (the embedded server reads nothing else)"));
+            return Err(Failure::unsupported_media_type(ONLY_JSON));
         }
         serde_json::from_slice(body).ok().filter(Value::is_object).ok_or_else(|| {
             let text = String::from_utf8_lossy(body);
