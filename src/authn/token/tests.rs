@@ -1,0 +1,321 @@
+//! Reviews of tokens, and how long their verdicts are known.
+
+use super::*;
+use std::sync::atomic::AtomicUsize;
+
+use futures_util::future::join_all;
+use http::{Response, StatusCode};
+use http_body_util::BodyExt;
+use k8s_openapi::api::authentication::v1;
+use tokio::sync::{Notify, Semaphore};
+
+use crate::connector::test_server::{TestServer, full};
+
+/// A server that answers reviews with a given function, and counts them.
+struct Reviewer {
+    server: TestServer,
+    reviews: Arc<AtomicUsize>,
+    asked: Arc<Notify>,
+}
+
+impl Reviewer {
+    /// Answers with `answer(token, audiences)`; `None` is an error status.
+    async fn start(
+        answer: impl Fn(String, Vec<String>) -> Option<TokenReviewStatus> + Send + Sync + 'static,
+    ) -> (Self, Arc<Semaphore>) {
+        let (reviews, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        // Answers wait while a test holds the permit.
+        let gate = Arc::new(Semaphore::new(1));
+        let (answer, shared) = (Arc::new(answer), (reviews.clone(), asked.clone(), gate.clone()));
+        let server = TestServer::start(move |request| {
+            let (answer, (reviews, asked, gate)) = (answer.clone(), shared.clone());
+            async move {
+                assert_eq!(request.uri().path(), PATH);
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let mut review: TokenReview = serde_json::from_slice(&body).unwrap();
+                reviews.fetch_add(1, Ordering::SeqCst);
+                asked.notify_one();
+                let _open = gate.acquire().await.unwrap();
+                let spec = review.spec.clone();
+                review.status = answer(spec.token.unwrap(), spec.audiences.unwrap_or_default());
+                let refused = review.status.is_none();
+                let mut response = Response::new(full(serde_json::to_vec(&review).unwrap()));
+                *response.status_mut() = if refused { StatusCode::FORBIDDEN } else { StatusCode::CREATED };
+                response
+            }
+        })
+        .await;
+        (Self { server, reviews, asked }, gate)
+    }
+
+    fn tokens(&self, config: TokenReviews) -> Tokens {
+        Tokens::new(config, self.server.upstream(), Tasks::new())
+    }
+
+    fn reviews(&self) -> usize {
+        self.reviews.load(Ordering::SeqCst)
+    }
+}
+
+impl Tokens {
+    /// The verdict on a token, cached or from a review.
+    async fn user(&self, token: &str) -> Outcome {
+        match self.known(token.as_bytes(), Instant::now()) {
+            Some(known) => known,
+            None => self.ask(token, ClientKey::address(None)).await,
+        }
+    }
+}
+
+fn good(name: &str) -> TokenReviewStatus {
+    let groups = Some(vec!["devs".to_owned()]);
+    let user = v1::UserInfo { username: Some(name.to_owned()), groups, ..v1::UserInfo::default() };
+    TokenReviewStatus { authenticated: Some(true), user: Some(user), ..TokenReviewStatus::default() }
+}
+
+fn bad() -> TokenReviewStatus {
+    TokenReviewStatus { error: Some("no".to_owned()), ..TokenReviewStatus::default() }
+}
+
+/// Accepts `good-x` as the user `x`, and rejects all others.
+fn by_name(token: String, _: Vec<String>) -> Option<TokenReviewStatus> {
+    Some(token.strip_prefix("good-").map_or_else(bad, good))
+}
+
+/// Lets time pass for cached verdicts only: sockets see no paused clock.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+const TTL: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn a_good_token_is_known_for_its_time() {
+    let (reviewer, _gate) = Reviewer::start(by_name).await;
+    let tokens = reviewer.tokens(TokenReviews::default());
+    let user = tokens.user("good-jane").await.unwrap();
+    assert_eq!((user.name.as_str(), user.groups.join(",")), ("jane", "devs,system:authenticated".to_owned()));
+    assert_eq!(tokens.user("good-jane").await, Ok(user));
+    assert_eq!(reviewer.reviews(), 1);
+    assert_eq!(tokens.user("good-joe").await.unwrap().name, "joe");
+    assert_eq!(reviewer.reviews(), 2);
+    pass(TTL).await;
+    tokens.user("good-jane").await.unwrap();
+    assert_eq!(reviewer.reviews(), 3);
+    tokens.user("good-jane").await.unwrap();
+    assert_eq!(reviewer.reviews(), 3);
+}
+
+/// A JSON web token with this `exp` claim, given as JSON.
+fn web_token(exp: &str) -> String {
+    format!("e30.{}.s", URL_SAFE_NO_PAD.encode(format!("{{\"sub\":\"jane\",\"exp\":{exp}}}")))
+}
+
+#[tokio::test]
+async fn a_token_is_not_known_beyond_its_own_end() {
+    let (reviewer, _gate) = Reviewer::start(|_, _| Some(good("jane"))).await;
+    let tokens = reviewer.tokens(TokenReviews { success_ttl: 3 * TTL, ..TokenReviews::default() });
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    for (token, known_after_ttl, known_at_once) in [
+        (web_token(&(now + 1000).to_string()), true, true),
+        (web_token(&(now + TTL.as_secs()).to_string()), false, true),
+        (web_token(&(now - 1).to_string()), false, false),
+        (web_token("\"soon\""), true, true),
+        ("a.b.c".to_owned(), true, true),
+    ] {
+        let before = reviewer.reviews();
+        for _ in 0..2 {
+            tokens.user(&token).await.unwrap();
+        }
+        assert_eq!(reviewer.reviews() - before, if known_at_once { 1 } else { 2 }, "{token}");
+        pass(TTL).await;
+        let before = reviewer.reviews();
+        tokens.user(&token).await.unwrap();
+        assert_eq!(reviewer.reviews() == before, known_after_ttl, "{token}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_ttl_nothing_is_cached() {
+    let (reviewer, _gate) = Reviewer::start(by_name).await;
+    let tokens = reviewer.tokens(TokenReviews { success_ttl: Duration::ZERO, ..TokenReviews::default() });
+    for reviews in 1..=3 {
+        tokens.user("good-jane").await.unwrap();
+        assert_eq!(reviewer.reviews(), reviews);
+    }
+}
+
+#[tokio::test]
+async fn a_bad_token_is_known_for_a_time_of_its_own() {
+    let (reviewer, _gate) = Reviewer::start(by_name).await;
+    let tokens = reviewer.tokens(TokenReviews::default());
+    for reviews in 1..=2 {
+        assert_eq!(tokens.user("bad").await, Err(Unauthenticated::Rejected));
+        assert_eq!(reviewer.reviews(), reviews);
+    }
+    let tokens = reviewer.tokens(TokenReviews { failure_ttl: TTL, ..TokenReviews::default() });
+    for _ in 0..2 {
+        assert_eq!(tokens.user("bad").await, Err(Unauthenticated::Rejected));
+        assert_eq!(reviewer.reviews(), 3);
+    }
+    pass(TTL).await;
+    assert_eq!(tokens.user("bad").await, Err(Unauthenticated::Rejected));
+    assert_eq!(reviewer.reviews(), 4);
+}
+
+#[tokio::test]
+async fn concurrent_requests_share_one_review() {
+    for (token, known) in [("good-jane", true), ("bad", false)] {
+        let (reviewer, gate) = Reviewer::start(by_name).await;
+        let tokens = reviewer.tokens(TokenReviews::default());
+        let closed = gate.acquire().await.unwrap();
+        let open = async {
+            reviewer.asked.notified().await;
+            drop(closed);
+        };
+        let (users, ()) = tokio::join!(join_all((0..20).map(|_| tokens.user(token))), open);
+        assert!(users.iter().all(|user| user.is_ok() == known), "{users:?}");
+        assert_eq!(reviewer.reviews(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_review_outlives_the_request_that_started_it() {
+    let (reviewer, gate) = Reviewer::start(by_name).await;
+    let tokens = reviewer.tokens(TokenReviews::default());
+    let closed = gate.acquire().await.unwrap();
+    tokio::select! {
+        _ = tokens.user("good-jane") => panic!("the answer is held back"),
+        () = reviewer.asked.notified() => {}
+    }
+    drop(closed);
+    assert_eq!(tokens.user("good-jane").await.unwrap().name, "jane");
+    assert_eq!(reviewer.reviews(), 1);
+}
+
+#[tokio::test]
+async fn a_token_has_to_be_for_us() {
+    let for_audience = |token: String, asked: Vec<String>| {
+        assert_eq!(asked, ["api", "other"]);
+        let audiences = token.strip_prefix("for-").map(|audience| vec![audience.to_owned()]);
+        Some(TokenReviewStatus { audiences, ..good("jane") })
+    };
+    let (reviewer, _gate) = Reviewer::start(for_audience).await;
+    let audiences = vec!["api".to_owned(), "other".to_owned()];
+    let tokens = reviewer.tokens(TokenReviews { audiences, ..TokenReviews::default() });
+    for (token, known) in [("for-api", true), ("for-other", true), ("for-nobody", false), ("whoever", true)] {
+        assert_eq!(tokens.user(token).await.is_ok(), known, "{token}");
+    }
+    assert_eq!(tokens.user("for-nobody").await, Err(Unauthenticated::Rejected));
+    let (reviewer, _gate) = Reviewer::start(|_, asked| {
+        assert!(asked.is_empty());
+        Some(TokenReviewStatus { audiences: Some(vec!["api".to_owned()]), ..good("jane") })
+    })
+    .await;
+    assert!(reviewer.tokens(TokenReviews::default()).user("t").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_failed_review_is_not_cached() {
+    let statuses = [
+        None,
+        Some(TokenReviewStatus { user: None, ..good("") }),
+        Some(good("")),
+        // Even together with a group: an authenticated user is not anonymous.
+        Some(good("system:anonymous")),
+    ];
+    for status in statuses {
+        let given = status.clone();
+        let (reviewer, _gate) = Reviewer::start(move |_, _| given.clone()).await;
+        let tokens = reviewer.tokens(TokenReviews { failure_ttl: TTL, ..TokenReviews::default() });
+        for reviews in 1..=2 {
+            assert_eq!(tokens.user("t").await, Err(Unauthenticated::Unavailable), "{status:?}");
+            assert_eq!(reviewer.reviews(), reviews);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unreachable_reviewer_ends_no_verdict_that_is_known() {
+    let (reviewer, _gate) = Reviewer::start(by_name).await;
+    let tokens = reviewer.tokens(TokenReviews::default());
+    tokens.user("good-jane").await.unwrap();
+    drop(reviewer);
+    assert_eq!(tokens.user("good-jane").await.unwrap().name, "jane");
+    assert_eq!(tokens.user("good-joe").await, Err(Unauthenticated::Unavailable));
+    pass(TTL).await;
+    assert_eq!(tokens.user("good-jane").await, Err(Unauthenticated::Unavailable));
+}
+
+#[tokio::test]
+async fn beyond_the_limit_of_reviews_there_is_no_verdict() {
+    let (reviewer, _gate) = Reviewer::start(by_name).await;
+    let tokens = reviewer.tokens(TokenReviews::default());
+    tokens.user("good-jane").await.unwrap();
+    let at = |number: usize| ClientKey::of(&number);
+    let _under_way: Vec<_> =
+        (0..UNDER_WAY.most).map(|number| tokens.ask(&number.to_string(), at(number % 4))).collect();
+    assert_eq!(tokens.user("good-joe").await, Err(Unauthenticated::Unavailable));
+    assert!(tokens.user("good-jane").await.is_ok());
+}
+
+#[tokio::test]
+async fn an_address_that_makes_up_tokens_keeps_no_other_from_its_reviews() {
+    let (reviewer, gate) = Reviewer::start(by_name).await;
+    let tokens = reviewer.tokens(TokenReviews::default());
+    tokens.user("good-jane").await.unwrap();
+    let closed = gate.acquire().await.unwrap();
+    let hostile = ClientKey::of(&"hostile");
+    let under_way: Vec<_> = (0..500).map(|number| tokens.ask(&number.to_string(), hostile)).collect();
+    let (_, verdicts) = tokio::join!(async { drop(closed) }, join_all(under_way));
+    let refused = verdicts.iter().filter(|verdict| **verdict == Err(Unauthenticated::Unavailable)).count();
+    assert_eq!((refused, reviewer.reviews()), (375, 126));
+    let _held: Vec<_> = (0..125).map(|number| tokens.ask(&format!("more-{number}"), hostile)).collect();
+    assert_eq!(tokens.ask("good-joe", hostile).await, Err(Unauthenticated::Unavailable));
+    assert!(tokens.user("good-joe").await.is_ok(), "of another address");
+    assert!(tokens.user("good-jane").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_token_counts_for_its_user_once_that_is_known() {
+    let (reviewer, _gate) = Reviewer::start(by_name).await;
+    let tokens = reviewer.tokens(TokenReviews { success_ttl: Duration::ZERO, ..TokenReviews::default() });
+    assert_eq!(tokens.client(b"good-jane"), None);
+    tokens.user("good-jane").await.unwrap();
+    tokens.user("bad").await.unwrap_err();
+    assert_eq!(tokens.client(b"good-jane"), Some(ClientKey::user("jane")));
+    assert_eq!(tokens.client(b"bad"), None);
+}
+
+#[tokio::test]
+async fn changed_audiences_invalidate_every_token() {
+    let (reviewer, _gate) = Reviewer::start(|_, audiences| {
+        let is_for_us = audiences.is_empty() || audiences == ["ours"];
+        if is_for_us { Some(good("jane")) } else { Some(TokenReviewStatus::default()) }
+    })
+    .await;
+    let tokens = reviewer.tokens(TokenReviews::default());
+    tokens.user("t").await.unwrap();
+    assert!(tokens.known(b"t", Instant::now()).is_some());
+    tokens.set(TokenReviews::default());
+    assert!(tokens.known(b"t", Instant::now()).is_some(), "nothing has changed");
+    let audiences = vec!["others".to_owned()];
+    tokens.set(TokenReviews { audiences, ..TokenReviews::default() });
+    assert!(tokens.known(b"t", Instant::now()).is_none());
+    assert_eq!(tokens.user("t").await.unwrap_err(), Unauthenticated::Rejected);
+    tokens.set(TokenReviews { audiences: vec!["ours".to_owned()], ..TokenReviews::default() });
+    tokens.user("t").await.unwrap();
+}
+
+#[tokio::test]
+async fn tokens_are_kept_as_hashes_of_a_key_of_their_own() {
+    let (reviewer, _gate) = Reviewer::start(by_name).await;
+    let (first, second) = (reviewer.tokens(TokenReviews::default()), reviewer.tokens(TokenReviews::default()));
+    assert_eq!(first.reviewed().hash(b"t"), first.reviewed().hash(b"t"));
+    assert_ne!(first.reviewed().hash(b"t"), first.reviewed().hash(b"u"));
+    assert_ne!(first.reviewed().hash(b"t"), second.reviewed().hash(b"t"));
+    first.user("good-s3cret").await.unwrap();
+    assert!(!format!("{first:?}").contains("s3cret"));
+}
