@@ -4,7 +4,7 @@
 //! flight.
 //!
 //! Invariant: no event is sent on a permission that was last confirmed longer ago than [`BUSY_INTERVALS`] intervals
-//! where upstream answers reviews, or [`OUTAGE`] where it does not.
+//! where upstream answers any reviews, or [`OUTAGE`] where it answers none.
 
 use std::{
     fmt,
@@ -21,13 +21,15 @@ use super::{
     verdicts::{NotPermitted, Verdicts},
 };
 
-/// Number of intervals after which a lease ends if it was not reviewed because too many other reviews were in flight.
+/// Number of intervals after which a lease ends that was not confirmed while upstream answered reviews: because too many
+/// others were in flight, or because upstream answered others but not its own. A client that makes upstream slow must
+/// not prolong a watch whose right was revoked.
 const BUSY_INTERVALS: u32 = 3;
 /// Number of intervals without confirmation after which a lease does not hold while its review is in flight. That
 /// happens to a watch whose client did not read: the events that wait for it may be newer than a revocation.
 const OVERDUE_INTERVALS: u32 = 2;
-/// A lease ends when upstream has answered no review for this long, or for [`BUSY_INTERVALS`] if that is longer. This
-/// is about as long as the API server itself lets a watch run after authorizing it once (read-path 3.5).
+/// A lease ends when upstream has answered no review at all for this long, or for [`BUSY_INTERVALS`] if that is longer:
+/// otherwise an outage of reviews would end all watches. This is about as long as the API server itself lets a watch run after authorizing it once (read-path 3.5).
 const OUTAGE: Duration = Duration::from_secs(3600);
 /// Attempts per interval to start a review.
 const TRIES: u32 = 8;
@@ -97,6 +99,7 @@ impl Lease {
                 return Standing::Until(self.due);
             }
             Outcome::Denied => return Standing::Revoked,
+            Outcome::NoVerdict if self.verdicts.any_within(interval, now) => (next_review(interval), busy),
             Outcome::NoVerdict => (next_review(interval), busy.max(OUTAGE)),
             Outcome::Busy => (next_review(interval / TRIES), busy),
         };

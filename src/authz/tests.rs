@@ -456,6 +456,27 @@ async fn a_lease_ends_when_upstream_gives_no_verdict_for_an_hour() {
 }
 
 #[tokio::test]
+async fn a_lease_without_a_verdict_ends_after_three_intervals_if_others_get_one() {
+    let reviewer = Reviewer::start(|name, before| (before == 0 || name == "joe").then_some(true)).await;
+    let authorizer = reviewer.authorizer();
+    let mut lease = lease(&authorizer).await;
+    let began = Instant::now();
+    let ended = loop {
+        // Upstream answers other reviews all the time.
+        ask(&authorizer, "joe", PODS).await.unwrap();
+        match settled(&mut lease, Instant::now()).await {
+            Standing::Until(due) => pass(due.duration_since(Instant::now())).await,
+            ended @ (Standing::UnderReview | Standing::Overdue | Standing::Revoked | Standing::Unconfirmed) => {
+                break ended;
+            }
+        }
+    };
+    assert_eq!(ended, Standing::Unconfirmed);
+    let lasted = began.elapsed();
+    assert!((Duration::from_secs(900)..Duration::from_secs(960)).contains(&lasted), "{lasted:?}");
+}
+
+#[tokio::test]
 async fn an_overdue_lease_is_reviewed_before_anything_is_read() {
     let reviewer = Reviewer::start(|_, before| Some(before == 0)).await;
     let authorizer = reviewer.authorizer();

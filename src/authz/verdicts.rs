@@ -2,7 +2,10 @@
 //!
 //! Invariant: without a verdict there is no permit, and a missing verdict is not cached.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use tokio::time::Instant;
@@ -75,6 +78,8 @@ pub(super) struct Verdicts {
     shares: Shares,
     turns: Turns,
     renewal_shares: Shares,
+    /// When upstream last gave a verdict on any question.
+    last_verdict: Mutex<Option<Instant>>,
 }
 
 impl Verdicts {
@@ -87,6 +92,7 @@ impl Verdicts {
             shares: Shares::new(share_of(UNDER_WAY.most), "client_access_reviews"),
             turns: Turns::new(AT_ONCE, TURN_WAIT_MAX, "client_review_wait", tasks),
             renewal_shares: Shares::new(share_of(RENEWALS.most), "client_watch_reviews"),
+            last_verdict: Mutex::default(),
         }
     }
 
@@ -106,6 +112,12 @@ impl Verdicts {
     pub(super) async fn renewed(self: &Arc<Self>, question: Arc<Question>) -> Option<Verdict> {
         let client = ClientKey::user(&question.user.name);
         self.ask(question, Room::Reserved, client).await
+    }
+
+    /// Whether upstream has given a verdict on any question less than `time` before `now`.
+    pub(super) fn any_within(&self, time: Duration, now: Instant) -> bool {
+        let last = *self.last_verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        last.is_some_and(|last| now.saturating_duration_since(last) < time)
     }
 
     async fn ask(self: &Arc<Self>, question: Arc<Question>, room: Room, client: ClientKey) -> Option<Verdict> {
@@ -149,6 +161,9 @@ impl Verdicts {
             None => (AccessVerdict::None, Err(NotPermitted::NoVerdict), Duration::ZERO),
         };
         telemetry::access_reviewed(outcome);
+        if allowed.is_some() {
+            *self.last_verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
         let is_kept = !is_large && !ttl.is_zero();
         let share = if is_kept { self.kept_share(client) } else { None };
         let ttl = if share.is_some() { ttl } else { Duration::ZERO };
