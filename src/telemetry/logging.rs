@@ -235,6 +235,19 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_client_s_mistakes_in_http2_are_no_lines_below_trace() {
+        let run = || {
+            tracing::warn!(target: "h2::proto::streams::recv", "recv_reset; too many resets");
+            tracing::error!(target: "h2::proto", "a defect");
+        };
+        for (level, is_told) in [(LevelFilter::INFO, false), (LevelFilter::DEBUG, false), (LevelFilter::TRACE, true)] {
+            let lines = capture_at(level, run);
+            assert!(lines.contains("a defect"), "{level}: {lines}");
+            assert_eq!(lines.contains("too many resets"), is_told, "{level}: {lines}");
+        }
+    }
+
+    #[test]
     fn what_a_library_repeats_for_each_connection_is_left_to_debug() {
         let run = || {
             tracing::warn!(target: "kube_client::client::tls::rustls_tls", "Server cert bypassed");
