@@ -95,10 +95,15 @@ pub(crate) async fn custom(full: &Side, side: &Side, certificates: &Certificates
     let (name, reviews) = ("gateway-custom", Some(full.server.endpoint.base.as_str()));
     let delegated = Delegated::start(name, Asserts::FrontProxy, reviews, &side.server, certificates).await?;
     let callers = delegated.callers(&matrix.users, certificates, Protocol::Http2)?;
-    delegated.warm_custom().await?;
-    let through = Through { delegated: &delegated, callers: &callers, is_warm: true };
-    let table = matrix.compare(&answers, &through, &mut tally).await?;
-    tally.note(format!("reviews of another server, front proxy, HTTP/2\n{table}"));
+    for is_warm in [false, true] {
+        if is_warm {
+            delegated.warm_custom().await?;
+        }
+        let through = Through { delegated: &delegated, callers: &callers, is_warm };
+        let table = matrix.compare(&answers, &through, &mut tally).await?;
+        let state = if is_warm { "warm" } else { "cold" };
+        tally.note(format!("reviews of another server, front proxy, HTTP/2, {state} caches\n{table}"));
+    }
     Ok(tally)
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::client::{Answer, Ask};
 
 /// Who may what: `guest` is anonymous and may read pods as `reader` may, `staff` may list config maps as well, which is
-/// all that a `clerk` may; `named` may read one pod of a namespace, `wide` those of one name in all namespaces; `keeper` may all that there are cells for.
+/// all that a `clerk` may; `named` may read one pod of a namespace, `wide` pods and secrets of one name in all namespaces; `keeper` may all that there are cells for.
 pub(super) const RIGHTS: [&str; 9] =
     ["anonymous", "guest", "nobody", "reader", "clerk", "staff", "named", "wide", "keeper"];
 
@@ -48,11 +48,15 @@ const BUILTIN: &str = "
     watch.na = 403 403 403 403 403 403 403 200 200 GET /api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name%3Dpod-00
     get.path > 403 403 403 403 403 403 403 404 404 GET /api/v1/pods/pod-00?resourceVersion=0
     w.path   > 403 403 403 403 403 403 403 404 404 GET /api/v1/watch/pods/pod-00?resourceVersion=0&timeoutSeconds=1
-    w.secret > 403 403 403 403 403 403 403 403 404 GET /api/v1/watch/secrets/secret-0?resourceVersion=0&timeoutSeconds=1
+    w.secret > 403 403 403 403 403 403 403 404 404 GET /api/v1/watch/secrets/secret-0?resourceVersion=0&timeoutSeconds=1
+    w.s.ns   = 403 403 403 403 403 403 403 200 200 GET /api/v1/watch/namespaces/conf/secrets/secret-0?resourceVersion=0&timeoutSeconds=1
+    w.s.all  = 403 403 403 403 403 403 403 403 200 GET /api/v1/watch/secrets?resourceVersion=0&timeoutSeconds=1
+    s.all    = 403 403 403 403 403 403 403 200 200 GET /api/v1/secrets?resourceVersion=0&fieldSelector=metadata.name%3Dsecret-0
+    s.path   > 403 403 403 403 403 403 403 404 404 GET /api/v1/secrets/secret-0?resourceVersion=0
     w.all    = 403 403 403 403 403 403 403 403 200 GET /api/v1/watch/pods?resourceVersion=0&timeoutSeconds=1
     w.ns     = 403 200 403 200 403 200 403 403 200 GET /api/v1/watch/namespaces/conf/pods?resourceVersion=0&timeoutSeconds=1
     secrets  = 403 403 403 403 403 403 403 403 200 GET /api/v1/namespaces/conf/secrets?resourceVersion=0
-    secret   = 403 403 403 403 403 403 403 403 200 GET /api/v1/namespaces/conf/secrets/secret-0?resourceVersion=0
+    secret   = 403 403 403 403 403 403 403 200 200 GET /api/v1/namespaces/conf/secrets/secret-0?resourceVersion=0
     maps     = 403 403 403 403 200 200 403 403 200 GET /api/v1/namespaces/conf/configmaps?resourceVersion=0
     ns       = 403 200 403 200 403 200 403 403 200 GET /api/v1/namespaces/conf?resourceVersion=0
     ns.name  = 403 403 403 403 403 403 403 403 200 GET /api/v1/namespaces?resourceVersion=0&fieldSelector=metadata.name%3Dconf

@@ -50,6 +50,8 @@ pub(crate) async fn grant(api: &Endpoint) -> Result<()> {
     }]);
     role(api, Some("conf"), "one-pod", &one, &[user("named")]).await?;
     role(api, None, "one-name", &one, &[user("wide")]).await?;
+    let secret = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["secret-0"], "verbs": READ}]);
+    role(api, None, "one-secret", &secret, &[user("wide")]).await?;
     let maps = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
     role(api, Some("conf"), "staff", &maps, &[group("staff")]).await
 }
