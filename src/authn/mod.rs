@@ -17,6 +17,7 @@ mod certificates;
 mod credentials;
 mod front_proxy;
 mod groups;
+mod refusals;
 mod requester;
 #[cfg(test)]
 mod test_certificates;
@@ -28,7 +29,7 @@ mod x509;
 
 use std::{net::IpAddr, sync::Arc};
 
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
 use crate::apimachinery::UserInfo;
@@ -147,17 +148,37 @@ impl Authenticator {
     /// recent review has accepted it; until then any text may be a token, and all unknown tokens of one address count
     /// as one client.
     pub fn requester(&self, credentials: &Credentials, address: Option<IpAddr>) -> Requester {
-        let client = self.delegated.as_ref().map(|delegated| match credentials {
-            Credentials::Verified { user, .. } => client_of(user, address),
-            Credentials::Bearer { token, .. } => {
-                let known = token.token().and_then(|token| delegated.tokens.client(token));
-                known.unwrap_or_else(|| unknown_tokens(address))
+        let Some(delegated) = &self.delegated else { return Requester { address, client: None, delay: None } };
+        let tokens = &delegated.tokens;
+        let delay = || tokens.delay(ClientKey::address(address));
+        let (client, delay) = match credentials {
+            Credentials::Verified { user, .. } => (client_of(user, address), None),
+            Credentials::Bearer { token, .. } => match token.token().and_then(|token| tokens.client(token)) {
+                Some(known) => (known, None),
+                None => (unknown_tokens(address), delay()),
+            },
+            Credentials::Passed { authorization: Some(_), .. } | Credentials::Refused => {
+                (ClientKey::address(address), delay())
             }
-            Credentials::Gateway { .. } | Credentials::Passed { .. } | Credentials::Refused => {
-                ClientKey::address(address)
+            // A load balancer's probe, for example: upstream has nothing to verify.
+            Credentials::Passed { authorization: None, .. } | Credentials::Gateway { .. } => {
+                (ClientKey::address(address), None)
             }
-        });
-        Requester { address, client }
+        };
+        Requester { address, client: Some(client), delay }
+    }
+
+    /// Learns from the status with which upstream answered a forwarded request whether its credentials are valid.
+    pub fn learn(&self, credentials: &Credentials, address: Option<IpAddr>, status: StatusCode) {
+        let Some(delegated) = &self.delegated else { return };
+        let token = match credentials {
+            Credentials::Bearer { token, .. } => token.text(),
+            Credentials::Passed { authorization: Some(_), .. } | Credentials::Refused => None,
+            Credentials::Passed { authorization: None, .. }
+            | Credentials::Verified { .. }
+            | Credentials::Gateway { .. } => return,
+        };
+        delegated.tokens.learn(token, ClientKey::address(address), status);
     }
 
     /// The user of these credentials as far as it is known at `now`. `None` if upstream has to be asked:

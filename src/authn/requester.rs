@@ -1,6 +1,6 @@
 //! The client that a request is accounted to where clients share a limit.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use super::groups::is_anonymous;
 use crate::{apimachinery::UserInfo, fairness::ClientKey};
@@ -12,6 +12,9 @@ pub struct Requester {
     pub address: Option<IpAddr>,
     /// The key that the request is accounted to. `None` if clients are not told apart.
     pub client: Option<ClientKey>,
+    /// How long to wait before the request is forwarded: its credentials are not known to be valid, and many of its
+    /// address were refused.
+    pub delay: Option<Duration>,
 }
 
 /// The key for all tokens of an address that no review has accepted yet. It differs from the key for requests of that

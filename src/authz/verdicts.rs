@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::review::{self, Asked, Question};
 use crate::{
-    fairness::{ClientKey, Share, Shares, Turns, share_of},
+    fairness::{ClientKey, PacedTurns, Share, Shares, Turns, share_of},
     lifecycle::Tasks,
     memo::{Bound, Cacheable, Lookups, Room},
     telemetry::{self, AccessVerdict, Chain},
@@ -76,7 +76,7 @@ pub(super) struct Verdicts {
     kept_shares: Shares,
     /// Limits the reviews in flight per client.
     shares: Shares,
-    turns: Turns,
+    turns: PacedTurns,
     renewal_shares: Shares,
     /// When upstream last gave a verdict on any question.
     last_verdict: Mutex<Option<Instant>>,
@@ -90,7 +90,7 @@ impl Verdicts {
             answers: Lookups::new(KNOWN, UNDER_WAY, RENEWALS, tasks.clone()),
             kept_shares: Shares::new(share_of(KNOWN.most), "client_access_verdicts"),
             shares: Shares::new(share_of(UNDER_WAY.most), "client_access_reviews"),
-            turns: Turns::new(AT_ONCE, TURN_WAIT_MAX, "client_review_wait", tasks),
+            turns: PacedTurns::new(Turns::new(AT_ONCE, TURN_WAIT_MAX, "client_review_wait"), tasks),
             renewal_shares: Shares::new(share_of(RENEWALS.most), "client_watch_reviews"),
             last_verdict: Mutex::default(),
         }

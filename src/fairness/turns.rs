@@ -1,5 +1,5 @@
-//! Turns: limits how many tasks of one client run at once, and how much of the time. The others wait in the order in
-//! which they came.
+//! Turns: limits how many tasks of one client run at once, and with [`PacedTurns`] how much of the time. The others wait
+//! in the order in which they came.
 //!
 //! Invariant: there is one line for each client that has or waits for a turn now, or whose last turn pauses.
 
@@ -19,6 +19,7 @@ use crate::{lifecycle::Tasks, telemetry::limit_reached};
 const PAUSE_FACTOR: u32 = 3;
 /// Maximum pause of a turn: where tasks are slow by themselves, pauses do not make them much slower.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
+
 /// The turns of all clients.
 #[derive(Debug)]
 pub struct Turns {
@@ -26,6 +27,12 @@ pub struct Turns {
     at_once: usize,
     wait_max: Duration,
     limit: &'static str,
+}
+
+/// Turns with a pause after each.
+#[derive(Debug)]
+pub struct PacedTurns {
+    turns: Turns,
     tasks: Tasks,
 }
 
@@ -48,7 +55,7 @@ struct Member {
 
 /// Permission to run, released when dropped.
 #[derive(Debug)]
-struct Turn {
+pub struct Turn {
     _permit: Option<OwnedSemaphorePermit>,
     _member: Member,
 }
@@ -56,25 +63,18 @@ struct Turn {
 impl Turns {
     /// Each client has `at_once` turns, and a task waits for one up to `wait_max`. `limit` is counted in the metrics for
     /// each task that waited too long.
-    pub fn new(at_once: usize, wait_max: Duration, limit: &'static str, tasks: Tasks) -> Self {
-        Self { lines: Arc::default(), at_once, wait_max, limit, tasks }
+    pub fn new(at_once: usize, wait_max: Duration, limit: &'static str) -> Self {
+        Self { lines: Arc::default(), at_once, wait_max, limit }
     }
 
-    /// Runs `task` in one of the client's turns. `None` if none came in time. The caller has to limit how
-    /// many tasks may wait.
-    pub async fn run<T>(&self, client: ClientKey, task: impl Future<Output = T>) -> Option<T> {
-        let Ok(turn) = timeout(self.wait_max, self.take(client)).await else {
+    /// Waits for one of the client's turns. `None` if none came in time. The caller has to limit how many tasks may
+    /// wait.
+    pub async fn wait(&self, client: ClientKey) -> Option<Turn> {
+        let turn = timeout(self.wait_max, self.take(client)).await.ok();
+        if turn.is_none() {
             limit_reached(self.limit);
-            return None;
-        };
-        let started = Instant::now();
-        let output = task.await;
-        let pause = (started.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
-        self.tasks.spawn("pause", async move {
-            sleep(pause).await;
-            drop(turn);
-        });
-        Some(output)
+        }
+        turn
     }
 
     async fn take(&self, client: ClientKey) -> Turn {
@@ -87,6 +87,26 @@ impl Turns {
         // The semaphore is never closed.
         let permit = turns.acquire_owned().await.ok();
         Turn { _permit: permit, _member: member }
+    }
+}
+
+impl PacedTurns {
+    /// `tasks` runs the pauses.
+    pub fn new(turns: Turns, tasks: Tasks) -> Self {
+        Self { turns, tasks }
+    }
+
+    /// Runs `task` in one of the client's turns, which then pauses. `None` if none came in time: see [`Turns::wait`].
+    pub async fn run<T>(&self, client: ClientKey, task: impl Future<Output = T>) -> Option<T> {
+        let turn = self.turns.wait(client).await?;
+        let started = Instant::now();
+        let output = task.await;
+        let pause = (started.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
+        self.tasks.spawn("pause", async move {
+            sleep(pause).await;
+            drop(turn);
+        });
+        Some(output)
     }
 }
 
@@ -117,12 +137,16 @@ mod tests {
     const WAIT_MAX: Duration = Duration::from_secs(5);
 
     fn turns(at_once: usize) -> Turns {
-        Turns::new(at_once, WAIT_MAX, "test", Tasks::new())
+        Turns::new(at_once, WAIT_MAX, "test")
+    }
+
+    fn paced() -> PacedTurns {
+        PacedTurns::new(turns(1), Tasks::new())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_turn_pauses_after_its_task() {
-        let turns = turns(1);
+        let turns = paced();
         let jane = ClientKey::of(&"jane");
         for (took, pause) in [(2, 6), (1000, 20)].map(|(took, pause)| (took, Duration::from_millis(pause))) {
             turns.run(jane, sleep(Duration::from_millis(took))).await;
@@ -134,7 +158,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_task_does_not_wait_for_ever() {
-        let turns = turns(1);
+        let turns = paced();
         let jane = ClientKey::of(&"jane");
         let (long, next) = (turns.run(jane, sleep(2 * WAIT_MAX)), turns.run(jane, async {}));
         assert_eq!(tokio::join!(long, next), (Some(()), None));

@@ -14,6 +14,7 @@ mod tunnel;
 
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use tokio::time::sleep;
 
 use crate::authn::{Credentials, Requester};
 use crate::connector::{AsClient, AsGateway, RequestBody, ResponseBody};
@@ -49,7 +50,8 @@ impl Forward {
     }
 
     /// Forwards a request and returns upstream's answer. `credentials` are the request's own, removed from its headers.
-    /// The address of `requester`, if there is one, goes into X-Forwarded-For, and the request counts for its client.
+    /// The address of `requester`, if there is one, goes into X-Forwarded-For, and the request counts for its client,
+    /// also during its delay.
     /// `long_running` is true if the answer goes on for as long as the client likes.
     ///
     /// X-Remote-* of the client are dropped, Impersonate-* pass.
@@ -67,6 +69,9 @@ impl Forward {
             return Err(ForwardError::Connect);
         }
         let share = self.share(requester)?;
+        if let Some(delay) = requester.delay {
+            sleep(delay).await;
+        }
         let upgrade = is_upgrade(&request);
         headers::for_upstream(request.headers_mut(), requester.address, upgrade)?;
         if upgrade {

@@ -243,11 +243,9 @@ impl Handler for Gateway {
                 let requester = stages.permission.authenticator.requester(&credentials, client);
                 stages.trace_forward(&mut request, &credentials, &mut record);
                 let answer = Box::pin(stages.forward.send(request, &credentials, requester, is_watch)).await;
-                if answer.is_err() {
-                    stages.permission.name(&credentials, &mut record);
-                }
                 match answer {
                     Ok(answer) => {
+                        stages.permission.authenticator.learn(&credentials, client, answer.status());
                         let drain = is_watch.then_some((&connection.draining, stages.cachers.spread()));
                         let answer = Relayed::answer(answer, drain);
                         let answer = match candidate {
@@ -257,6 +255,7 @@ impl Handler for Gateway {
                         Body::answer(record, (Outcome::Forwarded, Some(why.as_str())), answer)
                     }
                     Err(error) => {
+                        stages.permission.name(&credentials, &mut record);
                         stages.refuse(asked, &info, record, (respond::error(&error, info.verb), error.as_str()))
                     }
                 }

@@ -1,7 +1,8 @@
 //! Shared limits: no client can use up another client's share, whatever it sends and however little it reads.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, ops::Range, time::Duration};
 
+use futures_util::future::join_all;
 use http::{Response, StatusCode};
 use hyper_util::client::legacy::connect::HttpInfo;
 
@@ -78,4 +79,35 @@ async fn a_client_is_its_user_whatever_it_shows() {
         }
         drop(scene.gateway.client.watch_with(EVENTS, &[("authorization", "Bearer john-token")]).await);
     }
+}
+
+/// Upstream cannot limit them itself: its own fairness comes after authentication.
+#[tokio::test]
+async fn invented_tokens_of_one_address_are_delayed_but_no_client_is_refused() {
+    let scene = Scene::start().await;
+    scene.upstream.add_user("new-token", "jane");
+    let hostile = scene.gateway.client.at([127, 0, 0, 3]);
+    let ask = async |token: &str| {
+        let authorization = format!("Bearer {token}");
+        let headers = [("authorization", authorization.as_str())];
+        hostile.request("GET", PODS, &headers, "".into()).await
+    };
+    let invent = async |numbers: Range<usize>| {
+        let tokens: Vec<_> = numbers.map(|number| format!("invented-{number}")).collect();
+        let answers = join_all(tokens.iter().map(|token| ask(token)));
+        for answer in answers.await {
+            assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{:?}", answer.route);
+        }
+    };
+    for numbers in [0..200, 200..400, 400..600] {
+        invent(numbers).await;
+    }
+    let (reviews, _) = scene.upstream.reviews();
+    assert!(reviews < 300, "{reviews}: most cost upstream one request, not two");
+
+    // Another client of that address: answered by upstream first, and from memory once upstream has accepted its token.
+    assert_eq!(ask("new-token").await.status, StatusCode::OK);
+    until("a review", async || (ask("new-token").await.route == Route::Served).then_some(())).await;
+    scene.upstream.add_user("another-token", "jane");
+    assert_eq!(scene.get("another-token", PODS).await.route, Route::Served, "of another address");
 }

@@ -18,16 +18,18 @@ use std::{
 
 use aws_lc_rs::{hmac, rand::SystemRandom};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD};
+use http::StatusCode;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use tokio::time::Instant;
 
 use super::{
     groups::{add_authenticated, is_anonymous},
+    refusals::Refusals,
     unauthenticated::Unauthenticated,
 };
 use crate::{
     apimachinery::UserInfo,
-    fairness::{ClientKey, Shares, Turns, share_of},
+    fairness::{ClientKey, PacedTurns, Shares, Turns, share_of},
     lifecycle::Tasks,
     memo::{Bound, Cacheable, Lookups, Room, TtlCache},
     telemetry::{self, Chain, TokenLookups, TokenVerdict},
@@ -59,7 +61,8 @@ pub(super) struct Tokens {
     clients: Arc<TtlCache<TokenHash, ClientKey>>,
     /// Limits the reviews in flight per address: a client that makes up tokens has no user to account them to.
     shares: Shares,
-    turns: Arc<Turns>,
+    turns: Arc<PacedTurns>,
+    refusals: Arc<Refusals>,
     lookups: TokenLookups,
 }
 
@@ -76,6 +79,14 @@ struct Reviews {
     config: TokenReviews,
     /// Whether the last review gave a verdict. Only a change of that is logged, not each failure.
     answers: AtomicBool,
+}
+
+/// What is known of a token without a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Never,
+    /// Upstream has accepted it in a forwarded request.
+    Accepted,
 }
 
 type Outcome = Result<Arc<UserInfo>, Unauthenticated>;
@@ -105,10 +116,12 @@ impl Tokens {
     /// gone.
     pub(super) fn new(config: TokenReviews, upstream: Upstream, tasks: Tasks) -> Self {
         let reviewed = RwLock::new(Reviewed::new(upstream, config));
-        let turns = Arc::new(Turns::new(AT_ONCE, TURN_WAIT_MAX, "address_review_wait", tasks.clone()));
+        let turns = Turns::new(AT_ONCE, TURN_WAIT_MAX, "address_review_wait");
+        let turns = Arc::new(PacedTurns::new(turns, tasks.clone()));
         let (answers, clients) = (Lookups::new(KNOWN, UNDER_WAY, RESERVED, tasks), Arc::new(TtlCache::new(COUNTED)));
         let shares = Shares::new(share_of(UNDER_WAY.most), "address_token_reviews");
-        Self { reviewed, answers, clients, shares, turns, lookups: TokenLookups::new() }
+        let refusals = Arc::new(Refusals::new());
+        Self { reviewed, answers, clients, shares, turns, refusals, lookups: TokenLookups::new() }
     }
 
     /// Reviews according to `config` from now on. If it differs, all cached verdicts become invalid.
@@ -129,30 +142,70 @@ impl Tokens {
     }
 
     /// Reviews a token whose verdict is not known. The review is accounted to its user if a recent review has accepted
-    /// it, else to `address`; beyond that share there is no verdict.
+    /// it, else to `address`; beyond that share there is no verdict, nor on a new token of an address from which many
+    /// were refused.
     pub(super) fn ask(&self, token: &str, address: ClientKey) -> impl Future<Output = Outcome> + Send + use<> {
+        self.ask_about(token, address, Seen::Never)
+    }
+
+    fn ask_about(&self, token: &str, address: ClientKey, seen: Seen) -> impl Future<Output = Outcome> + Send + use<> {
         self.lookups.asked();
         let (reviews, hash) = {
             let reviewed = self.reviewed();
             (reviewed.reviews.clone(), reviewed.hash(token.as_bytes()))
         };
-        let client = self.clients.get(&hash, Instant::now()).unwrap_or(address);
+        let known = self.clients.get(&hash, Instant::now());
+        let (client, is_new) = (known.unwrap_or(address), known.is_none() && seen == Seen::Never);
         let token = token.to_owned();
         let (clients, shares, turns) = (self.clients.clone(), self.shares.clone(), self.turns.clone());
+        let refusals = self.refusals.clone();
+        let is_doubtful = {
+            let refusals = refusals.clone();
+            move || is_new && refusals.are_many(address)
+        };
         let outcome = self.answers.ask("token review", hash, Room::Common, move || {
+            if is_doubtful() {
+                return None;
+            }
             let share = shares.take(client)?;
             Some(async move {
                 let _share = share;
-                let answer = turns.run(client, reviews.answer(token)).await;
+                // Others may have been refused while it waited.
+                let in_turn = async { if is_doubtful() { None } else { Some(reviews.answer(token).await) } };
+                let answer = turns.run(client, in_turn).await.flatten();
                 let no_verdict = || Cacheable { value: Err(Unauthenticated::Unavailable), ttl: Duration::ZERO };
                 let answer = answer.unwrap_or_else(no_verdict);
-                if let Ok(user) = &answer.value {
-                    clients.insert(hash, ClientKey::user(&user.name), COUNTED_FOR);
+                match &answer.value {
+                    Ok(user) => clients.insert(hash, ClientKey::user(&user.name), COUNTED_FOR),
+                    // Its request may be gone, and never be refused.
+                    Err(Unauthenticated::Rejected) => refusals.count(address),
+                    Err(_) => {}
                 }
                 answer
             })
         });
         async move { outcome.await.unwrap_or(Err(Unauthenticated::Unavailable)) }
+    }
+
+    /// How long a request without a known user has to wait before it is forwarded: see [`Refusals`].
+    pub(super) fn delay(&self, address: ClientKey) -> Option<Duration> {
+        self.refusals.delay(address)
+    }
+
+    /// Learns from upstream's answer to a forwarded request whether its token is valid; `None` if it had another or no
+    /// credential. A token that [`Self::ask`] would not have reviewed is reviewed if upstream has accepted it.
+    pub(super) fn learn(&self, token: Option<&str>, address: ClientKey, status: StatusCode) {
+        if status == StatusCode::UNAUTHORIZED {
+            self.refusals.count(address);
+            return;
+        }
+        // Other errors may come from a component in front of authentication.
+        let is_accepted = status.is_success() || matches!(status, StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
+        let Some(token) = token.filter(|_| is_accepted && self.refusals.are_many(address)) else { return };
+        if self.client(token.as_bytes()).is_none() {
+            // The review goes on without its future.
+            drop(self.ask_about(token, address, Seen::Accepted));
+        }
     }
 
     /// The key of the token's user, if a recent review has accepted the token.

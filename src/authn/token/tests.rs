@@ -4,10 +4,13 @@ use super::*;
 use std::sync::atomic::AtomicUsize;
 
 use futures_util::future::join_all;
-use http::{Response, StatusCode};
+use http::Response;
 use http_body_util::BodyExt;
 use k8s_openapi::api::authentication::v1;
-use tokio::sync::{Notify, Semaphore};
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::timeout,
+};
 
 use crate::connector::test_server::{TestServer, full};
 
@@ -54,6 +57,16 @@ impl Reviewer {
 
     fn reviews(&self) -> usize {
         self.reviews.load(Ordering::SeqCst)
+    }
+
+    /// Returns when that many reviews have arrived.
+    async fn asked_for(&self, reviews: usize) {
+        let asked = async {
+            while self.reviews() < reviews {
+                self.asked.notified().await;
+            }
+        };
+        timeout(Duration::from_secs(10), asked).await.unwrap_or_else(|_| panic!("{} reviews", self.reviews()));
     }
 }
 
@@ -318,4 +331,76 @@ async fn tokens_are_kept_as_hashes_of_a_key_of_their_own() {
     assert_ne!(first.reviewed().hash(b"t"), second.reviewed().hash(b"t"));
     first.user("good-s3cret").await.unwrap();
     assert!(!format!("{first:?}").contains("s3cret"));
+}
+
+#[tokio::test]
+async fn an_accepted_token_does_not_wait_for_invented_ones() {
+    let (reviewer, gate) = Reviewer::start(by_name).await;
+    let tokens = reviewer.tokens(TokenReviews { success_ttl: Duration::ZERO, ..TokenReviews::default() });
+    tokens.user("good-jane").await.unwrap();
+    let closed = gate.acquire().await.unwrap();
+    let address = ClientKey::address(None);
+    let invented = 0..share_of(UNDER_WAY.most);
+    let _queue: Vec<_> = invented.map(|number| tokens.ask(&number.to_string(), address)).collect();
+    reviewer.asked_for(1 + AT_ONCE).await;
+    let jane = tokens.ask("good-jane", address);
+    reviewer.asked_for(1 + AT_ONCE + 1).await;
+    drop(closed);
+    assert!(jane.await.is_ok());
+}
+
+#[tokio::test]
+async fn after_many_refusals_a_new_token_is_reviewed_once_upstream_has_accepted_it() {
+    let (reviewer, _gate) = Reviewer::start(by_name).await;
+    let tokens = reviewer.tokens(TokenReviews { success_ttl: Duration::ZERO, ..TokenReviews::default() });
+    let [hostile, other] = ["hostile", "other"].map(|name| ClientKey::of(&name));
+    tokens.ask("good-jane", hostile).await.unwrap();
+    for _ in 0..400 {
+        tokens.learn(Some("bad"), hostile, StatusCode::UNAUTHORIZED);
+    }
+    assert_eq!(tokens.ask("good-joe", hostile).await, Err(Unauthenticated::Unavailable));
+    // Neither says that the token is valid.
+    for status in [StatusCode::UNAUTHORIZED, StatusCode::SERVICE_UNAVAILABLE] {
+        tokens.learn(Some("good-joe"), hostile, status);
+    }
+    assert_eq!((reviewer.reviews(), tokens.client(b"good-joe")), (1, None));
+    tokens.ask("good-jane", hostile).await.expect("a token that was accepted before");
+    tokens.ask("good-jim", other).await.expect("a token of another address");
+    for (reviews, status) in [(4, StatusCode::OK), (5, StatusCode::FORBIDDEN)] {
+        let token = format!("good-{status}");
+        tokens.learn(Some(&token), hostile, status);
+        // Joins the review, or is one of a known token.
+        tokens.ask(&token, hostile).await.expect("a token that upstream has accepted");
+        assert!(reviewer.reviews() >= reviews);
+    }
+}
+
+#[tokio::test]
+async fn waiting_reviews_of_an_address_are_not_sent_after_many_refusals() {
+    let (reviewer, gate) = Reviewer::start(by_name).await;
+    let tokens = reviewer.tokens(TokenReviews::default());
+    let closed = gate.acquire().await.unwrap();
+    let address = ClientKey::of(&"hostile");
+    let waiting: Vec<_> = (0..2 * AT_ONCE).map(|number| tokens.ask(&number.to_string(), address)).collect();
+    reviewer.asked_for(AT_ONCE).await;
+    for _ in 0..400 {
+        tokens.learn(None, address, StatusCode::UNAUTHORIZED);
+    }
+    drop(closed);
+    let verdicts = join_all(waiting).await;
+    let unsent = verdicts.iter().filter(|verdict| **verdict == Err(Unauthenticated::Unavailable)).count();
+    assert_eq!((unsent, reviewer.reviews()), (AT_ONCE, AT_ONCE));
+}
+
+#[tokio::test]
+async fn rejected_reviews_count_also_if_their_requests_are_gone() {
+    let (reviewer, _gate) = Reviewer::start(by_name).await;
+    let tokens = reviewer.tokens(TokenReviews::default());
+    let address = ClientKey::of(&"hostile");
+    for start in (0..400).step_by(50) {
+        // Nothing is learned from requests.
+        join_all((start..start + 50).map(|number| tokens.ask(&number.to_string(), address))).await;
+    }
+    assert!(reviewer.reviews() < 400, "{}", reviewer.reviews());
+    assert_eq!(tokens.ask("good-joe", address).await, Err(Unauthenticated::Unavailable));
 }

@@ -1,6 +1,6 @@
 //! Clients whose own credentials are passed to upstream.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderValue, Request, header};
 use kube_client::Config;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, known_tokens::KnownTokens, strip};
 use crate::connector::{BuildError, RequestBody, access::Access, target::Target};
-use crate::fairness::ClientKey;
+use crate::fairness::{ClientKey, Turns};
 
 /// Sends requests with their clients' own credentials, on connections without the gateway's: no client
 /// certificate, no token, no plugin's credentials, no impersonation. Cheap to clone.
@@ -20,8 +20,15 @@ pub struct AsClient {
     connections: Arc<Connections>,
     unknown: Arc<Connections>,
     known_tokens: KnownTokens,
+    /// For requests with unknown tokens, until their responses begin.
+    pub(super) turns: Arc<Turns>,
 }
 
+/// Requests with unknown tokens that one client has upstream at once; the others wait for their turn. Each may need a new
+/// connection, and most of what an invented token costs upstream is its TLS handshake.
+const UNKNOWN_AT_ONCE: usize = 8;
+/// How long such a request waits for its turn, then it is sent without one: clients may share an address.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(1);
 const LIMITS: Limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
 
 impl AsClient {
@@ -32,15 +39,19 @@ impl AsClient {
     pub(in crate::connector) fn new(config: &Config, target: Target) -> Result<Self, BuildError> {
         let access = Access::without_credentials(config)?;
         let unknown = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
-        Ok(Self { connections: Connections::new(&access, target, LIMITS), unknown, known_tokens: KnownTokens::new() })
+        let turns = Arc::new(Turns::new(UNKNOWN_AT_ONCE, TURN_WAIT_MAX, "client_token_wait"));
+        let connections = Connections::new(&access, target, LIMITS);
+        Ok(Self { connections, unknown, known_tokens: KnownTokens::new(), turns })
     }
 
     /// The request with the client's own Authorization, which may be valid; `token` identifies the token in it. A token
     /// in a WebSocket's subprotocol and Impersonate-* are passed on: upstream authorizes the client.
     pub fn outbound(&self, request: Request<RequestBody>, authorization: HeaderValue, token: ClientKey) -> Outbound {
-        let connections = if self.known_tokens.has(token) { &self.connections } else { &self.unknown };
+        let is_known = self.known_tokens.has(token);
+        let connections = if is_known { &self.connections } else { &self.unknown };
         let outbound = connections.outbound(showing(request, Some(authorization)));
-        Outbound { token: Some((self.known_tokens.clone(), token)), ..outbound }
+        let turns = (!is_known).then(|| self.turns.clone());
+        Outbound { token: Some((self.known_tokens.clone(), token)), turns, ..outbound }
     }
 
     /// The request of a client without credentials that could identify a user, with its own Authorization if it has any.

@@ -43,7 +43,7 @@ pub use as_impersonator::AsImpersonator;
 pub use probe::NotBelieved;
 
 use crate::config::is_clear_text;
-use crate::fairness::ClientKey;
+use crate::fairness::{ClientKey, Turn, Turns};
 use known_tokens::KnownTokens;
 use strip::strip_credentials;
 
@@ -103,6 +103,8 @@ pub struct Outbound {
     request: Request<RequestBody>,
     /// The token whose acceptance the answer shows; `None` if the request has none.
     token: Option<(KnownTokens, ClientKey)>,
+    /// The turns that the request has to wait for; `None` if it has not.
+    turns: Option<Arc<Turns>>,
     long_running: bool,
     /// `None` if clients are not distinguished.
     client: Option<ClientKey>,
@@ -159,6 +161,7 @@ impl Outbound {
             Some(shared) if self.long_running => &[shared],
             Some(shared) => &[exclusive, shared],
         };
+        let _turn = self.turn().await;
         let answer = deliver(target, pools, self.client, self.request).await?;
         if let Some((known_tokens, token)) = self.token {
             known_tokens.learn(token, answer.status());
@@ -172,7 +175,14 @@ impl Outbound {
     /// There is no answer.
     pub async fn send_http1(self) -> Result<Response<ResponseBody>, SendError> {
         let Connections { target, upgrades, .. } = &*self.connections;
+        let _turn = self.turn().await;
         deliver(target, &[upgrades], self.client, self.request).await
+    }
+
+    /// The turn of a request that has to wait for one; `None` if it has not, or none came in time.
+    async fn turn(&self) -> Option<Turn> {
+        let (turns, client) = self.turns.as_ref().zip(self.client)?;
+        turns.wait(client).await
     }
 }
 
@@ -202,7 +212,7 @@ impl Connections {
     }
 
     fn outbound(self: &Arc<Self>, request: Request<RequestBody>) -> Outbound {
-        Outbound { connections: self.clone(), request, token: None, long_running: false, client: None }
+        Outbound { connections: self.clone(), request, token: None, turns: None, long_running: false, client: None }
     }
 }
 

@@ -1,10 +1,12 @@
 //! What arrives at upstream under each identity: certificates and headers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
+use futures_util::future;
 use http::{HeaderValue, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use tokio::sync::Semaphore;
 
 use super::*;
 use crate::{
@@ -198,6 +200,48 @@ async fn upgrades_are_asked_for_over_http1() {
     assert_eq!(version(as_client.nobody(plain(), None).send_http1().await).await, first);
 }
 
+/// An invented token costs upstream a TLS handshake and a look at the token.
+#[tokio::test]
+async fn few_requests_with_unknown_tokens_of_one_client_are_under_way_at_once() {
+    let came = Arc::new(Semaphore::new(0));
+    let answers = Arc::new(Semaphore::new(0));
+    let shared = (came.clone(), answers.clone());
+    let server = TestServer::start(move |request: Request<Incoming>| {
+        let (came, answers) = shared.clone();
+        async move {
+            if request.headers()["authorization"] != "Bearer known" {
+                came.add_permits(1);
+                answers.acquire().await.unwrap().forget();
+            }
+            Response::new(full(""))
+        }
+    })
+    .await;
+    let mut as_client = Connector::new(&server.config).unwrap().as_client().unwrap();
+    // Waits longer than this test takes on a busy machine.
+    as_client.turns = Arc::new(Turns::new(8, Duration::from_secs(3600), "test"));
+    let send = |token: &str, client: &str| {
+        let authorization = HeaderValue::try_from(format!("Bearer {token}")).unwrap();
+        let outbound = as_client.outbound(plain(), authorization, ClientKey::of(&token));
+        outbound.counted(Some(ClientKey::of(&client))).send()
+    };
+    send("known", "hostile").await.unwrap();
+    let of_hostile = future::join_all((0..20).map(|number| send(&number.to_string(), "hostile")));
+    let others = async {
+        came.acquire_many(8).await.unwrap().forget();
+        send("known", "hostile").await.unwrap();
+        assert_eq!(came.available_permits(), 0, "the others wait, also while the server answers");
+        // Another client has turns of its own.
+        let (other, ()) = tokio::join!(send("new", "jane"), async {
+            came.acquire().await.unwrap().forget();
+            answers.add_permits(21);
+        });
+        other.unwrap();
+    };
+    let (all, ()) = tokio::join!(of_hostile, others);
+    assert!(all.iter().all(Result::is_ok));
+}
+
 #[tokio::test]
 async fn a_refused_request_carries_another_random_token_each_time() {
     let Setup { gateway, .. } = &setup(&[b"h2", b"http/1.1"]).await;
@@ -306,10 +350,10 @@ async fn what_upstream_says_later_counts_too() {
             }
             if look % 50 == 0 {
                 tokio::time::pause();
-                tokio::time::advance(std::time::Duration::from_secs(31)).await;
+                tokio::time::advance(Duration::from_secs(31)).await;
                 tokio::time::resume();
             }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(proxy.outbound(plain(), &jane()).err(), expected, "{says}");
     }
@@ -400,7 +444,7 @@ async fn until_shown(certificate: &[u8], outbound: impl Fn() -> Outbound) {
         {
             return;
         }
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
