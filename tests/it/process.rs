@@ -5,11 +5,13 @@ use std::{
     process::Stdio,
 };
 
+use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
 use futures_util::future::join;
 use kube_fanout::{
     sim::{Features, Sim, SimServer},
     status::GatewayStatus,
 };
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::{
@@ -18,7 +20,11 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::harness::{until, within, world::pod};
+use crate::harness::{
+    guarded::{GATEWAY_TOKEN, Guarded},
+    until, within,
+    world::pod,
+};
 
 /// The length of a `User-Agent`, in bytes. A pipe holds 64 KiB: a test logs several times as much.
 const LONG_AGENT: usize = 1_000;
@@ -200,6 +206,50 @@ async fn a_gateway_that_does_not_start_does_not_say_that_it_serves() {
         "{text}"
     );
     assert!(!folder.path().join("none").exists());
+}
+
+#[tokio::test]
+async fn a_gateway_whose_front_proxy_is_not_believed_does_not_start() {
+    // A server to which every client without a token is anonymous, whatever certificate it shows.
+    let (server, access) = Guarded::start_with_tls(Sim::new()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let tls = |name: &str| {
+        let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+        let [certificate, key] = ["crt", "key"].map(|kind| file(&format!("{name}.{kind}")));
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        format!("certFile: \"{}\", keyFile: \"{}\"", certificate.display(), key.display())
+    };
+    // Without authorities for clients, the gateway has no users to assert.
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let clients = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+    std::fs::write(file("clients.crt"), clients.pem()).unwrap();
+    let authority = BASE64.encode(&access.root_cert.unwrap()[0]);
+    let authority = format!("-----BEGIN CERTIFICATE-----\n{authority}\n-----END CERTIFICATE-----\n");
+    let (server, authority) = (format!("https://{}", server.address), BASE64.encode(authority));
+    let cluster = format!("cluster: {{certificate-authority-data: {authority}, ");
+    let kubeconfig = CLUSTER.replace("SERVER", &server).replace("cluster: {", &cluster);
+    std::fs::write(file("kubeconfig"), kubeconfig.replace("user: {}", &format!("user: {{token: {GATEWAY_TOKEN}}}")))
+        .unwrap();
+    let text = format!(
+        "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n\
+         listeners: [{{address: \"127.0.0.1:0\", tls: {{{}}}}}]\nadmin: {{address: \"127.0.0.1:0\"}}\n\
+         upstream: {{kubeconfig: \"{}\"}}\n\
+         clients: {{mode: delegated, authentication: {{clientCAFile: \"{}\"}}, authorization: {{}}, \
+         identity: {{frontProxy: {{{}}}}}}}\n",
+        tls("server"),
+        file("kubeconfig").display(),
+        file("clients.crt").display(),
+        tls("front-proxy")
+    );
+    std::fs::write(file("config.yaml"), text).unwrap();
+    let text = failed_run(&file("config.yaml")).await;
+    for part in ["the certificate of clients.identity.frontProxy is not used", "--requestheader-client-ca-file"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(!text.contains("serving"), "{text}");
 }
 
 /// Runs a gateway that does not start, where errors come with backtraces; returns its standard error.

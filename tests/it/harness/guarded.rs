@@ -229,7 +229,10 @@ async fn answer(sim: &Sim, guard: &Guard, request: Request<Incoming>) -> Respons
         Target::NonResource | Target::Ambiguous => (String::new(), None),
     };
     if !guard.rules.lock().unwrap().may(user, info.verb.as_str(), &resource, name.as_deref()) {
-        return status(StatusCode::FORBIDDEN, &format!("{user} may not {} {resource}", info.verb.as_str()));
+        return status(
+            StatusCode::FORBIDDEN,
+            &format!("User \"{user}\" cannot {} resource \"{resource}\"", info.verb.as_str()),
+        );
     }
     sim.handle(request).await.map(Either::Right)
 }
