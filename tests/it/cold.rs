@@ -15,12 +15,15 @@ use tokio::join;
 use crate::{
     golden::recording::still,
     harness::{Gateway, Informer, Route, Selection, World, passing, skip, within},
+    reads::{definition, widget},
 };
 
 const LIST: &str = "/api/v1/pods?resourceVersion=0";
 const WATCH: &str = "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=600";
 const WATCH_LIST: &str = "/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
                           &resourceVersionMatch=NotOlderThan&timeoutSeconds=600";
+const WIDGETS: &str = "/apis/example.com/v1/widgets";
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// Longer than the first pause of the reflector after a failure.
 const BACKOFF: Duration = Duration::from_secs(2);
 /// The number of waiting clients of each kind.
@@ -118,6 +121,68 @@ async fn made_up_names_take_no_place_of_a_resource_that_comes_later() {
         }
     }
     assert_eq!(client.get(LIST).await.route, Route::Served);
+}
+
+#[tokio::test]
+async fn invented_groups_and_versions_cost_no_definitions() {
+    let world = World::start().await;
+    world.sim.create(definition(".spec.size")).unwrap();
+    world.sim.create(widget("one", "1")).unwrap();
+    world.gateway.warm_skipping(WIDGETS).await;
+    let before = world.sim.counts();
+    let client = world.client();
+    let invented: Vec<_> = (3..303)
+        .map(|number| match number % 3 {
+            0 => format!("/apis/made-up-{number}.example.com/v1/widgets?resourceVersion=0"),
+            1 => format!("/apis/example.com/v{number}/widgets?resourceVersion=0"),
+            _ => format!("/apis/example.com/v1/made-up-{number}?resourceVersion=0"),
+        })
+        .collect();
+    for some in invented.chunks(100) {
+        for answer in join_all(some.iter().map(|path| client.get(path))).await {
+            assert_eq!((answer.status.as_u16(), answer.route), (404, forwarded("unknown_resource")));
+        }
+    }
+    let after = world.sim.counts();
+    assert_eq!(after.requests("get", DEFINITIONS), before.requests("get", DEFINITIONS));
+    let discovered = after.requests("get", "/apis") - before.requests("get", "/apis");
+    assert!(discovered <= 3, "{discovered}: once in five seconds");
+}
+
+#[tokio::test]
+async fn a_herd_at_a_definition_that_cannot_be_read_requests_it_once() {
+    let world = World::start().await;
+    world.sim.create(definition(".spec.size")).unwrap();
+    world.sim.create(widget("one", "1")).unwrap();
+    world.sim.refuse(Refusal { verb: Some("get"), resource: Some(DEFINITIONS.to_owned()), times: None, status: 500 });
+    let client = world.client();
+    let path = format!("{WIDGETS}?resourceVersion=0");
+    let lists = join_all((0..HERD).map(|_| client.get(&path))).await;
+    assert!(lists.iter().all(|list| list.route == forwarded("undiscovered")), "{lists:?}");
+    assert_eq!(client.get(&path).await.route, forwarded("undiscovered"));
+    assert_eq!(world.sim.counts().requests("get", DEFINITIONS), 1);
+    world.sim.accept_all();
+    skip(BACKOFF).await;
+    assert_eq!(client.get(&path).await.route, Route::Served);
+}
+
+#[tokio::test]
+async fn a_herd_waits_for_the_definition_of_an_api_server_that_starts() {
+    let mut world = World::start().await;
+    world.sim.create(definition(".spec.size")).unwrap();
+    world.sim.create(widget("one", "1")).unwrap();
+    // Discovery is known, the definition is not.
+    world.create_pod("default", "a", "x");
+    world.gateway.warm("/api/v1/pods").await;
+    world.server.kill().await;
+    let client = world.client().clone();
+    let path = format!("{WIDGETS}?resourceVersion=0");
+    for list in join_all((0..HERD).map(|_| client.get(&path))).await {
+        assert_eq!(list.status.as_u16(), 503);
+    }
+    world.server.start_again().await.unwrap();
+    let lists = join_all((0..HERD).map(|_| client.get(&path))).await;
+    assert!(lists.iter().all(|list| list.route == Route::Served), "{lists:?}");
 }
 
 #[tokio::test]
