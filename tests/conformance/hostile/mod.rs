@@ -1,9 +1,11 @@
-//! Hostile clients at full scale next to bystanders: a client with its own token, an operator's probe, and a watch. The
-//! client is not refused and gets the same responses, the probe succeeds, and memory stays within a stated bound.
+//! Hostile clients at full scale next to bystanders: a client with its own token, an operator's probe, a watch, and an
+//! informer. The client is not refused and gets the same responses, the probe succeeds, the informer neither lists again
+//! nor sees an error, and memory stays within a stated bound.
 
 mod connections;
 mod floods;
 mod held;
+mod informer;
 
 use std::{path::Path, time::Duration};
 
@@ -15,7 +17,10 @@ use hyper::body::Incoming;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::connections::Victim;
+use self::{
+    connections::Victim,
+    informer::{Informer, Troubles},
+};
 use crate::{
     Side,
     certificates::Certificates,
@@ -52,6 +57,7 @@ struct Scene<'a> {
     certificates: &'a Certificates,
     delegated: Delegated,
     victim: Victim,
+    informer: Informer,
     admin: String,
     tally: Tally,
 }
@@ -94,7 +100,10 @@ impl<'a> Scene<'a> {
         delegated.warm().await?;
         let admin = delegated.gateway.admin().context("the gateway did not say where its admin port is")?;
         let victim = Victim::new(&delegated.secure, &certificates.folder)?;
-        Ok(Self { side, certificates, delegated, victim, admin, tally: Tally::default() })
+        let kubeconfig =
+            certificates.kubeconfig_of(&format!("{name}-informer"), &delegated.secure, "conformance-reader")?;
+        let informer = Informer::start(&kubeconfig).await?;
+        Ok(Self { side, certificates, delegated, victim, informer, admin, tally: Tally::default() })
     }
 }
 
@@ -143,6 +152,9 @@ impl Scene<'_> {
         api.patch("/api/v1/namespaces/conf/pods/pod-00", &marker).await?;
         let told = timeout(Duration::from_secs(20), until_told(&mut watch, during)).await;
         self.tally.holds(&format!("{during}: a watch goes on"), matches!(told, Ok(Ok(()))), || format!("{told:?}"));
+        let seen = timeout(Duration::from_secs(20), self.informer.sees(during)).await;
+        self.tally.holds(&format!("{during}: an informer sees a change"), seen.is_ok(), || "it does not".to_owned());
+        self.tally.equal(&format!("{during}: an informer"), &Troubles::default(), &self.informer.troubles());
         Ok(times)
     }
 
