@@ -17,6 +17,7 @@ mod life;
 mod prewarm;
 mod proofs;
 mod quiet;
+mod schema_proof;
 mod single_flight;
 mod sink;
 mod small_watch;

@@ -7,12 +7,14 @@ use std::{
 };
 
 use tokio::{
+    join,
     sync::Semaphore,
     time::{Instant, sleep, timeout},
 };
 
 use super::{
     instance::Instance,
+    schema_proof::SchemaProof,
     single_flight::{Join, SingleFlight},
     small_watch::{Stretch, small_watch},
 };
@@ -49,6 +51,8 @@ pub enum Unproven {
     Backwards,
     #[error("the proof timed out")]
     Late,
+    #[error("the resource's definition has changed, or could not be read")]
+    Redefined,
 }
 
 /// A store that is to be proven.
@@ -61,6 +65,7 @@ pub(super) struct Candidate<'a> {
     /// Whether upstream supports watch-list. Older servers do not report progress to watches on request, so small
     /// watches would take seconds and show nothing (seen on 1.20).
     pub(super) has_watch_list: bool,
+    pub(super) schema: &'a SchemaProof,
     /// How long to wait for the store's own watch if small watches are of no use.
     pub(super) own_watch: Duration,
 }
@@ -176,16 +181,35 @@ impl Proofs {
         upstream: &impl ListWatch,
         store: &Candidate<'_>,
     ) -> Result<(), Unproven> {
-        tokio::select! {
-            biased;
-            () = store.reader.reached(head) => {}
-            () = self.small_watches(head, upstream, store) => {}
-        }
+        let reached = async {
+            tokio::select! {
+                biased;
+                () = store.reader.reached(head) => {}
+                () = self.small_watches(head, upstream, store) => {}
+            }
+        };
+        let (schema, ()) = join!(self.prove_schema(head, upstream, store), reached);
+        schema?;
         // A store that was filled before a rollback is not proven by anything that was seen in the meantime.
         if self.evidence.has_rolled_back_since(store.filled_since) {
             return Err(Unproven::Backwards);
         }
         if store.reader.progress() >= head { Ok(()) } else { Err(Unproven::NoBookmark) }
+    }
+
+    /// Returns when the store's objects up to `version`, which upstream has reached, are known to be of the schema that
+    /// the resource has now.
+    pub(super) async fn prove_schema(
+        &self,
+        version: ResourceVersion,
+        upstream: &impl ListWatch,
+        store: &Candidate<'_>,
+    ) -> Result<(), Unproven> {
+        let holds = store.schema.holds_up_to(version, upstream).await;
+        if holds == Ok(false) {
+            self.evidence.replaced();
+        }
+        if holds == Ok(true) { Ok(()) } else { Err(Unproven::Redefined) }
     }
 
     /// Returns when further small watches would not help.
@@ -325,6 +349,7 @@ mod tests {
             advance: &advance,
             filled_since: began,
             has_watch_list: true,
+            schema: &SchemaProof::new(None, version(5)),
             own_watch: Duration::ZERO,
         };
         let own_watch = async {

@@ -123,6 +123,8 @@ impl Sink for CacherSink {
             // What was sent before was correct.
             Loss::Inconsistent => (NotCached::Filling, EndCause::Relisted),
             Loss::Gone => (NotCached::UnknownResource, EndCause::Stopped),
+            // The clients list again: at the same version they may have other objects than upstream.
+            Loss::Replaced => (NotCached::UnknownResource, EndCause::Replaced),
         };
         tracing::warn!(resource = %self.resource.resource, ?loss, "cache discarded");
         self.let_go();

@@ -14,6 +14,9 @@ pub enum EndCause {
     /// The cache was found to differ from upstream. The watch ends with an ERROR event, status 410, so that the client
     /// lists anew.
     Corrupt,
+    /// The resource has another definition, or another server answers for it. The watch ends with an ERROR event, status
+    /// 410, so that the client lists anew.
+    Replaced,
     /// Nothing was received from upstream for longer than the configuration allows.
     Stale,
     /// The resource is gone, or its cache was idle.
@@ -39,6 +42,7 @@ impl EndCause {
             Self::Relisted => "relisted",
             Self::Lost => "lost",
             Self::Corrupt => "corrupt",
+            Self::Replaced => "replaced",
             Self::Stale => "stale",
             Self::Stopped => "stopped",
             Self::Drained => "drained",

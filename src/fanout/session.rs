@@ -185,7 +185,7 @@ impl Session {
         // complete.
         match self.subscription.closed() {
             Some(EndCause::Lost) => return Step::End(EndCause::Lost),
-            Some(EndCause::Corrupt) => return self.refuse(),
+            Some(cause @ (EndCause::Corrupt | EndCause::Replaced)) => return self.refuse(cause),
             Some(_) | None => {}
         }
         if self.subscription.take_bridged() {
@@ -236,9 +236,9 @@ impl Session {
 
     /// Sends 410 before the end: a client that continued from its last version would never learn what it missed, so it
     /// has to list anew.
-    fn refuse(&mut self) -> Step {
+    fn refuse(&mut self, cause: EndCause) -> Step {
         if mem::replace(&mut self.is_refused, true) {
-            return Step::End(EndCause::Corrupt);
+            return Step::End(cause);
         }
         let (known, next) = (self.baseline, self.view.progress());
         let status = Status::expired_watch(known, next);

@@ -146,6 +146,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
                     biased;
                     () = evidence.until_rolled_back_since(since) => Input::RolledBack,
                     () = evidence.until_corrupt_since(since) => Input::Corrupt,
+                    () = evidence.until_replaced_since(since) => Input::Replaced,
                     input = self.act(next) => input,
                 },
                 None => self.act(next).await,
@@ -199,7 +200,11 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
             FillMode::List => fill::list(&self.upstream, &schema, not_older_than).await?,
         };
         let mut refill = Refill { head, schema, state, server, began };
-        match self.bridge(&mut refill).await? {
+        // Asked after the fill, so that the answer holds for the fetched state.
+        if !self.upstream.is_same_resource().await? {
+            return Ok(Input::Replaced);
+        }
+        match self.bridge(&mut refill) {
             Some(bridged) => Ok(self.go_on_bridged(refill, bridged)),
             None => Ok(self.start_anew(refill)),
         }
@@ -228,16 +233,11 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     }
 
     /// Applies the difference between the store and the new state, if that is allowed and possible.
-    async fn bridge(&mut self, refill: &mut Refill<L::Stream>) -> Result<Option<Bridged>, Failure> {
-        let Some(writer) = &mut self.writer else { return Ok(None) };
+    fn bridge(&mut self, refill: &mut Refill<L::Stream>) -> Option<Bridged> {
+        let writer = self.writer.as_mut()?;
         let may_be = refill.may_follow(writer.schema(), self.head.as_ref(), &self.machine, self.settings.bridges);
-        // Checked after the fill, so that the result holds for the fetched state, too.
-        if may_be.is_ok() && !self.upstream.is_same_resource().await? {
-            self.sink.unbridged(&Unbridged::Definition);
-            return Err(Failure::NotFound);
-        }
         let bridged = may_be.and_then(|()| refill.bridge(writer));
-        Ok(bridged.inspect_err(|why| self.sink.unbridged(why)).ok())
+        bridged.inspect_err(|why| self.sink.unbridged(why)).ok()
     }
 
     async fn watch(&mut self, after: ResourceVersion) -> Input {

@@ -15,6 +15,7 @@ pub struct Evidence(Arc<watch::Sender<Found>>);
 struct Found {
     rolled_back: Option<Instant>,
     corrupt: Option<Instant>,
+    replaced: Option<Instant>,
     /// The version of a change that another upstream watch reported, and when that watch was opened.
     lacking: Option<(Instant, ResourceVersion)>,
 }
@@ -29,6 +30,11 @@ impl Evidence {
     /// Records that a store differs from upstream's state at the same version.
     pub fn corrupt(&self) {
         self.0.send_modify(|found| found.corrupt = Some(Instant::now()));
+    }
+
+    /// Records that the resource has another definition than a store was filled under, or another server answers for it.
+    pub fn replaced(&self) {
+        self.0.send_modify(|found| found.replaced = Some(Instant::now()));
     }
 
     /// Records that another upstream watch, opened at that time, reported a change of this version long ago, and a
@@ -53,6 +59,12 @@ impl Evidence {
     pub(super) async fn until_corrupt_since(&self, time: Instant) {
         let mut found = self.0.subscribe();
         drop(found.wait_for(|found| found.corrupt.is_some_and(|at| at >= time)).await);
+    }
+
+    /// Resolves when the resource was found to be another one than a store was filled with at that time.
+    pub(super) async fn until_replaced_since(&self, time: Instant) {
+        let mut found = self.0.subscribe();
+        drop(found.wait_for(|found| found.replaced.is_some_and(|at| at >= time)).await);
     }
 
     /// Resolves when a watch that was opened after `time` reported a change above `progress`, and long ago.

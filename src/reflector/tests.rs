@@ -2,7 +2,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -24,8 +27,9 @@ struct Script {
     falls_silent: bool,
     /// The versions that upstream reports, one after the other; then it reports none.
     servers: Arc<Mutex<VecDeque<&'static str>>>,
-    /// Whether the resource's definition is a different one from now on.
-    is_redefined: bool,
+    /// After how many questions for it the resource's definition is a different one.
+    redefined_after: Option<usize>,
+    definitions_asked: Arc<AtomicUsize>,
     /// Whether `cache.bridge` is false.
     never_bridges: bool,
 }
@@ -96,7 +100,8 @@ impl ListWatch for Script {
     }
 
     async fn is_same_resource(&self) -> Result<bool, Failure> {
-        Ok(!self.is_redefined)
+        let asked = self.definitions_asked.fetch_add(1, Relaxed);
+        Ok(self.redefined_after.is_none_or(|fills| asked < fills))
     }
 }
 
@@ -292,9 +297,15 @@ async fn what_may_not_be_bridged_is_filled_anew() {
         assert_eq!(seen.events()[..3], told);
         assert_eq!(seen.objects(), [("ns/b".to_owned(), 13)]);
     }
-    // A different definition makes it a different resource, as when a watch is resumed.
-    let (seen, _) = finished(Script { is_redefined: true, ..forgetful() }).await;
-    assert_eq!(seen.events(), ["filled at 9", "unbridged: definition", "lost: Gone"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_definition_makes_it_another_resource() {
+    // During the first fill, and during the next one.
+    for (fills, told) in [(0, &["lost: Replaced"][..]), (1, &["filled at 9", "lost: Replaced"])] {
+        let (seen, _) = finished(Script { redefined_after: Some(fills), ..forgetful() }).await;
+        assert_eq!(seen.events(), told);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -91,18 +91,18 @@ impl Upstream {
         Crd::parse(&document).map(Some).map_err(|source| FetchError::Malformed { path, source })
     }
 
-    /// Whether `known` is still the current definition of the resource, in an unchanged state. Fetches only its
-    /// metadata.
-    pub(super) async fn is_current(&self, resource: &GroupResource, known: &Crd) -> Result<bool, FetchError> {
+    /// Whether `known` is still the current definition of the resource, in an unchanged state; `None` if the resource has
+    /// no definition. Fetches only its metadata.
+    pub(super) async fn is_current(&self, resource: &GroupResource, known: &Crd) -> Result<Option<bool>, FetchError> {
         #[derive(Deserialize)]
         struct Document {
             metadata: Metadata,
         }
         let path = format!("{DEFINITIONS}/{resource}");
-        let Some(document) = self.fetch(&path, METADATA).await? else { return Ok(false) };
+        let Some(document) = self.fetch(&path, METADATA).await? else { return Ok(None) };
         let Document { metadata } =
             serde_json::from_slice(&document).map_err(|source| FetchError::Malformed { path, source })?;
-        Ok(metadata == Metadata { uid: known.uid.clone(), generation: known.generation })
+        Ok(Some(metadata == Metadata { uid: known.uid.clone(), generation: known.generation }))
     }
 }
 

@@ -48,7 +48,17 @@ impl FetchError {
 impl Upstream {
     /// The JSON document at `path`; `None` if there is none.
     pub(super) async fn fetch(&self, path: &str, accept: &'static str) -> Result<Option<Bytes>, FetchError> {
-        match tokio::time::timeout(FETCH_TIMEOUT, self.fetch_untimed(path, accept)).await {
+        self.fetch_selected(path, "", accept).await
+    }
+
+    /// Like [`Self::fetch`], with a query, which must not contain what needs escaping.
+    pub(super) async fn fetch_selected(
+        &self,
+        path: &str,
+        query: &str,
+        accept: &'static str,
+    ) -> Result<Option<Bytes>, FetchError> {
+        match tokio::time::timeout(FETCH_TIMEOUT, self.fetch_untimed(path, query, accept)).await {
             Ok(fetched) => fetched,
             Err(_) => Err(FetchError::TimedOut { path: path.to_owned() }),
         }
@@ -75,14 +85,15 @@ impl Upstream {
         Ok(Some(group.preferred_version.version))
     }
 
-    async fn fetch_untimed(&self, path: &str, accept: &'static str) -> Result<Option<Bytes>, FetchError> {
+    async fn fetch_untimed(&self, path: &str, query: &str, accept: &'static str) -> Result<Option<Bytes>, FetchError> {
         let owned = || path.to_owned();
         // Names in the path may come from clients. No document has a path that needs escaping.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'.');
         if !path.bytes().all(is_plain) {
             return Ok(None);
         }
-        let uri = path
+        let uri = if query.is_empty() { owned() } else { format!("{path}?{query}") };
+        let uri = uri
             .parse::<http::Uri>()
             .map_err(|_| FetchError::Send { path: owned(), source: SendError::InvalidTarget })?;
         let mut request = Request::new(RequestBody::Empty);

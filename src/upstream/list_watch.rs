@@ -6,14 +6,17 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, Limited};
-use tokio::time::{Instant, timeout};
+use tokio::{
+    time::{Instant, timeout},
+    try_join,
+};
 
 use super::{Crd, FetchError, Upstream};
 use crate::{
     apimachinery::{Encoding, GroupVersionResource, Representation, ResourceVersion, ResponseKind, View},
     connector::{RequestBody, ResponseBody},
     reflector::{Failure, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest},
-    telemetry::limit_reached,
+    telemetry::{Chain, limit_reached},
 };
 
 /// The number of objects per page. Upstream ignores it if its own cache answers, and sends everything.
@@ -129,7 +132,7 @@ impl ResourceListWatch {
     /// Whether upstream still has that definition, unchanged. Costs upstream the metadata of one object.
     pub async fn has_same_definition(&self) -> Result<bool, FetchError> {
         let Some(known) = &self.definition else { return Ok(true) };
-        self.upstream.is_current(&self.resource.group_resource(), known).await
+        Ok(self.upstream.is_current(&self.resource.group_resource(), known).await? == Some(true))
     }
 
     /// The version of upstream's code as of now, such as `v1.36.2`; `None` if it does not say, or emulates another.
@@ -263,9 +266,14 @@ impl ListWatch for ResourceListWatch {
 
     async fn is_same_resource(&self) -> Result<bool, Failure> {
         let Some(known) = &self.definition else { return Ok(true) };
-        let now = self.upstream.crd(&self.resource.group_resource()).await.map_err(|_| Failure::Unavailable)?;
+        let resource = self.resource.group_resource();
+        let asked = try_join!(self.upstream.is_current(&resource, known), self.upstream.is_aggregated(&self.resource));
+        let (is_current, is_aggregated) = asked.map_err(|error| {
+            tracing::debug!(%resource, error = %Chain(&error), "cannot ask whether a custom resource is still the same");
+            Failure::Unavailable
+        })?;
         // The definition may be missing only temporarily.
-        now.map(|now| now == *known).ok_or(Failure::NotFound)
+        Ok(is_current.ok_or(Failure::NotFound)? && !is_aggregated)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
         BuildError, Connector, TroubleKind,
         test_server::{TestBody, TestServer, full, read_head},
     },
-    reflector::{ListRequest, ListWatch, WatchFrom, WatchRequest},
+    reflector::{Failure, ListRequest, ListWatch, WatchFrom, WatchRequest},
 };
 
 impl TestServer {
@@ -82,4 +82,34 @@ fn reviews_are_not_sent_where_others_could_read_or_answer_them() {
     assert!(matches!(Upstream::for_reviews(connector(config)), Err(BuildError::Unverified(_))));
     let config = kube_client::Config::new("http://elsewhere".parse().unwrap());
     assert!(matches!(Upstream::for_reviews(connector(config)), Err(BuildError::ClearText(_))));
+}
+
+#[tokio::test]
+async fn a_custom_resource_is_the_same_while_neither_its_definition_nor_its_server_has_changed() {
+    async fn is_same(generation: u32, service: &'static str, status: u16) -> Result<bool, Failure> {
+        let server = TestServer::start(move |request: Request<Incoming>| async move {
+            let is_services = request.uri().path().ends_with("/apiservices");
+            let spec = format!(r#"{{"group":"example.com","version":"v1"{service}}}"#);
+            let services = format!(r#"{{"items":[{{"metadata":{{}},"spec":{spec}}}]}}"#);
+            // The first answer is the whole definition, which the resource is discovered with.
+            let is_whole = !format!("{:?}", request.headers()).contains("PartialObjectMetadata");
+            let generation = if is_whole { 1 } else { generation };
+            let definition = format!(r#"{{"metadata":{{"uid":"u","generation":{generation}}},"spec":{{}}}}"#);
+            let (status, body) = if is_services { (status, services) } else { (200, definition) };
+            Response::builder().status(status).body(full(body)).unwrap()
+        })
+        .await;
+        let widgets = GroupVersionResource::new("example.com", "v1", "widgets");
+        let definition = server.upstream().crd(&widgets.group_resource()).await.unwrap();
+        ResourceListWatch::new(server.upstream(), (widgets, true), Encoding::Json, definition).is_same_resource().await
+    }
+    let another = r#","service":{"namespace":"a","name":"b"}"#;
+    assert_eq!(is_same(1, "", 200).await, Ok(true));
+    assert_eq!(is_same(2, "", 200).await, Ok(false));
+    assert_eq!(is_same(1, another, 200).await, Ok(false));
+    // Without an aggregation layer, or without the right to list its services.
+    for status in [404, 403] {
+        assert_eq!(is_same(1, another, status).await, Ok(true));
+    }
+    assert_eq!(is_same(1, "", 500).await, Err(Failure::Unavailable));
 }

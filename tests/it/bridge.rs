@@ -342,7 +342,9 @@ async fn a_changed_definition_is_not_bridged() {
     world.sim.forget_history();
     world.sim.cut_watches(Some("widgets.example.com"));
     skip(BACKOFF).await;
-    assert_eq!(watch.rest().await, (String::new(), Route::Served));
+    let (rest, route) = watch.rest().await;
+    assert!(rest.contains(r#""code":410"#) && !rest.contains("two"), "the client has to list anew: {rest}");
+    assert_eq!(route, Route::Served);
     assert_eq!(bridges("widgets.example.com", "made"), made);
 }
 

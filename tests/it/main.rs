@@ -42,6 +42,8 @@ mod life;
 mod process;
 // Gets and lists.
 mod reads;
+// Definitions of custom resources that change.
+mod redefined;
 // Contents that are never logged.
 mod secrecy;
 // Shared limits.

@@ -18,6 +18,7 @@ use super::{
     demand::Demand,
     proofs::{Candidate, Proofs},
     quiet::Quiet,
+    schema_proof::SchemaProof,
     staleness::StalenessLimit,
     unchanged::Unchanged,
     verified::MetadataPage,
@@ -70,6 +71,7 @@ pub struct Instance {
     unchanged: Unchanged,
     demand: Demand,
     columns: TableColumns,
+    schema_proof: SchemaProof,
     pub(super) upstream: ResourceListWatch,
     used: Mutex<Instant>,
 }
@@ -98,6 +100,7 @@ impl Instance {
             bookmark: Arc::new(bookmark.map_or_else(OnceLock::new, OnceLock::from)),
             used: Mutex::new(Instant::now()),
             columns: TableColumns::new(upstream.definition(), &resource),
+            schema_proof: SchemaProof::new(upstream.definition(), reader.progress()),
             resource,
             namespaced,
             reader,
@@ -213,8 +216,12 @@ impl Instance {
     ///
     /// Waits at most three seconds in total, and at most `watch_wait` of them for the store's own watch.
     async fn catch_up(&self, version: ResourceVersion, watch_wait: Duration) -> Result<(), Unproven> {
+        let began = Instant::now();
         if self.reader.progress() >= version || timeout(watch_wait, self.reader.reached(version)).await.is_ok() {
-            return Ok(());
+            let store = self.candidate();
+            let schema = self.proofs.prove_schema(version, &self.upstream, &store);
+            let proven = timeout(REACH_MAX.saturating_sub(began.elapsed()), schema).await;
+            return proven.unwrap_or(Err(Unproven::Late)).or_else(|unproven| self.count(Err(unproven)));
         }
         let store = self.candidate();
         let proof = self.proofs.prove_reached(version, &self.upstream, &store);
@@ -256,6 +263,7 @@ impl Instance {
             Err(Unproven::Ahead) => "ahead",
             Err(Unproven::Backwards) => "backwards",
             Err(Unproven::Late) => "late",
+            Err(Unproven::Redefined) => "redefined",
         });
         proven
     }
@@ -266,6 +274,7 @@ impl Instance {
             advance: &self.advance,
             filled_since: self.filled_since,
             has_watch_list: self.has_watch_list(),
+            schema: &self.schema_proof,
             own_watch: OWN_WATCH_WAIT,
         }
     }

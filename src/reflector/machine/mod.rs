@@ -47,8 +47,11 @@ pub enum Loss {
     Corrupt,
     /// Upstream sent something that contradicts what it sent before.
     Inconsistent,
-    /// The resource is gone, or another one has taken its name.
+    /// The resource is gone.
     Gone,
+    /// The resource has another definition, or another server answers for it: what upstream's watch reported last may
+    /// be of the old one.
+    Replaced,
 }
 
 /// An event that ends the current action.
@@ -90,6 +93,8 @@ pub enum Input {
     RolledBack,
     /// The store was found to differ from upstream.
     Corrupt,
+    /// The resource is another one than the store was, or was to be, filled with.
+    Replaced,
 }
 
 /// An event that does not end the current action.
@@ -247,6 +252,7 @@ impl Machine {
             }
             Input::RolledBack => self.lose(Loss::Backwards),
             Input::Corrupt => self.lose(Loss::Corrupt),
+            Input::Replaced => Next::stop(Loss::Replaced),
         }
     }
 
@@ -285,7 +291,7 @@ impl Machine {
 
     fn fill_failed(&mut self, failure: Failure) -> Next {
         match failure {
-            Failure::NotFound => Next::stop(),
+            Failure::NotFound => Next::stop(Loss::Gone),
             Failure::Refused | Failure::InternalError if self.mode == FillMode::WatchList => self.list(),
             // A single stall counts as unavailability. A storage that never reports its progress never ends the initial
             // events.
@@ -332,7 +338,7 @@ impl Machine {
     /// know it yet.
     fn not_found(&mut self) -> Next {
         if !self.broke_off || self.missing >= MISSING_MAX {
-            return Next::stop();
+            return Next::stop(Loss::Gone);
         }
         self.missing += 1;
         self.later(Action::Verify)
@@ -340,7 +346,7 @@ impl Machine {
 
     fn verified(&mut self, head: ResourceVersion, same_resource: bool, same_server: bool) -> Next {
         match self.progress {
-            _ if !same_resource => Next::stop(),
+            _ if !same_resource => Next::stop(Loss::Replaced),
             Some(progress) if head < progress => self.lose(Loss::Backwards),
             // Otherwise, what the older program wrote would stay until the objects change.
             Some(_) if !same_server => self.replace(),
@@ -390,7 +396,7 @@ impl Next {
         Self { loss: None, delay: Duration::ZERO, action }
     }
 
-    fn stop() -> Self {
-        Self { loss: Some(Loss::Gone), ..Self::now(Action::Stop) }
+    fn stop(loss: Loss) -> Self {
+        Self { loss: Some(loss), ..Self::now(Action::Stop) }
     }
 }

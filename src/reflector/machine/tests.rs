@@ -99,18 +99,20 @@ fn what_proofs_have_advanced_since_the_watch_ended_counts() {
 
 #[test]
 fn another_resource_under_the_same_name_stops_the_reflector() {
-    for input in [
-        Input::Verified {
-            progress: Some(version(50)),
-            head: version(60),
-            same_resource: false,
-            server: server(),
-            watch_list: false,
-        },
-        Input::VerifyFailed(Failure::NotFound),
-        Input::FillFailed(Failure::NotFound),
+    let verified = Input::Verified {
+        progress: Some(version(50)),
+        head: version(60),
+        same_resource: false,
+        server: server(),
+        watch_list: false,
+    };
+    for (input, loss) in [
+        (verified, Loss::Replaced),
+        (Input::Replaced, Loss::Replaced),
+        (Input::VerifyFailed(Failure::NotFound), Loss::Gone),
+        (Input::FillFailed(Failure::NotFound), Loss::Gone),
     ] {
-        assert_eq!(filled_at(50).next(input.clone()), Next::stop(), "{input:?}");
+        assert_eq!(filled_at(50).next(input.clone()), Next::stop(loss), "{input:?}");
     }
 }
 
@@ -135,17 +137,17 @@ fn an_upstream_that_has_just_started_may_not_know_the_resource_yet() {
     for _ in 0..MISSING_MAX {
         machine.next(ended(Failure::NotFound, 50, Duration::ZERO));
     }
-    assert_eq!(not_found(&mut machine), Next::stop());
+    assert_eq!(not_found(&mut machine), Next::stop(Loss::Gone));
     // An upstream that ended the watch cleanly, and was never unreachable, is believed immediately.
     let mut machine = filled_at(50);
     machine.next(ended(None, 50, WELL_AFTER));
-    assert_eq!(not_found(&mut machine), Next::stop());
+    assert_eq!(not_found(&mut machine), Next::stop(Loss::Gone));
     // So is one that has filled the store since it was unreachable.
     let mut machine = filled_at(50);
     machine.next(ended(Failure::Unavailable, 50, WELL_AFTER));
     machine.next(Input::Bridged { version: version(55), watching: true });
     machine.next(ended(None, 55, WELL_AFTER));
-    assert_eq!(not_found(&mut machine), Next::stop());
+    assert_eq!(not_found(&mut machine), Next::stop(Loss::Gone));
 }
 
 #[test]

@@ -183,6 +183,23 @@ impl Discovery {
     }
 }
 
+impl Upstream {
+    /// Whether another server answers for the group version of a resource now, asked anew; `false` if the gateway may
+    /// not list API services.
+    pub(super) async fn is_aggregated(&self, gvr: &GroupVersionResource) -> Result<bool, FetchError> {
+        // A custom resource's group and version are domain names.
+        let query = format!("fieldSelector=metadata.name%3D{}.{}", gvr.version, gvr.group);
+        let document = match self.fetch_selected(API_SERVICES, &query, ACCEPT_JSON).await {
+            Err(FetchError::Status { status: http::StatusCode::FORBIDDEN, .. }) => None,
+            answer => answer?,
+        };
+        let aggregated = document.map_or_else(|| Ok(HashSet::new()), |document| documents::aggregated(&document));
+        let aggregated =
+            aggregated.map_err(|source| FetchError::Malformed { path: API_SERVICES.to_owned(), source })?;
+        Ok(aggregated.contains(&GroupVersion::of(gvr)))
+    }
+}
+
 impl Shared {
     /// What is known for a caller that came at `called`.
     fn look_up(&self, gvr: &GroupVersionResource, called: Instant) -> Knowledge {

@@ -1,0 +1,75 @@
+//! Custom resources whose definition changes: a watch that upstream opened under the old definition still reports what
+//! is written under the new one, for a while, without its new fields.
+
+use kube_fanout::{apimachinery::GroupResource, config::MostRecentReads, sim::Sim};
+
+use crate::{
+    harness::{Route, World, within},
+    reads::{definition, widget},
+};
+
+const WIDGETS: &str = "/apis/example.com/v1/widgets";
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+async fn with_a_widget() -> World {
+    let world = World::start_with(Sim::new(), |config| config.reads.most_recent = MostRecentReads::Prove).await;
+    world.sim.create(definition(".spec.size")).unwrap();
+    world.sim.create(widget("a", "1")).unwrap();
+    world.gateway.warm(WIDGETS).await;
+    world
+}
+
+/// Upstream's open watches go on, as they do behind a request that takes long.
+fn redefine(world: &World) {
+    let definitions =
+        GroupResource { group: "apiextensions.k8s.io".into(), resource: "customresourcedefinitions".into() };
+    let change = |definition: &mut serde_json::Value| {
+        definition["spec"]["versions"][0]["schema"] = serde_json::json!({"openAPIV3Schema": {"type": "object"}});
+    };
+    world.sim.modify(&definitions, "widgets.example.com", change).unwrap();
+}
+
+#[tokio::test]
+async fn a_store_of_the_old_schema_answers_no_read_that_must_be_recent() {
+    for with_version in [true, false] {
+        let world = with_a_widget().await;
+        let mut watch = world.client().watch(&format!("{WIDGETS}?watch=1&resourceVersion=0")).await;
+        assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"a""#));
+        redefine(&world);
+        world.sim.create(widget("b", "2")).unwrap();
+        assert_eq!(world.sim.counts().open_watches("widgets.example.com"), 1);
+        let version = if with_version { format!("?resourceVersion={}", world.sim.revision()) } else { String::new() };
+        let path = format!("{WIDGETS}{version}");
+        let reason = if with_version { "not_reached" } else { "unproven" };
+        world.assert_same(&path, &Route::Forwarded(reason.to_owned())).await;
+        // What the watch has reported may be of the old schema, at versions that a client does not ask for again.
+        let end = async {
+            loop {
+                let line = watch.line().await.unwrap().unwrap();
+                if line.contains(r#""type":"ERROR""#) {
+                    return line;
+                }
+                assert!(line.contains(r#""name":"b""#), "{line}");
+            }
+        };
+        let end = within("the end of the watch", end).await;
+        assert!(end.contains(r#""code":410"#), "{end}");
+        world.gateway.warm_skipping(WIDGETS).await;
+        world.assert_same(&path, &Route::Served).await;
+    }
+}
+
+#[tokio::test]
+async fn one_question_about_the_definition_serves_all_reads_up_to_a_version() {
+    let world = with_a_widget().await;
+    let asked = || world.sim.counts().requests("get", DEFINITIONS);
+    for round in 0..3 {
+        let before = asked();
+        world.sim.create(widget(&format!("new-{round}"), "2")).unwrap();
+        let path = format!("{WIDGETS}?resourceVersion={}", world.sim.revision());
+        for _ in 0..10 {
+            assert_eq!(world.client().get(&path).await.route, Route::Served);
+        }
+        assert_eq!(asked() - before, 1);
+    }
+}
