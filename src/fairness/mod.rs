@@ -6,6 +6,7 @@
 //! Invariant: a client is counted from its first [`Share`] to the drop of its last. There is one entry for each client
 //! that holds something now, so that the limit on shares also limits the entries.
 
+mod room;
 mod turns;
 
 use std::{
@@ -21,6 +22,7 @@ use dashmap::{DashMap, Entry};
 
 use crate::telemetry::limit_reached;
 
+pub use room::{AnswerRoom, Room};
 pub use turns::{PacedTurns, Turn, Turns};
 
 /// The client that something is counted for: a keyed hash that does not reveal the client, and has no meaning in

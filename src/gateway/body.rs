@@ -14,10 +14,9 @@ use super::{
     account::InFlight,
     record::Record,
     relayed::Relayed,
-    room::Room,
     takeover::{Followed, Next},
 };
-use crate::{serve, telemetry::Outcome};
+use crate::{fairness::Room, serve, telemetry::Outcome};
 
 /// The body that is sent to the client.
 #[derive(Debug)]

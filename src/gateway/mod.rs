@@ -12,7 +12,6 @@ mod record;
 mod refusal;
 mod relayed;
 mod respond;
-mod room;
 mod route;
 #[cfg(any(test, fuzzing))]
 pub mod same_request;
@@ -23,5 +22,4 @@ pub use account::Accounts;
 pub use admission::Admission;
 pub use body::Body;
 pub use handle::{Clients, Gateway};
-pub use room::AnswerRoom;
 pub use settings::Settings;

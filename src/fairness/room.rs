@@ -5,10 +5,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use crate::{
-    fairness::{ClientKey, Share, Shares},
-    telemetry::{limit_reached, show_limit},
-};
+use super::{ClientKey, Share, Shares};
+use crate::telemetry::{limit_reached, show_limit};
 
 /// The bytes that answers from memory hold for themselves: copies, pieces on their way, compressors. Bytes shared with
 /// the caches do not count. Cheap to clone.
@@ -27,7 +25,7 @@ struct All {
 
 /// The bytes held by one answer, released on drop.
 #[derive(Debug)]
-pub(super) struct Room {
+pub struct Room {
     all: Arc<All>,
     bytes: u64,
     _each: Option<Share>,
@@ -50,7 +48,7 @@ impl AnswerRoom {
     }
 
     /// Room for `bytes` of an answer to `client` (`None` if clients are not told apart); `None` if there is none left.
-    pub(super) fn take(&self, client: Option<ClientKey>, bytes: usize) -> Option<Room> {
+    pub fn take(&self, client: Option<ClientKey>, bytes: usize) -> Option<Room> {
         let each = match client {
             Some(client) if bytes > 0 => Some(self.each.take_many(client, bytes)?),
             Some(_) | None => None,
