@@ -10,6 +10,7 @@ use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use kube_fanout::apimachinery::{FieldSelector, GroupResource, LabelSelector, ResourceVersion, selectable_fields};
 use kube_fanout::encode::Form;
+use kube_fanout::fairness::AnswerRoom;
 use kube_fanout::fanout::{Hub, Interest, Session, Start, Step};
 use kube_fanout::lifecycle::Spread;
 use kube_fanout::store::{
@@ -91,7 +92,7 @@ impl Collection {
         let mut session = Session::new(
             View::new(self.reader.clone(), Scope::Everything),
             subscription,
-            (predicate, form),
+            (predicate, form, AnswerRoom::new(u64::MAX, u64::MAX).of(None)),
             start,
             None,
             (now, timeout),

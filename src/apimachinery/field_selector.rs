@@ -18,6 +18,13 @@ pub struct FieldRequirement {
 }
 
 impl FieldSelector {
+    /// An estimate of the memory that the selector takes, in bytes. Allocations have multiples of 16.
+    pub fn own_bytes(&self) -> usize {
+        let texts =
+            |term: &FieldRequirement| term.field.len().next_multiple_of(16) + term.value.len().next_multiple_of(16);
+        self.0.iter().map(|term| size_of::<FieldRequirement>() + texts(term)).sum()
+    }
+
     /// Empty terms are ignored. A term may have an empty label, which no resource supports: the API server authorizes
     /// the request by the other terms before it finds that out (read-path 5.3).
     pub fn parse(text: &str) -> Result<Self, InvalidSelector> {

@@ -45,6 +45,23 @@ pub enum LabelCondition {
 }
 
 impl LabelSelector {
+    /// An estimate of the memory that the selector takes, in bytes. Allocations have multiples of 16.
+    pub fn own_bytes(&self) -> usize {
+        let requirement = |requirement: &LabelRequirement| {
+            let values = match &requirement.condition {
+                LabelCondition::In(values) | LabelCondition::NotIn(values) => &**values,
+                LabelCondition::Exists
+                | LabelCondition::DoesNotExist
+                | LabelCondition::GreaterThan(_)
+                | LabelCondition::LessThan(_) => &[],
+            };
+            let values =
+                values.iter().map(|value| size_of::<Box<str>>() + value.len().next_multiple_of(16)).sum::<usize>();
+            size_of::<LabelRequirement>() + requirement.key.len().next_multiple_of(16) + values
+        };
+        self.0.iter().map(requirement).sum()
+    }
+
     pub fn parse(text: &str) -> Result<Self, InvalidSelector> {
         let mut parser = Parser { tokens: tokens(text)?, position: 0 };
         let mut requirements = Vec::new();

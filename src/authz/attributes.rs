@@ -87,6 +87,11 @@ impl Attributes {
         }
     }
 
+    /// An estimate of the memory that the selectors take, in bytes.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.fields.own_bytes() + self.labels.own_bytes()
+    }
+
     /// Size in bytes of what the client chose.
     pub(super) fn size(&self) -> usize {
         let words = [self.subresource.as_deref(), self.review_namespace(), self.name()];

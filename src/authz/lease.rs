@@ -78,6 +78,11 @@ impl Lease {
         Self { verdicts, question, confirmed: now, due, review: None }
     }
 
+    /// Bytes of what the client chose, which the lease holds to ask again.
+    pub fn own_bytes(&self) -> usize {
+        self.question.attributes.own_bytes()
+    }
+
     /// The state of the lease at `now`. Starts a review when one is due.
     pub fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Standing {
         if self.review.is_none() && now < self.due {

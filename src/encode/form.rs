@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    BookmarkTemplate, deflated_items, frame, list, object,
+    BookmarkTemplate, added_len, deflated_items, frame, list, object,
     partial::{NotPartial, Partial},
     put_added,
 };
@@ -127,6 +127,14 @@ impl Form {
         match self {
             Self::Whole(shape) => Representation { encoding: shape.encoding(), view: View::Whole },
             Self::Partial(representation, _) => *representation,
+        }
+    }
+
+    /// The length in bytes of the event that [`Self::put_added`] appends. If it is known, appending succeeds.
+    pub fn added_len(&self, object: &Object) -> Result<usize, NotPartial> {
+        match self {
+            Self::Whole(shape) => Ok(added_len(object, shape)),
+            Self::Partial(_, partial) => partial.added_len(object),
         }
     }
 

@@ -21,6 +21,15 @@ pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
     }
 }
 
+/// The length in bytes of what [`put_added`] appends.
+pub fn added_len(object: &Object, shape: &Shape) -> usize {
+    let (opening, tail) = (shape.object_opening(), object.tail().len());
+    match shape.encoding() {
+        Encoding::Json => event_len(b"ADDED", opening, tail),
+        Encoding::Protobuf => protobuf::event_len("ADDED", opening, tail),
+    }
+}
+
 /// Appends the synthetic ADDED event of an object that exists when a watch starts.
 pub fn put_added(events: &mut Vec<u8>, object: &Object, shape: &Shape) {
     match shape.encoding() {
@@ -51,10 +60,16 @@ pub(super) fn event(kind: &[u8], shape: &Shape, parts: &[&[u8]]) -> Bytes {
     line.into()
 }
 
+/// The length in bytes of an event in JSON, whose object has `length` bytes after its opening.
+pub(super) fn event_len(kind: &[u8], opening: &[u8], length: usize) -> usize {
+    const REST: &[u8] = b"{\"type\":\"\",\"object\":}\n";
+    REST.len() + kind.len() + opening.len() + length
+}
+
 fn put_event(events: &mut Vec<u8>, kind: &[u8], shape: &Shape, parts: &[&[u8]]) {
     let opening = shape.object_opening();
     let length = parts.iter().map(|part| part.len()).sum::<usize>();
-    events.reserve(length + opening.len() + kind.len() + 24);
+    events.reserve(event_len(kind, opening, length));
     events.extend_from_slice(b"{\"type\":\"");
     events.extend_from_slice(kind);
     events.extend_from_slice(b"\",\"object\":");

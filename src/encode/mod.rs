@@ -15,7 +15,7 @@ use bookmark::INITIAL_EVENTS_END;
 
 pub use bookmark::{BookmarkTemplate, InvalidBookmark, JsonBookmark};
 pub use form::Form;
-pub use frame::{error_event, frame, put_added};
+pub use frame::{added_len, error_event, frame, put_added};
 pub use gzip::{GzipMember, GzipStream, deflated_items, stored};
 pub use list::{JsonList, ListEnvelope, ListPosition, object, status};
 pub use pretty::Pretty;

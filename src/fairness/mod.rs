@@ -22,7 +22,7 @@ use dashmap::{DashMap, Entry};
 
 use crate::telemetry::limit_reached;
 
-pub use room::{AnswerRoom, Room};
+pub use room::{AnswerRoom, ClientRoom, Room};
 pub use turns::{PacedTurns, Turn, Turns};
 
 /// The client that something is counted for: a keyed hash that does not reveal the client, and has no meaning in

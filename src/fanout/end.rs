@@ -25,6 +25,8 @@ pub enum EndCause {
     Drained,
     /// An object cannot be written in the requested form.
     Unencodable,
+    /// Other answers of its client, which are not read, left no room for its initial events.
+    NoRoom,
     /// Its user is no longer allowed to read this.
     Revoked,
     /// For too long it could not be determined whether its user is still allowed to read this.
@@ -47,6 +49,7 @@ impl EndCause {
             Self::Stopped => "stopped",
             Self::Drained => "drained",
             Self::Unencodable => "unencodable",
+            Self::NoRoom => "no_room",
             Self::Revoked => "revoked",
             Self::Unconfirmed => "unconfirmed",
             Self::ClientGone => "client_gone",

@@ -11,10 +11,14 @@ use std::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{EndCause, Subscription, initial::InitialEvents};
+use super::{
+    EndCause, Subscription,
+    initial::{InitialEvents, Next},
+};
 use crate::{
     apimachinery::{ResourceVersion, Status},
     encode::{self, BookmarkTemplate, Form, partial::NotPartial},
+    fairness::ClientRoom,
     store::{Backlog, Change, Extract, FrameKind, Predicate, View},
 };
 
@@ -89,6 +93,8 @@ pub struct Session {
     subscription: Subscription,
     predicate: Predicate,
     form: Form,
+    /// Room for the copies that are made for this watch alone.
+    room: ClientRoom,
     /// Boxed, and dropped once all are sent: most watches spend most of their time without initial events.
     initial: Option<Box<InitialEvents>>,
     bookmarks: Option<Bookmarks>,
@@ -119,7 +125,7 @@ impl Session {
     pub fn new(
         view: View,
         subscription: Subscription,
-        (predicate, form): (Predicate, Form),
+        (predicate, form, room): (Predicate, Form, ClientRoom),
         start: Start,
         bookmarks: Option<Bookmarks>,
         (now, timeout): (Instant, Duration),
@@ -140,6 +146,7 @@ impl Session {
             subscription,
             predicate,
             form,
+            room,
             initial,
             bookmarks,
             baseline,
@@ -169,6 +176,11 @@ impl Session {
         self.subscription.register(waker);
     }
 
+    /// Bytes that the watch holds for itself as long as it lasts: its selectors, which the client chose.
+    pub fn own_bytes(&self) -> usize {
+        self.predicate.own_bytes()
+    }
+
     /// The number of events in the last [`Step::Send`], bookmarks included.
     pub fn events_sent(&self) -> u64 {
         self.sent.into()
@@ -194,8 +206,8 @@ impl Session {
                 return Step::End(EndCause::Relisted);
             }
         }
-        match self.initial_events() {
-            Ok(Some(events)) => return Step::Send(events),
+        match self.initial_events(now) {
+            Ok(Some(step)) => return step,
             Ok(None) => {}
             Err(NotPartial) => return Step::End(EndCause::Unencodable),
         }
@@ -246,11 +258,17 @@ impl Session {
         Step::Send(encode::error_event(&status.to_json(), self.form.representation().encoding))
     }
 
-    fn initial_events(&mut self) -> Result<Option<Bytes>, NotPartial> {
+    /// The next initial events, or the bookmark behind them; `None` when all were sent.
+    fn initial_events(&mut self, now: Instant) -> Result<Option<Step>, NotPartial> {
         let Some(initial) = &mut self.initial else { return Ok(None) };
-        if let Some((events, count)) = initial.next(&self.predicate, &self.form)? {
-            self.sent = count;
-            return Ok(Some(events));
+        match initial.next(now, (&self.predicate, &self.form, &self.room))? {
+            Next::Events(events, count) => {
+                self.sent = count;
+                return Ok(Some(Step::Send(events)));
+            }
+            Next::NoRoom(retry_at) => return Ok(Some(Step::Wait(retry_at.min(self.deadline)))),
+            Next::NeverRoom => return Ok(Some(Step::End(EndCause::NoRoom))),
+            Next::Nothing => {}
         }
         self.sent = 1;
         let version = initial.version();
@@ -258,24 +276,29 @@ impl Session {
         let Some(bookmarks) = self.bookmarks.as_mut().filter(|bookmarks| bookmarks.initial_events_end) else {
             return Ok(None);
         };
-        Ok(bookmarks.template.known(&self.form)?.map(|template| template.initial_events_end(version)))
+        Ok(bookmarks.template.known(&self.form)?.map(|template| Step::Send(template.initial_events_end(version))))
     }
 
     /// The next frame, joined with the following ones that fit into one piece: a watcher that has many frames ready
-    /// needs few writes.
+    /// needs few writes. Frames are shared and the piece is a copy, so without room for it the frame is sent alone.
     fn ready_piece(&mut self) -> Option<Bytes> {
         let first = self.ready.pop_front()?;
-        let mut length = first.len();
-        let fit = |next: &&Bytes| {
-            length += next.len();
-            length <= PIECE
-        };
-        let more = self.ready.iter().take_while(fit).count();
-        self.sent = u32::try_from(more).map_or(u32::MAX, |more| more.saturating_add(1));
+        self.sent = 1;
+        let (mut more, mut length) = (0_u32, first.len());
+        for next in &self.ready {
+            if length + next.len() > PIECE {
+                break;
+            }
+            (more, length) = (more.saturating_add(1), length + next.len());
+        }
         if more == 0 {
             return Some(first);
         }
-        Some(iter::once(first).chain(self.ready.drain(..more)).collect::<Vec<_>>().concat().into())
+        let Some(room) = self.room.take(length) else { return Some(first) };
+        self.sent += more;
+        let mut piece = Vec::with_capacity(length);
+        iter::once(first).chain(self.ready.drain(..more as usize)).for_each(|frame| piece.extend_from_slice(&frame));
+        Some(room.holding(piece))
     }
 
     fn take(&mut self, backlog: &Backlog) -> Result<(), NotPartial> {
@@ -349,30 +372,84 @@ mod tests {
     use super::*;
     use crate::{
         apimachinery::{FieldSelector, LabelSelector},
+        fairness::AnswerRoom,
         fanout::{Hub, Interest},
         lifecycle::Spread,
-        store::{self, ChangeKind, HistoryLimits, Object, Schema, Scope, Shape},
+        store::{self, ChangeKind, HistoryLimits, Object, Reader, Schema, Scope, Shape},
     };
 
-    #[test]
-    fn a_state_that_is_lost_is_not_told_to_its_end() {
+    fn room(bytes: u64) -> ClientRoom {
+        AnswerRoom::new(bytes, bytes).of(None)
+    }
+
+    /// A state of that many objects with `data` bytes each.
+    fn state(objects: usize, data: usize) -> (Arc<Schema>, Reader) {
         let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
         let object = |number: usize| {
             let metadata = format!(r#"{{"name":"m-{number}","resourceVersion":"1"}}"#);
-            let data = "x".repeat(1000);
+            let data = "x".repeat(data);
             let object =
                 format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{metadata},"data":{{"x":"{data}"}}}}"#);
             Arc::new(Object::from_event(object.into(), &schema).unwrap())
         };
-        let version = ResourceVersion::new(1).unwrap();
-        let objects = (0..200).map(object).collect();
-        let (_writer, reader) = store::store(schema.clone(), objects, version, limits);
+        let objects = (0..objects).map(object).collect();
+        let (_writer, reader) = store::store(schema.clone(), objects, ResourceVersion::new(1).unwrap(), limits);
+        (schema, reader)
+    }
+
+    /// The initial events of objects of 100,000 bytes, with room for two of them.
+    #[test]
+    fn initial_events_wait_for_room_and_go_on_where_they_were() {
+        let (schema, reader) = state(4, 100_000);
+        let (room, hub) = (room(250_000), Hub::new(0, Spread::default()));
+        let began = Instant::now();
+        let open = || {
+            let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
+            let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0, None);
+            let wanted = (predicate, Form::Whole(schema.shape.clone()), room.clone());
+            let view = View::new(reader.clone(), Scope::Everything);
+            let start = Start::State(view.newest());
+            Session::new(view, subscription, wanted, start, None, (began, Duration::from_secs(3600)))
+        };
+        let (mut reads, mut waits) = (open(), open());
+        let sent = |step| match step {
+            Step::Send(piece) => piece,
+            step @ (Step::Wait(_) | Step::End(_)) => panic!("{step:?}"),
+        };
+        let held = [sent(reads.step(began)), sent(reads.step(began))];
+        let Step::Wait(retry_at) = waits.step(began) else { panic!("there is no room") };
+        assert!(retry_at > began);
+        assert_eq!(waits.step(began), Step::Wait(retry_at), "it does not ask before its time");
+        let mut told: Vec<u8> = held.concat();
+        drop(held);
+        drop(sent(waits.step(retry_at)));
+        told.extend_from_slice(&sent(reads.step(began)));
+        told.extend_from_slice(&sent(reads.step(began)));
+        assert!(matches!(reads.step(began), Step::Wait(_)), "that was all");
+        let told = String::from_utf8(told).unwrap();
+        let names = (0..4).map(|number| told.find(&format!("\"m-{number}\"")).unwrap());
+        assert!(names.is_sorted() && told.matches("ADDED").count() == 4);
+        let _unread = [sent(open().step(began)), sent(open().step(began))];
+        let mut now = retry_at;
+        let end = loop {
+            match waits.step(now) {
+                Step::Wait(until) => now = until,
+                end @ (Step::Send(_) | Step::End(_)) => break end,
+            }
+        };
+        assert_eq!(end, Step::End(EndCause::NoRoom));
+        assert!(now >= retry_at + Duration::from_secs(300) && now < retry_at + Duration::from_secs(302));
+    }
+
+    #[test]
+    fn a_state_that_is_lost_is_not_told_to_its_end() {
+        let (schema, reader) = state(200, 1000);
         for (cause, is_told) in [(EndCause::Lost, false), (EndCause::Relisted, true)] {
             let hub = Hub::new(0, Spread::default());
             let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
             let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0, None);
-            let wanted = (predicate, Form::Whole(schema.shape.clone()));
+            let wanted = (predicate, Form::Whole(schema.shape.clone()), room(u64::MAX));
             let view = View::new(reader.clone(), Scope::Everything);
             let now = Instant::now();
             let start = Start::State(view.newest());
@@ -406,7 +483,7 @@ mod tests {
                 let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
                 let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0, None);
                 let view = View::new(reader.clone(), Scope::Everything);
-                let wanted = (predicate, Form::Whole(schema.shape.clone()));
+                let wanted = (predicate, Form::Whole(schema.shape.clone()), room(u64::MAX));
                 let time = (start, Duration::from_secs(60));
                 Session::new(view, subscription, wanted, Start::After(version), None, time)
             })
@@ -432,7 +509,7 @@ mod tests {
     }
 
     /// The pieces that a watcher gets when it finds several changes at once, whose objects have `data` bytes each.
-    fn pieces(data: &[usize]) -> Vec<String> {
+    fn pieces(data: &[usize], room_bytes: u64) -> Vec<String> {
         let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
         let version = |number| ResourceVersion::new(number).unwrap();
@@ -440,7 +517,7 @@ mod tests {
         let hub = Hub::new(0, Spread::default());
         let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
         let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0, None);
-        let wanted = (predicate, Form::Whole(schema.shape.clone()));
+        let wanted = (predicate, Form::Whole(schema.shape.clone()), room(room_bytes));
         let view = View::new(reader, Scope::Everything);
         let now = Instant::now();
         let start = (now, Duration::from_secs(60));
@@ -463,13 +540,19 @@ mod tests {
     }
 
     #[test]
+    fn without_room_for_a_copy_each_event_is_sent_as_it_is_shared() {
+        assert_eq!(pieces(&[10; 80], 0).len(), 80);
+        assert_eq!(pieces(&[10; 80], 0).concat(), pieces(&[10; 80], u64::MAX).concat());
+    }
+
+    #[test]
     fn what_a_watcher_finds_together_comes_in_few_pieces_and_in_order() {
         for (data, expected) in [
             (&[10][..], &[1][..]),
             (&[10; 80], &[64, 16]),
             (&[9_000, 9_000, 10, 10, 9_000, 20_000, 10], &[1, 3, 1, 1, 1]),
         ] {
-            let pieces = pieces(data);
+            let pieces = pieces(data, u64::MAX);
             let events: Vec<_> = pieces.iter().map(|piece| piece.matches("\"type\":\"ADDED\"").count()).collect();
             assert_eq!(events, expected, "{data:?}");
             let all = pieces.concat();

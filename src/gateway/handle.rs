@@ -144,14 +144,16 @@ impl Stages {
         let account = self.accounts.open(verb, share, || counted).await?;
         let client = record.client().clone();
         let for_gateway = verb == ReadVerb::Watch && connector::comes_from_gateway(headers);
-        let read = Read { request: target, query: uri.query(), headers, instance, form, client, for_gateway, config };
+        let room = self.room.of(counted);
+        let query = uri.query();
+        let read = Read { request: target, query, headers, instance, form, client, for_gateway, room, config };
         let answer = match verb {
             ReadVerb::Get => serve::get(&read, permit).await,
             ReadVerb::List => serve::list(&read, permit).await,
             // Boxed: it is five times the size of the others, which every request would carry.
             ReadVerb::Watch => Box::pin(serve::watch(&read, permit)).await,
         }?;
-        let room = self.room.take(counted, answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
+        let room = read.room.take(answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
         let in_flight =
             account.answered(asked, info, user.as_deref(), serve::audit_id(&answer), answer.status().as_u16());
         Ok(answer.map(|body| Inner::Served { body, _in_flight: in_flight, _room: Some(room) }))

@@ -263,7 +263,8 @@ impl Candidate {
         let metrics = instance.metrics.clone();
         let client = self.stages.journal.client(headers.get(header::USER_AGENT), user.as_deref());
         let for_gateway = connector::comes_from_gateway(headers);
-        let read = Read { request, query: uri.query(), headers, instance, form, client, for_gateway, config };
+        let (query, room) = (uri.query(), self.stages.room.of(counted));
+        let read = Read { request, query, headers, instance, form, client, for_gateway, room, config };
         let body = match serve::go_on(&read, permit, told.max(behind), self.came) {
             Ok(body) => body,
             Err(why) => {
@@ -273,7 +274,7 @@ impl Candidate {
         };
         // Without a place, or without immediate room in the audit log, the watch stays with upstream.
         let account = self.stages.accounts.open(ReadVerb::Watch, None, || counted).now_or_never()?.ok()?;
-        let room = self.stages.room.take(counted, body.own_bytes())?;
+        let room = read.room.take(body.own_bytes())?;
         metrics.watch_taken_over();
         let asked = self.stages.accounts.asked(&self.request, self.client);
         let in_flight = account.answered(&asked, &self.info, user.as_deref(), audit_id, StatusCode::OK.as_u16());

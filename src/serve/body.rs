@@ -89,8 +89,8 @@ impl Body {
             Self::List(list) => list.own_bytes(),
             Self::Table(table) => table.own_bytes(),
             Self::Gzip(gzip) => gzip.own_bytes() + COMPRESSOR,
-            // Frames are shared, and the initial state is framed a piece at a time.
-            Self::Watch(_) => 0,
+            // Frames are shared. The pieces of the initial state take room one at a time, while the watch goes on.
+            Self::Watch(watch) => watch.own_bytes(),
         }
     }
 

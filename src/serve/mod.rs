@@ -32,6 +32,7 @@ use http::HeaderMap;
 use crate::{
     apimachinery::{Representation, ResourceRequest},
     cacher::Instance,
+    fairness::ClientRoom,
     telemetry::Client,
 };
 
@@ -49,6 +50,8 @@ pub struct Read<'a> {
     /// Whether the client is another gateway. It relies on getting every change, so its watches end instead of crossing
     /// a gap.
     pub for_gateway: bool,
+    /// Room for what answers to this client hold for themselves. Watches take it as they need it.
+    pub room: ClientRoom,
     pub config: Config,
 }
 

@@ -107,7 +107,8 @@ impl Wanted {
         let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(fastrand::u64(DEFAULT_TIMEOUT_SECONDS)));
         let now = Instant::now();
         let left = timeout.saturating_sub(now.duration_since(began));
-        let session = Session::new(view, subscription, (predicate, form), start, bookmarks, (now, left));
+        let session =
+            Session::new(view, subscription, (predicate, form, read.room.clone()), start, bookmarks, (now, left));
         let session = if read.for_gateway { session.ending_at_bridge() } else { session };
         Ok(Body::Watch(Box::new(WatchBody::new(session, instance.clone(), permit.into_lease()))))
     }
@@ -162,6 +163,11 @@ impl WatchBody {
         instance.metrics.watch_started();
         let timer = Box::pin(sleep_until(Instant::now()));
         Self { session, instance, timer, lease, cause: EndCause::ClientGone }
+    }
+
+    /// Bytes that the watch holds for itself as long as it lasts.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.session.own_bytes() + self.lease.as_ref().map_or(0, Lease::own_bytes)
     }
 
     /// The next bytes; `None` at the end.

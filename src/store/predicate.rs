@@ -34,6 +34,12 @@ impl Predicate {
         Ok(Self { labels, fields })
     }
 
+    /// An estimate of the memory that the selectors take, in bytes. Allocations have multiples of 16.
+    pub fn own_bytes(&self) -> usize {
+        let term = |term: &FieldTerm| size_of::<FieldTerm>() + term.value.len().next_multiple_of(16);
+        self.labels.own_bytes() + self.fields.iter().map(term).sum::<usize>()
+    }
+
     /// Whether every object matches: lists can then use whole leaves, and watches use frames without evaluating
     /// selectors.
     pub fn is_everything(&self) -> bool {

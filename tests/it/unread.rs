@@ -15,6 +15,7 @@ const ROOM: u64 = 16 << 20;
 const OBJECT: usize = 1 << 20;
 const ALL: &str = "/api/v1/configmaps?resourceVersion=0";
 const SELECTED: &str = "/api/v1/configmaps?resourceVersion=0&labelSelector=!no-such-label";
+const WATCH: &str = "/api/v1/configmaps?watch=1&resourceVersion=0";
 const ONE: &str = "/api/v1/namespaces/default/configmaps/large-0?resourceVersion=0";
 
 /// Ten objects of 1 MiB, and a limit of 16 MiB.
@@ -136,4 +137,44 @@ async fn what_is_not_read_is_given_back_after_its_time() {
     for answer in unread {
         assert!(passing(Duration::from_secs(1), answer.ends_broken()).await);
     }
+}
+
+/// The pieces in which initial events are sent are copies, of an object at least.
+#[tokio::test]
+async fn initial_events_that_are_not_read_are_bounded_and_given_back() {
+    let world = world().await;
+    let client = world.client().taking_a_byte();
+    let mut unread = Vec::new();
+    for _ in 0..20 {
+        unread.push(client.watch(WATCH).await);
+    }
+    // All answers share the limit: it is used up.
+    let refused = until("a limit that is reached", async || client.open(ONE).await.err()).await;
+    assert_eq!(refused.route, Route::Rejected("answer_bytes".to_owned()));
+    let mut watch = world.client().watch(WATCH).await;
+    drop(unread);
+    // A watch that had to wait misses nothing.
+    for number in 0..10 {
+        let event = watch.line().await.unwrap().unwrap();
+        assert!(event.contains(&format!(r#""name":"large-{number}""#)), "event {number}");
+    }
+}
+
+#[tokio::test]
+async fn watches_count_the_selectors_that_they_hold() {
+    let world = world().await;
+    let values: Vec<_> = (0..5000).map(|number| format!("v-{number:08}")).collect();
+    let path = format!("/api/v1/configmaps?watch=1&resourceVersion=0&labelSelector=a+in+({})", values.join(","));
+    let mut open = Vec::new();
+    let refused = loop {
+        match world.client().open(&path).await {
+            Ok(watch) => open.push(watch),
+            Err(refused) => break refused,
+        }
+        assert!(open.len() < 200, "each holds more than 100,000 bytes, of sixteen megabytes");
+    };
+    assert_eq!((refused.status.as_u16(), refused.route), (429, Route::Rejected("answer_bytes".to_owned())));
+    assert!(open.len() > 50, "{}", open.len());
+    open.pop();
+    drop(until("room that was given back", async || world.client().open(&path).await.ok()).await);
 }

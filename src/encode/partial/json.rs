@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::{NotPartial, Source, hidden};
 use crate::{
     apimachinery::{MetaVersion, ResourceVersion},
-    encode::{JsonBookmark, ListPosition},
+    encode::{JsonBookmark, ListPosition, frame},
     store::Metadata,
 };
 
@@ -85,6 +85,12 @@ impl PartialJson {
     }
 
     /// `version` replaces the object's own version if it is given.
+    /// The length in bytes of what [`Self::event`] returns for an object with its own version.
+    pub(super) fn event_len(&self, kind: &str, metadata_len: usize) -> usize {
+        // The object ends with a brace behind its metadata.
+        frame::event_len(kind.as_bytes(), &self.opening, metadata_len + 1)
+    }
+
     pub(super) fn event(&self, kind: &str, metadata: &Metadata, version: Option<ResourceVersion>) -> Bytes {
         let Metadata { bytes, version_at } = metadata;
         let version = version.map(|version| version.to_string());

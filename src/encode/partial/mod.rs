@@ -127,6 +127,15 @@ impl Partial {
         Ok(self.event(name, &self.metadata_once(object)?, version))
     }
 
+    /// The length in bytes of what [`Self::added`] returns.
+    pub fn added_len(&self, object: &Object) -> Result<usize, NotPartial> {
+        let metadata = self.metadata(object)?.bytes.len();
+        Ok(match self {
+            Self::Json(json) => json.event_len("ADDED", metadata),
+            Self::Protobuf(protobuf) => protobuf.event_len("ADDED", metadata),
+        })
+    }
+
     /// The synthetic ADDED event of an object that exists when a watch starts.
     pub fn added(&self, object: &Object) -> Result<Bytes, NotPartial> {
         Ok(self.event("ADDED", &self.metadata(object)?, None))

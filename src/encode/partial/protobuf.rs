@@ -63,6 +63,11 @@ impl PartialProtobuf {
         )
     }
 
+    /// The length in bytes of what [`Self::event`] returns for an object with its own version.
+    pub(super) fn event_len(&self, kind: &str, metadata_len: usize) -> usize {
+        protobuf::event_len(kind, self.shape.object_opening(), bytes_len(METADATA, metadata_len))
+    }
+
     /// `version` replaces the object's own version if it is given.
     pub(super) fn event(&self, kind: &str, metadata: &Metadata, version: Option<ResourceVersion>) -> Bytes {
         let metadata = version.map_or(Cow::Borrowed(&*metadata.bytes), |version| with_version(metadata, version));

@@ -40,6 +40,12 @@ const TYPE: u32 = 1;
 const OBJECT: u32 = 2;
 const RAW: u32 = 1;
 
+/// The length in bytes of what [`event`] returns for a message of `length` bytes.
+pub fn event_len(kind: &str, opening: &[u8], length: usize) -> usize {
+    let extension = bytes_len(RAW, envelope_len(opening, length));
+    4 + bytes_len(TYPE, kind.len()) + bytes_len(OBJECT, extension)
+}
+
 /// An event with one message, in an envelope with that opening.
 pub fn event(kind: &str, opening: &[u8], message: &[u8]) -> Bytes {
     let envelope = envelope_len(opening, message.len());

@@ -132,7 +132,7 @@ impl Scene<'_> {
     }
 
     /// How often a limit of the gateway was reached.
-    async fn reached(&self, limit: &str) -> Result<u64> {
+    pub(super) async fn reached(&self, limit: &str) -> Result<u64> {
         let metrics = Endpoint::plain(&format!("http://{}", self.admin))?.get("/metrics").await?.text();
         let series = format!("kube_fanout_limits_reached_total{{limit=\"{limit}\"}} ");
         let value = metrics.lines().find_map(|line| line.strip_prefix(&series)).unwrap_or("0");

@@ -9,6 +9,8 @@ use crate::{certificates::ADMIN_TOKEN, client::Endpoint};
 
 /// The number of streams on one connection.
 const STREAMS: usize = 1000;
+/// The number of watches that are not read.
+const UNREAD_WATCHES: usize = 2000;
 /// The number of connections to the admin port: more than it accepts.
 const ADMIN_CONNECTIONS: usize = 150;
 /// The number of upgraded connections that one client asks for: the whole pool.
@@ -29,6 +31,9 @@ const FORWARDED_SHARE: usize = 1000;
 
 /// A list by a selector, which takes tens of megabytes.
 const SELECTED: &str = "/api/v1/namespaces/conf/configmaps?resourceVersion=0&labelSelector=hostile";
+/// A watch of the same objects: half a megabyte for each initial event.
+const SELECTED_WATCH: &str =
+    "/api/v1/namespaces/conf/configmaps?watch=1&resourceVersion=0&labelSelector=hostile&timeoutSeconds=600";
 /// A watch over a WebSocket, which takes a connection upstream.
 const WATCH: &str = "/api/v1/namespaces/conf/pods?watch=1&fieldSelector=metadata.name%3Dpod-00&timeoutSeconds=600";
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -60,6 +65,25 @@ impl Scene<'_> {
         let name = "1,000 selected lists that are not read";
         self.beside(name, quiet, REQUESTS).await?;
         self.tally.note(format!("{name}: {} answers begun", held.len()));
+        Ok(())
+    }
+
+    /// Watches whose initial events are not read.
+    pub(super) async fn unread_watches(&mut self, quiet: &Times) -> Result<()> {
+        let name = "2,000 watches whose initial events are not read";
+        let keeper = "Bearer conformance-keeper";
+        let before = self.reached("client_answer_bytes").await?;
+        let mut held = Vec::new();
+        for _ in 0..UNREAD_WATCHES / STREAMS {
+            let attack = self.victim.unread(UNREAD).await?;
+            let answers = attack.ask(0..STREAMS, |_| (SELECTED_WATCH.to_owned(), Some(keeper.to_owned()))).await;
+            held.push((attack, answers));
+        }
+        self.beside(name, quiet, REQUESTS).await?;
+        let begun = held.iter().flat_map(|(_, answers)| answers).filter(|answer| answer.status() == 200).count();
+        self.tally.note(format!("{name}: {begun} were begun"));
+        let reached = self.reached("client_answer_bytes").await? - before;
+        self.tally.holds(name, reached > 0, || "no limit was reached".to_owned());
         Ok(())
     }
 

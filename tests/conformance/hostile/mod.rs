@@ -75,6 +75,7 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
     let quiet = scene.bystander("quiet", MANY_REQUESTS).await?;
     scene.unknown_clients(&quiet).await?;
     scene.unread_lists(&quiet).await?;
+    scene.unread_watches(&quiet).await?;
     scene.idle_admin_connections(&quiet).await?;
     scene.idle_connections(&quiet).await?;
     scene.upgrades(&quiet).await?;

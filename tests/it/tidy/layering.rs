@@ -25,8 +25,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("encode",       &["apimachinery", "json", "store"]),
     // Independent of watchers: it notifies a sink. Records bookmarks in the form in which `encode` sends them.
     ("reflector",    &["apimachinery", "json", "store", "encode"]),
-    ("fanout",       &["apimachinery", "store", "encode", "telemetry", "lifecycle"]),
     ("fairness",     &["telemetry", "lifecycle"]),
+    // What a watch holds for itself counts for its client.
+    ("fanout",       &["apimachinery", "store", "encode", "fairness", "telemetry", "lifecycle"]),
     // Independent of the questions and of where they are sent.
     ("memo",         &["telemetry", "lifecycle"]),
     // The mirror of `listener`, and the only module that opens connections. Knows nothing of the questions.
@@ -42,7 +43,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("cacher",       &["apimachinery", "telemetry", "lifecycle", "memo", "store", "encode", "reflector", "fanout", "authz",
                        "upstream"]),
     // Parses what upstream sends to a forwarded watch, to continue it from memory.
-    ("serve",        &["apimachinery", "json", "telemetry", "authz", "store", "encode", "fanout", "cacher"]),
+    ("serve",        &["apimachinery", "json", "telemetry", "fairness", "authz", "store", "encode", "fanout", "cacher"]),
     ("forward",      &["apimachinery", "telemetry", "lifecycle", "fairness", "authn", "authz", "connector"]),
     // Gets a handler as an argument: it never names `gateway`.
     ("listener",     &["config", "fairness", "lifecycle", "telemetry"]),
