@@ -7,9 +7,9 @@ use std::{
 };
 
 use tokio::{
-    join,
     sync::Semaphore,
     time::{Instant, sleep, timeout},
+    try_join,
 };
 
 use super::{
@@ -187,9 +187,9 @@ impl Proofs {
                 () = store.reader.reached(head) => {}
                 () = self.small_watches(head, upstream, store) => {}
             }
+            Ok(())
         };
-        let (schema, ()) = join!(self.prove_schema(head, upstream, store), reached);
-        schema?;
+        try_join!(self.prove_schema(head, upstream, store), reached)?;
         // A store that was filled before a rollback is not proven by anything that was seen in the meantime.
         if self.evidence.has_rolled_back_since(store.filled_since) {
             return Err(Unproven::Backwards);
@@ -205,11 +205,26 @@ impl Proofs {
         upstream: &impl ListWatch,
         store: &Candidate<'_>,
     ) -> Result<(), Unproven> {
-        let holds = store.schema.holds_up_to(version, upstream).await;
-        if holds == Ok(false) {
+        match self.is_current(version, upstream, store, HEAD_MAX).await {
+            Some(true) => Ok(()),
+            Some(false) | None => Err(Unproven::Redefined),
+        }
+    }
+
+    /// Whether the store's objects up to `version` are of the schema that the resource has now; `None` if upstream does
+    /// not answer in time. If they are not, the resource's stores are given up.
+    pub(super) async fn is_current(
+        &self,
+        version: ResourceVersion,
+        upstream: &impl ListWatch,
+        store: &Candidate<'_>,
+        wait: Duration,
+    ) -> Option<bool> {
+        let is_current = store.schema.holds_up_to(version, upstream, wait).await.ok();
+        if is_current == Some(false) {
             self.evidence.replaced();
         }
-        if holds == Ok(true) { Ok(()) } else { Err(Unproven::Redefined) }
+        is_current
     }
 
     /// Returns when further small watches would not help.

@@ -3,9 +3,15 @@
 //! When a definition changes, an API server applies the new schema to new requests at once, but ends the watches that
 //! were opened under the old one only a second later, or after up to a minute if it still answers a slow request.
 //! Meanwhile these watches report what is written under the new schema without its new fields, at the right versions
-//! (seen on 1.20 and 1.36). A store that such a watch follows has reached a version, but not that version's objects.
+//! (seen on 1.20 and 1.36). A store that such a watch follows has reached a version, but not that version's objects. So what
+//! has to be proven is the version of the answer, and not only the one that a client asks for.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::{Instant, timeout};
 
 use super::single_flight::{Join, SingleFlight};
 use crate::{
@@ -14,37 +20,65 @@ use crate::{
     upstream::Crd,
 };
 
+/// How long an answer counts for versions that were proven before: the server that answers for the resource may change
+/// without a new version.
+const TRUSTED_FOR: Duration = Duration::from_secs(60);
+
 /// The version up to which a store's objects are known to be of the current schema.
-///
-/// Invariant: the definition was read after upstream had reached that version, and was the one that the store was
-/// filled under.
 #[derive(Debug)]
 pub(super) struct SchemaProof {
-    up_to: AtomicU64,
+    /// `None` for a built-in resource, whose schema changes only with upstream's program.
+    proven: Option<Mutex<Proven>>,
     question: SingleFlight<Result<bool, Failure>>,
+}
+
+/// Invariant: the definition was read after upstream had reached the version, and was the one that the store was filled
+/// under.
+#[derive(Clone, Copy, Debug)]
+struct Proven {
+    up_to: ResourceVersion,
+    asked: Instant,
 }
 
 impl SchemaProof {
     /// Of a store that was filled up to `version` before the definition was compared; a built-in resource has none.
     pub(super) fn new(definition: Option<&Crd>, version: ResourceVersion) -> Self {
-        let up_to = definition.map_or(u64::MAX, |_| version.value());
-        Self { up_to: AtomicU64::new(up_to), question: SingleFlight::new(Join::BeforeItIsSent) }
+        let proven = definition.map(|_| Mutex::new(Proven { up_to: version, asked: Instant::now() }));
+        Self { proven, question: SingleFlight::new(Join::BeforeItIsSent) }
     }
 
     /// Whether the objects up to `version`, which upstream has reached, are of the current schema. One question serves
     /// all callers that were waiting when it was sent.
+    ///
+    /// # Errors
+    /// Upstream has not answered within `wait`, and the version was not proven before.
     pub(super) async fn holds_up_to(
         &self,
         version: ResourceVersion,
         upstream: &impl ListWatch,
+        wait: Duration,
     ) -> Result<bool, Failure> {
-        if version.value() <= self.up_to.load(Relaxed) {
+        let Some(proven) = &self.proven else { return Ok(true) };
+        let Proven { up_to, asked } = *lock(proven);
+        if version <= up_to && asked.elapsed() < TRUSTED_FOR {
             return Ok(true);
         }
-        let holds = self.question.ask(|| upstream.is_same_resource()).await?;
-        if holds {
-            self.up_to.fetch_max(version.value(), Relaxed);
+        let asked = Instant::now();
+        match timeout(wait, self.question.ask(|| upstream.is_same_resource())).await {
+            Ok(Ok(true)) => {
+                let mut proven = lock(proven);
+                *proven = Proven { up_to: version.max(proven.up_to), asked: asked.max(proven.asked) };
+                Ok(true)
+            }
+            Ok(Ok(false)) => Ok(false),
+            // As before, then: it is not known to have changed.
+            Ok(Err(_)) | Err(_) if version <= up_to => Ok(true),
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => Err(Failure::Silent),
         }
-        Ok(holds)
     }
+}
+
+fn lock(proven: &Mutex<Proven>) -> MutexGuard<'_, Proven> {
+    proven.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,15 +1,20 @@
 //! The state from which a get or a list is answered (read-path 1.1, 1.2).
 
+use std::time::Duration;
+
 use super::{
     ForwardReason, Read,
     most_recent::{Choice, MostRecent, Situation, choose},
 };
 use crate::{
-    apimachinery::Freshness,
-    cacher::Instance,
+    apimachinery::{Freshness, ResourceVersion},
+    cacher::{Instance, Unproven},
     serve::Config,
     store::{Extract, View},
 };
+
+/// How long a read of an exact version waits for upstream to say that the objects' schema has not changed.
+const SCHEMA_WAIT: Duration = Duration::from_secs(3);
 
 /// The state for a read or the start of a watch. Waits until a version that the cache has not reached is reached, and
 /// has it proven. The most recent state is forwarded here: for gets and lists see [`read_state`], watches prove it
@@ -24,15 +29,42 @@ pub(super) async fn state(
         Freshness::MostRecent => Err(ForwardReason::MostRecent),
         Freshness::Any => {
             instance.agree(config.freshness_wait).await.map_err(|_| ForwardReason::NotReached)?;
-            Ok(view.newest())
+            newest(instance, view, config).await
         }
         Freshness::NotOlderThan(version) => {
             let reached = instance.reach(version, config.freshness_wait).await;
-            reached.map_err(|_| ForwardReason::NotReached)?;
-            Ok(view.newest())
+            reached.map_err(unproven)?;
+            newest(instance, view, config).await
         }
-        Freshness::Exact(version) => view.exact(version).ok_or(ForwardReason::OutsideHistory),
+        Freshness::Exact(version) => {
+            let state = view.exact(version).ok_or(ForwardReason::OutsideHistory)?;
+            let is_current = instance.is_current_schema(version, SCHEMA_WAIT).await;
+            if is_current == Some(true) { Ok(state) } else { Err(ForwardReason::Unproven) }
+        }
     }
+}
+
+/// The newest state, unless upstream says that its objects are of an old schema: it may be newer than what was proven.
+/// If upstream does not say, that is no reason to refuse a state that the client's version allows.
+pub(super) async fn newest(instance: &Instance, view: &View, config: Config) -> Result<Extract, ForwardReason> {
+    let state = view.newest();
+    is_not_old(instance, state.version(), config).await?;
+    Ok(state)
+}
+
+/// Fails if upstream says that the objects up to `version` are of an old schema.
+pub(super) async fn is_not_old(
+    instance: &Instance,
+    version: ResourceVersion,
+    config: Config,
+) -> Result<(), ForwardReason> {
+    let is_current = instance.is_current_schema(version, config.freshness_wait).await;
+    if is_current == Some(false) { Err(ForwardReason::Unproven) } else { Ok(()) }
+}
+
+/// Why a read is forwarded whose version the store could not be shown to have.
+fn unproven(why: Unproven) -> ForwardReason {
+    if why == Unproven::Redefined { ForwardReason::Unproven } else { ForwardReason::NotReached }
 }
 
 /// The state for a get or a list, including the most recent state. `bytes` returns the size of the response if it were
@@ -66,5 +98,5 @@ pub(super) async fn read_state(
     tracing::trace!(resource = %instance.resource, ?worth, ?within, "most-recent read waits for a proof");
     let proven = instance.prove_within(within, worth.takes_if_failed(within)).await;
     proven.map_err(|_| ForwardReason::Unproven)?;
-    Ok(view.newest())
+    newest(instance, view, read.config).await
 }

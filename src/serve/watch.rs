@@ -12,7 +12,10 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{Body, Config, ForwardReason, Read, freshness::state};
+use super::{
+    Body, Config, ForwardReason, Read,
+    freshness::{is_not_old, newest, state},
+};
 use crate::{
     apimachinery::{Freshness, ResourceVersion, ResponseKind, Verb, WatchOptions, WatchStart},
     authz::{Lease, Permit, Standing},
@@ -136,7 +139,7 @@ async fn start(view: &View, instance: &Instance, start: WatchStart, config: Conf
                 return Err(ForwardReason::MostRecent);
             }
             instance.prove_most_recent().await.map_err(|_| ForwardReason::Unproven)?;
-            Ok(Start::State(view.newest()))
+            Ok(Start::State(newest(instance, view, config).await?))
         }
         WatchStart::State(freshness) => Ok(Start::State(state(instance, view, freshness, config).await?)),
         WatchStart::Now(Freshness::Any) => {
@@ -144,7 +147,11 @@ async fn start(view: &View, instance: &Instance, start: WatchStart, config: Conf
             Ok(Start::After(view.progress()))
         }
         WatchStart::Now(_) => Err(ForwardReason::MostRecent),
-        WatchStart::After(version) => Ok(Start::After(version)),
+        WatchStart::After(version) => {
+            // What follows the version in history, too, may have been reported in an old schema.
+            is_not_old(instance, view.progress(), config).await?;
+            Ok(Start::After(version))
+        }
     }
 }
 

@@ -255,6 +255,16 @@ impl Instance {
         self.catch_up(progress, watch_wait).await
     }
 
+    /// Whether the objects up to `version`, which the store has reached, are of the schema that the resource has now;
+    /// `None` if upstream does not answer in time.
+    pub async fn is_current_schema(&self, version: ResourceVersion, wait: Duration) -> Option<bool> {
+        let is_current = self.proofs.is_current(version, &self.upstream, &self.candidate(), wait).await;
+        if is_current == Some(false) {
+            self.metrics.freshness_proof("redefined");
+        }
+        is_current
+    }
+
     fn count(&self, proven: Result<(), Unproven>) -> Result<(), Unproven> {
         self.metrics.freshness_proof(match proven {
             Ok(()) => "proven",
