@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::{
     apimachinery::ResourceVersion,
     encode::{Form, partial::NotPartial},
-    fairness::{ClientRoom, Room},
+    fairness::ClientRoom,
     store::{Extract, Predicate},
 };
 
@@ -37,9 +37,8 @@ pub(super) struct InitialEvents {
 }
 
 /// The next piece has no room.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Waiting {
-    length: usize,
     since: Instant,
     retry_at: Instant,
 }
@@ -68,14 +67,10 @@ impl InitialEvents {
         now: Instant,
         (predicate, form, room): (&Predicate, &Form, &ClientRoom),
     ) -> Result<Next, NotPartial> {
-        let mut taken = None;
-        // The next piece was chosen before; the state does not change, so its length is known.
-        if let Some(waiting) = &mut self.waiting {
-            match waiting.retry(now, room) {
-                Ok(room) => taken = Some(room),
-                Err(next) => return Ok(next),
-            }
-            self.waiting = None;
+        if let Some(Waiting { retry_at, .. }) = self.waiting
+            && now < retry_at
+        {
+            return Ok(Next::NoRoom(retry_at));
         }
         loop {
             let (mut piece, mut length, mut last) = (Vec::new(), 0, None);
@@ -97,12 +92,11 @@ impl InitialEvents {
                 self.from = next;
                 continue;
             };
-            let Some(room) = taken.or_else(|| room.take(length)) else {
+            let Some(room) = room.take(length) else {
                 self.from = first.key.as_str().to_owned();
-                let retry_at = now + RETRY_MIN;
-                self.waiting = Some(Waiting { length, since: now, retry_at });
-                return Ok(Next::NoRoom(retry_at));
+                return Ok(self.no_room(now));
             };
+            self.waiting = None;
             let count = u32::try_from(piece.len()).unwrap_or(u32::MAX);
             let mut events = Vec::with_capacity(length);
             for object in piece {
@@ -113,23 +107,19 @@ impl InitialEvents {
         }
     }
 
+    /// There is no room for the next piece, for the first time or again.
+    fn no_room(&mut self, now: Instant) -> Next {
+        let since = self.waiting.map_or(now, |waiting| waiting.since);
+        let waited = now.saturating_duration_since(since);
+        if waited >= ROOM_WAIT_MAX {
+            return Next::NeverRoom;
+        }
+        let retry_at = now + (waited / 2).clamp(RETRY_MIN, RETRY_MAX);
+        self.waiting = Some(Waiting { since, retry_at });
+        Next::NoRoom(retry_at)
+    }
+
     pub(super) fn version(&self) -> ResourceVersion {
         self.state.version()
-    }
-}
-
-impl Waiting {
-    fn retry(&mut self, now: Instant, room: &ClientRoom) -> Result<Room, Next> {
-        if now < self.retry_at {
-            return Err(Next::NoRoom(self.retry_at));
-        }
-        let waited = now.saturating_duration_since(self.since);
-        room.take(self.length).ok_or_else(|| {
-            if waited >= ROOM_WAIT_MAX {
-                return Next::NeverRoom;
-            }
-            self.retry_at = now + (waited / 2).clamp(RETRY_MIN, RETRY_MAX);
-            Next::NoRoom(self.retry_at)
-        })
     }
 }
