@@ -20,6 +20,7 @@ mod error;
 mod exclusive;
 mod hop;
 mod identity;
+mod lasting;
 mod notice;
 mod own_requests;
 mod pool;

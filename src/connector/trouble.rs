@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use http::StatusCode;
 
-use super::{Connector, Probe, probed::Failed, reachable::Unreachable, refusals::Refusal};
+use super::{Connector, Probe, lasting::Current, refusals::Refusal};
 
 /// One thing that is wrong between the gateway and the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,14 +66,8 @@ impl Connector {
     pub fn troubles(&self) -> Vec<Trouble> {
         let target = &self.shared.target;
         let server = target.to_string();
-        let unreachable = target.reachable.trouble().map(|Unreachable { since, error }| Trouble {
-            kind: TroubleKind::Unreachable,
-            server: server.clone(),
-            since,
-            path: None,
-            error,
-        });
-        let probed = target.probed.trouble().map(|Failed { kind, since, error }| Trouble {
+        let lasting = target.reachable.trouble().into_iter().chain(target.probed.trouble());
+        let lasting = lasting.map(|Current { kind, since, error }| Trouble {
             kind,
             server: server.clone(),
             since,
@@ -92,6 +86,6 @@ impl Connector {
                 path: Some(path),
                 error: message,
             });
-        unreachable.into_iter().chain(probed).chain(refused).collect()
+        lasting.chain(refused).collect()
     }
 }
