@@ -189,14 +189,20 @@ impl Upstream {
     pub(super) async fn is_aggregated(&self, gvr: &GroupVersionResource) -> Result<bool, FetchError> {
         // A custom resource's group and version are domain names.
         let query = format!("fieldSelector=metadata.name%3D{}.{}", gvr.version, gvr.group);
-        let document = match self.fetch_selected(API_SERVICES, &query, ACCEPT_JSON).await {
-            Err(FetchError::Status { status: http::StatusCode::FORBIDDEN, .. }) => None,
+        let aggregated = self.aggregated(&query).await?;
+        Ok(aggregated.is_some_and(|aggregated| aggregated.contains(&GroupVersion::of(gvr))))
+    }
+
+    /// The group versions that other servers answer for, of the API services that a query selects: none without an
+    /// aggregation layer. `None` if the gateway may not list them.
+    async fn aggregated(&self, query: &str) -> Result<Option<HashSet<GroupVersion>>, FetchError> {
+        let document = match self.fetch_selected(API_SERVICES, query, ACCEPT_JSON).await {
+            Err(FetchError::Status { status: http::StatusCode::FORBIDDEN, .. }) => return Ok(None),
             answer => answer?,
         };
-        let aggregated = document.map_or_else(|| Ok(HashSet::new()), |document| documents::aggregated(&document));
-        let aggregated =
-            aggregated.map_err(|source| FetchError::Malformed { path: API_SERVICES.to_owned(), source })?;
-        Ok(aggregated.contains(&GroupVersion::of(gvr)))
+        let Some(document) = document else { return Ok(Some(HashSet::new())) };
+        let aggregated = documents::aggregated(&document);
+        aggregated.map(Some).map_err(|source| FetchError::Malformed { path: API_SERVICES.to_owned(), source })
     }
 }
 
@@ -254,7 +260,7 @@ impl Shared {
             (group_version, Versioned { served_by: ServedBy::ApiServer, resources })
         });
         let mut table = Table { versions: versions.collect(), is_unlisted, hides_services: false };
-        let Some(aggregated) = self.fetch_aggregated().await? else {
+        let Some(aggregated) = self.upstream.aggregated("").await? else {
             table.hides_services = true;
             for (group_version, versioned) in &mut table.versions {
                 versioned.served_by = served_by_unlisted(&group_version.group);
@@ -267,16 +273,6 @@ impl Shared {
             }
         }
         Ok(table)
-    }
-
-    /// The group versions that other servers answer for: none without an aggregation layer. `None` if the gateway may
-    /// not list them.
-    async fn fetch_aggregated(&self) -> Result<Option<HashSet<GroupVersion>>, FetchError> {
-        match self.read(API_SERVICES, ACCEPT_JSON, documents::aggregated).await {
-            Ok(aggregated) => Ok(Some(aggregated.unwrap_or_default())),
-            Err(FetchError::Status { status: http::StatusCode::FORBIDDEN, .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 
     /// Fetches the document of one group version of an older server.
