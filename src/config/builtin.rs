@@ -48,13 +48,16 @@ const FURTHER: &[(&str, &[&str])] = &[
 impl Config {
     /// The resources of `cache.exclude` and `cache.prewarm` that are probably misspelt.
     pub fn doubtful_resources(&self) -> Vec<Problem> {
-        let lists = [("cache.exclude", &self.cache.exclude), ("cache.prewarm", &self.cache.prewarm)];
-        let names = lists.into_iter().flat_map(|(field, names)| names.iter().enumerate().map(move |it| (field, it)));
-        let doubts = names.filter_map(|(field, (index, name))| {
-            let found = doubt(name)?;
-            Some(Problem::new(&format!("{field}[{index}]"), &found, ""))
-        });
+        let doubts = self.named_resources().filter_map(|(place, name)| Some(Problem::new(&place, &doubt(name)?, "")));
         doubts.collect()
+    }
+
+    /// The resources of `cache.exclude` and `cache.prewarm`, each with its place: `cache.prewarm[0]`.
+    pub(crate) fn named_resources(&self) -> impl Iterator<Item = (String, &GroupResource)> {
+        let lists = [("cache.exclude", &self.cache.exclude), ("cache.prewarm", &self.cache.prewarm)];
+        lists.into_iter().flat_map(|(field, names)| {
+            names.iter().enumerate().map(move |(index, name)| (format!("{field}[{index}]"), name))
+        })
     }
 }
 

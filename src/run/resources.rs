@@ -33,23 +33,22 @@ pub async fn look_up_resources(config: &Config) -> Result<Vec<Problem>, LookUpEr
     let upstream = Upstream::new(connect.await.map_err(LookUpError::Connect)?);
     let discovery = Discovery::new(upstream.clone());
     let mut problems = Vec::new();
-    for (field, names) in [("cache.exclude", &config.cache.exclude), ("cache.prewarm", &config.cache.prewarm)] {
-        for (index, name) in names.iter().enumerate() {
-            // An API server for custom resources alone has no events, and they are excluded by default.
-            if DEFAULT_EXCLUDE.contains(&name.to_string().as_str()) {
-                continue;
-            }
-            let found = match look_up(&upstream, &discovery, name).await? {
-                Some(NOT_WATCHABLE | AGGREGATED) if field == "cache.exclude" => None,
-                found => found,
-            };
-            problems.extend(found.map(|found| Problem {
-                field: format!("{field}[{index}]"),
-                found: format!("\"{name}\": {found}"),
-                allowed: String::new(),
-                at: None,
-            }));
+    for (place, name) in config.named_resources() {
+        // An API server for custom resources alone has no events, and they are excluded by default.
+        if DEFAULT_EXCLUDE.contains(&name.to_string().as_str()) {
+            continue;
         }
+        let found = match look_up(&upstream, &discovery, name).await? {
+            // What is not cached may be excluded.
+            Some(NOT_WATCHABLE | AGGREGATED) if place.starts_with("cache.exclude") => None,
+            found => found,
+        };
+        problems.extend(found.map(|found| Problem {
+            field: place,
+            found: format!("\"{name}\": {found}"),
+            allowed: String::new(),
+            at: None,
+        }));
     }
     Ok(problems)
 }
