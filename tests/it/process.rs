@@ -128,20 +128,28 @@ async fn a_log_that_is_not_read_stops_nothing() {
     assert!(ended.success(), "{ended}");
 }
 
-#[tokio::test]
-async fn a_hangup_without_a_configuration_file_is_a_drain() {
-    let server = Sim::new().start().await.unwrap();
+/// A gateway in front of a server at that address, and its admin socket; `client.sock` is for clients.
+pub(crate) async fn in_front_of(url: &str) -> (Child, PathBuf, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let [client, admin, kubeconfig] = ["client.sock", "admin.sock", "kubeconfig"].map(|name| folder.path().join(name));
-    std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", &server.url())).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
+    std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", url)).unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
         .args(["run", "--listen", &format!("unix:{}", client.display())])
         .args(["--admin-listen", &format!("unix:{}", admin.display()), "--kubeconfig"])
         .arg(&kubeconfig)
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
         .unwrap();
+    until("the gateway listens", async || UnixStream::connect(&admin).await.ok().map(drop)).await;
+    (child, admin, folder)
+}
+
+#[tokio::test]
+async fn a_hangup_without_a_configuration_file_is_a_drain() {
+    let server = Sim::new().start().await.unwrap();
+    let (mut child, admin, _folder) = in_front_of(&server.url()).await;
+    let client = admin.with_file_name("client.sock");
     let answer = until("the gateway listens", async || {
         UnixStream::connect(&client).await.ok()?;
         Some(ask(&client, "/version").await)

@@ -1,27 +1,22 @@
 //! What the built gateway tells of trouble with the API server: in its log, its status, its page and the `status`
 //! command.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Stdio,
-};
+use std::path::Path;
 
 use kube_fanout::{
     sim::{Refusal, Sim},
     status::{GatewayStatus, Trouble},
 };
 use rustix::process::Signal;
-use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, UnixStream},
-    process::{Child, Command},
     task::JoinSet,
 };
 
 use crate::{
     harness::{until, within},
-    process::{CLUSTER, Process, ask, ended, shown},
+    process::{Process, ask, ended, in_front_of, shown},
 };
 
 #[tokio::test]
@@ -201,21 +196,4 @@ async fn troubles(admin: &Path) -> Vec<Trouble> {
     let answer = within("the status", ask(admin, "/status.json")).await;
     let status: GatewayStatus = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
     status.upstream.troubles
-}
-
-/// A gateway in front of a server at that address, and its admin socket; `client.sock` is for clients.
-async fn in_front_of(url: &str) -> (Child, PathBuf, TempDir) {
-    let folder = tempfile::tempdir().unwrap();
-    let [client, admin, kubeconfig] = ["client.sock", "admin.sock", "kubeconfig"].map(|name| folder.path().join(name));
-    std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", url)).unwrap();
-    let child = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
-        .args(["run", "--listen", &format!("unix:{}", client.display())])
-        .args(["--admin-listen", &format!("unix:{}", admin.display()), "--kubeconfig"])
-        .arg(&kubeconfig)
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    until("the gateway listens", async || UnixStream::connect(&admin).await.ok().map(drop)).await;
-    (child, admin, folder)
 }
