@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kube_fanout::{
     sim::{Refusal, Sim},
-    status::{GatewayStatus, Trouble},
+    status::{GatewayStatus, Trouble, Upstream},
 };
 use rustix::process::Signal;
 use tokio::{
@@ -23,6 +23,7 @@ use crate::{
 async fn an_api_server_that_cannot_be_reached_is_told_of_once_with_its_address() {
     let mut gateway = Process::start("logging: {format: json}").await;
     let address = gateway.server.url();
+    first_probe_has_passed(&gateway.admin).await;
     gateway.server.stop().await;
     for _ in 0..3 {
         assert!(gateway.get("/version").await.contains("503"));
@@ -43,10 +44,12 @@ async fn an_api_server_that_cannot_be_reached_is_told_of_once_with_its_address()
 async fn trouble_with_the_api_server_is_shown_until_it_has_passed() {
     let mut gateway = Process::start("").await;
     let address = gateway.server.url();
+    first_probe_has_passed(&gateway.admin).await;
     assert_eq!(troubles(&gateway.admin).await, []);
     gateway.server.stop().await;
     assert!(gateway.get("/version").await.contains("503"));
-    let [trouble] = &troubles(&gateway.admin).await[..] else { panic!("one trouble") };
+    let troubles_now = troubles(&gateway.admin).await;
+    let [trouble] = &troubles_now[..] else { panic!("one trouble, not {troubles_now:?}") };
     assert_eq!((trouble.kind.as_str(), trouble.server.as_str()), ("unreachable", address.as_str()));
     assert!(trouble.error.contains("refused") && trouble.since.starts_with("20"), "{trouble:?}");
     let page = gateway.admin("/").await;
@@ -193,7 +196,18 @@ async fn answering(answer: Vec<u8>) -> (String, JoinSet<()>) {
 
 /// What is wrong between a gateway and the API server, by its status.
 async fn troubles(admin: &Path) -> Vec<Trouble> {
+    upstream(admin).await.troubles
+}
+
+/// Waits until the request that a gateway makes at its start is answered. While it is in flight, its own outcome is told
+/// of beside, or in place of, that of later requests.
+async fn first_probe_has_passed(admin: &Path) {
+    until("the first probe", async || upstream(admin).await.version).await;
+}
+
+/// What a gateway knows of the API server, by its status.
+async fn upstream(admin: &Path) -> Upstream {
     let answer = within("the status", ask(admin, "/status.json")).await;
     let status: GatewayStatus = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
-    status.upstream.troubles
+    status.upstream
 }
