@@ -25,6 +25,7 @@ use super::{
     body::Received,
     client_certificate::ClientCertificate,
     dialer::{Dial, Dialer, Protocols, dial},
+    socket::SocketOpener,
 };
 
 /// Sends one request with the credentials of its `Access`.
@@ -32,6 +33,8 @@ pub(super) type Transport = BoxCloneSyncService<Request<RequestBody>, Response<R
 
 /// TLS, credentials, headers and proxy from kube-client's configuration; credentials may be left out.
 pub(super) struct Access {
+    config: Config,
+    sockets: SocketOpener,
     dial: Dial,
     tls: ClientConfig,
     server_name: Option<ServerName<'static>>,
@@ -44,23 +47,27 @@ pub(super) struct Access {
 
 impl Access {
     /// The server and the gateway's own credentials.
-    pub(super) fn new(config: &Config) -> Result<Self, BuildError> {
+    pub(super) fn new(config: Config, sockets: SocketOpener) -> Result<Self, BuildError> {
         let certificate = ClientCertificate::of(&config.auth_info).map_err(BuildError::Certificate)?;
-        Self::build(config, certificate)
+        Self::build(config, sockets, certificate)
     }
 
     /// The same server, TLS and proxy, without credentials: no certificate, token, plugin or impersonation.
-    pub(super) fn without_credentials(config: &Config) -> Result<Self, BuildError> {
-        Self::build(&anonymous(config), None)
+    pub(super) fn without_credentials(&self) -> Result<Self, BuildError> {
+        Self::build(anonymous(&self.config), self.sockets.clone(), None)
     }
 
     /// The same server, TLS and proxy, with this client certificate as the only credential.
-    pub(super) fn with_certificate(config: &Config, certificate: Arc<ClientCertificate>) -> Result<Self, BuildError> {
-        Self::build(&anonymous(config), Some(certificate))
+    pub(super) fn with_certificate(&self, certificate: Arc<ClientCertificate>) -> Result<Self, BuildError> {
+        Self::build(anonymous(&self.config), self.sockets.clone(), Some(certificate))
     }
 
     /// `certificate` replaces the one in the configuration.
-    fn build(config: &Config, certificate: Option<Arc<ClientCertificate>>) -> Result<Self, BuildError> {
+    fn build(
+        config: Config,
+        sockets: SocketOpener,
+        certificate: Option<Arc<ClientCertificate>>,
+    ) -> Result<Self, BuildError> {
         let unusable = |error| BuildError::Credentials(Box::new(error));
         let server_name = config
             .tls_server_name
@@ -68,18 +75,20 @@ impl Access {
             .map(|name| ServerName::try_from(name.clone()).map_err(|_| BuildError::ServerName(name.clone())));
         let tls = match &certificate {
             None => config.rustls_client_config(),
-            Some(certificate) => anonymous(config).rustls_client_config().map(|mut tls| {
+            Some(certificate) => anonymous(&config).rustls_client_config().map(|mut tls| {
                 certificate.show(&mut tls);
                 tls
             }),
         };
         Ok(Self {
-            dial: dial(config)?,
+            dial: dial(&config, sockets.clone())?,
             tls: tls.map_err(|error| BuildError::Tls(Box::new(error)))?,
             server_name: server_name.transpose()?,
             certificate,
             credentials: config.auth_layer().map_err(unusable)?,
             headers: config.extra_headers_layer().map_err(unusable)?,
+            config,
+            sockets,
         })
     }
 
@@ -88,6 +97,10 @@ impl Access {
         if let Some(certificate) = &self.certificate {
             certificate.follow(tasks);
         }
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.config
     }
 
     pub(super) fn dialer(&self, protocols: Protocols) -> Dialer {

@@ -18,26 +18,22 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::{
     client::legacy::connect::{
-        Connected, Connection, HttpConnector,
+        Connected, Connection,
         proxy::{SocksV5, Tunnel},
     },
     rt::TokioIo,
 };
 use kube_client::{Config, client::ConfigExt};
 use rustls::{ClientConfig, pki_types::ServerName};
-use tokio::net::TcpStream;
 use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
-use super::{BoxError, BuildError};
+use super::{
+    BoxError, BuildError,
+    socket::{Socket, SocketOpener},
+};
 
 /// Time limit for TCP, proxy and TLS handshake together: long enough for a slow proxy, short enough to answer with 503.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Quiet HTTP/1.1 connections (long watches, tunnels) are probed, so that a dead peer is noticed.
-const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
-/// A connection ends when sent bytes stay unacknowledged for this long.
-#[cfg(target_os = "linux")]
-const TCP_UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(45);
-
 /// The HTTP versions that are offered to upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocols {
@@ -54,7 +50,7 @@ pub(super) struct Dialer {
 }
 
 /// The stream below TLS: directly to upstream, or through a proxy, which may use TLS itself.
-pub(super) type DialedStream = MaybeHttpsStream<TokioIo<TcpStream>>;
+pub(super) type DialedStream = MaybeHttpsStream<TokioIo<Socket>>;
 pub(super) type Dial = BoxCloneSyncService<Uri, DialedStream, BoxError>;
 
 /// A connection to upstream that records whether an answer was ever received on it.
@@ -112,20 +108,21 @@ impl Service<Uri> for Dialer {
     }
 }
 
-/// The route to upstream below TLS, with the same proxies that kube-client accepts.
-pub(super) fn dial(config: &Config) -> Result<Dial, BuildError> {
+/// The route to upstream below TLS, over these sockets, with the same proxies that kube-client accepts.
+pub(super) fn dial(config: &Config, sockets: SocketOpener) -> Result<Dial, BuildError> {
+    let sockets = sockets.map_response(TokioIo::new);
     let Some(proxy) = &config.proxy_url else {
-        return Ok(boxed(tcp().map_response(MaybeHttpsStream::Http)));
+        return Ok(boxed(sockets.map_response(MaybeHttpsStream::Http)));
     };
     match proxy.scheme_str() {
-        Some("socks5") => Ok(boxed(SocksV5::new(proxy.clone(), tcp()).map_response(MaybeHttpsStream::Http))),
+        Some("socks5") => Ok(boxed(SocksV5::new(proxy.clone(), sockets).map_response(MaybeHttpsStream::Http))),
         Some("http") => {
-            let tunnel = with_proxy_credentials(Tunnel::new(proxy.clone(), tcp()), proxy);
+            let tunnel = with_proxy_credentials(Tunnel::new(proxy.clone(), sockets), proxy);
             Ok(boxed(tunnel.map_response(MaybeHttpsStream::Http)))
         }
         Some("https") => {
             let secured = config
-                .rustls_https_connector_with_connector(tcp())
+                .rustls_https_connector_with_connector(sockets)
                 .map_err(|error| BuildError::Tls(Box::new(error)))?;
             Ok(boxed(with_proxy_credentials(Tunnel::new(proxy.clone(), secured), proxy)))
         }
@@ -140,16 +137,6 @@ where
     S::Future: Send + 'static,
 {
     BoxCloneSyncService::new(service.map_err(Into::into))
-}
-
-fn tcp() -> HttpConnector {
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
-    connector.set_nodelay(true);
-    connector.set_keepalive(Some(TCP_KEEPALIVE));
-    #[cfg(target_os = "linux")]
-    connector.set_tcp_user_timeout(Some(TCP_UNACKNOWLEDGED_MAX));
-    connector
 }
 
 /// The Proxy-Authorization for `user:password@` in a proxy's address.

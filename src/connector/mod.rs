@@ -28,6 +28,7 @@ mod probed;
 mod reachable;
 mod refusals;
 mod slot;
+mod socket;
 mod target;
 #[cfg(test)]
 pub(crate) mod test_authority;
@@ -48,6 +49,7 @@ pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityEr
 pub use own_requests::OwnRequests;
 pub use probed::Probe;
 pub use slot::Slot;
+pub use socket::{Socket, SocketOpener};
 pub use trouble::{Trouble, TroubleKind};
 
 use access::Access;
@@ -72,7 +74,6 @@ pub struct Connector {
 }
 
 struct Shared {
-    config: kube_client::Config,
     target: Target,
     access: Access,
 }
@@ -84,8 +85,15 @@ impl Connector {
     /// # Errors
     /// The configuration cannot be used.
     pub fn new(config: &kube_client::Config) -> Result<Self, BuildError> {
-        let access = Access::new(config)?;
-        let shared = Shared { config: config.clone(), target: Target::of(config)?, access };
+        Self::over(socket::tcp(), config)
+    }
+
+    /// The same, over sockets that `sockets` opens in place of TCP.
+    ///
+    /// # Errors
+    /// The configuration cannot be used.
+    pub fn over(sockets: SocketOpener, config: &kube_client::Config) -> Result<Self, BuildError> {
+        let shared = Shared { target: Target::of(config)?, access: Access::new(config.clone(), sockets)? };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -123,7 +131,7 @@ impl Connector {
 
     /// Sends clients' requests with the gateway's own credentials: for clients that may do everything the gateway may.
     pub fn as_gateway(&self) -> AsGateway {
-        AsGateway::new(&self.shared.access, self.target(), identity::impersonates(&self.shared.config))
+        AsGateway::new(&self.shared.access, self.target(), identity::impersonates(self.shared.access.config()))
     }
 
     /// Sends clients' requests with the gateway's own credentials, impersonating the user of each.
@@ -132,7 +140,7 @@ impl Connector {
     /// The credentials already impersonate a user, or the connection has no TLS or unverified TLS.
     pub fn as_impersonator(&self) -> Result<AsImpersonator, BuildError> {
         self.refuse_exposed()?;
-        if identity::impersonates(&self.shared.config) {
+        if identity::impersonates(self.shared.access.config()) {
             return Err(BuildError::Impersonates);
         }
         Ok(AsImpersonator::new(&self.shared.access, self.target()))
@@ -144,7 +152,7 @@ impl Connector {
     /// The configuration cannot be used, or tokens would cross a network without TLS or over unverified TLS.
     pub fn as_client(&self) -> Result<AsClient, BuildError> {
         self.refuse_exposed()?;
-        AsClient::new(&self.shared.config, self.target())
+        AsClient::new(&self.shared.access, self.target())
     }
 
     /// Sends clients' requests with a front proxy's certificate and the user of each. `headers` are those that upstream
@@ -160,7 +168,7 @@ impl Connector {
         tasks: &Tasks,
     ) -> Result<AsFrontProxy, BuildError> {
         self.refuse_exposed()?;
-        AsFrontProxy::new((&self.shared.config, self.target()), certificate, headers, tasks)
+        AsFrontProxy::new((&self.shared.access, self.target()), certificate, headers, tasks)
     }
 
     /// Checks that clients' credentials, and questions about clients, may be sent to this API server.
@@ -168,7 +176,7 @@ impl Connector {
     /// # Errors
     /// They would cross a network without TLS or over unverified TLS.
     pub fn refuse_exposed(&self) -> Result<(), BuildError> {
-        Exposed::of(&self.shared.config).map_or(Ok(()), |exposed| Err(exposed.into()))
+        Exposed::of(self.shared.access.config()).map_or(Ok(()), |exposed| Err(exposed.into()))
     }
 }
 

@@ -36,7 +36,7 @@ pub async fn load_demo(
     let at = |url: String| Server { url: Some(url), ..Server::default() };
     let gateway = at(format!("http://{}", bound.address()));
     let options = LoadOptions { url: gateway, against: Some(at(server.url())), ..options };
-    let sockets = Sockets { listeners: vec![bound], admin: None };
+    let sockets = Sockets { upstream: None, listeners: vec![bound], admin: None };
     tokio::select! {
         ended = run(&config, &upstream, sockets, pending()) => match ended {
             Err(error) => Err(DemoError::Gateway(error)),

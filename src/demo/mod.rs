@@ -100,7 +100,7 @@ pub async fn demo(
     let url = if watches == 0 { server.url() } else { format!("http://{gateway}") };
     let clients = Clients::new(&url, watches, nodes).map_err(DemoError::Url)?;
 
-    let sockets = Sockets { listeners: vec![bound], admin: Some((admin, exposition.clone())) };
+    let sockets = Sockets { upstream: None, listeners: vec![bound], admin: Some((admin, exposition.clone())) };
     // The demo's clients go first: none is left that connects again while the gateway drains.
     let stopping = CancellationToken::new();
     let clients = stopping.clone().run_until_cancelled_owned(clients.run()).then(|_| pending());

@@ -21,7 +21,7 @@ use crate::{
         AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problem,
         Problems, StaleWatches, UpstreamConfigError,
     },
-    connector::{BuildError, Connector, NotBelieved},
+    connector::{BuildError, Connector, NotBelieved, SocketOpener},
     fairness::{AnswerRoom, Shares},
     gateway::{Accounts, Gateway, Settings},
     lifecycle::{Drained, Tasks},
@@ -37,10 +37,22 @@ use crate::{
 /// The sockets of the gateway.
 #[derive(Debug)]
 pub struct Sockets {
+    /// Opens connections to the API server; `None` for TCP.
+    pub upstream: Option<SocketOpener>,
     /// For clients.
     pub listeners: Vec<Bound>,
     /// The operator's port, and the metrics to show there.
     pub admin: Option<(Bound, Exposition)>,
+}
+
+impl Sockets {
+    fn connector(&self, access: &kube_client::Config, tasks: &Tasks) -> Result<Connector, RunError> {
+        let connector = match &self.upstream {
+            Some(opener) => Connector::over(opener.clone(), access),
+            None => Connector::new(access),
+        };
+        followed(connector, tasks)
+    }
 }
 
 /// Why the gateway could not start.
@@ -82,7 +94,7 @@ pub async fn run_config(
         listeners.push(listener::bind(listener).await.map_err(RunError::Bind)?);
     }
     let admin = listener::bind(&config.admin.listener()).await.map_err(RunError::Bind)?;
-    let sockets = Sockets { listeners, admin: Some((admin, exposition)) };
+    let sockets = Sockets { upstream: None, listeners, admin: Some((admin, exposition)) };
     run_following(config, &upstream, sockets, reloads, shutdown).await
 }
 
@@ -109,7 +121,7 @@ async fn run_following(
 ) -> Result<Drained, RunError> {
     // Clients are drained first, while caches are still followed; the operator's port is drained last.
     let (client_tasks, tasks, admin_tasks) = (Tasks::new(), Tasks::new(), Tasks::new());
-    let connector = connected(access, &tasks)?;
+    let connector = sockets.connector(access, &tasks)?;
     let upstream = Upstream::new(connector.clone());
     upstream.keep_probed(&tasks);
     let (forwarded, watches) = client_shares(&config.limits);
@@ -172,7 +184,11 @@ async fn run_following(
 
 /// Connections to the API server with the gateway's own credentials, which are followed in their files.
 pub(super) fn connected(access: &kube_client::Config, tasks: &Tasks) -> Result<Connector, RunError> {
-    let connector = Connector::new(access).map_err(RunError::Upstream)?;
+    followed(Connector::new(access), tasks)
+}
+
+fn followed(connector: Result<Connector, BuildError>, tasks: &Tasks) -> Result<Connector, RunError> {
+    let connector = connector.map_err(RunError::Upstream)?;
     connector.follow_files(tasks);
     Ok(connector)
 }

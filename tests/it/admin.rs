@@ -51,7 +51,8 @@ impl Scene {
         let address = admin.address().clone();
         let mut running = JoinSet::new();
         running.spawn(async move {
-            let sockets = Sockets { listeners: vec![bound], admin: Some((admin, telemetry::install().unwrap())) };
+            let sockets =
+                Sockets { upstream: None, listeners: vec![bound], admin: Some((admin, telemetry::install().unwrap())) };
             run(&config, &access, sockets, std::future::pending()).await
         });
         Self { upstream, address, _running: running }

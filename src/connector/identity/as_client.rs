@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{HeaderValue, Request, header};
-use kube_client::Config;
 use uuid::Uuid;
 
 use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, known_tokens::KnownTokens, strip};
@@ -32,12 +31,12 @@ const TURN_WAIT_MAX: Duration = Duration::from_secs(1);
 const LIMITS: Limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
 
 impl AsClient {
-    /// Uses only the server's verification and the proxy of a configuration.
+    /// Uses only the server's verification and the proxy of `access`.
     ///
     /// # Errors
     /// The configuration cannot be used.
-    pub(in crate::connector) fn new(config: &Config, target: Target) -> Result<Self, BuildError> {
-        let access = Access::without_credentials(config)?;
+    pub(in crate::connector) fn new(access: &Access, target: Target) -> Result<Self, BuildError> {
+        let access = access.without_credentials()?;
         let unknown = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
         let turns = Arc::new(Turns::new(UNKNOWN_AT_ONCE, TURN_WAIT_MAX, "client_token_wait"));
         let connections = Connections::new(&access, target, LIMITS);

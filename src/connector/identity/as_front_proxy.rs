@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use http::Request;
-use kube_client::Config;
 
 use super::{
     Belief, Connections, IdentityError, Limits, Outbound, UNKNOWN_LIMITS, strip,
@@ -33,21 +32,22 @@ pub struct AsFrontProxy {
 const LIMITS: Limits = Limits { requests: "upstream_front_proxy_requests", upgrades: "upstream_front_proxy_upgrades" };
 
 impl AsFrontProxy {
-    /// Uses only the server's verification and the proxy of a configuration.
+    /// Uses only the server's verification and the proxy of `access`.
     ///
     /// # Errors
     /// The configuration or the files cannot be used, or upstream is reached without TLS.
     pub(in crate::connector) fn new(
-        (config, target): (&Config, Target),
+        (access, target): (&Access, Target),
         certificate: &TlsFiles,
         headers: ProxyHeaders,
         tasks: &Tasks,
     ) -> Result<Self, BuildError> {
-        if config.cluster_url.scheme() != Some(&http::uri::Scheme::HTTPS) {
-            return Err(BuildError::ClearText(config.cluster_url.clone()));
+        let address = &access.config().cluster_url;
+        if address.scheme() != Some(&http::uri::Scheme::HTTPS) {
+            return Err(BuildError::ClearText(address.clone()));
         }
         let certificate = ClientCertificate::load(certificate.clone()).map_err(BuildError::Certificate)?;
-        let access = Access::with_certificate(config, certificate)?;
+        let access = access.with_certificate(certificate)?;
         access.follow_files(tasks);
         let anonymous = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
         let names = Arc::new(Names::of(&headers));

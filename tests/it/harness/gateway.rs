@@ -56,7 +56,8 @@ impl Gateway {
         let (stop, stopped) = oneshot::channel::<()>();
         let mut running = JoinSet::new();
         running.spawn(async move {
-            let sockets = Sockets { listeners: vec![bound], admin: Some((admin, telemetry::install().unwrap())) };
+            let sockets =
+                Sockets { upstream: None, listeners: vec![bound], admin: Some((admin, telemetry::install().unwrap())) };
             let shutdown = async { stopped.await.unwrap_or_default() };
             run(&config, &upstream, sockets, shutdown).await
         });
