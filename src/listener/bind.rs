@@ -1,7 +1,7 @@
 //! Binds listening sockets.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     net::SocketAddr,
     os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
@@ -9,9 +9,13 @@ use std::{
 };
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::{
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    sync::{Mutex, mpsc},
+};
 
 use crate::config::{Address, ListenerConfig};
+use crate::listener::io::Io;
 use crate::listener::tls::{Tls, TlsError};
 
 /// A listening socket and its TLS certificate.
@@ -48,7 +52,23 @@ pub async fn bind(config: &ListenerConfig) -> Result<Bound, BindError> {
     }
 }
 
+impl fmt::Debug for Accepted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Accepted").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
 impl Bound {
+    /// Connections that the embedder accepts, in place of a socket. There are no more once the sender is dropped.
+    pub fn embedded(config: &ListenerConfig, connections: mpsc::Receiver<Accepted>) -> Self {
+        Self {
+            socket: Socket::Embedded(Mutex::new(connections)),
+            tls: None,
+            max_connection_age: config.max_connection_age,
+            address: config.address.clone(),
+        }
+    }
+
     /// The address it listens on. If the configured port was 0, this has the one chosen by the system.
     pub fn address(&self) -> &Address {
         &self.address
@@ -59,13 +79,15 @@ impl Bound {
 pub(super) enum Socket {
     Tcp(TcpListener),
     Unix(UnixSocket),
+    /// Connections that the embedder has accepted.
+    Embedded(Mutex<mpsc::Receiver<Accepted>>),
 }
 
 /// One accepted connection.
-#[derive(Debug)]
-pub(super) enum Stream {
-    Tcp(TcpStream, SocketAddr),
-    Unix(UnixStream),
+pub struct Accepted {
+    pub stream: Io,
+    /// The client's address; `None` for a Unix socket.
+    pub peer: Option<SocketAddr>,
 }
 
 /// File mode of a Unix socket: the owner and the group may connect. In `trusted` mode, write permission lets a client
@@ -92,7 +114,7 @@ impl Socket {
         }
     }
 
-    pub(super) async fn accept(&self) -> io::Result<Stream> {
+    pub(super) async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
@@ -100,9 +122,13 @@ impl Socket {
                     // The client has disconnected already; reading from the stream will show it.
                     tracing::debug!(%error, %peer, "socket options not set");
                 }
-                Ok(Stream::Tcp(stream, peer))
+                Ok(Accepted { stream: Box::new(stream), peer: Some(peer) })
             }
-            Self::Unix(socket) => Ok(Stream::Unix(socket.listener.accept().await?.0)),
+            Self::Unix(socket) => Ok(Accepted { stream: Box::new(socket.listener.accept().await?.0), peer: None }),
+            Self::Embedded(connections) => match connections.lock().await.recv().await {
+                Some(accepted) => Ok(accepted),
+                None => std::future::pending().await,
+            },
         }
     }
 }
@@ -178,8 +204,10 @@ mod tests {
         let config = ListenerConfig::plain("127.0.0.1:0".parse().unwrap());
         let bound = bind(&config).await.unwrap();
         let Address::Tcp(address) = bound.address() else { panic!("{bound:?}") };
-        let (_client, accepted) = tokio::join!(TcpStream::connect(address), bound.socket.accept());
-        let Stream::Tcp(stream, _) = accepted.unwrap() else { panic!("{address}") };
+        let Socket::Tcp(listener) = &bound.socket else { panic!("{bound:?}") };
+        let (_client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let stream = accepted.unwrap().0;
+        set_options(&stream).unwrap();
         let socket = SockRef::from(&stream);
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED_MAX));
         assert!(socket.keepalive().unwrap());

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 pub use accept::{Limits, Places, serve};
 pub use activity::GivesWay;
 pub use answer::{AnswerBody, LongRunning};
-pub use bind::{BindError, Bound, bind};
+pub use bind::{Accepted, BindError, Bound, bind};
 pub use connection::{Tie, serve_connection};
 pub use form::{Malformed, check_form, hosts};
 pub use io::{Duplex, Io};

@@ -19,7 +19,7 @@ pub use places::{Limits, Places};
 use self::places::Place;
 use crate::fairness::Share;
 use crate::lifecycle::Tasks;
-use crate::listener::bind::{Bound, Socket, Stream};
+use crate::listener::bind::{Accepted, Bound, Socket};
 use crate::listener::client_auth::client_certificate;
 use crate::listener::connection::{Tie, serve_connection};
 use crate::listener::io::Io;
@@ -73,27 +73,24 @@ impl<H: Handler> Accept<H> {
     async fn run(self) {
         let draining = self.tasks.token().clone();
         loop {
-            let (stream, open) = tokio::select! {
+            let (Accepted { stream, peer }, open) = tokio::select! {
                 () = draining.cancelled() => return,
                 accepted = self.accept() => accepted,
             };
-            match stream {
-                Stream::Tcp(stream, peer) => self.start(Box::new(Counted { stream, _open: open }), Some(peer)),
-                Stream::Unix(stream) => self.start(Box::new(Counted { stream, _open: open }), None),
-            }
+            self.start(Box::new(Counted { stream, _open: open }), peer);
         }
     }
 
-    async fn accept(&self) -> (Stream, Open) {
+    async fn accept(&self) -> (Accepted, Open) {
         loop {
             match self.socket.accept().await {
-                Ok(stream) => {
+                Ok(accepted) => {
                     // A connection beyond the address's share is closed at once: waiting would keep out other
                     // addresses.
-                    if let Some(share) = self.places.share(&stream) {
+                    if let Some(share) = self.places.share(accepted.peer) {
                         let place = self.places.place().await;
                         let count = telemetry::connection_accepted();
-                        return (stream, Open { _count: count, _share: share, _place: place });
+                        return (accepted, Open { _count: count, _share: share, _place: place });
                     }
                 }
                 // Caused by that client alone; the next connection need not wait.

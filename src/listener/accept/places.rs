@@ -1,6 +1,7 @@
 //! Places for connections: limits on their number, in all and per address.
 
 use std::{
+    net::SocketAddr,
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -12,10 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     fairness::{ClientKey, Share, Shares},
-    listener::{
-        activity::{Connections, GivesWay},
-        bind::Stream,
-    },
+    listener::activity::{Connections, GivesWay},
     telemetry,
 };
 
@@ -100,10 +98,10 @@ impl Places {
 
     /// Takes a place of the address's share. `None` if the share is used up; `Some(None)` for Unix sockets, which have
     /// no address.
-    pub(super) fn share(&self, stream: &Stream) -> Option<Option<Share>> {
-        match stream {
-            Stream::Tcp(_, peer) => self.by_address.take(ClientKey::address(Some(peer.ip()))).map(Some),
-            Stream::Unix(_) => Some(None),
+    pub(super) fn share(&self, peer: Option<SocketAddr>) -> Option<Option<Share>> {
+        match peer {
+            Some(peer) => self.by_address.take(ClientKey::address(Some(peer.ip()))).map(Some),
+            None => Some(None),
         }
     }
 
