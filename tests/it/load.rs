@@ -518,7 +518,7 @@ async fn assertions_set_the_exit_code_and_the_report_has_both_forms() {
 async fn the_demo_needs_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    command.args(["load", "--demo", "100", "--profile", "controllers", "--duration", "1s", "--turns", "1"]);
+    command.args(["load", "--demo", "20", "--profile", "controllers", "--duration", "1s", "--turns", "1"]);
     command.args(["--assert", "errors==0", "--assert", "event.delay.p50>0ms", "--output", "-"]).current_dir(&folder);
     let output = within("the end of the command", command.kill_on_drop(true).output()).await.unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
