@@ -68,7 +68,7 @@ pub struct Refusal {
 
 /// One of several servers behind the address, each with its own cache.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Server(usize);
+pub(crate) struct Server(pub(crate) usize);
 
 #[derive(Debug, Default)]
 pub(crate) struct Faults {

@@ -8,7 +8,8 @@ use hyper_util::{
     server::conn::auto,
 };
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
     task::JoinSet,
     time::sleep,
 };
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lifecycle::Tasks;
 
-use super::{Sim, census::Order, rest};
+use super::{Sim, census::Order, faults::Server, rest};
 
 /// How long open requests may take once the server is asked to stop.
 const GRACE: Duration = Duration::from_secs(5);
@@ -35,7 +36,10 @@ impl Sim {
                 Some(_) = connections.join_next() => {}
                 accepted = listener.accept() => {
                     match accepted {
-                        Ok((stream, _)) => drop(connections.spawn(connection(self.clone(), stream, stop.clone()))),
+                        Ok((stream, _)) => {
+                            let server = self.simulation().faults.next_server();
+                            connections.spawn(connection(self.clone(), stream, server, stop.clone()));
+                        }
                         Err(_) => sleep(ACCEPT_PAUSE).await,
                     }
                 }
@@ -46,6 +50,15 @@ impl Sim {
         let ended = async { while connections.join_next().await.is_some() {} };
         // Dropping the set breaks the connections that remain after the grace period.
         tokio::time::timeout(GRACE, ended).await.unwrap_or_default();
+    }
+
+    /// Serves one connection until it ends. `server` is the number of the server behind the address that it reaches
+    /// ([`Self::lag_caches`]). Dropping the future breaks the connection.
+    pub async fn serve_connection<I>(&self, stream: I, server: usize)
+    where
+        I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        connection(self.clone(), stream, Server(server), CancellationToken::new()).await;
     }
 
     /// Starts serving on a free port of the loopback address.
@@ -110,8 +123,10 @@ impl SimServer {
     }
 }
 
-async fn connection(sim: Sim, stream: TcpStream, stop: CancellationToken) {
-    let server = sim.simulation().faults.next_server();
+async fn connection<I>(sim: Sim, stream: I, server: Server, stop: CancellationToken)
+where
+    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let service = service_fn(move |mut request: http::Request<Incoming>| {
         let sim = sim.clone();
         request.extensions_mut().insert(server);
@@ -138,7 +153,10 @@ mod tests {
     use bytes::Bytes;
     use http_body_util::{BodyExt, Full};
     use hyper_util::client::legacy::Client;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+    };
 
     use super::*;
 

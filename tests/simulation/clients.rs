@@ -1,0 +1,146 @@
+//! Clients of the gateways: one connection for each request, at a gateway that chance picks, as a Service would.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::{body::Incoming, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use kube_fanout::sim::Sim;
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+use turmoil::net::TcpStream;
+
+use crate::{
+    informer::Informer,
+    record::Record,
+    servers::{GATEWAY_PORT, gateway},
+};
+
+/// Longer than the gateway waits for anything.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// A watch that is quiet for longer has lost its bookmarks: clients' pings notice a dead connection in less.
+const QUIET_MAX: Duration = Duration::from_secs(150);
+/// How long an informer may take once nothing goes wrong any more.
+const IN_SYNC_MAX: Duration = Duration::from_secs(600);
+/// The longest time between two restarts of an informer.
+const RESTART_MAX: Duration = Duration::from_secs(120);
+
+/// A client of all gateways.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    pub(crate) number: usize,
+    pub(crate) gateways: usize,
+    pub(crate) record: Record,
+}
+
+/// A complete response.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+}
+
+/// An open watch.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    body: Incoming,
+    unread: BytesMut,
+    client: Client,
+}
+
+/// A watch's connection broke, or nothing came on it for too long.
+#[derive(Debug)]
+pub(crate) struct Broken;
+
+impl Client {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        match timeout(ANSWER_MAX, self.whole(path)).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) | Err(_) => Answer { status: StatusCode::SERVICE_UNAVAILABLE, body: Bytes::new() },
+        }
+    }
+
+    /// Opens a watch, or returns the response that refuses it.
+    pub(crate) async fn open(&self, path: &str) -> Result<Watch, Answer> {
+        let none = Answer { status: StatusCode::SERVICE_UNAVAILABLE, body: Bytes::new() };
+        let Ok(Some(response)) = timeout(ANSWER_MAX, self.send(path)).await else { return Err(none) };
+        let (head, body) = response.into_parts();
+        if head.status == StatusCode::OK {
+            return Ok(Watch { body, unread: BytesMut::new(), client: self.clone() });
+        }
+        let body = timeout(ANSWER_MAX, body.collect()).await.ok().and_then(Result::ok);
+        Err(body.map_or(none, |body| Answer { status: head.status, body: body.to_bytes() }))
+    }
+
+    async fn whole(&self, path: &str) -> Option<Answer> {
+        let (head, body) = self.send(path).await?.into_parts();
+        let body = body.collect().await.ok()?.to_bytes();
+        self.record.told(self.number, &body);
+        Some(Answer { status: head.status, body })
+    }
+
+    /// `None` without an answer.
+    async fn send(&self, path: &str) -> Option<http::Response<Incoming>> {
+        let name = gateway(fastrand::usize(..self.gateways));
+        let stream = TcpStream::connect((name, GATEWAY_PORT)).await.ok()?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
+        tokio::task::spawn_local(async move { connection.await.ok() });
+        let request = Request::get(path).header("host", "127.0.0.1").body(Empty::<Bytes>::new()).unwrap();
+        sender.send_request(request).await.ok()
+    }
+}
+
+impl Watch {
+    /// The next event, unchanged; `None` at the proper end of the stream.
+    pub(crate) async fn line(&mut self) -> Result<Option<String>, Broken> {
+        loop {
+            if let Some(end) = memchr::memchr(b'\n', &self.unread) {
+                let line = self.unread.split_to(end + 1);
+                self.client.record.told(self.client.number, &line);
+                return Ok(Some(String::from_utf8(line.to_vec()).unwrap()));
+            }
+            match timeout(QUIET_MAX, self.body.frame()).await {
+                Ok(Some(Ok(frame))) => self.unread.extend_from_slice(&frame.into_data().unwrap_or_default()),
+                Ok(Some(Err(_))) | Err(_) => return Err(Broken),
+                Ok(None) => {
+                    assert!(self.unread.is_empty(), "half an event: {:?}", self.unread);
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+/// Follows until nothing goes wrong any more, then until it has what upstream has. It is restarted now and then, with or
+/// without its state.
+pub(crate) async fn follow(mut informer: Informer, mut healed: watch::Receiver<bool>) -> turmoil::Result {
+    loop {
+        tokio::select! {
+            _ = informer.follow() => {}
+            () = sleep(RESTART_MAX.mul_f64(fastrand::f64())) => informer.break_off(fastrand::bool()),
+            healed = healed.wait_for(|is_healed| *is_healed) => {
+                healed?;
+                break;
+            }
+        }
+    }
+    informer.catch_up().await;
+    Ok(())
+}
+
+/// The result of a future that must complete once nothing goes wrong.
+pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    timeout(IN_SYNC_MAX, future).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+}
+
+/// Upstream's response without a network: status and body.
+pub(crate) async fn directly(sim: &Sim, path: &str) -> (u16, String) {
+    let response = sim.handle(Request::get(path).body(Full::<Bytes>::default()).unwrap()).await;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}

@@ -1,0 +1,121 @@
+//! A whole cluster in one thread: API servers on one storage, gateways, and informers, on a network in memory with a clock
+//! of its own. A seed decides everything: the order of tasks, latencies, crashes, what is written, and the random numbers
+//! of the gateway itself. So a seed that fails fails again, in the same way.
+//!
+//! `cargo test --test simulation` plays a fixed set, the first seed twice: both runs must be the same. `-- --seeds 100..200`
+//! plays others, and `-- --seed 7` one, in this process.
+//!
+//! Each run of a set is a process of its own: the random numbers and clocks of the operating system are replaced once
+//! ([`mad_turmoil`]), and what is global in the gateway (its metrics) begins anew. This is also why this is no test of
+//! Rust's own harness, whose main thread would spin: its waits end at once.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests, without Rust's harness")]
+
+mod clients;
+#[allow(dead_code, reason = "the other tests use all of it")]
+#[path = "../it/harness/informer.rs"]
+mod informer;
+mod play;
+mod reader;
+mod record;
+#[allow(dead_code, reason = "the other tests use all of it")]
+#[path = "../it/harness/selection.rs"]
+mod selection;
+mod servers;
+mod writer;
+
+use std::{
+    fs,
+    ops::Range,
+    process::{Child, Command, ExitCode, Stdio},
+};
+
+use clap::Parser;
+use clients::{Client, Watch, within};
+use play::play;
+
+/// Named as informer.rs, which both kinds of tests share, names it.
+mod world {
+    pub(crate) use super::clients::directly;
+}
+
+/// Plays seeds.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Plays one seed in this process.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Plays these seeds.
+    #[arg(long, value_parser = range, default_value = "1..4")]
+    seeds: Range<u64>,
+    /// The words of a filter for other tests; nothing is played.
+    filters: Vec<String>,
+}
+
+#[expect(clippy::print_stdout, reason = "the result of a run")]
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if let Some(seed) = options.seed {
+        println!("{}", play(seed));
+        return ExitCode::SUCCESS;
+    }
+    if !options.filters.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    if play_all(options.seeds) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Plays the seeds, and the first one again. Whether all were right, and the first one the same.
+#[expect(clippy::print_stdout, reason = "the results of the runs")]
+fn play_all(seeds: Range<u64>) -> bool {
+    let began = uptime();
+    let (first, count) = (seeds.start, seeds.end - seeds.start);
+    let seeds: Vec<u64> = seeds.chain([first]).collect();
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut results = Vec::new();
+    for some in seeds.chunks(at_once) {
+        let started: Vec<_> = some.iter().map(|seed| (*seed, start(*seed))).collect();
+        results.extend(started.into_iter().map(|(seed, run)| result(seed, run)));
+    }
+    let again = results.pop().flatten();
+    let is_repeated = results[0] == again;
+    if !is_repeated {
+        println!("seed {first} does not repeat its run: {again:?}");
+    }
+    let failed = results.iter().filter(|result| result.is_none()).count();
+    println!("{count} seeds and one again in {:.0} s, {failed} failed", uptime() - began);
+    is_repeated && failed == 0
+}
+
+fn start(seed: u64) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--seed", &seed.to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// What happened in a run; `None` if it failed.
+#[expect(clippy::print_stdout, reason = "the result of a run")]
+fn result(seed: u64, run: Child) -> Option<String> {
+    let output = run.wait_with_output().unwrap();
+    let [said, errors] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).trim().to_owned());
+    if output.status.success() {
+        println!("seed {seed}: {said}");
+        return Some(said);
+    }
+    println!("seed {seed} FAILED; repeat it with: cargo test --test simulation -- --seed {seed}\n{said}\n{errors}");
+    None
+}
+
+/// Seconds since the machine started: the clocks of this process do not run.
+fn uptime() -> f64 {
+    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    text.split(' ').next().and_then(|seconds| seconds.parse().ok()).unwrap_or_default()
+}
+
+fn range(text: &str) -> Result<Range<u64>, String> {
+    let ends = text.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
+    ends.filter(|range| !range.is_empty()).ok_or_else(|| format!("{text} is not FIRST..END"))
+}

@@ -1,0 +1,118 @@
+//! Writes to the storage, and the faults of upstream that are not those of a network.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use kube_fanout::{
+    apimachinery::GroupResource,
+    sim::{Refusal, Sim},
+};
+use serde_json::{Value, json};
+use tokio::{sync::watch, time::sleep};
+
+use crate::{clients::within, record::Record};
+
+const NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
+const NAMES: [&str; 5] = ["a", "a-b", "b", "c", "d"];
+pub(crate) const APPS: [&str; 3] = ["x", "y", "z"];
+/// The longest pause between two writes.
+const PAUSE: Duration = Duration::from_millis(400);
+/// The longest time that an event is late.
+const DELAY_MILLISECONDS: u64 = 50;
+/// One write in so many is followed by a fault.
+const FAULT_EVERY: u32 = 60;
+
+/// Writes until nothing goes wrong any more, then ends upstream's own faults.
+pub(crate) async fn write(
+    (sim, gateways): (Sim, usize),
+    mut rng: Rng,
+    record: Record,
+    healed: watch::Receiver<bool>,
+) -> turmoil::Result {
+    while !*healed.borrow() {
+        sleep(PAUSE.mul_f64(rng.f64())).await;
+        change(&sim, &mut rng);
+        record.change();
+        match rng.u32(..FAULT_EVERY) {
+            0 => fault(&sim, &mut rng, &record),
+            1..4 => heal(&sim),
+            _ => {}
+        }
+    }
+    heal(&sim);
+    // Each gateway has one watch, and what was forwarded for a while has been taken over.
+    let from_memory = async {
+        while sim.counts().open_watches("pods") > gateways {
+            sleep(PAUSE).await;
+        }
+    };
+    within("all watches are served from memory", from_memory).await;
+    Ok(())
+}
+
+/// Creates, changes or deletes a random pod.
+fn change(sim: &Sim, rng: &mut Rng) {
+    let (namespace, name) = (*rng.choice(&NAMESPACES).unwrap(), *rng.choice(&NAMES).unwrap());
+    let app = *rng.choice(&APPS).unwrap();
+    let key = format!("{namespace}/{name}");
+    // A pod that does not exist is created; an existing one is changed or deleted.
+    if sim.create(pod(namespace, name, app)).is_ok() {
+        return;
+    }
+    if rng.u32(..4) == 0 {
+        sim.delete(&pods(), &key).unwrap();
+    } else {
+        sim.modify(&pods(), &key, |pod| pod["metadata"]["labels"]["app"] = app.into()).unwrap();
+    }
+}
+
+fn fault(sim: &Sim, rng: &mut Rng, record: &Record) {
+    let fault = rng.u32(..11);
+    record.fault(&fault);
+    match fault {
+        0 => sim.cut_watches(None),
+        1 => sim.end_watches(None),
+        2 => sim.hold_watches(None),
+        3 => {
+            sim.forget_history();
+            sim.cut_watches(None);
+        }
+        4 => sim.compact(),
+        5 => sim.skip_revisions(rng.u64(1..50)),
+        6 => sim.delay_events(Duration::from_millis(rng.u64(..DELAY_MILLISECONDS))),
+        7 => {
+            let verb = *rng.choice(&["list", "watch", "get"]).unwrap();
+            let status = *rng.choice(&[429, 500, 503]).unwrap();
+            let (resource, times) = (Some("pods".to_owned()), Some(rng.u32(1..3)));
+            sim.refuse(Refusal { verb: Some(verb), resource, times, status });
+        }
+        8 => sim.hold_new_watches(rng.bool()),
+        9 => sim.spoil_events(1),
+        _ => {
+            let resource = Some("pods".to_owned());
+            sim.swallow(Refusal { verb: Some("watch"), resource, times: Some(1), status: 0 });
+        }
+    }
+}
+
+/// Ends the faults that do not end by themselves.
+fn heal(sim: &Sim) {
+    sim.accept_all();
+    sim.spoil_events(0);
+    sim.hold_new_watches(false);
+    sim.release_watches(None);
+    sim.delay_events(Duration::ZERO);
+}
+
+fn pods() -> GroupResource {
+    GroupResource { group: "".into(), resource: "pods".into() }
+}
+
+fn pod(namespace: &str, name: &str, app: &str) -> Value {
+    json!({
+        "kind": "Pod", "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
+        "spec": {"nodeName": format!("node-{app}"), "containers": [{"name": "main", "image": "image"}]},
+        "status": {"phase": "Running"},
+    })
+}
