@@ -93,6 +93,11 @@ impl Shares {
         self.each.store(each, Relaxed);
     }
 
+    /// What a client holds now.
+    fn held(&self, client: ClientKey) -> usize {
+        self.held.get(&client).map_or(0, |held| *held)
+    }
+
     /// One place for `client`; `None` if its share is used up.
     pub fn take(&self, client: ClientKey) -> Option<Share> {
         self.take_many(client, 1)

@@ -1,4 +1,7 @@
 //! Bounds the memory of answers that are being sent, in total and per client.
+//!
+//! Clients that do not read hold what they have taken, and enough of them hold all that is shared. So a part of the total
+//! is reserved for clients that hold little: a client that reads goes on, whatever the others do.
 
 use std::sync::{
     Arc,
@@ -31,6 +34,14 @@ struct All {
     each: Shares,
 }
 
+/// One part of this many of the total is reserved.
+const RESERVE: u64 = 8;
+/// A client that holds less than this takes from the reserve. Enough for the pieces of a few answers on their way.
+const LITTLE: usize = 1 << 20;
+/// Maximum number of bytes that are taken from the reserve at once: more than an object has, which is sent whole. So a
+/// client that takes from the reserve holds less than 5 MiB.
+const RESERVED_MAX: usize = 4 << 20;
+
 /// Room for a number of bytes, released on drop.
 #[derive(Debug)]
 pub struct Room {
@@ -50,8 +61,9 @@ impl AnswerRoom {
     pub fn new(all: u64, each: u64) -> Self {
         let each = Shares::new(usize::try_from(each).unwrap_or(usize::MAX), "client_answer_bytes");
         let all = Arc::new(All { held: AtomicU64::new(0), most: AtomicU64::new(all), each });
-        let shown = Arc::downgrade(&all);
-        show_limit("answer_bytes", move || shown.upgrade().map(|all| (all.held.load(Relaxed), all.most.load(Relaxed))));
+        let (shared, reserved) = (Arc::downgrade(&all), Arc::downgrade(&all));
+        show_limit("answer_bytes", move || shared.upgrade().map(|all| all.shared()));
+        show_limit("reserved_answer_bytes", move || reserved.upgrade().map(|all| all.reserved()));
         Self(all)
     }
 
@@ -71,19 +83,57 @@ impl ClientRoom {
     /// Room for `bytes` of an answer; `None` if there is none left.
     pub fn take(&self, bytes: usize) -> Option<Room> {
         let AnswerRoom(all) = &self.all;
+        if bytes == 0 {
+            return Some(Room { all: all.clone(), bytes: 0, _each: None });
+        }
         let each = match self.client {
-            Some(client) if bytes > 0 => Some(all.each.take_many(client, bytes)?),
-            Some(_) | None => None,
+            Some(client) => Some(all.each.take_many(client, bytes)?),
+            None => None,
         };
         let bytes = bytes as u64;
         let held = all.held.fetch_add(bytes, Relaxed).saturating_add(bytes);
         // From here on, dropping `room` releases the bytes.
         let room = Room { all: all.clone(), bytes, _each: each };
-        if held > all.most.load(Relaxed) {
-            limit_reached("answer_bytes");
+        let (most, shared) = (all.most.load(Relaxed), all.shared_most());
+        match self.client {
+            None if held <= most => return Some(room),
+            Some(_) if held <= shared => return Some(room),
+            None | Some(_) => limit_reached("answer_bytes"),
+        }
+        if !all.is_little(self.client?, room.bytes) {
+            return None;
+        }
+        if held > most {
+            limit_reached("reserved_answer_bytes");
             return None;
         }
         Some(room)
+    }
+}
+
+impl All {
+    /// What is not reserved.
+    fn shared_most(&self) -> u64 {
+        let most = self.most.load(Relaxed);
+        most - most / RESERVE
+    }
+
+    /// Whether a client may take that many bytes from the reserve. They count as taken already.
+    fn is_little(&self, client: ClientKey, taken: u64) -> bool {
+        let taken = usize::try_from(taken).unwrap_or(usize::MAX);
+        taken <= RESERVED_MAX && self.each.held(client).saturating_sub(taken) < LITTLE
+    }
+
+    /// The used and the whole part that is not reserved.
+    fn shared(&self) -> (u64, u64) {
+        let most = self.shared_most();
+        (self.held.load(Relaxed).min(most), most)
+    }
+
+    /// The used and the whole reserve.
+    fn reserved(&self) -> (u64, u64) {
+        let most = self.shared_most();
+        (self.held.load(Relaxed).saturating_sub(most), self.most.load(Relaxed) - most)
     }
 }
 
@@ -110,21 +160,45 @@ impl Drop for Room {
 mod tests {
     use super::*;
 
+    fn of(room: &AnswerRoom, name: &str) -> ClientRoom {
+        room.of(Some(ClientKey::of(&name)))
+    }
+
     #[test]
     fn one_client_leaves_room_for_others() {
-        let room = AnswerRoom::new(100, 60);
-        let [jane, john] = ["jane", "john"].map(|name| room.of(Some(ClientKey::of(&name))));
+        const MIB: usize = 1 << 20;
+        let room = AnswerRoom::new(80 << 20, 50 << 20);
+        let [jane, john] = ["jane", "john"].map(|name| of(&room, name));
         let anyone = room.of(None);
-        let first = jane.take(60).expect("all that one client may have");
+        let first = jane.take(50 * MIB).expect("all that one client may have");
         assert!(jane.take(1).is_none());
         assert!(jane.take(0).is_some(), "what holds nothing needs no room");
-        let second = john.take(40).expect("the rest");
+        let second = john.take(20 * MIB).expect("the rest of what is not reserved");
         assert!(john.take(1).is_none(), "there is no more of it in all");
         drop((first, second));
-        drop(anyone.take(100).expect("everything was given back"));
-        room.set(10, 5);
-        assert!(jane.take(6).is_none() && anyone.take(11).is_none() && jane.take(5).is_some());
+        drop(anyone.take(80 * MIB).expect("everything was given back"));
+        room.set(16 << 20, 5);
+        assert!(jane.take(6).is_none() && anyone.take(17 * MIB).is_none() && jane.take(5).is_some());
         assert_eq!(room.0.held.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn who_holds_little_takes_from_the_reserve() {
+        let room = AnswerRoom::new(80 << 20, 80 << 20);
+        let [hostile, jane, john] = ["hostile", "jane", "john"].map(|name| of(&room, name));
+        let _unread = hostile.take(70 << 20).expect("all that is not reserved");
+        assert!(hostile.take(1).is_none() && hostile.take(0).is_some());
+        assert!(jane.take(RESERVED_MAX + 1).is_none(), "too much at once");
+        let pieces = [LITTLE - 1, RESERVED_MAX].map(|bytes| jane.take(bytes).expect("it holds little"));
+        assert!(jane.take(1).is_none(), "it holds more than little");
+        let others = john.take(RESERVED_MAX).expect("another client's");
+        let third = of(&room, "third");
+        assert!(third.take(RESERVED_MAX).is_none(), "the reserve is bounded");
+        assert_eq!((room.0.shared(), room.0.reserved().1), ((70 << 20, 70 << 20), 10 << 20));
+        drop(pieces);
+        assert!(third.take(RESERVED_MAX).is_some() && jane.take(RESERVED_MAX).is_some());
+        drop(others);
+        assert_eq!(room.0.reserved().0, 0);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use kube_fanout::sim::Sim;
 use serde_json::json;
 
 use crate::{
-    harness::{Client, Route, World, passing, skip, until},
+    delegated::Scene,
+    harness::{Client, Route, World, passing, skip, until, world::directly},
     reads::{definition, widget},
 };
 
@@ -18,14 +19,18 @@ const SELECTED: &str = "/api/v1/configmaps?resourceVersion=0&labelSelector=!no-s
 const WATCH: &str = "/api/v1/configmaps?watch=1&resourceVersion=0";
 const ONE: &str = "/api/v1/namespaces/default/configmaps/large-0?resourceVersion=0";
 
-/// Ten objects of 1 MiB, and a limit of 16 MiB.
-async fn world() -> World {
-    let sim = Sim::new();
+fn create_large(sim: &Sim) {
     for number in 0..10 {
         let metadata = json!({"name": format!("large-{number}"), "namespace": "default"});
         let data = json!({"text": "x".repeat(OBJECT)});
         sim.create(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data})).unwrap();
     }
+}
+
+/// Ten objects of 1 MiB, and a limit of 16 MiB.
+async fn world() -> World {
+    let sim = Sim::new();
+    create_large(&sim);
     let world = World::start_with(sim, |config| {
         config.limits.answer_bytes = ROOM;
         config.limits.answer_bytes_per_client = ROOM;
@@ -177,4 +182,54 @@ async fn watches_count_the_selectors_that_they_hold() {
     assert!(open.len() > 50, "{}", open.len());
     open.pop();
     drop(until("room that was given back", async || world.client().open(&path).await.ok()).await);
+}
+
+/// Each holds a quarter, and waits for more: all that is shared is used up.
+#[tokio::test]
+async fn a_client_that_reads_goes_on_beside_five_that_do_not() {
+    let scene = Scene::start_with(|config| {
+        config.limits.answer_bytes = 4 * ROOM;
+        config.limits.answer_bytes_per_client = ROOM;
+    })
+    .await;
+    create_large(&scene.sim);
+    let hostile = [("a-token", "a"), ("b-token", "b"), ("c-token", "c"), ("d-token", "d"), ("e-token", "e")];
+    for (token, user) in hostile.into_iter().chain([("jane-token", "jane")]) {
+        scene.upstream.add_user(token, user);
+        for verb in ["get", "list", "watch"] {
+            scene.upstream.grant(user, verb, "configmaps");
+        }
+    }
+    until("the cache is filled", async || (scene.get("jane-token", ALL).await.route == Route::Served).then_some(()))
+        .await;
+    let mut unread = Vec::new();
+    for (token, _) in hostile {
+        let client = scene.gateway.client.taking_a_byte();
+        let authorization = format!("Bearer {token}");
+        let headers = [("authorization", authorization.as_str())];
+        for _ in 0..20 {
+            unread.push(client.watch_with(WATCH, &headers).await);
+        }
+        let refused = until("no more room", async || client.open_with(ONE, &headers).await.err()).await;
+        assert_eq!(refused.route, Route::Rejected("answer_bytes".to_owned()));
+    }
+
+    for path in [ALL, SELECTED, ONE] {
+        let answer = scene.get("jane-token", path).await;
+        assert_eq!((answer.status.as_u16(), answer.route), (200, Route::Served), "{path}");
+        let (_, expected) = directly(&scene.sim, path).await;
+        assert!(answer.body == expected, "{path}");
+    }
+    let watch_list = format!("{WATCH}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1");
+    for (path, ends) in [(WATCH, false), (&watch_list, true)] {
+        let mut watch = scene.gateway.client.watch_with(path, &[("authorization", "Bearer jane-token")]).await;
+        for number in 0..10 {
+            let event = watch.line().await.unwrap().unwrap();
+            assert!(event.contains(&format!(r#""name":"large-{number}""#)), "event {number} of {path}");
+        }
+        if ends {
+            let event = watch.line().await.unwrap().unwrap();
+            assert!(event.contains(r#""k8s.io/initial-events-end":"true""#), "{event}");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use anyhow::{Result, anyhow};
 use http_body_util::BodyExt;
 use tokio::time::{Duration, Instant, timeout};
 
-use super::{LIST, MANY_REQUESTS, REQUESTS, Scene, Times, connections::Victim};
+use super::{LIST, MANY_REQUESTS, REQUESTS, SEVERAL, Scene, Times, WATCH, connections::Victim};
 use crate::{client::Endpoint, identity};
 
 /// The minimum number of requests of a flood; and of one that includes versions of the future, for which the API server
@@ -23,8 +23,6 @@ const SLOW_FLOOD: usize = 1000;
 const AT_ONCE: usize = 300;
 /// The address of a flood; those of several follow it.
 const FLOODING: u8 = 30;
-/// The users whose reviews fill the queue of all users: each may have a quarter of it.
-const REVIEWED: [&str; 5] = ["keeper", "named", "wide", "impersonator", "admin"];
 /// The time within which a watch without a right ends: that of a verdict, and three intervals of reviews (the manual,
 /// `operations`: time without a review of a watch).
 const REVOKED_MAX: Duration = identity::TTL.saturating_add(identity::WATCH_INTERVAL.saturating_mul(3));
@@ -105,10 +103,10 @@ impl Scene<'_> {
         let name = "distinct selectors of five users";
         let api = &self.side.server.endpoint;
         identity::grant_pods(api, "nobody").await?;
-        let mut watch = self.watch_when_allowed("conformance-nobody").await?;
+        let mut watch = self.watch_when_allowed(WATCH, "conformance-nobody").await?;
         let full = self.reached("access_reviews").await?;
         let floods: Vec<_> = (FLOODING..)
-            .zip(REVIEWED)
+            .zip(SEVERAL)
             .map(|(from, user)| Flood::start(self.victim.clone(), from, FLOOD, move |number| selected(user, number)))
             .collect();
         let beside = self.beside(name, quiet, REQUESTS).await;

@@ -4,13 +4,15 @@ use anyhow::Result;
 use futures_util::{StreamExt, stream};
 use tokio::time::timeout;
 
-use super::{FORWARDED, LIST, PROBE_TIMEOUT, REQUESTS, Scene, Times, connections::Kept};
-use crate::{certificates::ADMIN_TOKEN, client::Endpoint};
+use super::{FORWARDED, LIST, PROBE_TIMEOUT, REQUESTS, SEVERAL, Scene, Times, connections::Kept};
+use crate::{certificates::ADMIN_TOKEN, client::Endpoint, identity};
 
 /// The number of streams on one connection.
 const STREAMS: usize = 1000;
 /// The number of watches that are not read.
 const UNREAD_WATCHES: usize = 2000;
+/// The number of watches of each of several users that are not read: more than their share of `limits.answerBytes`.
+const UNREAD_EACH: usize = 200;
 /// The number of connections to the admin port: more than it accepts.
 const ADMIN_CONNECTIONS: usize = 150;
 /// The number of upgraded connections that one client asks for: the whole pool.
@@ -34,6 +36,8 @@ const SELECTED: &str = "/api/v1/namespaces/conf/configmaps?resourceVersion=0&lab
 /// A watch of the same objects: half a megabyte for each initial event.
 const SELECTED_WATCH: &str =
     "/api/v1/namespaces/conf/configmaps?watch=1&resourceVersion=0&labelSelector=hostile&timeoutSeconds=600";
+/// A watch of config maps without initial events.
+const CONFIG_MAPS: &str = "/api/v1/namespaces/conf/configmaps?watch=1&labelSelector=none&timeoutSeconds=600";
 /// A watch over a WebSocket, which takes a connection upstream.
 const WATCH: &str = "/api/v1/namespaces/conf/pods?watch=1&fieldSelector=metadata.name%3Dpod-00&timeoutSeconds=600";
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -85,6 +89,27 @@ impl Scene<'_> {
         let reached = self.reached("client_answer_bytes").await? - before;
         self.tally.holds(name, reached > 0, || "no limit was reached".to_owned());
         Ok(())
+    }
+
+    /// The same of five users, who hold all the memory that is shared.
+    pub(super) async fn unread_watches_of_five(&mut self, quiet: &Times) -> Result<()> {
+        let name = "1,000 watches of five users that are not read";
+        let api = &self.side.server.endpoint;
+        identity::grant_keeper(api, &SEVERAL).await?;
+        let before = self.reached("answer_bytes").await?;
+        let mut held = Vec::new();
+        for user in SEVERAL {
+            drop(self.watch_when_allowed(CONFIG_MAPS, &format!("conformance-{user}")).await?);
+            let attack = self.victim.unread(UNREAD).await?;
+            let authorization = Some(format!("Bearer conformance-{user}"));
+            let answers = attack.ask(0..UNREAD_EACH, |_| (SELECTED_WATCH.to_owned(), authorization.clone())).await;
+            held.push((attack, answers));
+        }
+        self.beside(name, quiet, REQUESTS).await?;
+        let reached = self.reached("answer_bytes").await? - before;
+        self.tally.holds(name, reached > 0, || "the limit was not reached".to_owned());
+        drop(held);
+        identity::revoke_keeper(api).await
     }
 
     /// Connections to the admin port that send one request and stay open.

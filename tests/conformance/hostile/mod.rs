@@ -38,16 +38,18 @@ const REQUESTS: usize = 40;
 const MANY_REQUESTS: usize = 200;
 /// The maximum duration of a probe: a kubelet's default is a second.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The memory that hostile clients may add to the gateway: `limits.answerBytesPerClient`, and some for streams and
-/// tables.
+/// The memory that hostile clients may add to the gateway: `limits.answerBytes`, and some for streams and tables.
 const MEMORY: u64 = (256 << 20) + (128 << 20);
 
 /// The config maps whose list, selected by a label, takes tens of megabytes.
 const OBJECTS: usize = 40;
 const OBJECT_BYTES: usize = 512 << 10;
+/// The users of attacks by several: each may have a quarter of what all share.
+const SEVERAL: [&str; 5] = ["keeper", "named", "wide", "impersonator", "admin"];
 /// Answered from memory.
 const LIST: &str = "/api/v1/namespaces/conf/pods?resourceVersion=0";
-
+/// The same objects as initial events.
+const WATCH: &str = "/api/v1/namespaces/conf/pods?watch=1&resourceVersion=0&timeoutSeconds=600";
 /// Forwarded.
 const FORWARDED: &str = "/api/v1/namespaces/conf/pods/pod-00";
 
@@ -76,6 +78,7 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
     scene.unknown_clients(&quiet).await?;
     scene.unread_lists(&quiet).await?;
     scene.unread_watches(&quiet).await?;
+    scene.unread_watches_of_five(&quiet).await?;
     scene.idle_admin_connections(&quiet).await?;
     scene.idle_connections(&quiet).await?;
     scene.upgrades(&quiet).await?;
@@ -160,16 +163,16 @@ impl Scene<'_> {
     }
 
     async fn watch(&self) -> Result<Response<Incoming>> {
-        let answer = self.watch_of("conformance-reader").await?;
+        let answer = self.watch_of(WATCH, "conformance-reader").await?;
         ensure!(answer.status() == 200, "the bystander's watch: {}", answer.status());
         Ok(answer)
     }
 
     /// The watch of a user whose right to it was granted a moment ago.
-    async fn watch_when_allowed(&self, token: &str) -> Result<Response<Incoming>> {
+    async fn watch_when_allowed(&self, path: &str, token: &str) -> Result<Response<Incoming>> {
         let started = Instant::now();
         loop {
-            let answer = self.watch_of(token).await?;
+            let answer = self.watch_of(path, token).await?;
             if answer.status() == 200 {
                 return Ok(answer);
             }
@@ -178,8 +181,7 @@ impl Scene<'_> {
         }
     }
 
-    async fn watch_of(&self, token: &str) -> Result<Response<Incoming>> {
-        let path = "/api/v1/namespaces/conf/pods?watch=1&resourceVersion=0&timeoutSeconds=600";
+    async fn watch_of(&self, path: &str, token: &str) -> Result<Response<Incoming>> {
         self.client()?.open(&Ask::get(path).header("authorization", &format!("Bearer {token}"))).await
     }
 

@@ -68,7 +68,8 @@ impl Delegated {
                    tokenReview: {{successTTL: {ttl}s}}, anonymous: true{reviews}}}\n\
              \x20 authorization: {{allowedTTL: {ttl}s, deniedTTL: {ttl}s, watchInterval: {interval}s{reviews}}}\n\
              \x20 identity: {{{identity}}}\n\
-             cache: {{exclude: [events, events.events.k8s.io]}}",
+             cache: {{exclude: [events, events.events.k8s.io]}}\n\
+             limits: {{answerBytes: 256Mi}}",
             file("server.crt"),
             file("server.key"),
             upstream.display(),

@@ -27,7 +27,7 @@ use crate::{Side, certificates::Certificates, client::Protocol, gateway::PATIENC
 
 pub(crate) use forgeries::run as forgeries;
 pub(crate) use reviews::run as reviews;
-pub(crate) use roles::{grant, grant_pods, revoke_pods};
+pub(crate) use roles::{grant, grant_keeper, grant_pods, revoke_keeper, revoke_pods};
 pub(crate) use rotation::rotation;
 pub(crate) use users::reader_token;
 

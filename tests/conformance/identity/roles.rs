@@ -8,6 +8,8 @@ use crate::client::Endpoint;
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// The role that is granted and revoked.
 const POD_READERS: &str = "pod-readers";
+/// The binding of further keepers.
+const KEEPERS: &str = "further-keepers";
 const READ: [&str; 3] = ["get", "list", "watch"];
 
 /// Grants all roles, and creates the service account that is one of the users.
@@ -79,6 +81,21 @@ pub(crate) async fn grant_pods(api: &Endpoint, name: &str) -> Result<()> {
 
 pub(crate) async fn revoke_pods(api: &Endpoint, name: &str) -> Result<()> {
     api.delete(&format!("{RBAC}/namespaces/conf/rolebindings/{POD_READERS}-{name}")).await.map(drop)
+}
+
+/// Grants further users in `conf` what the keeper may do, until [`revoke_keeper`].
+pub(crate) async fn grant_keeper(api: &Endpoint, names: &[&str]) -> Result<()> {
+    let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "keeper"});
+    let subjects: Vec<_> = names.iter().map(|name| user(name)).collect();
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": KEEPERS}, "roleRef": reference, "subjects": subjects,
+    });
+    api.create(&format!("{RBAC}/namespaces/conf/rolebindings"), &binding).await.map(drop)
+}
+
+pub(crate) async fn revoke_keeper(api: &Endpoint) -> Result<()> {
+    api.delete(&format!("{RBAC}/namespaces/conf/rolebindings/{KEEPERS}")).await.map(drop)
 }
 
 async fn bind(api: &Endpoint, name: &str, subjects: &[Value]) -> Result<()> {
