@@ -27,7 +27,10 @@ mod token;
 mod unauthenticated;
 mod x509;
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
@@ -42,6 +45,7 @@ use crate::upstream::Upstream;
 pub use authorities::AuthoritiesError;
 pub use certificates::RequestHeader;
 pub use credentials::{BearerToken, Credentials};
+pub use refusals::Doubts;
 pub use requester::{Requester, client_of};
 pub use token::TokenReviews;
 pub use unauthenticated::Unauthenticated;
@@ -147,25 +151,26 @@ impl Authenticator {
     /// The client and address that a request is accounted to: a user if it is known. A token's user is known once a
     /// recent review has accepted it; until then any text may be a token, and all unknown tokens of one address count
     /// as one client.
-    pub fn requester(&self, credentials: &Credentials, address: Option<IpAddr>) -> Requester {
-        let Some(delegated) = &self.delegated else { return Requester { address, client: None, delay: None } };
+    pub fn requester(&self, credentials: &Credentials, peer: Option<SocketAddr>) -> Requester {
+        let address = peer.map(|peer| peer.ip());
+        let Some(delegated) = &self.delegated else { return Requester { address, client: None, doubts: None } };
         let tokens = &delegated.tokens;
-        let delay = || tokens.delay(ClientKey::address(address));
-        let (client, delay) = match credentials {
+        let doubts = || Some(tokens.doubts(peer));
+        let (client, doubts) = match credentials {
             Credentials::Verified { user, .. } => (client_of(user, address), None),
             Credentials::Bearer { token, .. } => match token.token().and_then(|token| tokens.client(token)) {
                 Some(known) => (known, None),
-                None => (unknown_tokens(address), delay()),
+                None => (unknown_tokens(address), doubts()),
             },
             Credentials::Passed { authorization: Some(_), .. } | Credentials::Refused => {
-                (ClientKey::address(address), delay())
+                (ClientKey::address(address), doubts())
             }
             // A load balancer's probe, for example: upstream has nothing to verify.
             Credentials::Passed { authorization: None, .. } | Credentials::Gateway { .. } => {
                 (ClientKey::address(address), None)
             }
         };
-        Requester { address, client: Some(client), delay }
+        Requester { address, client: Some(client), doubts }
     }
 
     /// Learns from the status with which upstream answered a forwarded request whether its credentials are valid.

@@ -4,9 +4,10 @@
 //! which is forwarded so that upstream refuses it. Upstream cannot limit that, since its own fairness comes after
 //! authentication. So the credentials of an address from which many were refused recently are not reviewed until
 //! upstream has accepted them in a forwarded request, and such a request is delayed until they have been accepted.
-//! No request is refused for it: addresses may be shared by many clients.
+//! Addresses may be shared by many clients, so no request is refused for it, but those of which too many of one connection
+//! are delayed already.
 
-use std::time::Duration;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -18,16 +19,25 @@ use crate::{
 
 /// One refusal is forgotten in this time, so that 40 refusals in a second have no effect.
 const FORGOTTEN_IN: Duration = Duration::from_millis(25);
-/// Refusals of one address that have no effect, if they come at once: those of a hundred tokens, which are refused by a
+/// Refusals of one address that have no effect, if they come at once: those of thirty tokens, which are refused by a
 /// review and as requests.
-const FREE: u32 = 200;
-/// Maximum number of refusals that are counted: that many are forgotten in ten seconds.
-const COUNTED_MAX: u32 = 400;
+const FREE: u32 = 60;
+/// Maximum number of refusals that are counted: that many are forgotten in five seconds.
+const COUNTED_MAX: u32 = 200;
 /// Maximum delay of a request. Delays are random, so that requests which arrive together go upstream evenly.
 const DELAY_MAX: Duration = Duration::from_secs(2);
 /// Addresses with refusals; beyond the limit, some are forgotten early.
 const ADDRESSES: Bound = Bound { most: 20_000, limit: "refused_addresses" };
 const LIMIT: &str = "address_refusals";
+
+/// Whether a request whose credentials are not known to be valid has to wait, because others of its address were refused.
+#[derive(Clone, Debug)]
+pub struct Doubts {
+    refusals: Arc<Refusals>,
+    address: ClientKey,
+    /// The request's connection. Clients that share an address have connections of their own.
+    pub connection: ClientKey,
+}
 
 /// When the refusals of each address will be forgotten.
 #[derive(Debug)]
@@ -51,10 +61,23 @@ impl Refusals {
         let now = Instant::now();
         self.0.get(&address, now).is_some_and(|forgotten| forgotten > now + FORGOTTEN_IN * FREE)
     }
+}
 
-    /// The delay of a request whose credentials are not known to be valid; `None` if there were few refusals.
-    pub(super) fn delay(&self, address: ClientKey) -> Option<Duration> {
-        if !self.are_many(address) {
+impl Doubts {
+    /// About a request from a peer; `None` for a Unix socket.
+    pub(super) fn of(refusals: &Arc<Refusals>, peer: Option<SocketAddr>) -> Self {
+        let address = ClientKey::address(peer.map(|peer| peer.ip()));
+        Self { refusals: refusals.clone(), address, connection: ClientKey::of(&("connection", peer)) }
+    }
+
+    /// Whether many credentials of the address were refused recently.
+    pub fn are_many(&self) -> bool {
+        self.refusals.are_many(self.address)
+    }
+
+    /// How long the request has to wait before it is forwarded; `None` if few were refused.
+    pub fn delay(&self) -> Option<Duration> {
+        if !self.are_many() {
             return None;
         }
         limit_reached(LIMIT);
@@ -69,21 +92,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_refusals_of_one_address_delay_it_for_a_while() {
-        let refusals = Refusals::new();
-        let [hostile, other] = ["hostile", "other"].map(|name| ClientKey::of(&name));
+        let refusals = Arc::new(Refusals::new());
+        let of = |address: [u8; 4]| Doubts::of(&refusals, Some((address, 1024).into()));
+        let (hostile, other) = (of([192, 0, 2, 7]), of([192, 0, 2, 8]));
         for _ in 0..FREE {
-            refusals.count(hostile);
-            assert_eq!(refusals.delay(hostile), None);
+            refusals.count(hostile.address);
+            assert_eq!(hostile.delay(), None);
         }
         for _ in 0..1000 {
-            refusals.count(hostile);
-            assert!(refusals.delay(hostile).is_some_and(|delay| delay <= DELAY_MAX));
+            refusals.count(hostile.address);
+            assert!(hostile.delay().is_some_and(|delay| delay <= DELAY_MAX));
         }
-        assert_eq!(refusals.delay(other), None);
+        assert_eq!(other.delay(), None);
         advance(FORGOTTEN_IN * (COUNTED_MAX - FREE)).await;
-        assert_eq!(refusals.delay(hostile), None);
-        refusals.count(hostile);
-        assert!(refusals.are_many(hostile), "the others are not forgotten yet");
+        assert_eq!(hostile.delay(), None);
+        refusals.count(hostile.address);
+        assert!(hostile.are_many(), "the others are not forgotten yet");
     }
 
     #[tokio::test(start_paused = true)]

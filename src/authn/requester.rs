@@ -1,20 +1,19 @@
 //! The client that a request is accounted to where clients share a limit.
 
-use std::{net::IpAddr, time::Duration};
+use std::net::IpAddr;
 
-use super::groups::is_anonymous;
+use super::{groups::is_anonymous, refusals::Doubts};
 use crate::{apimachinery::UserInfo, fairness::ClientKey};
 
 /// The origin of a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Requester {
     /// The client's IP address. `None` for a Unix socket.
     pub address: Option<IpAddr>,
     /// The key that the request is accounted to. `None` if clients are not told apart.
     pub client: Option<ClientKey>,
-    /// How long to wait before the request is forwarded: its credentials are not known to be valid, and many of its
-    /// address were refused.
-    pub delay: Option<Duration>,
+    /// `None` if the credentials are known to be valid, or there are none to verify.
+    pub doubts: Option<Doubts>,
 }
 
 /// The key for all tokens of an address that no review has accepted yet. It differs from the key for requests of that

@@ -13,12 +13,12 @@ mod tests;
 mod tunnel;
 
 use http::{Method, Request, Response, StatusCode, Version};
-use hyper::body::Incoming;
+use hyper::{body::Incoming, upgrade::OnUpgrade};
 use tokio::time::sleep;
 
-use crate::authn::{Credentials, Requester};
-use crate::connector::{AsClient, AsGateway, RequestBody, ResponseBody};
-use crate::fairness::{Share, Shares};
+use crate::authn::{Credentials, Doubts, Requester};
+use crate::connector::{AsClient, AsGateway, Outbound, RequestBody, ResponseBody};
+use crate::fairness::{Share, Shares, Turn};
 use crate::lifecycle::Tasks;
 
 pub use error::ForwardError;
@@ -27,31 +27,39 @@ pub use identity::Assertion;
 
 use identity::Identity;
 
+/// Requests of one connection that are delayed at once; further ones are refused. The number of connections of an address
+/// is limited, and so is that of its delayed requests.
+const DELAYED_AT_ONCE: usize = 8;
+
 /// Forwards requests. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Forward {
     identity: Identity,
     /// `None` in `trusted` mode, where clients are not told apart.
     shares: Option<Shares>,
+    /// Limits the requests of one connection that are delayed. Those of one address take no share of it meanwhile:
+    /// clients that share an address must not keep each other out for as long.
+    delays: Shares,
     tasks: Tasks,
 }
 
 impl Forward {
     /// Sends every request as the gateway (`trusted` mode). `tasks` runs the tunnels of upgraded requests.
     pub fn trusted(gateway: AsGateway, tasks: Tasks) -> Self {
-        Self { identity: Identity::Trusted(gateway), shares: None, tasks }
+        Self { identity: Identity::Trusted(gateway), shares: None, delays: delays(), tasks }
     }
 
     /// Sends each request under its client's identity (`delegated` mode), and has no means to send one as the gateway.
     /// `assertion` is how upstream is told of users that the gateway has verified; without one, their requests are not
     /// forwarded. `shares` bounds the requests that one client may have in flight.
     pub fn delegated(client: AsClient, assertion: Option<Assertion>, shares: Shares, tasks: Tasks) -> Self {
-        Self { identity: Identity::Delegated { client, assertion }, shares: Some(shares), tasks }
+        let identity = Identity::Delegated { client, assertion };
+        Self { identity, shares: Some(shares), delays: delays(), tasks }
     }
 
     /// Forwards a request and returns upstream's answer. `credentials` are the request's own, removed from its headers.
-    /// The address of `requester`, if there is one, goes into X-Forwarded-For, and the request counts for its client,
-    /// also during its delay.
+    /// The address of `requester`, if there is one, goes into X-Forwarded-For, and the request counts for its client. If
+    /// many credentials of that address were refused, it is delayed first.
     /// `long_running` is true if the answer goes on for as long as the client likes.
     ///
     /// X-Remote-* of the client are dropped, Impersonate-* pass.
@@ -68,24 +76,47 @@ impl Forward {
         if request.method() == Method::CONNECT {
             return Err(ForwardError::Connect);
         }
-        let share = self.share(requester)?;
-        if let Some(delay) = requester.delay {
-            sleep(delay).await;
-        }
         let upgrade = is_upgrade(&request);
         headers::for_upstream(request.headers_mut(), requester.address, upgrade)?;
-        if upgrade {
-            // Boxed, so that other requests do not carry its size.
-            return Box::pin(self.upgrade(request, credentials, requester, share)).await;
-        }
+        // Boxed, so that other requests do not carry its size.
+        let client = upgrade.then(|| Box::new(hyper::upgrade::on(&mut request)));
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
-        let mut answer = outbound.counted(requester.client).long_running(long_running).send().await?;
+        let outbound = outbound.counted(requester.client).long_running(long_running);
+        let (share, _turn) = self.admitted(&requester, &outbound).await?;
+        if let Some(client) = client {
+            return Box::pin(self.upgrade(*client, outbound, share)).await;
+        }
+        let mut answer = outbound.send().await?;
         answer.body_mut().hold(share);
         relayed(answer)
     }
 
+    /// Waits until the request may be sent: for its delay, if it has one, and for its turn.
+    async fn admitted(
+        &self,
+        requester: &Requester,
+        outbound: &Outbound,
+    ) -> Result<(Option<Share>, Option<Turn>), ForwardError> {
+        let mut doubts = requester.doubts.as_ref();
+        loop {
+            if let Some(some) = doubts
+                && let Some(delay) = some.delay()
+            {
+                let _place = self.delays.take(some.connection).ok_or(ForwardError::ClientShare)?;
+                sleep(delay).await;
+                doubts = None;
+            }
+            let share = self.share(requester)?;
+            let turn = outbound.turn().await;
+            // Others of its address may have been refused while it waited.
+            if !doubts.is_some_and(Doubts::are_many) {
+                return Ok((share, turn));
+            }
+        }
+    }
+
     /// A place among the client's requests in flight; `None` if clients are not told apart.
-    fn share(&self, requester: Requester) -> Result<Option<Share>, ForwardError> {
+    fn share(&self, requester: &Requester) -> Result<Option<Share>, ForwardError> {
         let Some((shares, client)) = self.shares.as_ref().zip(requester.client) else { return Ok(None) };
         shares.take(client).map(Some).ok_or(ForwardError::ClientShare)
     }
@@ -93,14 +124,11 @@ impl Forward {
     /// A granted upgrade becomes a tunnel; any other answer is relayed.
     async fn upgrade(
         &self,
-        mut request: Request<Incoming>,
-        credentials: &Credentials,
-        requester: Requester,
+        client: OnUpgrade,
+        outbound: Outbound,
         share: Option<Share>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
-        let client = hyper::upgrade::on(&mut request);
-        let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
-        let mut answer = outbound.counted(requester.client).send_http1().await?;
+        let mut answer = outbound.send_http1().await?;
         answer.body_mut().hold(share);
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return relayed(answer);
@@ -111,6 +139,10 @@ impl Forward {
         headers::for_client(answer.headers_mut(), true);
         Ok(answer)
     }
+}
+
+fn delays() -> Shares {
+    Shares::new(DELAYED_AT_ONCE, "connection_delayed_requests")
 }
 
 fn relayed(mut answer: Response<ResponseBody>) -> Result<Response<ResponseBody>, ForwardError> {

@@ -241,7 +241,7 @@ impl Handler for Gateway {
                 let candidate =
                     Candidate::of(why, &request, || (stages.clone(), info.clone(), credentials.clone(), client, came));
                 // Boxed, so that requests answered from memory do not carry its size.
-                let requester = stages.permission.authenticator.requester(&credentials, client);
+                let requester = stages.permission.authenticator.requester(&credentials, connection.peer);
                 stages.trace_forward(&mut request, &credentials, &mut record);
                 let answer = Box::pin(stages.forward.send(request, &credentials, requester, is_watch)).await;
                 match answer {

@@ -2,13 +2,13 @@
 
 use std::{net::SocketAddr, ops::Range, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use http::{Response, StatusCode};
 use hyper_util::client::legacy::connect::HttpInfo;
 
 use crate::{
     delegated::{PODS, Scene, WATCH, forwarded},
-    harness::{Route, passing, until},
+    harness::{Client, Route, passing, until},
 };
 
 /// A most-recent read: always forwarded.
@@ -110,4 +110,26 @@ async fn invented_tokens_of_one_address_are_delayed_but_no_client_is_refused() {
     until("a review", async || (ask("new-token").await.route == Route::Served).then_some(())).await;
     scene.upstream.add_user("another-token", "jane");
     assert_eq!(scene.get("another-token", PODS).await.route, Route::Served, "of another address");
+}
+
+#[tokio::test]
+async fn delayed_requests_keep_no_other_client_of_their_address_out() {
+    let scene = Scene::start_with(|config| config.limits.forwarded_per_client = 100).await;
+    scene.upstream.add_user("new-token", "jane");
+    let each_alone = &scene.gateway.client;
+    let together = each_alone.over_http2();
+    let invented = async |client: &Client, number: usize| {
+        let authorization = format!("Bearer invented-{number}");
+        client.request("GET", MOST_RECENT, &[("authorization", &authorization)], "".into()).await
+    };
+    for numbers in [0..300, 300..600] {
+        join_all(numbers.map(|number| invented(each_alone, number))).await;
+    }
+    let mut delayed: FuturesUnordered<_> = (600..720).map(|number| invented(&together, number)).collect();
+    let first = delayed.next().await.unwrap();
+    assert_eq!(first.route, Route::Rejected("client_share".to_owned()), "a connection has eight places");
+    let (new, delayed) = tokio::join!(scene.get("new-token", MOST_RECENT), delayed.collect::<Vec<_>>());
+    assert_eq!((new.status, new.route), (StatusCode::OK, forwarded("most_recent")));
+    let refused = delayed.iter().filter(|answer| answer.status == StatusCode::TOO_MANY_REQUESTS).count();
+    assert!(1 + refused >= 100, "{refused}: places are taken for delays");
 }

@@ -9,6 +9,7 @@ mod tests;
 use std::{
     fmt,
     future::Future,
+    net::SocketAddr,
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
@@ -24,7 +25,7 @@ use tokio::time::Instant;
 
 use super::{
     groups::{add_authenticated, is_anonymous},
-    refusals::Refusals,
+    refusals::{Doubts, Refusals},
     unauthenticated::Unauthenticated,
 };
 use crate::{
@@ -187,9 +188,9 @@ impl Tokens {
         async move { outcome.await.unwrap_or(Err(Unauthenticated::Unavailable)) }
     }
 
-    /// How long a request without a known user has to wait before it is forwarded: see [`Refusals`].
-    pub(super) fn delay(&self, address: ClientKey) -> Option<Duration> {
-        self.refusals.delay(address)
+    /// About a request whose credentials are not known to be valid.
+    pub(super) fn doubts(&self, peer: Option<SocketAddr>) -> Doubts {
+        Doubts::of(&self.refusals, peer)
     }
 
     /// Learns from upstream's answer to a forwarded request whether its token is valid; `None` if it had another or no

@@ -284,7 +284,8 @@ async fn an_address_that_makes_up_tokens_keeps_no_other_from_its_reviews() {
     let under_way: Vec<_> = (0..500).map(|number| tokens.ask(&number.to_string(), hostile)).collect();
     let (_, verdicts) = tokio::join!(async { drop(closed) }, join_all(under_way));
     let refused = verdicts.iter().filter(|verdict| **verdict == Err(Unauthenticated::Unavailable)).count();
-    assert_eq!((refused, reviewer.reviews()), (375, 126));
+    assert_eq!(refused + reviewer.reviews(), 501);
+    assert!(reviewer.reviews() < 126, "{}: none once many were refused", reviewer.reviews());
     let _held: Vec<_> = (0..125).map(|number| tokens.ask(&format!("more-{number}"), hostile)).collect();
     assert_eq!(tokens.ask("good-joe", hostile).await, Err(Unauthenticated::Unavailable));
     assert!(tokens.user("good-joe").await.is_ok(), "of another address");

@@ -19,13 +19,13 @@ pub struct AsClient {
     connections: Arc<Connections>,
     unknown: Arc<Connections>,
     known_tokens: KnownTokens,
-    /// For requests with unknown tokens, until their responses begin.
+    /// For requests with unknown credentials, until their responses begin.
     pub(super) turns: Arc<Turns>,
 }
 
-/// Requests with unknown tokens that one client has upstream at once; the others wait for their turn. Each may need a new
+/// Requests with unknown credentials that one client has upstream at once; the others wait for their turn. Each may need a new
 /// connection, and most of what an invented token costs upstream is its TLS handshake.
-const UNKNOWN_AT_ONCE: usize = 8;
+const UNKNOWN_AT_ONCE: usize = 4;
 /// How long such a request waits for its turn, then it is sent without one: clients may share an address.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(1);
 const LIMITS: Limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
@@ -56,7 +56,8 @@ impl AsClient {
     /// The request of a client without credentials that could identify a user, with its own Authorization if it has any.
     /// Other headers are passed on as for other clients.
     pub fn nobody(&self, request: Request<RequestBody>, authorization: Option<HeaderValue>) -> Outbound {
-        self.unknown.outbound(showing(request, authorization))
+        let turns = authorization.is_some().then(|| self.turns.clone());
+        Outbound { turns, ..self.unknown.outbound(showing(request, authorization)) }
     }
 
     /// The request of a client with invalid credentials. They are replaced by a random token, so that the 401 comes from

@@ -161,7 +161,6 @@ impl Outbound {
             Some(shared) if self.long_running => &[shared],
             Some(shared) => &[exclusive, shared],
         };
-        let _turn = self.turn().await;
         let answer = deliver(target, pools, self.client, self.request).await?;
         if let Some((known_tokens, token)) = self.token {
             known_tokens.learn(token, answer.status());
@@ -175,12 +174,12 @@ impl Outbound {
     /// There is no answer.
     pub async fn send_http1(self) -> Result<Response<ResponseBody>, SendError> {
         let Connections { target, upgrades, .. } = &*self.connections;
-        let _turn = self.turn().await;
         deliver(target, &[upgrades], self.client, self.request).await
     }
 
-    /// The turn of a request that has to wait for one; `None` if it has not, or none came in time.
-    async fn turn(&self) -> Option<Turn> {
+    /// Waits for the turn of the request, to be held until its answer begins; `None` if it needs none, or none came in
+    /// time.
+    pub async fn turn(&self) -> Option<Turn> {
         let (turns, client) = self.turns.as_ref().zip(self.client)?;
         turns.wait(client).await
     }

@@ -224,7 +224,11 @@ async fn few_requests_with_unknown_tokens_of_one_client_are_under_way_at_once() 
     let send = |token: &str, client: &str| {
         let authorization = HeaderValue::try_from(format!("Bearer {token}")).unwrap();
         let outbound = as_client.outbound(plain(), authorization, ClientKey::of(&token));
-        outbound.counted(Some(ClientKey::of(&client))).send()
+        let outbound = outbound.counted(Some(ClientKey::of(&client)));
+        async move {
+            let _turn = outbound.turn().await;
+            outbound.send().await
+        }
     };
     send("known", "hostile").await.unwrap();
     let of_hostile = future::join_all((0..20).map(|number| send(&number.to_string(), "hostile")));

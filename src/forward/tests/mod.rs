@@ -32,8 +32,11 @@ async fn forwarding(forward: Forward, credentials: Credentials) -> TestServer {
     TestServer::start(move |request| {
         let (forward, credentials) = (forward.clone(), credentials.clone());
         async move {
-            let requester =
-                Requester { address: Some([192, 0, 2, 7].into()), client: Some(ClientKey::of(&"client")), delay: None };
+            let requester = Requester {
+                address: Some([192, 0, 2, 7].into()),
+                client: Some(ClientKey::of(&"client")),
+                doubts: None,
+            };
             match forward.send(request, &credentials, requester, false).await {
                 Ok(answer) => answer.map(BodyExt::boxed_unsync),
                 Err(error) => Response::builder().status(503).body(full(error.as_str())).unwrap(),
