@@ -133,5 +133,5 @@ mod run;
 mod status_command;
 
 pub use demo::{DemoError, DemoOptions, demo, load_demo};
-pub use run::{LookUpError, Reloads, RunError, Sockets, look_up_resources, run, run_config};
+pub use run::{LookedUp, Reloads, RunError, Sockets, look_up, run, run_config};
 pub use status_command::{StatusError, StatusOptions, status as show_status};

@@ -51,7 +51,8 @@ enum Command {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// Also ask the API server, as the gateway would, whether it has the resources of cache.prewarm and cache.exclude.
+        /// Also ask the API servers, as the gateway would, whether they answer, and have the resources of cache.prewarm
+        /// and cache.exclude.
         #[arg(long)]
         online: bool,
     },
@@ -438,14 +439,15 @@ fn check(path: &Path, online: bool) -> anyhow::Result<ExitCode> {
 
 /// What is worth knowing of a configuration without problems.
 async fn checked(path: &Path, online: bool) -> anyhow::Result<Result<Vec<String>, LoadError>> {
-    let checked = Config::check(path).await;
-    if !online || checked.is_err() {
-        return Ok(checked);
+    let mut checked = Config::check(path).await;
+    if let (Ok(notes), true) = (&mut checked, online) {
+        let (_, config) = ConfigFile::load(path.to_owned(), Overrides::default())?;
+        let text = std::fs::read_to_string(path)?;
+        let kube_fanout::LookedUp { problems, notes: more } = kube_fanout::look_up(&config).await?;
+        if !problems.is_empty() {
+            return Ok(Err(LoadError::Invalid(Problems(problems).located(&text))));
+        }
+        notes.extend(Problems(more).located(&text).0.iter().map(ToString::to_string));
     }
-    let (_, config) = ConfigFile::load(path.to_owned(), Overrides::default())?;
-    let problems = kube_fanout::look_up_resources(&config).await?;
-    if problems.is_empty() {
-        return Ok(checked);
-    }
-    Ok(Err(LoadError::Invalid(Problems(problems).located(&std::fs::read_to_string(path)?))))
+    Ok(checked)
 }

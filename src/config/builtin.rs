@@ -3,7 +3,7 @@
 //! Custom resources cannot be in the core group, and their groups have a dot: all other names are Kubernetes' own.
 
 use crate::apimachinery::GroupResource;
-use crate::config::{Config, Problem};
+use crate::config::{Config, Problem, nearest::meant};
 
 /// The resources of groups without a dot, of all releases since 1.16. A release that adds one makes a name doubtful that
 /// is right, so that this decides nothing: it is told of.
@@ -76,20 +76,16 @@ fn doubt(name: &GroupResource) -> Option<String> {
         return None;
     }
     let of = if group.is_empty() { "the core group".to_owned() } else { format!("the API group {group:?}") };
-    let meant = meant(resource).map_or_else(String::new, |meant| format!("; {meant} may be meant"));
+    let meant = meant(name, named(FURTHER).chain(named(BUILT_IN)));
+    let meant = meant.map_or_else(String::new, |meant| format!("; {meant} may be meant"));
     Some(format!("\"{name}\": {of} of Kubernetes has no such resource{meant}"))
 }
 
-/// A resource of that name in another group, or with that singular or kind.
-fn meant(resource: &str) -> Option<String> {
-    let forms = [resource.to_owned(), format!("{resource}s"), format!("{resource}es")];
-    let plural_of_y = resource.strip_suffix('y').map(|stem| format!("{stem}ies"));
-    let mut forms = forms.into_iter().chain(plural_of_y);
-    let all = || FURTHER.iter().chain(BUILT_IN);
-    forms.find_map(|form| {
-        let (group, _) = all().find(|(_, resources)| resources.contains(&form.as_str()))?;
-        Some(GroupResource { group: (*group).into(), resource: form.into() }.to_string())
-    })
+/// Group and name of each resource.
+fn named(
+    groups: &'static [(&'static str, &'static [&'static str])],
+) -> impl Iterator<Item = (&'static str, &'static str)> + Clone {
+    groups.iter().flat_map(|(group, resources)| resources.iter().map(move |resource| (*group, *resource)))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod effective;
 mod files;
 mod load;
 mod location;
+mod nearest;
 mod problem;
 mod proxy_headers;
 mod quantity;
@@ -50,6 +51,7 @@ pub use upstream::{UpstreamConfigError, is_clear_text};
 // Also used to read other documents.
 pub(crate) use check::{Check, given};
 pub(crate) use load::parse_document;
+pub(crate) use nearest::meant;
 pub(crate) use quantity::{DURATION, SIZE, duration, size};
 pub(crate) use raw::{Scalar, Unknown};
 

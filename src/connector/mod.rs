@@ -11,6 +11,7 @@
 //! time limit, since watches and logs can last arbitrarily long; dead connections are detected by pings and keep-alive.
 
 mod access;
+mod advice;
 mod body;
 mod build_error;
 mod client_certificate;

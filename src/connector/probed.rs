@@ -39,7 +39,7 @@ impl Probed {
             Probe::Failed { kind, error } => {
                 let error = bounded(&error);
                 if self.0.begins(kind, error.clone()) {
-                    tracing::warn!(%address, error, "{}", advice(kind));
+                    tracing::warn!(%address, error, "{}", kind.advice());
                 }
             }
         }
@@ -48,18 +48,5 @@ impl Probed {
     /// `None` if the last probe has found nothing wrong, or there was none.
     pub(super) fn trouble(&self) -> Option<Current> {
         self.0.current()
-    }
-}
-
-/// What is wrong and what to check, for the log.
-fn advice(kind: TroubleKind) -> &'static str {
-    match kind {
-        TroubleKind::Loop => {
-            "the API server's address leads back to this gateway; the kubeconfig has to name the API server itself"
-        }
-        TroubleKind::Foreign => "this does not look like an API server; check its address in the kubeconfig",
-        TroubleKind::Unanswered | TroubleKind::Unreachable | TroubleKind::Unauthorized | TroubleKind::Forbidden => {
-            "the API server does not say its version; check its address in the kubeconfig, and whether it is well"
-        }
     }
 }

@@ -25,8 +25,7 @@ impl Reachable {
         };
         // Other errors do not show whether the request reached upstream.
         if error.is_unreachable() && self.0.begins(TroubleKind::Unreachable, bounded(&Chain(error).to_string())) {
-            tracing::warn!(%address, error = %Chain(error), "the API server cannot be reached; check its address and \
-                certificate authority in the kubeconfig, its proxy, and the network on the way");
+            tracing::warn!(%address, error = %Chain(error), "{}", TroubleKind::Unreachable.advice());
         }
     }
 

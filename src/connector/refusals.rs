@@ -12,7 +12,10 @@ use std::{
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::notice::{Notice, bounded};
+use super::{
+    TroubleKind,
+    notice::{Notice, bounded},
+};
 use crate::telemetry::limit_reached;
 
 /// The maximum number of paths that are kept.
@@ -56,8 +59,7 @@ impl Refusals {
     pub(super) fn refused(&self, address: &impl Display, path: &str, status: StatusCode, message: &str) {
         let (path, message) = (bounded(path), bounded(message));
         if self.keep(path, status, &message) {
-            tracing::warn!(%address, error = message, "the API server does not accept the gateway's own credentials (401); \
-                check the user of the kubeconfig, or the service account: whether its token or certificate has expired");
+            tracing::warn!(%address, error = message, "{}", TroubleKind::Unauthorized.advice());
         }
     }
 

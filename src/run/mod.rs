@@ -10,7 +10,7 @@ use tokio::{sync::watch, time::Instant};
 
 pub use reload::Reloads;
 use reload::{InEffect, Reloaded};
-pub use resources::{LookUpError, look_up_resources};
+pub use resources::{LookedUp, look_up};
 
 use crate::{
     admin::{Admin, Check},

@@ -30,12 +30,17 @@ impl Upstream {
         });
     }
 
-    async fn probe_while_in_trouble(&self) {
+    /// Probes upstream once. [`Upstream::troubles`] says what is wrong.
+    pub async fn probe_once(&self) {
         self.probe(ANSWER_MAX).await;
+    }
+
+    async fn probe_while_in_trouble(&self) {
+        self.probe_once().await;
         loop {
             sleep(LOOK_EVERY).await;
             if self.shared.connector.is_in_trouble() {
-                self.probe(ANSWER_MAX).await;
+                self.probe_once().await;
             }
         }
     }
@@ -74,9 +79,9 @@ fn of_error(error: &FetchError, address: &str) -> Probe {
     match error {
         FetchError::Send { source, .. } if source.is_unreachable() => Probe::Noted,
         FetchError::Status { status: StatusCode::UNAUTHORIZED, .. } => Probe::Noted,
-        FetchError::Status { status: StatusCode::FORBIDDEN, .. } => {
-            tracing::warn!(%address, error = %Chain(error), "the gateway's identity may not get /version; give it the \
-                right, as system:public-info-viewer does");
+        // An API server says why.
+        FetchError::Status { status: StatusCode::FORBIDDEN, message, .. } if !message.is_empty() => {
+            tracing::warn!(%address, error = %Chain(error), "{}", TroubleKind::Forbidden.advice());
             Probe::Noted
         }
         FetchError::Status { status: StatusCode::LOOP_DETECTED, .. } => {

@@ -11,6 +11,8 @@ mod admin;
 mod audit;
 // An upstream that has forgotten the changes after the versions of open watches.
 mod bridge;
+// `kube-fanout check --online`.
+mod check;
 // Caches that are being filled.
 mod cold;
 // Answers in gzip.

@@ -40,7 +40,7 @@ pub(crate) struct Process {
     pub(crate) client: PathBuf,
     pub(crate) admin: PathBuf,
     /// The configuration file, and its text without the fields of the test.
-    config: (PathBuf, String),
+    pub(crate) config: (PathBuf, String),
     pub(crate) server: SimServer,
     _folder: TempDir,
 }
@@ -387,32 +387,6 @@ async fn a_misspelt_name_that_is_not_to_be_cached_is_told_of() {
     let warnings: Vec<_> = log.lines().filter(|line| line.contains("WARN")).collect();
     assert!(warnings.len() == 1 && warnings[0].contains("secrets may be meant"), "{log}");
     assert!(warnings[0].contains("cache.exclude[0]"), "{log}");
-}
-
-#[tokio::test]
-async fn names_of_resources_are_checked_offline_and_online() {
-    let gateway = Process::start("cache: {prewarm: [pods, pod, widgets.example.com], exclude: [secret]}").await;
-    let (config, _) = &gateway.config;
-    let check = async |online: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-        let output = command.args(["check", "--config"]).arg(config).args(online).output();
-        let output = within("the check", output).await.unwrap();
-        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
-    };
-    let (code, text) = check(&[]).await;
-    assert_eq!((code, text.lines().count()), (Some(0), 3), "{text}");
-    for words in ["cache.prewarm[1]: \"pod\": the core group", "secrets may be meant", "no problems"] {
-        assert!(text.contains(words), "{words} in {text}");
-    }
-    let (code, text) = check(&["--online"]).await;
-    assert_eq!((code, text.lines().count()), (Some(2), 3), "{text}");
-    for words in [
-        "line 6, column 25: cache.prewarm[1]: \"pod\": the API server has no such resource",
-        "cache.prewarm[2]: \"widgets.example.com\": the API server has no such API group",
-        "cache.exclude[0]: \"secret\": the API server has no such resource",
-    ] {
-        assert!(text.contains(words), "{words} in {text}");
-    }
 }
 
 #[tokio::test]

@@ -171,13 +171,13 @@ async fn a_gateway_in_front_of_itself_says_so() {
 }
 
 /// A response that ends its connection.
-fn closing(status: &str, body: &str) -> Vec<u8> {
+pub(crate) fn closing(status: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes()
 }
 
 /// A server that gives this answer to every request; its address.
-async fn answering(answer: Vec<u8>) -> (String, JoinSet<()>) {
+pub(crate) async fn answering(answer: Vec<u8>) -> (String, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let mut serving = JoinSet::new();

@@ -9,14 +9,14 @@ mod documents;
 mod tests;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
 use tokio::{sync::Mutex, time::Instant};
 
-use crate::apimachinery::GroupVersionResource;
+use crate::apimachinery::{GroupResource, GroupVersionResource};
 use crate::telemetry::{Chain, limit_reached};
 
 use super::{Upstream, fetch::FetchError};
@@ -170,6 +170,33 @@ impl Discovery {
             Knowledge::Answer(answer) => answer,
             Knowledge::Unread | Knowledge::Unknown => Ok(None),
         }
+    }
+
+    /// The resources that caches can follow, by group and name, of all groups that upstream lists; those that it has
+    /// told of, if it gives no usable answer. Asks older servers for each group version: not for the path of a request.
+    pub async fn cacheable(&self) -> BTreeSet<GroupResource> {
+        let shared = &self.shared;
+        let _asking = shared.asking.lock().await;
+        let table = || shared.known.read().unwrap_or_else(PoisonError::into_inner).table.clone();
+        if table().versions.is_empty() {
+            shared.read_roots().await;
+        }
+        for (GroupVersion { group, version }, versioned) in &table().versions {
+            if matches!(versioned.resources, Told::NotYet) {
+                shared.read_version(&GroupVersionResource::new(group, version, "")).await;
+            }
+        }
+        let own = table();
+        let own = own.versions.iter().filter(|(_, versioned)| versioned.served_by != ServedBy::Another);
+        let told = own.filter_map(|(group_version, versioned)| match &versioned.resources {
+            Told::Resources(resources) => Some((&group_version.group, resources)),
+            Told::NotYet | Told::Failed(_) => None,
+        });
+        told.flat_map(|(group, resources)| {
+            let cacheable = resources.iter().filter(|(_, resource)| resource.is_watchable());
+            cacheable.map(|(name, _)| GroupResource { group: group.clone(), resource: (&**name).into() })
+        })
+        .collect()
     }
 
     /// Forgets a resource that is gone, or replaced by another under its name: `None` until upstream was asked again.

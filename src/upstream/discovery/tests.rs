@@ -97,6 +97,23 @@ async fn older_servers_are_asked_for_one_group_version_at_a_time() {
 }
 
 #[tokio::test]
+async fn what_can_be_cached_is_named_by_every_kind_of_server() {
+    let server = Scripted::start(AGGREGATED).await;
+    let names = |cacheable: BTreeSet<GroupResource>| cacheable.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let cacheable = names(server.discovery().cacheable().await);
+    let has = |name: &str| cacheable.iter().any(|known| known == name);
+    assert!(has("pods") && has("deployments.apps") && has("widgets.diff.example.com"), "{cacheable:?}");
+    assert!(!has("bindings") && !has("tokenreviews.authentication.k8s.io"), "{cacheable:?}");
+    let server = Scripted::start(LISTED).await;
+    let cacheable = names(server.discovery().cacheable().await);
+    assert!(cacheable.contains(&"pods".to_owned()), "{cacheable:?}");
+    assert!(cacheable.contains(&"widgets.diff.example.com".to_owned()), "{cacheable:?}");
+    let server = Scripted::start(&[]).await;
+    server.set("/api", StatusCode::SERVICE_UNAVAILABLE, "");
+    assert_eq!(server.discovery().cacheable().await, BTreeSet::new());
+}
+
+#[tokio::test]
 async fn a_server_without_core_or_without_anything_is_survived() {
     let server = Scripted::start(&AGGREGATED[1..]).await;
     let discovery = server.discovery();

@@ -1,0 +1,150 @@
+//! `kube-fanout check --online`: what API servers say of a configuration.
+
+use std::path::Path;
+
+use kube_fanout::sim::Sim;
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, UnixStream},
+    process::Command,
+    task::JoinSet,
+};
+
+use crate::{
+    harness::within,
+    process::{CLUSTER, Process},
+    trouble::{answering, closing},
+};
+
+/// The exit code and all lines of a check.
+async fn checked(config: &Path, options: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+    let output = command.args(["check", "--config"]).arg(config).args(options).output();
+    let output = within("the check", output).await.unwrap();
+    (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
+/// The same for a configuration in front of a server, with an additional field of `upstream` in its last line.
+async fn checked_online(url: &str, fields: &str) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let [kubeconfig, config] = ["kubeconfig", "config.yaml"].map(|name| folder.path().join(name));
+    std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", url)).unwrap();
+    let text = format!(
+        "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n{fields}\nupstream: {{kubeconfig: \"{}\"}}\n",
+        kubeconfig.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    checked(&config, &["--online"]).await
+}
+
+#[tokio::test]
+async fn names_of_resources_are_checked_offline_and_online() {
+    let fields = "cache: {prewarm: [pods, pod, widgets.example.com, pdos], exclude: [secret, deployments]}";
+    let gateway = Process::start(fields).await;
+    let (config, _) = &gateway.config;
+    let (code, text) = checked(config, &[]).await;
+    assert_eq!((code, text.lines().count()), (Some(0), 5), "{text}");
+    for words in
+        ["cache.prewarm[1]: \"pod\": the core group", "secrets may be meant", "pods may be meant", "no problems"]
+    {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+    let (code, text) = checked(config, &["--online"]).await;
+    assert_eq!((code, text.lines().count()), (Some(2), 5), "{text}");
+    for (words, meant) in [
+        ("line 6, column 25: cache.prewarm[1]: \"pod\": the API server has no such resource", "; pods may be meant"),
+        ("cache.prewarm[2]: \"widgets.example.com\": the API server has no such API group", "API group"),
+        ("cache.prewarm[3]: \"pdos\": the API server has no such resource", "; pods may be meant"),
+        ("cache.exclude[0]: \"secret\": the API server has no such resource", "; secrets may be meant"),
+        ("cache.exclude[1]: \"deployments\": the API server has no such", "; deployments.apps may be meant"),
+    ] {
+        assert!(text.lines().any(|line| line.contains(words) && line.ends_with(meant)), "{words}, {meant} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_api_server_is_told_of_instead_of_resources() {
+    let go_tls = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n".to_vec();
+    let cases = [
+        (closing("200 OK", "<!DOCTYPE html><title>A shop"), "<!DOCTYPE html><title>A shop"),
+        (closing("404 Not Found", "404 page not found"), "404 Not Found"),
+        (closing("302 Found", ""), "302 Found"),
+        (closing("403 Forbidden", "<html>"), "403 Forbidden"),
+        (go_tls, "begins with https://"),
+    ];
+    for (answer, words) in cases {
+        let (address, _serving) = answering(answer).await;
+        // Whether or not resources are named.
+        for fields in ["cache: {prewarm: [pods, deployments.apps]}", ""] {
+            let (code, text) = checked_online(&format!("http://{address}"), fields).await;
+            assert_eq!((code, text.lines().count()), (Some(2), 1), "{text}");
+            let told =
+                format!("upstream.kubeconfig: http://{address}: this does not look like an API server; check its");
+            assert!(text.contains("config.yaml: line 4, column 12: ") && text.contains(&told), "{text}");
+            assert!(text.contains(words), "{words} in {text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_used_is_told_of_with_what_to_check() {
+    let body = r#"{"kind":"Status","apiVersion":"v1","message":"Unauthorized","code":401}"#;
+    let (unauthorized, _serving) = answering(closing("401 Unauthorized", body)).await;
+    let (unwell, _serving) = answering(closing("502 Bad Gateway", "<html>")).await;
+    let (plain, _serving) = answering(closing("400 Bad Request", "")).await;
+    let cases = [
+        ("http://127.0.0.1:1".to_owned(), "cannot be reached; check its address", "refused"),
+        (format!("http://{unauthorized}"), "does not accept the gateway's own credentials (401)", "Unauthorized"),
+        (format!("http://{unwell}"), "does not say its version; check its address", "502 Bad Gateway"),
+        (format!("https://{plain}"), "cannot be reached; check its address", "does not answer in TLS"),
+    ];
+    for (url, advice, error) in cases {
+        let (code, text) = checked_online(&url, "cache: {prewarm: [pods]}").await;
+        assert_eq!((code, text.lines().count()), (Some(2), 1), "{text}");
+        assert!(text.contains(&url) && text.contains(advice) && text.contains(error), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_in_front_of_itself_is_told_of() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let (_child, admin, _folder) = crate::process::in_front_of(&address).await;
+    let client = admin.with_file_name("client.sock");
+    let mut relaying = JoinSet::new();
+    relaying.spawn(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let mut far = UnixStream::connect(&client).await.unwrap();
+            connections.spawn(async move { copy_bidirectional(&mut near, &mut far).await.ok() });
+        }
+    });
+    let (code, text) = checked_online(&address, "").await;
+    assert_eq!((code, text.lines().count()), (Some(2), 1), "{text}");
+    assert!(text.contains(&address) && text.contains("leads back to this gateway"), "{text}");
+}
+
+#[tokio::test]
+async fn the_servers_of_reviews_are_asked_too_and_a_refused_version_is_no_problem() {
+    let server = Sim::new().start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let reviews = folder.path().join("reviews");
+    std::fs::write(&reviews, CLUSTER.replace("SERVER", "http://127.0.0.1:1")).unwrap();
+    let reviews = reviews.display();
+    let fields = format!(
+        "clients: {{mode: delegated, authentication: {{kubeconfig: \"{reviews}\"}}, authorization: {{kubeconfig: \
+         \"{reviews}\"}}}}"
+    );
+    let (code, text) = checked_online(&server.url(), &fields).await;
+    assert_eq!((code, text.lines().count()), (Some(2), 2), "{text}");
+    for section in ["authentication", "authorization"] {
+        let told = format!("clients.{section}.kubeconfig: http://127.0.0.1:1: the API server cannot be reached");
+        assert!(text.contains(&told), "{told} in {text}");
+    }
+    let body = r#"{"kind":"Status","apiVersion":"v1","message":"User \"a\" cannot get path \"/version\"","code":403}"#;
+    let (address, _serving) = answering(closing("403 Forbidden", body)).await;
+    let (code, text) = checked_online(&format!("http://{address}"), "").await;
+    assert_eq!((code, text.lines().count()), (Some(0), 2), "{text}");
+    assert!(text.contains("may not get /version") && text.contains("no problems"), "{text}");
+}
