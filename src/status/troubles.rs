@@ -7,13 +7,16 @@ use jiff::Timestamp;
 use super::{Detail, Trouble};
 use crate::connector::{self, TroubleKind};
 
-/// Each trouble once, of several connections to one server.
+/// Each trouble once, of several connections to one server. Credentials are accepted for all requests or for none, so
+/// that the first request that is refused for them stands for all.
 pub(super) fn of(troubles: impl Iterator<Item = connector::Trouble>, now: SystemTime, detail: Detail) -> Vec<Trouble> {
     let mut shown: Vec<Trouble> = Vec::new();
     for trouble in troubles {
         let row = row(trouble, now, detail);
-        let is_same =
-            |other: &Trouble| (&other.kind, &other.server, &other.path) == (&row.kind, &row.server, &row.path);
+        let is_same = |other: &Trouble| {
+            let is_of_all = row.kind == TroubleKind::Unauthorized.as_str();
+            (&other.kind, &other.server) == (&row.kind, &row.server) && (is_of_all || other.path == row.path)
+        };
         if !shown.iter().any(is_same) {
             shown.push(row);
         }

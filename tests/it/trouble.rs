@@ -107,6 +107,8 @@ async fn credentials_that_are_not_accepted_are_told_of_once_and_hostile_words_ar
     assert!(page.contains("&lt;script&gt;alert(1)") && !page.contains("<script>alert"), "{page}");
     // The same for other requests.
     ask(&folder.path().join("client.sock"), "/api/v1/pods?resourceVersion=0").await;
+    assert_eq!(troubles(&admin).await.len(), 1);
+    assert_eq!(shown(&admin, 0).await.lines().filter(|line| line.starts_with("!! ")).count(), 1);
     let log = ended(&mut child).await;
     assert_eq!(log.lines().filter(|line| line.contains("does not accept")).count(), 1, "{log}");
     assert!(log.lines().any(|line| line.contains("(401)") && line.contains(&address)), "{log}");
