@@ -3,8 +3,8 @@
 use std::{io, mem::discriminant, path::PathBuf};
 
 use crate::config::{
-    AuthenticationConfig, CacheConfig, ClientsConfig, Config, DelegatedConfig, LoadError, LoggingConfig, Overrides,
-    TracingConfig,
+    API_VERSION, AuthenticationConfig, CacheConfig, ClientsConfig, Config, DelegatedConfig, KIND, LoadError,
+    LoggingConfig, Overrides, Problems, TracingConfig,
 };
 
 /// The file that a gateway was started with, and the text that was last used from it.
@@ -88,7 +88,7 @@ impl Config {
     #[must_use]
     pub fn reloaded(&self, new: &Self) -> (Self, Vec<&'static str>) {
         if discriminant(&self.clients) != discriminant(&new.clients) {
-            return (self.clone(), self.differing(new));
+            return (self.clone(), self.differing_in_mode(new));
         }
         let LoggingConfig { level, access, .. } = new.logging;
         let logging = LoggingConfig { level, access, ..self.logging };
@@ -116,6 +116,38 @@ impl Config {
     }
 }
 
+impl Config {
+    /// The fields that differ from those of a configuration in another mode, except those that only have the default of
+    /// its mode in both.
+    fn differing_in_mode(&self, new: &Self) -> Vec<&'static str> {
+        let mut differing = self.differing(new);
+        let (Ok(defaults), Ok(new_defaults)) = (self.defaults_of_mode(), new.defaults_of_mode()) else {
+            return differing;
+        };
+        let mut given = self.differing(&defaults);
+        given.extend(new.differing(&new_defaults));
+        given.extend(["clients.mode", CONNECTIONS]);
+        differing.retain(|field| given.contains(field));
+        differing
+    }
+
+    /// The configuration that has nothing but this one's mode, and what other defaults of the mode depend on.
+    fn defaults_of_mode(&self) -> Result<Self, Problems> {
+        let mode = match self.clients {
+            ClientsConfig::Trusted(_) => "trusted",
+            ClientsConfig::Delegated(_) => "delegated",
+        };
+        let (version, kind, connections) = (API_VERSION, KIND, self.limits.connections);
+        let text = format!(
+            "{{apiVersion: {version}, kind: {kind}, clients: {{mode: {mode}}}, limits: {{connections: {connections}}}}}"
+        );
+        Self::parse(&text, &Overrides::default())
+    }
+}
+
+/// The default of the connections of one address depends on it.
+const CONNECTIONS: &str = "limits.connections";
+
 impl ClientsConfig {
     fn reloaded(&self, new: &Self) -> Self {
         let (Self::Delegated(old), Self::Delegated(new)) = (self, new) else { return self.clone() };
@@ -142,8 +174,6 @@ impl CacheConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{API_VERSION, KIND};
-
     fn write(file: &tempfile::NamedTempFile, fields: &str) {
         std::fs::write(file.path(), format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}\n")).unwrap();
     }
@@ -207,9 +237,11 @@ mod tests {
         for (old, new) in [(&trusted, &delegated), (&delegated, &trusted)] {
             let (taken, restart) = old.reloaded(new);
             assert_eq!(taken, *old);
-            for field in ["clients.mode", "cache.exclude", "limits.connectionsPerAddress", "logging.level"] {
-                assert!(restart.contains(&field), "{field} in {restart:?}");
-            }
+            assert_eq!(restart, ["clients.mode", "logging.level"], "only what one of the files has");
         }
+        let given = of("clients: {mode: delegated, authorization: {allowedTTL: 7s}}\ncache: {exclude: [secrets]}\n\
+                        limits: {connections: 5000}");
+        let given = trusted.reloaded(&given).1;
+        assert_eq!(given, ["clients.mode", "cache.exclude", "limits.connections", "clients.authorization.allowedTTL"]);
     }
 }
