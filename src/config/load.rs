@@ -64,6 +64,7 @@ impl Config {
             return Err(Problems(problems));
         }
         let mut notes = self.doubtful_resources();
+        notes.extend(self.ineffective_limits());
         notes.extend(note.map(|note| Problem::new("", &note, "")));
         Ok(notes)
     }

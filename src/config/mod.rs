@@ -10,6 +10,7 @@ mod client_kubeconfig;
 mod clients;
 mod effective;
 mod files;
+mod ineffective;
 mod load;
 mod location;
 mod nearest;
@@ -54,6 +55,7 @@ pub(crate) use load::parse_document;
 pub(crate) use nearest::meant;
 pub(crate) use quantity::{DURATION, SIZE, duration, size};
 pub(crate) use raw::{Scalar, Unknown};
+use validate::default_answer_bytes_per_client;
 
 /// `apiVersion` of a configuration file.
 pub const API_VERSION: &str = "kube-fanout.io/v1alpha1";

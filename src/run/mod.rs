@@ -196,6 +196,7 @@ fn followed(connector: Result<Connector, BuildError>, tasks: &Tasks) -> Result<C
 /// Starts what no client has to ask for.
 fn begin(cachers: &Cachers, config: &Config) {
     tell_doubts(config);
+    tell_ineffective(config);
     cachers.prewarm();
     if let Some(interval) = config.cache.verify_interval {
         cachers.verify_every(interval);
@@ -208,6 +209,13 @@ fn tell_doubts(config: &Config) {
     let doubts = config.doubtful_resources().into_iter().filter(|doubt| doubt.field.starts_with("cache.exclude"));
     for Problem { field, found, .. } in doubts {
         tracing::warn!(field, error = found, "a resource that is not to be cached may be misspelt");
+    }
+}
+
+/// Logs the limits that have no effect in the mode of the configuration.
+fn tell_ineffective(config: &Config) {
+    for Problem { field, found, .. } in config.ineffective_limits() {
+        tracing::warn!(field, error = found, "a limit of the configuration has no effect");
     }
 }
 

@@ -8,7 +8,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{access_lines, cacher_config, clients::token_reviews, connection_limits, serve_config, tell_doubts};
+use super::{
+    access_lines, cacher_config, clients::token_reviews, connection_limits, serve_config, tell_doubts, tell_ineffective,
+};
 use crate::{
     authn::Authenticator,
     cacher::Cachers,
@@ -88,6 +90,9 @@ impl Reloads {
         self.level.set(taken.logging.level);
         if taken.cache.exclude != current.borrow().config.cache.exclude {
             tell_doubts(&taken);
+        }
+        if taken.limits != current.borrow().config.limits {
+            tell_ineffective(&taken);
         }
         reloaded.set(&taken);
         current.send_replace(InEffect { needs_restart: restart.clone(), ..InEffect::new(taken) });

@@ -63,6 +63,14 @@ async fn names_of_resources_are_checked_offline_and_online() {
 }
 
 #[tokio::test]
+async fn limits_without_effect_are_noted() {
+    let server = Sim::new().start().await.unwrap();
+    let (code, text) = checked_online(&server.url(), "limits: {watchesPerClient: 5}").await;
+    assert_eq!((code, text.lines().count()), (Some(0), 2), "{text}");
+    assert!(text.contains("line 3, column 10: limits.watchesPerClient: has no effect in mode trusted"), "{text}");
+}
+
+#[tokio::test]
 async fn a_server_that_is_no_api_server_is_told_of_instead_of_resources() {
     let go_tls = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n".to_vec();
     let cases = [

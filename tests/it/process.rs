@@ -380,11 +380,13 @@ async fn a_misspelt_name_to_keep_warm_is_told_of() {
 
 #[tokio::test]
 async fn a_misspelt_name_that_is_not_to_be_cached_is_told_of() {
-    let mut gateway = Process::start("cache: {exclude: [secret, pods]}").await;
+    let fields = "cache: {exclude: [secret, pods]}\nlimits: {connections: 5000, watchesPerClient: 5}";
+    let mut gateway = Process::start(fields).await;
     let log = ended(&mut gateway.child).await;
     let warnings: Vec<_> = log.lines().filter(|line| line.contains("WARN")).collect();
-    assert!(warnings.len() == 1 && warnings[0].contains("secrets may be meant"), "{log}");
+    assert!(warnings.len() == 2 && warnings[0].contains("secrets may be meant"), "{log}");
     assert!(warnings[0].contains("cache.exclude[0]"), "{log}");
+    assert!(warnings[1].contains("limits.watchesPerClient") && warnings[1].contains("no effect"), "{log}");
 }
 
 #[tokio::test]

@@ -19,11 +19,16 @@ pub(super) struct Answers {
     pub(super) bytes_per_client: u64,
 }
 
+/// The default of `limits.answerBytesPerClient`, by `limits.answerBytes`.
+pub(in crate::config) const fn default_answer_bytes_per_client(all: u64) -> u64 {
+    if all / 4 > ANSWER_BYTES_MIN { all / 4 } else { ANSWER_BYTES_MIN }
+}
+
 impl Check {
     pub(super) fn answers(&mut self, raw: &raw::Limits) -> Answers {
         let timeout = raw.answer_timeout.as_ref();
         let bytes = self.size("limits.answerBytes", raw.answer_bytes.as_ref(), DEFAULT_ANSWER_BYTES, u64::MAX);
-        let (each, quarter) = (raw.answer_bytes_per_client.as_ref(), (bytes / 4).max(ANSWER_BYTES_MIN));
+        let (each, quarter) = (raw.answer_bytes_per_client.as_ref(), default_answer_bytes_per_client(bytes));
         Answers {
             timeout: self.duration("limits.answerTimeout", timeout, DEFAULT_ANSWER_TIMEOUT, &ANSWER_TIMEOUT),
             bytes,

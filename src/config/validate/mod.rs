@@ -10,6 +10,7 @@ mod tests;
 mod tls;
 mod traces;
 
+pub(super) use answers::default_answer_bytes_per_client;
 pub(super) use cache::RESOURCE;
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
