@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::config::location::Locations;
 use crate::config::raw::{Document, Scalar};
+use crate::config::shape::{self, Misshapen};
 use crate::config::validate::validate;
 use crate::config::{API_VERSION, Config, KIND, Problem, Problems, schema};
 
@@ -85,9 +86,18 @@ impl Config {
     /// Parses the configuration in `text`.
     ///
     /// # Errors
-    /// Every problem in it. If the text is not valid YAML or has the wrong structure, only the first such place.
+    /// Every problem in it. If the text is not valid YAML, only the first such place.
     pub fn parse(text: &str, overrides: &Overrides) -> Result<Self, Problems> {
-        validate(&parse_formed(text, schema::form)?, overrides)
+        let unread = match parse_formed(text, schema::form) {
+            Ok(document) => return validate(&document, overrides),
+            Err(problems) => problems,
+        };
+        let Some((document, mut problems)) = shape::mended(text, schema::form) else { return Err(unread) };
+        if let Err(Problems(mut others)) = validate(&document, overrides) {
+            others.retain(|other| !problems.iter().any(|misshapen| shape::follows_from(other, misshapen)));
+            problems.extend(others);
+        }
+        Err(Problems(problems))
     }
 }
 
@@ -115,24 +125,10 @@ fn parse_formed<T: DeserializeOwned>(text: &str, form: fn(&str) -> Option<String
         }
         let field = if field == WHOLE_DOCUMENT { String::new() } else { field };
         let found = found(&error, &field);
-        let problem = match SHAPES.iter().find(|(words, ..)| found.contains(words)) {
-            Some((_, found, allowed)) => {
-                Problem::new(&field, found, &form(&field).unwrap_or_else(|| (*allowed).to_owned()))
-            }
-            None => Problem::new(&field, &found, ""),
-        };
-        Problems(vec![problem])
+        let misshapen = Misshapen::of(&found).map(|misshapen| misshapen.problem(&field, form(&field)));
+        Problems(vec![misshapen.unwrap_or_else(|| Problem::new(&field, &found, ""))])
     })
 }
-
-/// The parser's words for values of the wrong shape, with words for authors of a document, and what is allowed.
-const SHAPES: &[(&str, &str, &str)] = &[
-    ("expected sequence start", "this is not a list", "a list"),
-    ("expected mapping start", "this has no fields", "a mapping of fields to values"),
-    ("invalid type: sequence", "a list was given", "a single value"),
-    ("invalid type: map", "a mapping was given", "a single value"),
-    ("invalid type: unit value", "nothing was given", "a single value"),
-];
 
 /// The path of the whole document.
 const WHOLE_DOCUMENT: &str = ".";

@@ -20,6 +20,7 @@ mod quantity;
 mod raw;
 mod reload;
 mod schema;
+mod shape;
 mod surroundings;
 mod tls_files;
 mod tls_policy;
