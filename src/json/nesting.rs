@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use wide::u8x64;
+use wide::{CmpEq, u8x32};
 
 /// The number of bytes that are scanned together, one bit of a word for each.
 const BLOCK: usize = 64;
@@ -62,8 +62,11 @@ impl Nesting {
 
     /// Like [`Nesting::end`], for the first `length` bytes of a block whose remaining bytes are zero.
     fn end_in(&mut self, block: &[u8; BLOCK], length: usize, brackets: Brackets) -> Option<usize> {
-        let block = u8x64::from(*block);
-        let places = |byte| block.simd_eq(u8x64::splat(byte)).to_bitmask();
+        let (halves, _) = block.as_chunks::<{ BLOCK / 2 }>();
+        let places = |byte| {
+            let bits = |half: &[u8; BLOCK / 2]| u8x32::from(*half).cmp_eq(u8x32::splat(byte)).move_mask();
+            halves.iter().rfold(0, |places, half| places << (BLOCK / 2) | u64::from(bits(half).cast_unsigned()))
+        };
         let escaped = self.escaped(places(b'\\'), length);
         let in_string = between(places(b'"') & !escaped) ^ if self.in_string { u64::MAX } else { 0 };
         self.in_string = in_string >> (BLOCK - 1) == 1;
