@@ -24,7 +24,7 @@ async fn checked(config: &Path, options: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
 }
 
-/// The same for a configuration in front of a server, with an additional field of `upstream` in its last line.
+/// The same for a configuration with these fields in front of a server. Its `upstream` is in line 4.
 async fn checked_online(url: &str, fields: &str) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let [kubeconfig, config] = ["kubeconfig", "config.yaml"].map(|name| folder.path().join(name));
