@@ -84,19 +84,19 @@ impl Accounts {
         client.map(|client| self.watches.take(client).ok_or(Refusal::TooManyWatches)).transpose()
     }
 
-    /// Reserves what a read needs. `client` is only called for watches; it returns `None` if clients are not told
-    /// apart. `waited` is the place that the read held while it waited. Waits for room in the audit log.
+    /// Reserves what a read needs. `waited` is the place that the read held while it waited; `client` is `None` if
+    /// clients are not told apart. Waits for room in the audit log.
     pub(super) async fn open(
         &self,
         verb: ReadVerb,
         waited: Option<Share>,
-        client: impl FnOnce() -> Option<ClientKey>,
+        client: Option<ClientKey>,
     ) -> Result<Account, Unserved> {
         let long_running = verb == ReadVerb::Watch;
         let share = match (long_running, waited) {
             (false, _) => None,
             (true, Some(share)) => Some(share),
-            (true, None) => self.take(client())?,
+            (true, None) => self.take(client)?,
         };
         let audit = match &self.audit {
             Some(log) => {

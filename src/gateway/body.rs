@@ -44,7 +44,8 @@ impl Body {
     /// The answer as it goes out; `record` notes it and travels with it.
     pub(super) fn answer(
         mut record: Record,
-        (outcome, reason): (Outcome, Option<&'static str>),
+        outcome: Outcome,
+        reason: Option<&'static str>,
         answer: Response<Inner>,
     ) -> Response<Self> {
         record.answered(outcome, reason, &answer);

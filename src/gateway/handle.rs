@@ -1,6 +1,6 @@
 //! The request path, in one place.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
@@ -11,21 +11,22 @@ use super::{
     account::{Accounts, Asked},
     admission::Admission,
     body::Inner,
+    context::RequestContext,
     filling,
     pages::NamedPage,
     permission::{Granted, Permission},
     record::{Journal, Record},
     refusal::{Refusal, Unserved},
     relayed::Relayed,
-    respond,
+    respond::{self, Rejection},
     route::{self, ReadVerb, Route},
     settings::Settings,
     takeover::Candidate,
 };
 use crate::{
-    apimachinery::{Representation, RequestInfo, Status, Verb},
-    authn::{Authenticator, Credentials},
-    authz::{Attributes, Authorizer},
+    apimachinery::{Representation, RequestInfo, Verb},
+    authn::Authenticator,
+    authz::Authorizer,
     cacher::{Cachers, Instance},
     connector,
     fairness::{AnswerRoom, ClientKey, Share},
@@ -37,8 +38,9 @@ use crate::{
     traces::{Stage, Tracer},
 };
 
-/// How long a client may read nothing of a watch that has data for it. History is forgotten after as long, so that only
-/// the end of the watch would be left; other streams, such as a log in a pager, may stay unread.
+/// How long a watch that has data for its client may stay unread. By then history no longer holds that data (with the
+/// default `cache.history.age`), so the watch would end anyway. Other streams, such as a log in a pager, may stay
+/// unread.
 const UNREAD_WATCH_MAX: Duration = Duration::from_secs(300);
 
 /// Answers every request, from memory or from upstream. Cheap to clone: each request has a clone.
@@ -107,31 +109,26 @@ impl Stages {
     async fn serve(
         &self,
         request: &Request<Incoming>,
-        info: &RequestInfo,
-        credentials: &Credentials,
-        client: Option<IpAddr>,
+        context: &RequestContext,
         record: &mut Record,
         asked: &Asked,
     ) -> Result<Response<Inner>, Unserved> {
-        let route = route::decide(request, info)?;
+        let route = route::decide(request, &context.info)?;
         let Route { verb, target, .. } = route;
-        let (uri, headers) = (request.uri(), request.headers());
+        let (query, headers) = (context.query(), request.headers());
         let config = self.settings.reads();
-        let attributes = || Attributes::of(info.verb, target, uri.query());
-        let is_hopeless = || route::hopeless(&route, uri.query(), config.most_recent, &self.cachers);
-        let came = record.came();
-        let grant = async |record: &mut Record, at| {
+        let hopeless = || route::hopeless(&route, query, config.most_recent, &self.cachers);
+        let grant = async |record: &mut Record, known_at| {
             record.enter(Stage::Authorize);
-            let seen = |user: &_| record.asked_by(user);
-            self.permission.grant(credentials, client, attributes, (at, seen), is_hopeless).await
+            self.permission.grant(context, target, known_at, Some(record), hopeless).await
         };
         // Asked for before a wait, which takes one of the client's places: a client without permission must not wait.
-        let mut granted = grant(record, came).await?;
+        let mut granted = grant(record, context.received).await?;
         let (found, share) = match filling::find(&self.cachers, &route, None).await {
             Err(ForwardReason::CacheFilling) => {
                 record.enter(Stage::Wait);
                 // Boxed, so that requests that need not wait do not carry its size.
-                let waited = Box::pin(self.wait(&route, uri.query(), came, granted.counted)).await?;
+                let waited = Box::pin(self.wait(&route, context, granted.counted)).await?;
                 // And again after it, because permission may have been revoked meanwhile. A verdict that is still
                 // cached is not asked for again.
                 granted = grant(record, Instant::now()).await?;
@@ -141,11 +138,10 @@ impl Stages {
         };
         let (Granted { permit, user, counted }, (instance, form)) = (granted, found);
         record.enter(Stage::Serve);
-        let account = self.accounts.open(verb, share, || counted).await?;
+        let account = self.accounts.open(verb, share, counted).await?;
         let client = record.client().clone();
         let for_gateway = verb == ReadVerb::Watch && connector::comes_from_gateway(headers);
         let room = self.room.of(counted);
-        let query = uri.query();
         let read = Read { request: target, query, headers, instance, form, client, for_gateway, room, config };
         let answer = match verb {
             ReadVerb::Get => serve::get(&read, permit).await,
@@ -154,41 +150,69 @@ impl Stages {
             ReadVerb::Watch => Box::pin(serve::watch(&read, permit)).await,
         }?;
         let room = read.room.take(answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
-        let in_flight =
-            account.answered(asked, info, user.as_deref(), serve::audit_id(&answer), answer.status().as_u16());
+        let (audit_id, code) = (serve::audit_id(&answer), answer.status().as_u16());
+        let in_flight = account.answered(asked, &context.info, user.as_deref(), audit_id, code);
         Ok(answer.map(|body| Inner::Served { body, _in_flight: in_flight, _room: Some(room) }))
     }
 
-    /// Before the request is sent: whose it is decides whether its client's trace goes on.
-    fn trace_forward<B>(&self, request: &mut Request<B>, credentials: &Credentials, record: &mut Record) {
+    /// Answers with upstream's response, for the reason `why`.
+    async fn forward(
+        self: &Arc<Self>,
+        why: ForwardReason,
+        mut request: Request<Incoming>,
+        context: &RequestContext,
+        connection: &Connection,
+        mut record: Record,
+        asked: Asked,
+    ) -> Response<Body> {
+        let RequestContext { info, credentials, peer, .. } = context;
+        let is_watch = info.verb == Verb::Watch;
+        let candidate = Candidate::of(why, &request, self, context);
+        let requester = self.permission.authenticator.requester(credentials, connection.peer);
+        self.trace_forward(&mut request, context, &mut record);
+        match self.forward.send(request, credentials, requester, is_watch).await {
+            Ok(answer) => {
+                self.permission.authenticator.learn(credentials, *peer, answer.status());
+                let drain = is_watch.then_some((&connection.draining, self.cachers.spread()));
+                let answer = Relayed::answer(answer, drain);
+                let answer = match candidate {
+                    Some(candidate) => candidate.follow(answer),
+                    None => answer.map(Inner::Forwarded),
+                };
+                Body::answer(record, Outcome::Forwarded, Some(why.as_str()), answer)
+            }
+            Err(error) => {
+                self.permission.name(context, &mut record);
+                self.reject(respond::error(&error, info.verb), asked, info, record)
+            }
+        }
+    }
+
+    /// Done before the request is sent: whether the client's trace continues upstream depends on the user.
+    fn trace_forward<B>(&self, request: &mut Request<B>, context: &RequestContext, record: &mut Record) {
         if record.tells_user() {
-            self.permission.name(credentials, record);
+            self.permission.name(context, record);
         }
         record.forward(request.headers_mut());
     }
 
-    /// Answers with an error of the gateway itself, and the reason for it.
-    fn refuse(
-        &self,
-        asked: Asked,
-        info: &RequestInfo,
-        record: Record,
-        (status, why): (Status, &'static str),
-    ) -> Response<Body> {
+    /// Answers with an error of the gateway itself.
+    fn reject(&self, rejection: Rejection, asked: Asked, info: &RequestInfo, record: Record) -> Response<Body> {
+        let Rejection { status, reason } = rejection;
         let audit_id = self.accounts.refuse(asked, info, record.user(), &status);
         let answer = respond::response(&status, audit_id).map(Inner::Rejected);
-        Body::answer(record, (Outcome::Rejected, Some(why)), answer)
+        Body::answer(record, Outcome::Rejected, Some(reason), answer)
     }
 
     /// Waits for the fill that is under way, if this read may wait, on one of the client's places for watches.
     async fn wait(
         &self,
         route: &Route<'_>,
-        query: Option<&str>,
-        came: Instant,
+        context: &RequestContext,
         client: Option<ClientKey>,
     ) -> Result<Waited, Unserved> {
-        let limit = came + filling::wait(route, query, self.settings.reads()).ok_or(ForwardReason::CacheFilling)?;
+        let wait = filling::wait(route, context.query(), self.settings.reads()).ok_or(ForwardReason::CacheFilling)?;
+        let limit = context.received + wait;
         let share = match self.accounts.take(client) {
             Err(_) if route.verb != ReadVerb::Watch => return Err(ForwardReason::CacheFilling.into()),
             taken => taken?,
@@ -208,14 +232,13 @@ impl Handler for Gateway {
         let Self(stages) = self;
         let uri = request.uri().clone();
         let info = RequestInfo::parse(request.method(), uri.path(), uri.query());
-        let client = connection.peer.map(|peer| peer.ip());
-        let mut record = stages.journal.record(&request, &info, client);
-        let asked = stages.accounts.asked(&request, client);
+        let peer = connection.peer.map(|peer| peer.ip());
+        let mut record = stages.journal.record(&request, &info, peer);
+        let asked = stages.accounts.asked(&request, peer);
         let page = match stages.admit(&request, &info, connection) {
             Ok(page) => page,
             Err(refusal) => {
-                let refused = (respond::refusal(refusal), refusal.as_str());
-                let mut answer = stages.refuse(asked, &info, record, refused);
+                let mut answer = stages.reject(respond::refusal(refusal), asked, &info, record);
                 // The start of the next request may be ambiguous, too.
                 if request.version() < Version::HTTP_2 {
                     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -224,48 +247,24 @@ impl Handler for Gateway {
             }
         };
         if let Some(leave) = page.as_ref().and_then(|page| page.leave(&request)) {
-            return Body::answer(record, (Outcome::Served, None), leave.map(Inner::Rejected));
+            return Body::answer(record, Outcome::Served, None, leave.map(Inner::Rejected));
         }
         let certificate = connection.client_certificate.as_deref();
         let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);
+        let context = RequestContext { uri, info, credentials, peer, received: record.received() };
 
-        let long_running = info.is_long_running();
-        let mut answer = match stages.serve(&request, &info, &credentials, client, &mut record, &asked).await {
-            Ok(answer) => Body::answer(record, (Outcome::Served, None), answer),
-            Err(Unserved::Refuse(refusal)) => {
-                stages.refuse(asked, &info, record, (respond::refusal(refusal), refusal.as_str()))
-            }
+        let mut answer = match stages.serve(&request, &context, &mut record, &asked).await {
+            Ok(answer) => Body::answer(record, Outcome::Served, None, answer),
+            Err(Unserved::Refuse(refusal)) => stages.reject(respond::refusal(refusal), asked, &context.info, record),
+            // Boxed, so that requests answered from memory do not carry its size.
             Err(Unserved::Forward(why)) => {
-                let is_watch = info.verb == Verb::Watch;
-                let came = record.came();
-                let candidate =
-                    Candidate::of(why, &request, || (stages.clone(), info.clone(), credentials.clone(), client, came));
-                // Boxed, so that requests answered from memory do not carry its size.
-                let requester = stages.permission.authenticator.requester(&credentials, connection.peer);
-                stages.trace_forward(&mut request, &credentials, &mut record);
-                let answer = Box::pin(stages.forward.send(request, &credentials, requester, is_watch)).await;
-                match answer {
-                    Ok(answer) => {
-                        stages.permission.authenticator.learn(&credentials, client, answer.status());
-                        let drain = is_watch.then_some((&connection.draining, stages.cachers.spread()));
-                        let answer = Relayed::answer(answer, drain);
-                        let answer = match candidate {
-                            Some(candidate) => candidate.follow(answer),
-                            None => answer.map(Inner::Forwarded),
-                        };
-                        Body::answer(record, (Outcome::Forwarded, Some(why.as_str())), answer)
-                    }
-                    Err(error) => {
-                        stages.permission.name(&credentials, &mut record);
-                        stages.refuse(asked, &info, record, (respond::error(&error, info.verb), error.as_str()))
-                    }
-                }
+                Box::pin(stages.forward(why, request, &context, connection, record, asked)).await
             }
         };
         // An error is not long-running, even in answer to a watch.
         let is_success = answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if long_running && is_success {
-            let unread_max = (info.verb == Verb::Watch).then_some(UNREAD_WATCH_MAX);
+        if context.info.is_long_running() && is_success {
+            let unread_max = (context.info.verb == Verb::Watch).then_some(UNREAD_WATCH_MAX);
             answer.extensions_mut().insert(LongRunning { unread_max });
         }
         if let Some(page) = page {

@@ -4,6 +4,7 @@ mod account;
 mod admission;
 mod audited;
 mod body;
+mod context;
 mod filling;
 mod handle;
 mod pages;

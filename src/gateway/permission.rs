@@ -1,14 +1,14 @@
 //! Turns credentials into permission to read from memory.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::record::Record;
+use super::{context::RequestContext, record::Record};
 use crate::{
-    apimachinery::UserInfo,
+    apimachinery::{ResourceRequest, UserInfo},
     authn::{Authenticator, Credentials, Unauthenticated, client_of},
-    authz::{Attributes, Authorizer, Permit},
+    authz::{Authorizer, Permit},
     fairness::ClientKey,
     serve::ForwardReason,
 };
@@ -32,40 +32,44 @@ pub(super) struct Granted {
 
 impl Permission {
     /// Passes the user of a request to `record`, as far as the user is known without a review.
-    pub(super) fn name(&self, credentials: &Credentials, record: &mut Record) {
+    pub(super) fn name(&self, context: &RequestContext, record: &mut Record) {
         if record.user().is_none()
-            && let Some(Ok(user)) = self.authenticator.known(credentials, record.came())
+            && let Some(Ok(user)) = self.authenticator.known(&context.credentials, context.received)
         {
             record.asked_by(&user);
         }
     }
 
-    /// Permission to answer from memory the read that the attributes describe: a verdict known at `at`, or a new review
-    /// for a client at `address`. `seen` is called with the request's user, whether or not permission is given.
-    /// `is_hopeless` returns why memory will not answer in any case, if so: then no review is sent, because upstream
-    /// authorizes the forwarded read itself.
+    /// Permission to answer a read of `target` from memory: a verdict that was known at `known_at`, or a new review.
+    /// The request's user is passed to `record`, whether or not permission is given. `hopeless` returns the reason if
+    /// memory will not answer in any case; then no review is sent, because upstream authorizes the forwarded read
+    /// itself.
     pub(super) async fn grant(
         &self,
-        credentials: &Credentials,
-        address: Option<IpAddr>,
-        attributes: impl FnOnce() -> Attributes,
-        (at, seen): (Instant, impl FnOnce(&Arc<UserInfo>)),
-        is_hopeless: impl Fn() -> Option<ForwardReason>,
+        context: &RequestContext,
+        target: &ResourceRequest,
+        known_at: Instant,
+        record: Option<&mut Record>,
+        hopeless: impl Fn() -> Option<ForwardReason>,
     ) -> Result<Granted, ForwardReason> {
+        let RequestContext { credentials, peer, .. } = context;
         if matches!(credentials, Credentials::Gateway { impersonates: false }) {
-            return Ok(Granted { permit: self.authorizer.authorize_gateway(attributes())?, user: None, counted: None });
+            let permit = self.authorizer.authorize_gateway(context.attributes(target))?;
+            return Ok(Granted { permit, user: None, counted: None });
         }
-        let may_ask = || is_hopeless().map_or(Ok(()), Err);
-        let (user, now) = match self.authenticator.known(credentials, at) {
-            Some(user) => (user, at),
+        let may_ask = || hopeless().map_or(Ok(()), Err);
+        let (user, now) = match self.authenticator.known(credentials, known_at) {
+            Some(user) => (user, known_at),
             None => {
                 may_ask()?;
-                (self.authenticator.user(credentials, address).await, Instant::now())
+                (self.authenticator.user(credentials, *peer).await, Instant::now())
             }
         };
-        let (user, attributes) = (user.map_err(reason)?, attributes());
-        seen(&user);
-        let counted = client_of(&user, address);
+        let user = user.map_err(reason)?;
+        if let Some(record) = record {
+            record.asked_by(&user);
+        }
+        let (attributes, counted) = (context.attributes(target), client_of(&user, *peer));
         let permit = match self.authorizer.known(&user, &attributes, now) {
             Some(permit) => permit,
             None => {

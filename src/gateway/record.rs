@@ -33,7 +33,7 @@ pub(super) struct Journal {
 pub(super) struct Record {
     journal: Journal,
     lines: AccessLines,
-    came: Instant,
+    received: Instant,
     verb: &'static str,
     resource: Option<GroupResource>,
     /// The client decides when the answer ends, so its duration does not count as slowness.
@@ -94,7 +94,7 @@ impl Journal {
         Record {
             journal: self.clone(),
             lines,
-            came: Instant::now(),
+            received: Instant::now(),
             verb: info.verb.as_str(),
             resource: target.map(|target| target.resource.group_resource()),
             long_running: info.is_long_running(),
@@ -111,9 +111,8 @@ impl Journal {
 }
 
 impl Record {
-    /// When the request came.
-    pub(super) fn came(&self) -> Instant {
-        self.came
+    pub(super) fn received(&self) -> Instant {
+        self.received
     }
 
     /// Sets the request's user.
@@ -171,7 +170,7 @@ impl Record {
         line.audit_id = audit_id.cloned();
         if !self.long_running {
             self.line = Some(line);
-        } else if self.lines.include(outcome, status.as_u16(), self.came.elapsed()) {
+        } else if self.lines.include(outcome, status.as_u16(), self.received.elapsed()) {
             self.line = Some(line.detached());
         }
     }
@@ -188,7 +187,7 @@ impl Record {
 
     fn end_trace(&mut self) {
         if let Some(trace) = self.trace.take() {
-            trace.finish(&self.finished(self.came.elapsed()));
+            trace.finish(&self.finished(self.received.elapsed()));
         }
     }
 
@@ -213,7 +212,7 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         self.end_trace();
-        let finished = self.finished(self.came.elapsed());
+        let finished = self.finished(self.received.elapsed());
         self.journal.metrics.finished(&finished);
         if let Some(client) = &self.client {
             client.finished(finished.outcome, finished.bytes);

@@ -15,20 +15,28 @@ use crate::{
 /// Seconds after which a client may retry.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
+/// An error of the gateway itself.
+#[derive(Debug)]
+pub(super) struct Rejection {
+    pub(super) status: Status,
+    /// The value of the metric label.
+    pub(super) reason: &'static str,
+}
+
 /// The answer to a request that could not be forwarded, as `verb`.
-pub(super) fn error(error: &ForwardError, verb: Verb) -> Status {
+pub(super) fn error(error: &ForwardError, verb: Verb) -> Rejection {
     // Clients must not fill the log, and that upstream cannot be reached is logged once (`connector::reachable`).
     if is_unreachable(error) || error.fault() == Fault::Client {
         tracing::debug!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
     } else {
         tracing::warn!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
     }
-    status(error, verb)
+    Rejection { status: status(error, verb), reason: error.as_str() }
 }
 
 /// The answer to a request that is refused.
-pub(super) fn refusal(refusal: Refusal) -> Status {
-    match refusal {
+pub(super) fn refusal(refusal: Refusal) -> Rejection {
+    let status = match refusal {
         Refusal::Malformed(why) => Status::bad_request(format!("kube-fanout: {why}")),
         Refusal::ForeignHost | Refusal::ForeignOrigin | Refusal::OwnPage => {
             Status::forbidden(format!("kube-fanout: {refusal}"))
@@ -38,7 +46,8 @@ pub(super) fn refusal(refusal: Refusal) -> Status {
             Status::too_many_requests(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS)
         }
         Refusal::Draining => Status::service_unavailable(format!("kube-fanout: {refusal}"), Some(RETRY_AFTER_SECONDS)),
-    }
+    };
+    Rejection { status, reason: refusal.as_str() }
 }
 
 fn status(error: &ForwardError, verb: Verb) -> Status {

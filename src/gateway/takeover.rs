@@ -6,7 +6,6 @@
 //! nothing.
 
 use std::{
-    net::IpAddr,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -23,6 +22,7 @@ use tokio::{
 
 use super::{
     body::Inner,
+    context::RequestContext,
     filling,
     handle::Stages,
     permission::Granted,
@@ -30,11 +30,7 @@ use super::{
     route::{self, ReadVerb, Route},
 };
 use crate::{
-    apimachinery::{
-        Representation, RequestInfo, ResourceVersion, ResponseKind, Target, Verb, WatchOptions, WatchStart,
-    },
-    authn::Credentials,
-    authz::Attributes,
+    apimachinery::{Representation, ResourceVersion, ResponseKind, Target, Verb, WatchOptions, WatchStart},
     cacher::Instance,
     connector,
     serve::{self, ForwardReason, Read, Told},
@@ -47,15 +43,13 @@ const READY_FOR: Duration = Duration::from_secs(10);
 /// How long to wait for events from upstream before asking whether there were none.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// A forwarded watch that memory may take over: the request as it came, without a body.
+/// A forwarded watch that memory may take over.
 #[derive(Debug)]
 pub(super) struct Candidate {
     stages: Arc<Stages>,
+    /// The request as it was received.
     request: Request<()>,
-    info: RequestInfo,
-    credentials: Credentials,
-    client: Option<IpAddr>,
-    came: Instant,
+    context: RequestContext,
     /// The version up to which the client has received everything, if there is one.
     told: watch::Sender<Option<ResourceVersion>>,
 }
@@ -109,24 +103,23 @@ enum NotNow {
     Never,
 }
 
-/// The stages, the parsed request, its credentials, its address and the time when it came.
-type Parts = (Arc<Stages>, RequestInfo, Credentials, Option<IpAddr>, Instant);
-
 impl Candidate {
     /// Keeps what a later takeover needs of a request that is forwarded for reason `why`; `None` unless it is a watch
     /// that memory may answer later.
-    pub(super) fn of<B>(why: ForwardReason, request: &Request<B>, parts: impl FnOnce() -> Parts) -> Option<Box<Self>> {
-        if !may_pass(why) {
-            return None;
-        }
-        let (stages, info, credentials, client, came) = parts();
-        if info.verb != Verb::Watch {
+    pub(super) fn of<B>(
+        why: ForwardReason,
+        request: &Request<B>,
+        stages: &Arc<Stages>,
+        context: &RequestContext,
+    ) -> Option<Box<Self>> {
+        if !may_pass(why) || context.info.verb != Verb::Watch {
             return None;
         }
         let mut head = Request::new(());
         *head.uri_mut() = request.uri().clone();
         *head.headers_mut() = request.headers().clone();
-        Some(Box::new(Self { stages, request: head, info, credentials, client, came, told: watch::Sender::default() }))
+        let (stages, context, told) = (stages.clone(), context.clone(), watch::Sender::default());
+        Some(Box::new(Self { stages, request: head, context, told }))
     }
 
     /// The answer as it is sent on: followed, if it is the stream that memory would send.
@@ -139,7 +132,7 @@ impl Candidate {
     }
 
     fn reader(&self, answer: &Response<Relayed>) -> Option<(Representation, Told)> {
-        let Route { verb, target, forms } = route::decide(&self.request, &self.info).ok()?;
+        let Route { verb, target, forms } = route::decide(&self.request, &self.context.info).ok()?;
         let headers = answer.headers();
         if verb != ReadVerb::Watch
             || answer.status() != StatusCode::OK
@@ -149,14 +142,14 @@ impl Candidate {
         }
         let content_type = headers.get(header::CONTENT_TYPE)?;
         let form = forms.into_iter().find(|form| content_type == form.content_type(ResponseKind::Watch))?;
-        let options = WatchOptions::parse(self.request.uri().query(), target.watch_path).ok()?;
+        let options = WatchOptions::parse(self.context.query(), target.watch_path).ok()?;
         Some((form, Told::new(form.encoding, &options)))
     }
 
     /// Whether the watch continues from that version.
     fn came_with(&self, version: ResourceVersion) -> bool {
-        let Target::Resource(target) = &self.info.target else { return false };
-        let options = WatchOptions::parse(self.request.uri().query(), target.watch_path);
+        let Target::Resource(target) = &self.context.info.target else { return false };
+        let options = WatchOptions::parse(self.context.query(), target.watch_path);
         options.is_ok_and(|options| options.start == WatchStart::After(version))
     }
 
@@ -186,11 +179,9 @@ impl Candidate {
     /// Waits for a cache whose history goes back to the version that the client has received, and that has come as far.
     async fn attempt(self: Arc<Self>, form: Representation) -> Result<Box<Ready>, NotNow> {
         let (instance, told, behind) = self.instance(form).await?;
-        let Self { stages, credentials, info, .. } = &*self;
-        let Target::Resource(target) = &info.target else { return Err(NotNow::Never) };
-        let attributes = || Attributes::of(Verb::Watch, target, self.request.uri().query());
-        let granted =
-            stages.permission.grant(credentials, self.client, attributes, (Instant::now(), |_: &_| {}), || None).await;
+        let Self { stages, context, .. } = &*self;
+        let Target::Resource(target) = &context.info.target else { return Err(NotNow::Never) };
+        let granted = stages.permission.grant(context, target, Instant::now(), None, || None).await;
         let granted = granted.map_err(|_| NotNow::Never)?;
         // Upstream may answer paths that memory does not.
         instance.view(&granted.permit, Verb::Watch).map_err(|_| NotNow::Never)?;
@@ -203,7 +194,7 @@ impl Candidate {
         &self,
         form: Representation,
     ) -> Result<(Arc<Instance>, ResourceVersion, ResourceVersion), NotNow> {
-        let Route { verb, target, .. } = route::decide(&self.request, &self.info).map_err(|_| NotNow::Never)?;
+        let Route { verb, target, .. } = route::decide(&self.request, &self.context.info).map_err(|_| NotNow::Never)?;
         let route = Route { verb, target, forms: vec![form] };
         loop {
             let instance = match filling::find(&self.stages.cachers, &route, None).await {
@@ -258,14 +249,14 @@ impl Candidate {
     /// The rest of the watch, after what the client has received.
     fn go_on(&self, ready: Ready, (form, audit_id): (Representation, &str), told: ResourceVersion) -> Option<Inner> {
         let Ready { instance, behind, granted: Granted { permit, user, counted }, .. } = ready;
-        let Target::Resource(request) = &self.info.target else { return None };
-        let (uri, headers, config) = (self.request.uri(), self.request.headers(), self.stages.settings.reads());
+        let Target::Resource(request) = &self.context.info.target else { return None };
+        let (query, headers, config) = (self.context.query(), self.request.headers(), self.stages.settings.reads());
         let metrics = instance.metrics.clone();
         let client = self.stages.journal.client(headers.get(header::USER_AGENT), user.as_deref());
         let for_gateway = connector::comes_from_gateway(headers);
-        let (query, room) = (uri.query(), self.stages.room.of(counted));
+        let room = self.stages.room.of(counted);
         let read = Read { request, query, headers, instance, form, client, for_gateway, room, config };
-        let body = match serve::go_on(&read, permit, told.max(behind), self.came) {
+        let body = match serve::go_on(&read, permit, told.max(behind), self.context.received) {
             Ok(body) => body,
             Err(why) => {
                 tracing::debug!(reason = why.as_str(), "forwarded watch not taken over");
@@ -273,11 +264,12 @@ impl Candidate {
             }
         };
         // Without a place, or without immediate room in the audit log, the watch stays with upstream.
-        let account = self.stages.accounts.open(ReadVerb::Watch, None, || counted).now_or_never()?.ok()?;
+        let account = self.stages.accounts.open(ReadVerb::Watch, None, counted).now_or_never()?.ok()?;
         let room = read.room.take(body.own_bytes())?;
         metrics.watch_taken_over();
-        let asked = self.stages.accounts.asked(&self.request, self.client);
-        let in_flight = account.answered(&asked, &self.info, user.as_deref(), audit_id, StatusCode::OK.as_u16());
+        let asked = self.stages.accounts.asked(&self.request, self.context.peer);
+        let in_flight =
+            account.answered(&asked, &self.context.info, user.as_deref(), audit_id, StatusCode::OK.as_u16());
         Some(Inner::Served { body, _in_flight: in_flight, _room: Some(room) })
     }
 }
