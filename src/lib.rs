@@ -77,11 +77,11 @@
 //! | [`lifecycle`] | tasks, shutdown, drain, the limit of open files |
 //! | [`config`] | parsing and validating the configuration; reports all problems at once |
 //! | [`telemetry`] | all metrics, the log, the access log |
-//! | [`traces`] | what became of a request as OpenTelemetry spans, for a collector |
+//! | [`traces`] | requests as OpenTelemetry spans, sent to a collector |
 //! | [`store`] | one resource's objects in one encoding: one writer, many readers |
 //! | [`encode`] | the bytes of lists, events and bookmarks |
 //! | [`reflector`] | keeping a store equal to upstream; defines the requests that it needs ([`reflector::ListWatch`]) |
-//! | [`memo`] | caches of upstream's answers: each is requested once and kept for a short time |
+//! | [`memo`] | caches of upstream's answers: concurrent callers share one request, and its answer is kept for a short time |
 //! | [`audit`] | the audit log of reads from memory |
 //! | [`fairness`] | the share of a bounded resource that one client may hold |
 //! | [`fanout`] | the watchers, their positions, and which of them a change wakes |
@@ -119,7 +119,6 @@ pub mod load;
 pub mod manual;
 pub mod memo;
 pub mod reflector;
-
 pub mod serve;
 pub mod sim;
 pub mod status;

@@ -148,8 +148,8 @@ pub enum OnHangup {
     Reload,
 }
 
-/// Returns a future that resolves when the process is asked to stop: by SIGTERM, by SIGINT from a terminal, or by SIGHUP
-/// with [`OnHangup::Stop`]. From this call on, these signals no longer terminate the process by themselves.
+/// Returns a future that resolves when the process is asked to stop: by SIGTERM, by SIGINT from a terminal, or by
+/// SIGHUP with [`OnHangup::Stop`]. From this call on, these signals no longer terminate the process by themselves.
 ///
 /// # Errors
 /// The signal handlers cannot be installed.

@@ -44,7 +44,8 @@ enum Command {
     Schema,
     /// Show the state and the savings of a running gateway. Exits with 2 if it is not ready.
     Status(StatusArgs),
-    /// Put load on an API server or a gateway, or on two in turns, and report the results. Exits with 2 if an assertion fails.
+    /// Put load on an API server or a gateway, or on two in turns, and report the results. Exits with 2 if an assertion
+    /// fails.
     Load(Box<LoadArgs>),
     /// Check a configuration and the files that it names, and list all problems.
     Check {
@@ -69,7 +70,8 @@ struct RunArgs {
     /// The context of the kubeconfig. Default: its current context.
     #[arg(long)]
     context: Option<String>,
-    /// The address to listen on in plain HTTP, like 127.0.0.1:8001 or unix:/run/gateway; replaces the configuration's listeners.
+    /// The address to listen on in plain HTTP, like 127.0.0.1:8001 or unix:/run/gateway; replaces the configuration's
+    /// listeners.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// The address to serve health, metrics and the status page on.
@@ -108,8 +110,8 @@ struct KubeconfigArgs {
     /// The certificate authority of the gateway, in PEM. Default: those that the clients' systems trust.
     #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
-    /// The configuration file of the gateway, for the address to connect to. With `clients.mode: trusted` in it, no user
-    /// is included.
+    /// The configuration file of the gateway, for the address to connect to. With `clients.mode: trusted` in it, no
+    /// user is included.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The kubeconfig whose user is included. Default: the one that kubectl would use.
@@ -138,7 +140,8 @@ struct StatusArgs {
 
 #[derive(Debug, Args)]
 struct LoadArgs {
-    /// The requests and their rates: a file, or one of kubelets, daemonsets, controllers, dashboards, restart-storm, burn-in.
+    /// The requests and their rates: a file, or one of kubelets, daemonsets, controllers, dashboards, restart-storm,
+    /// burn-in.
     #[arg(long, value_name = "FILE|NAME")]
     profile: String,
     /// Measure an embedded gateway against the embedded API server behind it, which holds this many objects.
@@ -175,13 +178,16 @@ struct LoadArgs {
     /// A local process whose CPU and memory to report, like gateway=4711. Can be repeated.
     #[arg(long, value_name = "NAME=PID")]
     pid: Vec<load::Named<u32>>,
-    /// A process whose CPU and memory to report from its metrics, like gateway=http://127.0.0.1:9090/metrics. Can be repeated.
+    /// A process whose CPU and memory to report from its metrics, like gateway=http://127.0.0.1:9090/metrics. Can be
+    /// repeated.
     #[arg(long, value_name = "NAME=URL")]
     metrics: Vec<load::Named<String>>,
-    /// A condition that the results of --url must meet: 'event.delay.p99<200ms', 'lists:latency.p99<1s', 'errors==0', APIResponsiveness. Can be repeated.
+    /// A condition that the results of --url must meet: 'event.delay.p99<200ms', 'lists:latency.p99<1s', 'errors==0',
+    /// APIResponsiveness. Can be repeated.
     #[arg(long, value_name = "CONDITION")]
     assert: Vec<load::Condition>,
-    /// Write the report as JSON to this file, in addition to the text on standard output; - writes JSON to standard output instead.
+    /// Write the report as JSON to this file, in addition to the text on standard output; - writes JSON to standard
+    /// output instead.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Write the report as a self-contained HTML page with charts to this file.
@@ -313,7 +319,8 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     let is_json_shown = args.output.as_deref() == Some(Path::new(STANDARD_OUTPUT));
     let files = [args.output.filter(|_| !is_json_shown), args.html, args.perf_data];
     for path in files.iter().flatten() {
-        // An unwritable file is reported before the run, not after it. An existing report is kept until there is a new one.
+        // An unwritable file is reported before the run, not after it. An existing report is kept until there is a new
+        // one.
         let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
         opened.with_context(|| format!("cannot write the report to {}", path.display()))?;
     }

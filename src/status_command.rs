@@ -22,7 +22,8 @@ use crate::{
 /// Options of the request and the output.
 #[derive(Clone, Debug)]
 pub struct StatusOptions {
-    /// The admin port: `http://127.0.0.1:9090`, `https://gateway:9090`, `127.0.0.1:9090`, `9090`, `unix:/run/admin.sock`.
+    /// The admin port: `http://127.0.0.1:9090`, `https://gateway:9090`, `127.0.0.1:9090`, `9090`,
+    /// `unix:/run/admin.sock`.
     pub admin: String,
     /// The authorities of its certificate, in PEM; `None` for those that the system trusts.
     pub certificate_authority: Option<PathBuf>,

@@ -1,8 +1,8 @@
 //! The costs of the gateway, compared with the API server behind it and with the minimum that any server could need.
 //!
 //! Starts an API server (kube-apiserver and etcd from `KUBEBUILDER_ASSETS`, else `sim`), fills it with pods, starts the
-//! gateway and a *floor* ([`floor`]), all with TLS, and prints for each row their costs and whether the goal is reached.
-//! CPU and memory are those of the server processes, as the kernel counts them, without those of the clients.
+//! gateway and a *floor* ([`floor`]), all with TLS, and prints for each row their costs and whether the goal is
+//! reached. CPU and memory are those of the server processes, as the kernel counts them, without those of the clients.
 //!
 //! ```sh
 //! KUBEBUILDER_ASSETS=... cargo bench --bench end_to_end                   # all rows: some ten minutes

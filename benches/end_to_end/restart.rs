@@ -130,7 +130,8 @@ async fn make(writer: &mut Connection, name: &str) -> Result<()> {
     writer.write(Method::POST, "/api/v1/namespaces/load-0/pods", &pod).await
 }
 
-/// By client-go's rules, with what was there in its memory: goes on from the last version after an end, lists after a 410.
+/// Follows client-go's rules with the objects that it had in memory: continues from the last version after an end,
+/// lists after a 410.
 struct Informer {
     endpoint: Endpoint,
     version: u64,

@@ -183,8 +183,8 @@ impl Cachers {
         timeout_at(limit, entry.filled()).await.unwrap_or(Err(NotCached::Filling))
     }
 
-    /// Returns when the cache is filled, or after `limit`. For those who are answered by upstream meanwhile: they take no place of
-    /// those who wait.
+    /// Returns when the cache is filled, or after `limit`. For callers that upstream answers in the meantime: they take
+    /// none of the places of those that wait.
     pub async fn fill_ended(&self, resource: &GroupVersionResource, encoding: Encoding, limit: Duration) {
         let limit = Instant::now() + limit;
         if self.entry_filled(resource, encoding, limit).await.is_err() {
@@ -241,8 +241,8 @@ impl Cachers {
         rows
     }
 
-    /// Takes effect on caches that there are within seconds. `history`, `bridge` and `staleness` stay what they were: a reload of the
-    /// configuration keeps them.
+    /// Takes effect on existing caches within seconds. `history`, `bridge` and `staleness` must be the same as before:
+    /// a reload of the configuration keeps them.
     pub fn set(&self, config: Config) {
         self.shared.config.send_replace(config);
     }

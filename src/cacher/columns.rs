@@ -1,5 +1,5 @@
-//! Which columns the Tables of a resource have: those of a custom one by the definition that upstream has now, those of a built-in
-//! one by upstream's release.
+//! The columns of a resource's Tables: those of a custom resource follow from upstream's current definition, those of a
+//! built-in one from upstream's release.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -23,14 +23,14 @@ const UNPRINTABLE_FOR: Duration = Duration::from_secs(10);
 
 /// The columns as upstream once wrote them, and the question whether their definition has changed since.
 ///
-/// Invariant: the columns are those of the definition, or of the server's release, that the store was filled under: a server of
-/// another one ends the instance.
+/// Invariant: the columns are those of the definition, or of the server's release, under which the store was filled:
+/// the instance ends when upstream runs another release.
 #[derive(Debug)]
 pub(super) struct TableColumns {
     origin: Origin,
     /// The last time that an object could not be printed.
     unprintable: Mutex<Option<Instant>>,
-    /// `None` if upstream's are others than what is printed here.
+    /// `None` if upstream's columns are not those that can be printed here.
     recorded: OnceLock<Option<Arc<Columns>>>,
     question: SingleFlight<Option<Arc<Columns>>>,
 }
@@ -40,7 +40,7 @@ pub(super) struct TableColumns {
 enum Origin {
     /// A definition whose columns are all understood.
     Definition,
-    /// The server's code, which is known here for some releases.
+    /// The server's code. Its rules are implemented here for some releases.
     Code,
     /// A definition or code of which nothing certain is known.
     Unknown,
@@ -57,7 +57,7 @@ impl TableColumns {
         Self { origin, unprintable, recorded: OnceLock::new(), question }
     }
 
-    /// Whether an upstream with such Tables may be one from before watch-list.
+    /// Whether such Tables can be printed behind an upstream without watch-list, too.
     pub(super) fn are_of_any_age(&self) -> bool {
         self.origin == Origin::Code
     }
@@ -77,9 +77,9 @@ impl TableColumns {
         self.unprintable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The columns, if upstream says after this was called that the definition is still the same. One question serves all who ask
-    /// meanwhile: it costs upstream the definition's metadata, and the first time a Table without rows. Of a built-in resource
-    /// there is but the first time.
+    /// The columns, if upstream confirms after this call that the definition is still the same. One question serves all
+    /// concurrent callers. It reads the definition's metadata, and the first time also a Table without rows; for a
+    /// built-in resource it is only asked the first time.
     pub(super) async fn current(
         &self,
         upstream: &ResourceListWatch,

@@ -2,9 +2,9 @@
 //!
 //! When a definition changes, an API server applies the new schema to new requests at once, but ends the watches that
 //! were opened under the old one only a second later, or after up to a minute if it still answers a slow request.
-//! Meanwhile these watches report what is written under the new schema without its new fields, at the right versions
-//! (seen on 1.20 and 1.36). A store that such a watch follows has reached a version, but not that version's objects. So what
-//! has to be proven is the version of the answer, and not only the one that a client asks for.
+//! Meanwhile these watches report objects that were written under the new schema without their new fields, at the right
+//! versions (seen on 1.20 and 1.36). A store that follows such a watch has reached a version, but does not hold that
+//! version's objects. So the version of the answer has to be proven, and not only the one that a client asks for.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},

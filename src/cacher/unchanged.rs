@@ -19,8 +19,9 @@ impl Unchanged {
     /// Whether the objects of `snapshot` are those at `version`, which may be older than history. `count` asks upstream
     /// for the number of objects at that version.
     ///
-    /// An object that was not written after `version` existed then as it is now. If that is true of all objects, and there
-    /// were as many, none was deleted. What was created after `version` and deleted before the snapshot is not seen.
+    /// An object that was not written after `version` already existed then as it is now. If this is true of all
+    /// objects, and there were as many at `version`, none was deleted since. An object that was created after `version`
+    /// and deleted before the snapshot goes unnoticed.
     pub(super) async fn since(
         &self,
         version: ResourceVersion,

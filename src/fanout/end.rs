@@ -14,8 +14,8 @@ pub enum EndCause {
     /// The cache was found to differ from upstream. The watch ends with an ERROR event, status 410, so that the client
     /// lists anew.
     Corrupt,
-    /// The resource has another definition, or another server answers for it. The watch ends with an ERROR event, status
-    /// 410, so that the client lists anew.
+    /// The resource has another definition, or another server answers for it. The watch ends with an ERROR event,
+    /// status 410, so that the client lists anew.
     Replaced,
     /// Nothing was received from upstream for longer than the configuration allows.
     Stale,

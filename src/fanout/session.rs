@@ -53,7 +53,7 @@ pub struct Bookmarks {
     pub initial_events_end: bool,
 }
 
-/// The form of bookmarks, which upstream's own bookmarks show.
+/// The template of bookmarks, made from upstream's own bookmarks.
 #[derive(Debug)]
 pub enum Template {
     /// In the form of the watch.

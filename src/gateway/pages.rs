@@ -1,16 +1,17 @@
-//! Requests that a web page makes a browser send: which of them `trusted` mode answers, where they need no credentials.
+//! Decides which requests of web pages `trusted` mode answers. Requests need no credentials there, and any page can
+//! make a browser send some.
 //!
 //! A browser names the page's origin in `Origin`: always for requests that can change something, for upgrades (to which
 //! the same-origin policy does not apply: the page could read them), and for answers of another origin that a page
 //! wants to read. Requests without it (`<img>`, a link) carry `Sec-Fetch-Site`; browsers that do not know that header
 //! yet keep such an answer from the page. Other clients send neither.
 //!
-//! * A page of a named origin is a client like every other, and may read its answers (as with an API server's
-//!   `--cors-allowed-origins`).
-//! * A page of the gateway's own origin was made by a pod or a service and fetched through a `proxy` subresource. It may do
-//!   what `kubectl proxy` allows: everything except running commands. (`kubectl proxy` rejects `exec` and `attach` of pods
-//!   for all clients, by `--reject-paths`.)
-//! * Any other page gets nothing.
+//! * A page of an origin that the configuration names is a client like every other, and may read its answers (as with
+//!   an API server's `--cors-allowed-origins`).
+//! * A page of the gateway's own origin was made by a pod or a service and fetched through a `proxy` subresource. It
+//!   may do what `kubectl proxy` allows: everything except running commands. (`kubectl proxy` rejects `exec` and
+//!   `attach` of pods for all clients, by `--reject-paths`.)
+//! * Any other page is refused.
 
 use std::collections::HashSet;
 
@@ -54,8 +55,8 @@ pub(super) fn check(
 /// action.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Whether the request may run commands. A node's `proxy` leads to its kubelet, which runs commands, too. An ambiguous path
-/// may be any of these.
+/// Whether the request may run commands. A node's `proxy` leads to its kubelet, which runs commands, too. An ambiguous
+/// path may be any of these.
 fn runs_commands(info: &RequestInfo) -> bool {
     match &info.target {
         Target::Resource(request) => match request.subresource.as_deref() {

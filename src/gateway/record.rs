@@ -175,7 +175,7 @@ impl Record {
         }
     }
 
-    /// The trace of a long-running request ends with the beginning of its answer: collectors wait for minutes, not hours.
+    /// The trace of a long-running request ends when its answer begins: collectors wait for minutes, not hours.
     fn trace_answer(&mut self, audit_id: Option<&HeaderValue>) {
         if let Some(trace) = &mut self.trace {
             trace.answered(audit_id);

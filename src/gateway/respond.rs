@@ -66,10 +66,10 @@ fn status(error: &ForwardError, verb: Verb) -> Status {
     }
 }
 
-/// When to retry a request that upstream did not answer. As proxies in front of API servers do, kube-aggregator too,
-/// nothing is said. Otherwise kubectl repeats each of its first five requests for ten seconds before it tells of the error,
-/// and a write is repeated that may have been carried out. But a watch may be asked for again at once: without that,
-/// informers list anew.
+/// When to retry a request that upstream did not answer. Usually this is left out, as proxies in front of API servers
+/// and kube-aggregator do. With a number, kubectl would repeat each of its first five requests for ten seconds before
+/// it reports the error, and client-go would repeat a write that may have been carried out. A watch may be repeated at
+/// once: without a number, informers would list again instead of watching again.
 fn retry_of_unreachable(error: &ForwardError, verb: Verb) -> Option<u32> {
     (verb == Verb::Watch && is_unreachable(error)).then_some(RETRY_AFTER_SECONDS)
 }

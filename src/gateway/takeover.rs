@@ -1,9 +1,8 @@
 //! Takes over a forwarded watch from memory, in mid-stream.
 //!
-//! While upstream's answer passes, the versions that the client has received are tracked ([`Told`]). As soon as a
-//! cache's history goes back to the last one, and the cache has come as far as the client, the client is authorized
-//! anew, the upstream watch is dropped, and the same stream goes on from memory after that version. The client notices
-//! nothing.
+//! While upstream's answer is relayed, the versions that the client has received are tracked ([`Told`]). Once a cache's
+//! history goes back to the last one, and the cache has reached it, the client is authorized again, the upstream watch
+//! is dropped, and the same stream continues from memory after that version. The client notices nothing.
 
 use std::{
     sync::Arc,
@@ -188,8 +187,8 @@ impl Candidate {
         Ok(Box::new(Ready { instance, told, behind, granted, at: Instant::now() }))
     }
 
-    /// The cache, the version that the client has received, and the version to go on after: the same one, or a later one
-    /// if nothing happened in between.
+    /// The cache, the version that the client has received, and the version to continue after: the same one, or a later
+    /// one if nothing happened in between.
     async fn instance(
         &self,
         form: Representation,
@@ -203,8 +202,8 @@ impl Candidate {
                     self.stages.cachers.fill_ended(&target.resource, form.encoding, LOOK_EVERY).await;
                     continue;
                 }
-                // Upstream answers the watch, so it will tell what the resource is. Until then it is asked no more often than
-                // for other requests.
+                // Upstream answers the watch, so discovery will find the resource. Until then it is not asked more
+                // often than for other requests.
                 Ok(_)
                 | Err(ForwardReason::FillFailed | ForwardReason::Undiscovered | ForwardReason::UnknownResource) => {
                     sleep(LOOK_EVERY).await;
@@ -232,7 +231,7 @@ impl Candidate {
     /// client has received meanwhile.
     async fn after_quiet(&self, instance: &Instance, told: ResourceVersion) -> Result<ResourceVersion, NotNow> {
         let mut heard = self.told.subscribe();
-        // Whoever is told of something, which history may cover, need not wait any longer.
+        // A client that receives something in the meantime need not wait any longer: history may cover that version.
         drop(timeout(QUIET, heard.wait_for(|heard| *heard != Some(told))).await);
         drop(heard);
         let is_still_told = || self.told() == Some(told);

@@ -68,8 +68,8 @@ impl Lane {
         Self { endpoint, http, kept: Mutex::default() }
     }
 
-    /// Gives up the connection, which ends once no response is read on it. Each cut of a number has this effect once, so
-    /// that clients that share the connection can all ask for it.
+    /// Gives up the connection, which ends once no response is read on it. Each cut of a number has this effect once,
+    /// so that clients that share the connection can all ask for it.
     pub(super) async fn cut(&self, number: u64) {
         let mut kept = self.kept.lock().await;
         if number > kept.cut {

@@ -200,8 +200,8 @@ async fn next(cuts: &mut Option<Cuts>) -> u64 {
 }
 
 impl Known {
-    /// The query of a list, by client-go's rules: of at least the known version, of any version at first, and of the most
-    /// recent one if the server has just refused the known one.
+    /// The query of a list, by client-go's rules: at first of any version, later not older than the known version, and
+    /// of the most recent state if the server has just refused the known version.
     fn list(&self) -> String {
         if self.version.is_empty() && self.was_refused { String::new() } else { paths::informer_list(&self.version) }
     }

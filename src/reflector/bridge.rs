@@ -1,5 +1,5 @@
-//! A store that was filled again because upstream has forgotten what came behind it: whether the same store may go on, so that
-//! its watchers are told the difference and not sent away ([`crate::manual::consistency`], "The bridge").
+//! Decides whether a store that had to be filled again can stay in use. Then its watches stay open and are sent the
+//! difference ([`crate::manual::consistency`], "The bridge").
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::{
     store::{Change, NotBridged, Schema, Writer},
 };
 
-/// What leads from the state that a store had to the one that it was filled with again.
+/// The difference between the old state of a store and the one that it was filled with again.
 #[derive(Debug)]
 pub struct Bridged {
-    /// The version that had been reached.
+    /// The version that the store had reached.
     pub from: ResourceVersion,
     pub to: ResourceVersion,
-    /// In the order in which they are told.
+    /// In the order in which watches are sent them.
     pub changes: Vec<Arc<Change>>,
-    /// Known where upstream has watch-list.
+    /// `None` if upstream has no watch-list.
     pub bookmark: Option<BookmarkTemplate>,
 }
 
-/// Why a store was not led to its new state, and its watches end.
+/// Why a store was replaced by a new one, so that its watches end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unbridged {
     #[error("cache.bridge is false")]
@@ -41,7 +41,7 @@ pub enum Unbridged {
 }
 
 impl Unbridged {
-    /// The word for metric labels.
+    /// The value of the metric label.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -54,18 +54,19 @@ impl Unbridged {
     }
 }
 
-/// What a fill has brought.
+/// The result of a fill.
 pub(super) struct Refill<S> {
     pub(super) head: Head,
     pub(super) schema: Arc<Schema>,
     pub(super) state: State<S>,
-    /// What upstream said it was before it was asked for the state.
+    /// What upstream reported as its version before it was asked for the state.
     pub(super) server: Option<String>,
     pub(super) began: Instant,
 }
 
 impl<S> Refill<S> {
-    /// Whether the state is of the same kind as that of a store with `schema`, whose answers looked as `head` says.
+    /// Whether a store with `schema` can continue with this state. `head` is from upstream's answer when the store was
+    /// filled.
     pub(super) fn may_follow(
         &self,
         schema: &Schema,
@@ -83,7 +84,7 @@ impl<S> Refill<S> {
         if is_same { Ok(()) } else { Err(Unbridged::Definition) }
     }
 
-    /// Leads the store to the state.
+    /// Applies the difference to the store.
     pub(super) fn bridge(&mut self, writer: &mut Writer) -> Result<Bridged, Unbridged> {
         let (from, to) = (writer.progress(), self.state.version);
         let changes = writer.bridge(&mut self.state.objects, to)?;

@@ -32,7 +32,8 @@ impl Evidence {
         self.0.send_modify(|found| found.corrupt = Some(Instant::now()));
     }
 
-    /// Records that the resource has another definition than a store was filled under, or another server answers for it.
+    /// Records that the resource has another definition than a store was filled under, or another server answers for
+    /// it.
     pub fn replaced(&self) {
         self.0.send_modify(|found| found.replaced = Some(Instant::now()));
     }

@@ -23,8 +23,8 @@ pub enum Failure {
     /// 401, 403: the gateway's own credentials are not sufficient.
     #[error("the gateway has no permission to list and watch the resource")]
     Denied,
-    /// 500: upstream has accepted the request, and cannot serve it. An API server from 1.31 on answers so to a watch-list
-    /// if its etcd cannot report progress on request; clients fall back to a list.
+    /// 500: upstream has accepted the request, and cannot serve it. An API server from 1.31 on answers so to a
+    /// watch-list if its etcd cannot report progress on request; clients fall back to a list.
     #[error("upstream failed to serve the request")]
     InternalError,
     /// Anything else: upstream is unreachable or overloaded, or the connection broke.

@@ -108,7 +108,7 @@ fn answer_bytes(state: &Extract, predicate: &Predicate, limit: usize) -> usize {
     }
 }
 
-/// A list of whole leaves: of joined bytes that all lists share, or joined a piece at a time.
+/// A list of whole leaves, whose items are joined while the list is sent, unless an earlier list has left them joined.
 async fn in_pieces(
     read: &Read<'_>,
     form: Form,

@@ -23,14 +23,15 @@ use crate::{
 
 /// Bytes up to which a Table is one piece. Whatever is longer is therefore worth compressing, however it is indented.
 const JOINED_AT_ONCE: usize = gzip::THRESHOLD;
-/// Bytes that are read for cells until other tasks get their turn, or what was made is sent: each column reads its object from the beginning.
+/// The number of bytes that are read for cells before other tasks get a turn, or finished rows are sent. Each column
+/// reads its object from the beginning.
 const READ_AT_ONCE: usize = 256 << 10;
 /// The maximum number of bytes that are read for the cells of one Table: about half a second of CPU. Larger Tables are
 /// forwarded.
 const READ_MAX: usize = 512 << 20;
 
-/// Whether Tables of a resource can come from memory at all: those of custom resources, and those of built-in ones that have a
-/// printer for the release that upstream is known to be of.
+/// Whether Tables of a resource can come from memory at all: of custom resources, and of built-in ones that have a
+/// printer for upstream's release. `version` is `None` if the release is unknown.
 pub fn may_print(resource: &GroupVersionResource, version: Option<&str>) -> bool {
     !resource.is_built_in()
         || table::has_printer(resource) && version.is_none_or(|version| Release::of(version).is_some())

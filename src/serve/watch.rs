@@ -25,10 +25,10 @@ use crate::{
     store::{Expired, Predicate, View},
 };
 
-/// How long a watch lasts that does not say (`--min-request-timeout` and twice that, read-path 3.5).
+/// The duration of a watch without `timeoutSeconds`: from `--min-request-timeout` to twice that (read-path 3.5).
 const DEFAULT_TIMEOUT_SECONDS: Range<u64> = 1800..3600;
 
-/// A watch as it was asked for, but for where it begins.
+/// A watch as requested, except for its start.
 struct Wanted {
     options: WatchOptions,
     view: View,
@@ -37,8 +37,8 @@ struct Wanted {
     bookmarks: Option<Bookmarks>,
 }
 
-/// Answers a watch. A version that history does not reach back to is upstream's to judge: it may still know what came after
-/// it, and a refusal of our own would cost it a list.
+/// Answers a watch. If history does not reach back to its version, the watch is forwarded: upstream may still know the
+/// changes after it, and a 410 from the gateway would cost upstream a list.
 pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, ForwardReason> {
     let wanted = Wanted::of(read, &permit)?;
     let view = &wanted.view;
@@ -55,7 +55,8 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
     Ok(read.answer(StatusCode::OK, ResponseKind::Watch).body(body).expect("headers are valid"))
 }
 
-/// The rest of a watch that began elsewhere at `began`: what follows `told`, the version up to which the client knows everything.
+/// The rest of a watch that was opened upstream at `began`: the changes after `told`, the version up to which the
+/// client has received everything.
 pub fn go_on(read: &Read<'_>, permit: Permit, told: ResourceVersion, began: Instant) -> Result<Body, ForwardReason> {
     let wanted = Wanted::of(read, &permit)?;
     let first = wanted.view.after(told).map_err(|_| ForwardReason::OutsideHistory)?;
@@ -74,7 +75,7 @@ impl Wanted {
             return Err(ForwardReason::Stale);
         }
         let named = options.fields.exact("metadata.name");
-        // Upstream refuses a selector beside a name in the path that does not say that name as well.
+        // Upstream refuses a field selector together with a name in the path, unless it selects that name.
         if read.request.name.is_some() && !options.fields.is_empty() && named != read.request.name.as_deref() {
             return Err(ForwardReason::InvalidOptions);
         }
@@ -98,10 +99,10 @@ impl Wanted {
         let interest = Interest::of(view.scope(), &predicate, view.schema());
         let instance = &read.instance;
         let subscription = instance.hub.subscribe(interest, first, Some(read.client.clone()));
-        // Behind the subscription: a change between the two is in the state, or announced, or both.
+        // Read after subscribing: a change between the two is in the state, or announced, or both.
         let start = match start {
             Start::State(_) => Start::State(view.newest()),
-            // A bridge between the look into history and the subscription announced nothing to this one.
+            // The subscription was not told of a bridge that was made after the look into history.
             Start::After(version) if view.is_in_gap(version) || read.for_gateway && view.has_gap_behind(version) => {
                 return Err(ForwardReason::BeforeFill);
             }
@@ -148,7 +149,7 @@ async fn start(view: &View, instance: &Instance, start: WatchStart, config: Conf
         }
         WatchStart::Now(_) => Err(ForwardReason::MostRecent),
         WatchStart::After(version) => {
-            // What follows the version in history, too, may have been reported in an old schema.
+            // The changes after the version, which history holds, may have been reported in an old schema as well.
             is_not_old(instance, view.progress(), config).await?;
             Ok(Start::After(version))
         }
@@ -160,7 +161,7 @@ pub struct WatchBody {
     session: Session,
     instance: Arc<Instance>,
     timer: Pin<Box<Sleep>>,
-    /// `None` if nobody can revoke it.
+    /// `None` for permission that cannot be revoked.
     lease: Option<Lease>,
     cause: EndCause,
 }

@@ -26,10 +26,9 @@ impl HistoryLimits {
 /// Why the changes after a version are not known. Upstream may still know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired {
-    /// The version lies before the window, which has lost nothing since the store was filled, or within a gap, over which
-    /// the store was filled again.
+    /// The version is older than the fill with which history begins, or lies in a gap that was bridged.
     BeforeFill,
-    /// The version lies before the window, which has lost changes to its limits.
+    /// History was trimmed, because of its limits, of changes after the version.
     Trimmed,
 }
 

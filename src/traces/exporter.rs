@@ -22,7 +22,8 @@ const BATCH_MAX: usize = 512;
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// The first pause after a failed export; each further pause is twice as long.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How long the export of a batch is retried: the default of OpenTelemetry's exporters. Meanwhile spans wait in the queue.
+/// How long the export of a batch is retried: the default of OpenTelemetry's exporters. Meanwhile spans wait in the
+/// queue.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 /// How long a drain waits for the export of the last spans.
 const FLUSH_MAX: Duration = Duration::from_millis(500);

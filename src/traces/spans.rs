@@ -1,5 +1,5 @@
-//! Makes the spans of a finished request. The names of attributes come from OpenTelemetry's semantic conventions for HTTP,
-//! from Kubernetes' own spans (`verb`, `resource`, `audit-id`) and from the access log (`outcome`, `reason`).
+//! Makes the spans of a finished request. The names of attributes come from OpenTelemetry's semantic conventions for
+//! HTTP, from Kubernetes' own spans (`verb`, `resource`, `audit-id`) and from the access log (`outcome`, `reason`).
 
 use http::{HeaderValue, Method};
 use tokio::time::Instant;
@@ -133,8 +133,8 @@ impl Trace {
     }
 }
 
-/// The name of a span. Without the resource if that is unknown, since a client may have made it up: names of spans must be
-/// few.
+/// The name of a span. It must be one of few, so it contains the resource only if upstream knows that: clients can make
+/// up names.
 fn name(finished: &Finished<'_>) -> String {
     match finished.resource.filter(|_| finished.resource_known) {
         Some(resource) => format!("{} {resource}", finished.verb),

@@ -91,8 +91,8 @@ impl Upstream {
         Crd::parse(&document).map(Some).map_err(|source| FetchError::Malformed { path, source })
     }
 
-    /// Whether `known` is still the current definition of the resource, in an unchanged state; `None` if the resource has
-    /// no definition. Fetches only its metadata.
+    /// Whether `known` is still the current definition of the resource, in an unchanged state; `None` if the resource
+    /// has no definition. Fetches only its metadata.
     pub(super) async fn is_current(&self, resource: &GroupResource, known: &Crd) -> Result<Option<bool>, FetchError> {
         #[derive(Deserialize)]
         struct Document {

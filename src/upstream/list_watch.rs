@@ -73,8 +73,8 @@ impl ResourceListWatch {
         whole(answer.into_body()).await
     }
 
-    /// Like the first page of [`Self::metadata_at`], but of one whole object, for the number of objects at that version.
-    /// Upstream counts them in its index, without reading them.
+    /// Like the first page of [`Self::metadata_at`], but of one whole object, for the number of objects at that
+    /// version. Upstream counts them in its index, without reading them.
     ///
     /// # Errors
     /// As there.

@@ -76,7 +76,7 @@ impl Upstream {
         version
     }
 
-    /// The `gitVersion` of upstream's own code as of now; `None` if it reports none, or behaves as another version does.
+    /// The `gitVersion` of upstream's own code as of now; `None` if it reports none, or emulates another version.
     pub(super) async fn code_version(&self) -> Option<String> {
         let version = self.server_version(Instant::now()).await?;
         let mut parts = version.split(' ');

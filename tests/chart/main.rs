@@ -1,5 +1,6 @@
-//! An informer as it runs in a pod: finds its API server by `KUBECONFIG`, or by `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` and the files of
-//! its service account, says how many pods there are, and ends when it is told of the pod that its argument names.
+//! An informer as it runs in a pod. It finds its API server by `KUBECONFIG`, or by `KUBERNETES_SERVICE_HOST`,
+//! `KUBERNETES_SERVICE_PORT` and the files of its service account, prints the number of pods, and ends when it is told
+//! of the pod that its argument names.
 
 use std::{
     env,

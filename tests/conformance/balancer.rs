@@ -1,4 +1,5 @@
-//! One address in front of several gateways, as a Service is: each connection goes to one of those that are behind it at the moment.
+//! One address in front of several gateways, like a Service: each connection goes to one of the gateways that are
+//! behind it at that time.
 
 use std::{
     net::SocketAddr,

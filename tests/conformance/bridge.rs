@@ -1,8 +1,8 @@
-//! An API server and a gateway that are killed again and again under informers of every kind: they seldom list again, and all end
-//! with the server's state.
+//! An API server and a gateway are killed again and again under informers of every kind: the informers seldom list
+//! again, and all end with the server's state.
 //!
-//! Changes are made through another API server of the same storage, while the gateway's own is away, too: that one does not
-//! remember them.
+//! Changes are made through another API server of the same storage, also while the gateway's own is down, so that after
+//! its restart it has no history of them.
 
 use anyhow::{Result, ensure};
 use tokio::time::Instant;
@@ -28,8 +28,8 @@ const GATE: Sizes = Sizes { informers: 40, kills: 2 };
 const FULL: Sizes = Sizes { informers: 100, kills: 5 };
 /// Changes that a gateway has to follow between two kills.
 const CHANGES: usize = 120;
-/// Lists more than one for each informer that there may be while the server alone is killed, which cost none in all runs: for an informer
-/// whose first watch comes late.
+/// How many lists there may be in excess of one for each informer while only the server is killed (none in all runs so
+/// far): for informers whose first watch comes late.
 const LISTS_SPARE: usize = 3;
 
 /// Built-in types, in both encodings; with watch-lists where the server has them.
@@ -67,8 +67,9 @@ async fn run(side: &mut Side, followed: Followed, certificates: &Certificates) -
     let are_few = holds(informers + LISTS_SPARE, alone);
     tally.holds("each lists once when the server is killed", are_few, || said(alone));
     tally.equal("lists while the gateway alone is killed", &0, &(phases[1] - alone));
-    // A watch that is still forwarded when the server goes, shortly after the gateway went, may be ahead of the gateway's own by a change:
-    // its client goes on from within the gap. Without bridges, each kill of the server would cost every informer a list.
+    // A watch that is still forwarded when the server is killed, shortly after the gateway was, may be one change ahead
+    // of the gateway's own watch: its client continues from within the gap. Without bridges, each kill of the server
+    // would cost every informer a list.
     let expired: Vec<_> = told.iter().flat_map(|told| told.expired.iter().map(|(version, _)| *version)).collect();
     tally.holds("lists are few when both are killed", holds(informers * 2, lists), || {
         format!("{}, behind {expired:?}", said(lists))
@@ -82,8 +83,8 @@ async fn run(side: &mut Side, followed: Followed, certificates: &Certificates) -
     Ok(tally)
 }
 
-/// Kills the server under all informers, time and again, and waits until the gateway has followed what came behind it. Gives the lists
-/// at the end of each phase, and the changes.
+/// Kills the server under all informers several times, and waits each time until the gateway has followed the changes
+/// after it. Returns the lists at the end of each phase, and the changes.
 async fn kill(
     side: &mut Side,
     direct: &Endpoint,

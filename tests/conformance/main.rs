@@ -21,10 +21,10 @@
 //! * `rollouts`: the same, however often the gateways are rolled or killed
 //! * `storm`: a thousand watchers through crashes of upstream and of the gateway
 //!
-//! Run by `cargo test --test conformance`, with words of scenarios as arguments to run only those. The servers come from
-//! `.ci/upstreams`, or from `KUBEBUILDER_ASSETS` and `KUBE_FANOUT_CRD_ASSETS`. What is expected follows from what the server can
-//! do (`Server::has_watch_list`), so that `KUBEBUILDER_ASSETS` can name an old kube-apiserver or a current one: seen with 1.20
-//! and 1.36. Scenarios say in their names which one it is, and `CRD` for the server of custom resources alone.
+//! Run by `cargo test --test conformance`, with words of scenarios as arguments to run only those. The servers come
+//! from `.ci/upstreams`, or from `KUBEBUILDER_ASSETS` and `KUBE_FANOUT_CRD_ASSETS`. Expectations follow from what the
+//! server supports (`Server::has_watch_list`), so `KUBEBUILDER_ASSETS` can name an old kube-apiserver or a current one:
+//! 1.20 and 1.36 were tested. Scenarios name the one that they use, and `CRD` for the server of custom resources alone.
 
 mod balancer;
 mod bodies;
@@ -197,8 +197,8 @@ async fn scenarios(chosen: Chosen<'_>, mut world: World, assets: &Assets) {
     Box::pin(one_by_one(chosen, world)).await;
 }
 
-/// The scenarios that kill a server, or need one to be quiet. The server of custom resources delegates authentication to the other
-/// one.
+/// The scenarios that kill a server, or need a quiet one. The server of custom resources delegates authentication to
+/// the other one.
 async fn one_by_one(chosen: Chosen<'_>, mut world: World) {
     let World { certificates, full, crd } = &mut world;
     let builtin = full.server.version.clone();

@@ -35,8 +35,8 @@ enum Source {
     BuiltinMemory,
     /// From memory, except for custom resources of servers without watch-list, whose metadata had other fields.
     PartialProtobuf,
-    /// Tables: from memory, but for watches; of custom resources of servers before watch-list, and of built-in ones without a
-    /// printer, from upstream.
+    /// Tables: from memory, except for watches; from upstream for custom resources of servers without watch-list, and
+    /// for built-in resources without a printer.
     Table,
 }
 

@@ -1,5 +1,5 @@
-//! Watches of a quiet resource that go on from a version of before the gateway's start: memory has them soon though nothing
-//! happens, and they get what happens then.
+//! Watches of a quiet resource that continue from a version from before the gateway's start: memory takes them over
+//! soon although nothing happens, and they get the changes that follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
-//! Two gateways behind one address that are rolled, and killed, again and again under informers of every kind: each lists once, and is
-//! told every change once and in order.
+//! Two gateways behind one address are rolled and killed again and again under informers of every kind: each informer
+//! lists once, and receives every change once and in order.
 //!
-//! What each informer was told is held against what watches of the API server itself were told meanwhile.
+//! The events of each informer are compared with those of watches of the API server itself during the same time.
 
 use std::collections::{BTreeMap, VecDeque};
 

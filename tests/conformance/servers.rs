@@ -59,7 +59,8 @@ pub(crate) struct Server {
     pub(crate) kubeconfig: PathBuf,
     /// `1.36`; empty until it is ready.
     pub(crate) version: String,
-    /// What is expected of it and of the gateway depends on it: the watch cache of today came with it. Known when it is ready.
+    /// Whether the server has watch-list, and with it today's watch cache: expectations of it and of the gateway depend
+    /// on this. Known once it is ready.
     pub(crate) has_watch_list: bool,
     program: PathBuf,
     arguments: Vec<String>,
@@ -210,7 +211,8 @@ impl Server {
             for process in self.api.iter_mut().chain(&mut self.etcd) {
                 process.check()?;
             }
-            // The first of several requests for a current server's health asks etcd, and the others are told that it is not reached.
+            // Of several requests for a current server's health the first asks etcd, and the others are answered that
+            // etcd is not reached.
             let mut ready = self.endpoint.get("/readyz").await;
             if ready.as_ref().is_ok_and(|answer| answer.status == 200) {
                 ready = self.endpoint.get("/healthz").await;

@@ -1,5 +1,5 @@
-//! A cache that has missed a change, as a fault on the way from a real API server leaves it: the comparison with upstream
-//! (`cache.verifyInterval`) finds it, and clients get the server's state again.
+//! A cache misses a change, through a fault between it and a real API server: the comparison with upstream
+//! (`cache.verifyInterval`) finds this, and clients get the server's state again.
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
@@ -124,7 +124,7 @@ async fn until_told(watch: &mut Incoming) -> Result<()> {
     Ok(())
 }
 
-/// Passes requests without bodies on to the server, and responses back, without the changes of watches that hold [`LOST`].
+/// Relays requests without bodies to the server, and responses back, but drops watch events that contain [`LOST`].
 async fn relay(listener: TcpListener, server: Endpoint) -> Result<Infallible> {
     let (server, mut connections) = (Arc::new(server), JoinSet::new());
     loop {

@@ -101,8 +101,8 @@ async fn a_trace_goes_from_the_client_through_the_gateway_to_upstream() {
     assert_eq!(upstream["tracestate"], "vendor=1");
 }
 
-/// As an API server does it (KEP-647): who is not privileged decides neither about the amount of traces, nor writes into those
-/// of others.
+/// As in an API server (KEP-647): an unprivileged client neither decides how many traces there are, nor writes into
+/// those of others.
 #[tokio::test]
 async fn clients_that_are_not_privileged_begin_no_trace_and_enter_none() {
     let collector = Collector::start(Manner::Accepts).await;

@@ -201,8 +201,8 @@ async fn troubles(admin: &Path) -> Vec<Trouble> {
     upstream(admin).await.troubles
 }
 
-/// Waits until the request that a gateway makes at its start is answered. While it is in flight, its own outcome is told
-/// of beside, or in place of, that of later requests.
+/// Waits until the request that a gateway makes at its start is answered. Until then its outcome may be reported
+/// together with, or in place of, that of later requests.
 async fn first_probe_has_passed(admin: &Path) {
     until("the first probe", async || upstream(admin).await.version).await;
 }

@@ -49,7 +49,8 @@ const SMALL_WATCH_TAKES: Duration = Duration::from_millis(1200);
 /// The expected wait for a quiet resource's own watch, if small watches are of no use: it gets one bookmark per minute.
 const OWN_WATCH_TAKES: Duration = Duration::from_secs(60);
 
-/// One resource in memory, from one fill to the next that is not bridged.
+/// One resource in memory. Lasts from one fill to the next, unless that fill is bridged: then the same instance goes
+/// on.
 pub struct Instance {
     pub resource: GroupVersionResource,
     /// Whether its objects are namespaced.
@@ -129,11 +130,12 @@ impl Instance {
         self.reader.after(version).is_ok()
     }
 
-    /// The version up to which nothing has happened since `version`, which may be older than history: a client that
-    /// was told everything up to `version`, and nothing since, knows the state at the other one. `None` if something has
-    /// happened, or upstream does not answer the question.
+    /// The version up to which nothing has happened since `version`, which may be older than history: a client that has
+    /// received everything up to `version`, and nothing since, has the state at the returned version. `None` if
+    /// something has happened, or upstream does not answer the question.
     ///
-    /// Behind an upstream without watch-list only the states are compared: something may have come and gone in between.
+    /// Behind an upstream without watch-list only the states are compared: an object may have been created and deleted
+    /// in between.
     pub async fn quiet_since(&self, version: ResourceVersion) -> Option<ResourceVersion> {
         if self.has_watch_list() {
             return self.quiet.since(version, &self.upstream, self.schema()).await;
@@ -325,8 +327,9 @@ impl Instance {
         self.columns.gave_up();
     }
 
-    /// The columns, if upstream says after this was called that the definition is the one that the store was filled under; of a
-    /// built-in resource, if they are those that upstream's release is known to print.
+    /// The columns of a Table. For a custom resource, upstream has to confirm after this call that the definition is
+    /// the one under which the store was filled; for a built-in one, upstream's release must be one that is known to
+    /// print these columns.
     pub async fn columns(&self) -> Result<Arc<Columns>, Unprintable> {
         self.columns.current(&self.upstream, &self.resource).await
     }

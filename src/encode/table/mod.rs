@@ -1,8 +1,8 @@
 //! Tables: what `kubectl get` prints (read-path 6).
 //!
-//! The columns are those that upstream itself tells of; cells are made from the objects' JSON: those of custom resources as
-//! apiextensions-apiserver does, those of built-in ones by rules of each resource's own. What cannot be made exactly so is
-//! [`Unprintable`].
+//! The columns are taken from upstream's own Tables. The cells are made from the objects' JSON: those of custom
+//! resources as apiextensions-apiserver makes them, those of built-in resources by separate rules for each resource. An
+//! object whose cells cannot be made exactly is [`Unprintable`].
 
 mod built_in;
 mod cell;
@@ -87,7 +87,8 @@ impl Columns {
         })
     }
 
-    /// The columns of a built-in resource's Table that a server of that release has written, if they are those that are printed here.
+    /// The columns of a built-in resource's Table, as a server of that release has written it; `None` if they are not
+    /// the ones that are printed here.
     pub fn record_built_in(table: &[u8], resource: &GroupVersionResource, release: Release) -> Option<Self> {
         let printer = Printer::of(resource, release)?;
         Self::told(table, |told| printer.prints(told).then_some(Cells::BuiltIn(printer)))

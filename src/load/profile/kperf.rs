@@ -1,5 +1,6 @@
-//! Profiles of kperf (github.com/Azure/kperf, `api/types/load_traffic.go` of July 2026): version 1, with `specs`, or with
-//! `spec` as before the replay of time series. What this tool cannot do is a problem with its place, never left out.
+//! Profiles of kperf (github.com/Azure/kperf, `api/types/load_traffic.go` of July 2026): version 1, with `specs`, or
+//! with the single `spec` from before the replay of time series. Settings that this tool does not support are reported
+//! as problems with their place, and never ignored.
 
 use std::time::Duration;
 

@@ -23,8 +23,9 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// same time).
 const WELL_AFTER: Duration = Duration::from_secs(120);
 
-/// A watch that lasted so long was worth the fill before it: a version that expires behind it is no reason to wait. Stores are filled at most
-/// six times a minute so; an API server that is started again and again, or one behind an address that cuts watches, has no more to bear.
+/// A watch that lasted this long justified the fill before it: if its version expires afterwards, the store is filled
+/// again without a delay. So a store is filled at most six times a minute, even if an API server restarts again and
+/// again, or is behind an address that cuts watches.
 const USED_AFTER: Duration = Duration::from_secs(10);
 
 /// How many checks in a row may find no such resource after upstream broke off, which takes about ten seconds: an API
@@ -45,11 +46,11 @@ pub enum Loss {
     Backwards,
     /// The store differs from upstream's state at the same version.
     Corrupt,
-    /// Upstream sent something that contradicts what it sent before.
+    /// Upstream sent an event that contradicts earlier ones, or cannot be parsed.
     Inconsistent,
     /// The resource is gone.
     Gone,
-    /// The resource has another definition, or another server answers for it: what upstream's watch reported last may
+    /// The resource has another definition, or another server answers for it: the last events of upstream's watch may
     /// be of the old one.
     Replaced,
 }
@@ -93,7 +94,8 @@ pub enum Input {
     RolledBack,
     /// The store was found to differ from upstream.
     Corrupt,
-    /// The resource is another one than the store was, or was to be, filled with.
+    /// The resource has another definition, or is served by another server, than when the store was, or was to be,
+    /// filled.
     Replaced,
 }
 
@@ -144,16 +146,17 @@ pub struct Machine {
     progress: Option<ResourceVersion>,
     /// Failures since the last fill or the last healthy watch.
     failures: u32,
-    /// Fills since the last watch that was worth one whose state could not be followed: a fill that is followed by what cannot
-    /// be read is no success, and is not repeated at once for ever.
+    /// Fills since the last watch that lasted for [`USED_AFTER`]. Each further one is delayed longer: a fill that is
+    /// followed by unreadable events is not a success, and must not be repeated without a pause for ever.
     wasted: u32,
-    /// Whether upstream broke off, or could not be reached, since it was last seen healthy: it may have been restarted.
+    /// Whether upstream broke off a watch, or could not be reached, since it was last known to be healthy: it may have
+    /// been restarted.
     broke_off: bool,
     /// Consecutive checks since then that found no such resource.
     missing: u32,
     /// What upstream reported as its version when the store was filled, or as soon as it did after that.
     server: Option<String>,
-    /// When upstream last sent something.
+    /// When upstream last sent an event or a bookmark.
     heard: Instant,
     health: Health,
 }
@@ -230,7 +233,7 @@ impl Machine {
                 if lasted >= WELL_AFTER {
                     (self.failures, self.wasted) = (0, 0);
                 }
-                // What cannot be read may come at any time, and comes again.
+                // An event that cannot be parsed may arrive at any time, and arrives again after each fill.
                 if lasted >= USED_AFTER && failure != Some(Failure::Malformed) {
                     self.wasted = 0;
                 }
@@ -300,7 +303,7 @@ impl Machine {
                 self.stalled = self.mode == FillMode::WatchList;
                 self.refill_later()
             }
-            // Either upstream is behind another server that was asked before, or its versions went back.
+            // Either this API server is behind one that was asked before, or upstream's versions went back.
             Failure::TooLarge if self.progress.is_some() => self.later(Action::Verify),
             Failure::Expired
             | Failure::TooLarge
@@ -348,7 +351,7 @@ impl Machine {
         match self.progress {
             _ if !same_resource => Next::stop(Loss::Replaced),
             Some(progress) if head < progress => self.lose(Loss::Backwards),
-            // Otherwise, what the older program wrote would stay until the objects change.
+            // Otherwise objects in the older program's format would stay until they change.
             Some(_) if !same_server => self.replace(),
             Some(progress) => Next::now(Action::Watch { after: progress }),
             None => self.fill(),
@@ -368,7 +371,7 @@ impl Machine {
         if is_first { Next { delay: Duration::ZERO, ..next } } else { next }
     }
 
-    /// Fills again, because the last fill could not be followed.
+    /// Fills again, because the last fill could not be followed by a watch.
     fn waste(&mut self) -> Next {
         let delay = backoff(self.wasted);
         self.wasted += 1;

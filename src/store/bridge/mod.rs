@@ -1,4 +1,4 @@
-//! From one state to a later one of which upstream has forgotten what came between: the difference as changes
+//! The difference between two states as changes, for when upstream no longer has the changes between them
 //! ([`crate::manual::consistency`], "The bridge").
 
 #[cfg(test)]
@@ -9,37 +9,38 @@ use std::{cmp::Ordering, sync::Arc};
 use super::{change::ChangeKind, history::HistoryLimits, object::Object, snapshot::Snapshot};
 use crate::apimachinery::{ObjectKey, ResourceVersion};
 
-/// The versions between two states that are known, of which nothing is known themselves.
+/// The versions between two known states, about which nothing is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     pub from: ResourceVersion,
     pub to: ResourceVersion,
 }
 
-/// Why a later state cannot be told as changes of the earlier one.
+/// Why a later state cannot be expressed as changes of the earlier one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotBridged {
-    /// The state is older than what the store has reached.
+    /// The new state is older than the version that the store had reached.
     #[error("version {to} is older than version {from}, which the cache had reached")]
     Backwards { from: ResourceVersion, to: ResourceVersion },
-    /// The two states cannot be of one history: upstream's storage was restored, or another program writes it.
+    /// The two states cannot be from the same history: upstream's storage was restored, or another program writes it.
     #[error("the old and the new state of {0} contradict each other: upstream's storage was restored or replaced")]
     Contradiction(ObjectKey),
-    /// History does not hold as much: a watcher could not read it from there.
+    /// More changes than history holds: a watcher could not read all of them from there.
     #[error("{changes} changes of {bytes} bytes exceed the cache's history")]
     TooLarge { changes: usize, bytes: usize },
 }
 
-/// What is to be told, in this order. Pure: made of two states, published by [`super::Writer::bridge`].
+/// The changes of a bridge, in the order in which watchers are sent them. Pure: computed from two states, published by
+/// [`super::Writer::bridge`].
 #[derive(Debug, Default)]
 pub(super) struct Difference {
-    /// What is not there any more, with its last content, in the order of keys.
+    /// Objects that no longer exist, with their last content, in the order of their keys.
     pub(super) gone: Vec<Arc<Object>>,
-    /// What is new or another, in the order of versions.
+    /// New and changed objects, in the order of their versions.
     pub(super) come: Vec<Come>,
 }
 
-/// What is there now, and what stood there before.
+/// A new or changed object.
 #[derive(Debug)]
 pub(super) struct Come {
     pub(super) now: Arc<Object>,
@@ -51,21 +52,21 @@ impl Come {
         if self.before.is_some() { ChangeKind::Modified } else { ChangeKind::Added }
     }
 
-    /// Whether there may be a selector that it has left.
+    /// Whether a selector may have selected the old object and not the new one.
     pub(super) fn is_reselected(&self) -> bool {
         self.before.as_ref().is_some_and(|before| before.labels != self.now.labels || before.fields != self.now.fields)
     }
 }
 
 impl Gap {
-    /// Whether nothing is known of the state at `version`.
+    /// Whether the state at `version` is unknown.
     pub fn contains(&self, version: ResourceVersion) -> bool {
         self.from < version && version < self.to
     }
 }
 
 impl Difference {
-    /// From `old` to a state of version `to`, whose objects are in the order of their keys.
+    /// The difference between `old` and a state at version `to`, whose objects are in the order of their keys.
     pub(super) fn between(old: &Snapshot, new: &[Arc<Object>], to: ResourceVersion) -> Result<Self, NotBridged> {
         let gap = Gap { from: old.version(), to };
         Self::default().follows(gap)?;
@@ -101,7 +102,7 @@ impl Difference {
             (Some(before), Some(now)) if before.uid() == now.uid() => {
                 self.come.push(Come { now: now.clone(), before: Some(before.clone()) });
             }
-            // Deleted and made again under the same name.
+            // Deleted, and created again under the same name.
             (before, now) => {
                 self.gone.extend(before.cloned());
                 self.come.extend(now.map(|now| Come { now: now.clone(), before: None }));

@@ -254,7 +254,8 @@ fn an_object_that_was_made_again_is_gone_and_comes() {
 fn what_is_of_another_history_is_not_bridged() {
     let contradiction = |name: &str| Err(NotBridged::Contradiction(ObjectKey::new(None, name)));
     let held = [pod(1, 2, 8)];
-    // The same version with other content, an older one, a new object from before, one from the future, one that went in no time.
+    // The same version with other content; an older version; a new object from before; one from the future; one that
+    // was deleted and created in no time.
     let other = Written { app: 1, ..held[0] };
     assert_eq!(bridged(&held, &[other], 20), contradiction("p-1"));
     assert_eq!(bridged(&held, &[pod(1, 2, 7)], 20), contradiction("p-1"));

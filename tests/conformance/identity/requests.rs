@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use crate::client::{Answer, Ask};
 
-/// Who may what: `guest` is anonymous and may read pods as `reader` may, `staff` may list config maps as well, which is
-/// all that a `clerk` may; `named` may read one pod of a namespace, `wide` pods and secrets of one name in all namespaces; `keeper` may all that there are cells for.
+/// The rights of each user: `guest` is anonymous and may read pods, as may `reader`; `staff` may also list config maps,
+/// which is all that a `clerk` may; `named` may read one pod of a namespace; `wide` may read pods, and secrets of one
+/// name in all namespaces; `keeper` may do everything that there are cells for.
 pub(super) const RIGHTS: [&str; 9] =
     ["anonymous", "guest", "nobody", "reader", "clerk", "staff", "named", "wide", "keeper"];
 

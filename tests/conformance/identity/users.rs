@@ -82,8 +82,8 @@ pub(super) async fn all(api: &Endpoint, server: &Endpoint) -> Result<Vec<User>> 
     USERS.lines().map(str::trim).filter(|row| !row.is_empty()).map(|row| parse(row, token, incomplete)).collect()
 }
 
-/// The status with which the server refuses everything to those who do not say whom they impersonate: 500 from old servers, 400 from
-/// current ones.
+/// The status with which the server refuses an impersonation without a user: 500 from old servers, 400 from current
+/// ones.
 async fn incomplete(server: &Endpoint) -> Result<&'static str> {
     match server.send(&Ask::get("/version").header("impersonate-group", "readers")).await?.status {
         400 => Ok("400"),

@@ -38,7 +38,8 @@ pub(crate) struct Told {
     pub(crate) record: Record,
 }
 
-/// By client-go's rules: lists, or begins with a watch-list, goes on from the last version after an end, begins anew after a 410.
+/// Follows client-go's rules: lists or begins with a watch-list, continues from the last version after an end, starts
+/// over after a 410.
 pub(super) struct Informer {
     endpoint: Endpoint,
     collection: &'static str,

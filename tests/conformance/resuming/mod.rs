@@ -1,4 +1,4 @@
-//! Informers by client-go's rules under changes of every kind: what they follow, what changes it, and how often each has listed.
+//! Informers that follow client-go's rules during changes of every kind, and how often each of them lists.
 
 mod churn;
 mod informer;
@@ -111,8 +111,8 @@ pub(crate) struct Between<'a> {
     pub(crate) direct: &'a Endpoint,
 }
 
-/// Runs so many informers while `script` does, which sees what they do and breaks what it likes; changes come all the time. Each informer
-/// has to end with the server's state.
+/// Runs this many informers while `script` runs, which observes them and injects faults. Changes happen all the time.
+/// Each informer has to end with the server's state.
 pub(crate) async fn informers<T>(
     count: usize,
     followed: Followed,

@@ -1,5 +1,5 @@
-//! One collection in JSON and in protobuf, each in a cache of its own with an upstream watch of its own: what has been read
-//! in one of them is not missing in the other.
+//! One collection in JSON and in protobuf, each in its own cache with its own watch upstream: a version that was read
+//! in one encoding is not missing in the other.
 
 use bytes::Bytes;
 use kube_fanout::apimachinery::Encoding;

@@ -1,8 +1,9 @@
-//! Tables of built-in resources. Each resource has its own rules, which are compiled into the API server and differ between
-//! releases.
+//! Tables of built-in resources. Each resource has its own rules, which are compiled into the API server and differ
+//! between releases.
 //!
-//! A printer is a pure function of an object's JSON. The conformance suite compares it cell by cell with real servers of the
-//! releases in [`Release`], over generated objects in all states that a server accepts. It is used for no other release.
+//! A printer is a pure function of an object's JSON. The conformance suite compares it cell by cell with real servers
+//! of the releases in [`Release`], over generated objects in all states that a server accepts. It is not used for other
+//! releases.
 
 mod condition;
 mod jobs;

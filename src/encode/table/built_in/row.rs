@@ -23,8 +23,8 @@ impl<'a> Row<'a> {
     }
 
     pub(super) fn text(&mut self, text: &str) -> Result<(), Unprintable> {
-        // How the first two are escaped depends on the Go version of the server. The third may stand for invalid UTF-8, which a
-        // server writes as an escape.
+        // The escapes of the first two depend on the Go version of the server. The third may stand for invalid UTF-8,
+        // which a server writes as an escape.
         if text.contains(['\u{8}', '\u{c}', char::REPLACEMENT_CHARACTER]) {
             return Err(Unprintable);
         }

@@ -30,7 +30,8 @@ struct Expression<'a> {
 }
 
 impl LabelSelector<'_> {
-    /// Empty if it selects nothing or everything. `Unprintable` if it is not valid: upstream prints such selectors otherwise.
+    /// Empty if it selects nothing or everything. `Unprintable` if it is not valid: upstream prints such selectors in
+    /// another way.
     pub(super) fn print(&self) -> Result<String, Unprintable> {
         let mut requirements = Vec::new();
         for (key, value) in &self.match_labels {
