@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 
-use super::{bridge::Gap, object::Object, snapshot::Snapshot};
+use super::{gap::Gap, object::Object, snapshot::Snapshot};
 use crate::apimachinery::{Representation, ResourceVersion};
 
 /// What upstream reported about the object.

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{bridge::Gap, change::Change, snapshot::Snapshot};
+use super::{change::Change, gap::Gap, snapshot::Snapshot};
 use crate::apimachinery::ResourceVersion;
 
 /// How much of the past a store keeps. [`HistoryLimits::COUNT_MIN`] changes are always kept.

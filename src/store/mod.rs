@@ -7,6 +7,7 @@
 mod bridge;
 mod change;
 mod derived;
+mod gap;
 mod history;
 mod json;
 mod leaf;
@@ -17,13 +18,15 @@ mod schema;
 mod scope;
 mod snapshot;
 mod state;
+mod tag_tree;
 #[cfg(test)]
 mod tests;
 mod view;
 pub mod wire;
 
-pub use bridge::{Gap, NotBridged};
+pub use bridge::NotBridged;
 pub use change::{Change, ChangeKind, FrameKind};
+pub use gap::Gap;
 pub use history::{Expired, HistoryLimits};
 pub use json::ReadError;
 pub use leaf::{Deflated, Leaf};

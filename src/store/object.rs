@@ -56,15 +56,6 @@ impl Object {
         self.tail.slice(self.metadata_at.clone())
     }
 
-    /// `metadata.uid`, read on each call; empty if the object has none.
-    pub(super) fn uid(&self) -> String {
-        let metadata = &self.tail[self.metadata_at.clone()];
-        // No `ObjectMeta` message begins with this byte.
-        let is_json = metadata.starts_with(b"{");
-        let uid = if is_json { super::json::uid(metadata) } else { super::protobuf::uid(metadata) };
-        uid.unwrap_or_default()
-    }
-
     /// The position in the tail of the value of `metadata`.
     pub fn metadata_at(&self) -> Range<usize> {
         self.metadata_at.clone()

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{protobuf::TagTree, wire};
+use super::{tag_tree::TagTree, wire};
 use crate::apimachinery::{Encoding, FieldSource, GroupResource, SelectableField, field_tags};
 
 /// The first bytes of every protobuf response (read-path 4.1).

@@ -10,8 +10,9 @@ use bytes::Bytes;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    bridge::{Difference, Gap, NotBridged},
+    bridge::{Difference, NotBridged},
     change::{Change, ChangeKind},
+    gap::Gap,
     history::{Expired, History, HistoryLimits},
     object::Object,
     schema::Schema,

@@ -6,15 +6,8 @@ mod tests;
 
 use std::{cmp::Ordering, sync::Arc};
 
-use super::{change::ChangeKind, history::HistoryLimits, object::Object, snapshot::Snapshot};
+use super::{change::ChangeKind, gap::Gap, history::HistoryLimits, json, object::Object, protobuf, snapshot::Snapshot};
 use crate::apimachinery::{ObjectKey, ResourceVersion};
-
-/// The versions between two known states, about which nothing is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
-    pub from: ResourceVersion,
-    pub to: ResourceVersion,
-}
 
 /// Why a later state cannot be expressed as changes of the earlier one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,13 +51,6 @@ impl Come {
     }
 }
 
-impl Gap {
-    /// Whether the state at `version` is unknown.
-    pub fn contains(&self, version: ResourceVersion) -> bool {
-        self.from < version && version < self.to
-    }
-}
-
 impl Difference {
     /// The difference between `old` and a state at version `to`, whose objects are in the order of their keys.
     pub(super) fn between(old: &Snapshot, new: &[Arc<Object>], to: ResourceVersion) -> Result<Self, NotBridged> {
@@ -99,7 +85,7 @@ impl Difference {
             (Some(before), Some(now)) if before.version == now.version && before.tail() == now.tail() => {}
             (Some(before), Some(now)) if before.version >= now.version => return impossible(now),
             (_, Some(now)) if now.version > to => return impossible(now),
-            (Some(before), Some(now)) if before.uid() == now.uid() => {
+            (Some(before), Some(now)) if uid(before) == uid(now) => {
                 self.come.push(Come { now: now.clone(), before: Some(before.clone()) });
             }
             // Deleted, and created again under the same name.
@@ -153,4 +139,13 @@ impl Difference {
     pub(super) fn replaced(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.gone.iter().chain(self.come.iter().filter_map(|come| come.before.as_ref()))
     }
+}
+
+/// An object's `metadata.uid`, read on each call; empty if it has none.
+fn uid(object: &Object) -> String {
+    let metadata = object.metadata();
+    // No `ObjectMeta` message begins with this byte.
+    let is_json = metadata.starts_with(b"{");
+    let uid = if is_json { json::uid(&metadata) } else { protobuf::uid(&metadata) };
+    uid.unwrap_or_default()
 }

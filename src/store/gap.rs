@@ -1,0 +1,17 @@
+//! A gap in what is known of a resource's history.
+
+use crate::apimachinery::ResourceVersion;
+
+/// The versions between two known states, about which nothing is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    pub from: ResourceVersion,
+    pub to: ResourceVersion,
+}
+
+impl Gap {
+    /// Whether the state at `version` is unknown.
+    pub fn contains(&self, version: ResourceVersion) -> bool {
+        self.from < version && version < self.to
+    }
+}
