@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 
 use super::{
-    body::{CAN_BE_MADE, ListBody},
-    table::TableBody,
+    list_body::{CAN_BE_MADE, ListBody},
+    table_body::TableBody,
 };
 use crate::encode::{self, GzipMember, GzipStream};
 
@@ -218,7 +218,7 @@ mod tests {
         let form = Form::Whole(reader.schema().shape.clone());
         let leaves: Vec<_> = reader.snapshot().leaves().cloned().collect();
         let items_len = leaves.iter().map(|leaf| form.leaf_items_len(leaf).unwrap()).sum();
-        Body::list((head, tail), leaves, items_len, form, pretty)
+        Body::List(Box::new(ListBody::new(head, tail, leaves, items_len, form, pretty)))
     }
 
     async fn collected(body: Body) -> Bytes {

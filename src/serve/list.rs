@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use http::{Response, StatusCode};
 use tokio::task::yield_now;
 
-use super::{Body, ForwardReason, Read, SMALL_ANSWER, freshness::read_state, table::Writer};
+use super::{Body, ForwardReason, Read, SMALL_ANSWER, freshness::read_state, list_body::ListBody, table::Writer};
 use crate::{
     apimachinery::{ContinueAt, ContinueToken, FieldSelector, Freshness, ListOptions, Verb},
     authz::Permit,
@@ -129,8 +129,8 @@ async fn in_pieces(
         };
     }
     let envelope = read.envelope(&form);
-    let around = (envelope.head(position, items_len), envelope.tail(position, items_len));
-    Ok(Body::list(around, leaves, items_len, form, pretty))
+    let (head, tail) = (envelope.head(position, items_len), envelope.tail(position, items_len));
+    Ok(Body::List(Box::new(ListBody::new(head, tail, leaves, items_len, form, pretty))))
 }
 
 /// A list of objects that do not make up whole leaves of the store. A small list is joined in one piece. A large one is

@@ -9,11 +9,14 @@ mod get;
 mod gzip;
 mod head;
 mod list;
+mod list_body;
 mod most_recent;
 mod reason;
 mod table;
+mod table_body;
 mod told;
 mod watch;
+mod watch_body;
 
 pub use body::Body;
 pub use get::get;

@@ -1,0 +1,124 @@
+//! A list as a body, made in pieces while it is sent.
+
+use std::{mem, sync::Arc, vec};
+
+use bytes::Bytes;
+
+use crate::{
+    encode::{Form, Pretty},
+    store::Leaf,
+};
+
+/// The number of bytes handed to a connection at a time: a connection whose client does not read holds one such piece.
+pub(super) const PIECE: usize = 64 << 10;
+/// The message of a panic that cannot happen: a leaf's items, or a Table's rows, are only made after their length was
+/// computed, which fails if they cannot be made.
+pub(super) const CAN_BE_MADE: &str = "items whose length is known can be made";
+
+/// A list in pieces: head, leaves, tail. Only head and tail are owned; the leaves are shared.
+#[derive(Debug)]
+pub struct ListBody {
+    head: Bytes,
+    leaves: vec::IntoIter<Arc<Leaf>>,
+    /// A leaf that was sent partly, and the number of its next item.
+    begun: Option<(Arc<Leaf>, usize)>,
+    form: Form,
+    is_first: bool,
+    tail: Bytes,
+    /// The length of the whole list in bytes, before indentation.
+    length: usize,
+    pretty: Option<Pretty>,
+}
+
+impl ListBody {
+    /// A list between `head` and `tail`. The items of `leaves` have `items_len` bytes in total in that form.
+    pub(super) fn new(
+        head: Bytes,
+        tail: Bytes,
+        leaves: Vec<Arc<Leaf>>,
+        items_len: usize,
+        form: Form,
+        pretty: bool,
+    ) -> Self {
+        // The separator in front of the first item is not sent.
+        let length = head.len() + items_len.saturating_sub(form.separator_len()) + tail.len();
+        let (leaves, pretty) = (leaves.into_iter(), pretty.then(Pretty::default));
+        Self { head, leaves, begun: None, form, is_first: true, tail, length, pretty }
+    }
+
+    pub(super) fn own_bytes(&self) -> usize {
+        let leaf = |leaf: &Arc<Leaf>| size_of::<Arc<Leaf>>() + leaf.own_bytes();
+        let leaves = self.leaves.as_slice().iter().map(leaf).sum::<usize>();
+        self.head.len() + self.tail.len() + leaves + 2 * PIECE
+    }
+
+    pub(super) fn is_pretty(&self) -> bool {
+        self.pretty.is_some()
+    }
+
+    pub(super) fn form(&self) -> &Form {
+        &self.form
+    }
+
+    pub(super) fn tail(&self) -> &Bytes {
+        &self.tail
+    }
+
+    /// The part before the leaves, on the first call.
+    pub(super) fn take_head(&mut self) -> Option<Bytes> {
+        Some(mem::take(&mut self.head)).filter(|head| !head.is_empty())
+    }
+
+    /// The next leaf, and whether it is the first one.
+    pub(super) fn next_leaf(&mut self) -> Option<(Arc<Leaf>, bool)> {
+        let leaf = self.leaves.next()?;
+        Some((leaf, mem::take(&mut self.is_first)))
+    }
+
+    /// Whether the body has more than `limit` bytes. Must be called before anything is sent. Indentation only makes the
+    /// body longer.
+    pub(super) fn is_longer_than(&self, limit: usize) -> bool {
+        self.length > limit || self.is_pretty() && self.indented_len() > limit
+    }
+
+    fn indented_len(&self) -> usize {
+        let items = self.leaves.as_slice().iter().map(|leaf| self.form.leaf_items_once(leaf).expect(CAN_BE_MADE));
+        let items = items.enumerate().map(|(at, items)| if at == 0 { self.first(&items) } else { items });
+        let mut pretty = Pretty::default();
+        [self.head.clone()]
+            .into_iter()
+            .chain(items)
+            .chain([self.tail.clone()])
+            .map(|piece| pretty.push(&piece).len())
+            .sum()
+    }
+
+    /// The first leaf's items without the separator in front of them.
+    fn first(&self, items: &Bytes) -> Bytes {
+        items.slice(self.form.separator_len()..)
+    }
+
+    pub(super) fn next(&mut self) -> Option<Bytes> {
+        let piece = self.next_piece()?;
+        match &mut self.pretty {
+            Some(pretty) => Some(pretty.push(&piece).into()),
+            None => Some(piece),
+        }
+    }
+
+    fn next_piece(&mut self) -> Option<Bytes> {
+        if let Some(head) = self.take_head() {
+            return Some(head);
+        }
+        let begun = self.begun.take().map(|begun| (begun, false));
+        let next = begun.or_else(|| self.next_leaf().map(|(leaf, is_first)| ((leaf, 0), is_first)));
+        let Some(((leaf, at), is_first)) = next else {
+            return Some(mem::take(&mut self.tail)).filter(|tail| !tail.is_empty());
+        };
+        let (items, next) = self.form.leaf_piece(&leaf, at).expect(CAN_BE_MADE);
+        if next < leaf.objects().len() {
+            self.begun = Some((leaf, next));
+        }
+        Some(if is_first { self.first(&items) } else { items })
+    }
+}

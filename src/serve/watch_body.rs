@@ -1,0 +1,91 @@
+//! A watch as a body.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::{
+    authz::{Lease, Standing},
+    cacher::Instance,
+    fanout::{EndCause, Session, Step},
+};
+
+/// The stream of one watch: a session, polled by the connection it is written to.
+pub struct WatchBody {
+    session: Session,
+    instance: Arc<Instance>,
+    timer: Pin<Box<Sleep>>,
+    /// `None` for permission that cannot be revoked.
+    lease: Option<Lease>,
+    cause: EndCause,
+}
+
+impl WatchBody {
+    pub(super) fn new(session: Session, instance: Arc<Instance>, lease: Option<Lease>) -> Self {
+        instance.metrics.watch_started();
+        let timer = Box::pin(sleep_until(Instant::now()));
+        Self { session, instance, timer, lease, cause: EndCause::ClientGone }
+    }
+
+    /// Bytes that the watch holds for itself as long as it lasts.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.session.own_bytes() + self.lease.as_ref().map_or(0, Lease::own_bytes)
+    }
+
+    /// The next bytes; `None` at the end.
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            let now = Instant::now();
+            let review_at = match self.lease.as_mut().map(|lease| lease.poll(now, context)) {
+                Some(Standing::Revoked) => {
+                    self.cause = EndCause::Revoked;
+                    return Poll::Ready(None);
+                }
+                Some(Standing::Unconfirmed) => {
+                    self.cause = EndCause::Unconfirmed;
+                    return Poll::Ready(None);
+                }
+                Some(Standing::Overdue) => return Poll::Pending,
+                Some(Standing::Until(due)) => Some(due),
+                Some(Standing::UnderReview) | None => None,
+            };
+            self.session.register(context.waker());
+            match self.session.step(now) {
+                Step::Send(bytes) => {
+                    self.instance.metrics.events_sent(self.session.events_sent());
+                    return Poll::Ready(Some(bytes));
+                }
+                Step::Wait(until) => {
+                    let until = review_at.map_or(until, |review_at| until.min(review_at));
+                    if self.timer.deadline() != until {
+                        self.timer.as_mut().reset(until);
+                    }
+                    if self.timer.as_mut().poll(context).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+                Step::End(cause) => {
+                    self.cause = cause;
+                    return Poll::Ready(None);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for WatchBody {
+    fn drop(&mut self) {
+        self.instance.metrics.watch_ended(self.cause.as_str());
+    }
+}
+
+impl std::fmt::Debug for WatchBody {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.session.fmt(formatter)
+    }
+}
