@@ -3,26 +3,13 @@
 //! Accepts exactly what the API server accepts, including names and values: a selector that it would refuse must not be
 //! answered. Errors contain no text for clients, since the API server words them.
 
-use crate::apimachinery::Labels;
 use crate::apimachinery::label_lexer::{Token, tokens};
 use crate::apimachinery::qualified_name::{is_label_value, is_qualified_name};
+use crate::apimachinery::{InvalidSelector, Labels};
 
 /// Requirements that must all hold. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector(Box<[LabelRequirement]>);
-
-/// Why the API server would not accept a selector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidSelector {
-    #[error("the selector has a syntax error")]
-    Syntax,
-    #[error("the selector has an invalid key")]
-    Key,
-    #[error("the selector has an invalid value")]
-    Value,
-    #[error("the selector has an invalid escape")]
-    Escape,
-}
 
 /// One term: the condition for the label with this key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
