@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::Failure;
+use super::{Failure, status_body::StatusBody};
 use crate::{
     apimachinery::{Encoding, ResourceVersion},
     encode::{
@@ -54,33 +54,6 @@ pub enum EventError {
     Bookmark(#[source] InvalidBookmark),
     #[error("cannot read a bookmark in protobuf")]
     BookmarkMessage(#[source] protobuf::InvalidBookmark),
-}
-
-/// The fields of a Status that a reflector reads.
-#[derive(Debug, serde::Deserialize)]
-pub struct StatusBody {
-    pub code: u16,
-    #[serde(default)]
-    details: StatusDetails,
-}
-
-#[derive(Debug, Default, serde::Deserialize)]
-struct StatusDetails {
-    #[serde(default)]
-    causes: Vec<StatusCause>,
-}
-
-#[derive(Debug, serde::Deserialize)]
-struct StatusCause {
-    #[serde(default)]
-    reason: String,
-}
-
-impl StatusBody {
-    /// Whether a cause is `ResourceVersionTooLarge`, which client-go looks for, too (read-path 2, "RV too high").
-    pub fn is_too_large(&self) -> bool {
-        self.details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
-    }
 }
 
 impl UpstreamEvent {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::StatusBody;
+use super::status_body::StatusBody;
 use crate::encode::protobuf;
 
 /// Why a list, a watch or a check failed.

@@ -16,12 +16,13 @@ mod list_items;
 mod list_watch;
 mod machine;
 mod page;
+mod status_body;
 #[cfg(test)]
 mod tests;
 
 pub use bridge::{Bridged, Unbridged};
 pub use driver::{Collection, Reflector, Settings, Sink};
-pub use event::{EventError, StatusBody, UpstreamEvent};
+pub use event::{EventError, UpstreamEvent};
 pub use event_stream::EventStream;
 pub use evidence::Evidence;
 pub use failure::Failure;
