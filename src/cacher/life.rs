@@ -115,8 +115,8 @@ impl Shared {
         if let Some(definition) = &definition {
             fields.extend(definition.selectable_fields(&resource.version));
         }
-        let found = (resource.clone(), api.namespaced);
-        let upstream = ResourceListWatch::new(self.upstream.clone(), found, *encoding, definition);
+        let upstream =
+            ResourceListWatch::new(self.upstream.clone(), resource.clone(), api.namespaced, *encoding, definition);
         let kept = Resource {
             resource: resource.clone(),
             namespaced: api.namespaced,

@@ -55,7 +55,8 @@ pub struct ResourceListWatch {
 impl ResourceListWatch {
     pub fn new(
         upstream: Upstream,
-        (resource, namespaced): (GroupVersionResource, bool),
+        resource: GroupVersionResource,
+        namespaced: bool,
         encoding: Encoding,
         definition: Option<Crd>,
     ) -> Self {

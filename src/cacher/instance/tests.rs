@@ -57,7 +57,7 @@ impl Both {
         let filled = |encoding| {
             let resource = GroupVersionResource::new("example.com", "v1", "widgets");
             let resource = Resource {
-                upstream: ResourceListWatch::new(server.upstream(), (resource.clone(), true), encoding, None),
+                upstream: ResourceListWatch::new(server.upstream(), resource.clone(), true, encoding, None),
                 metrics: Arc::new(CacheMetrics::new(&resource, encoding)),
                 resource,
                 namespaced: true,
