@@ -15,6 +15,7 @@ mod collector;
 mod context;
 mod exporter;
 mod message;
+mod sampling;
 mod spans;
 mod trace;
 mod tracer;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{
     SpanContext,
     context::{TRACEPARENT, TRACESTATE},
-    tracer::Sampling,
+    sampling::Sampling,
 };
 use crate::telemetry::Finished;
 
@@ -52,6 +52,17 @@ pub struct Trace {
     pub(super) request: Head,
 }
 
+/// What is known about the sampling of a request when it arrives.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    /// The client's span.
+    pub(super) parent: Option<SpanContext>,
+    /// Whether the gateway's own sampling rate selects the request.
+    pub(super) by_rate: bool,
+    /// Whether the client's decision about sampling is accepted, whatever its user.
+    pub(super) trusted: bool,
+}
+
 /// A stage that a request has begun.
 #[derive(Debug)]
 pub(super) struct Passed {
@@ -84,10 +95,11 @@ pub(super) enum Lineage {
 impl Trace {
     pub(super) fn begin<B>(
         sampling: Arc<Sampling>,
-        (parent, by_rate, trusted): (Option<SpanContext>, bool, bool),
+        arrival: Arrival,
         request: &http::Request<B>,
         client: Option<IpAddr>,
     ) -> Self {
+        let Arrival { parent, by_rate, trusted } = arrival;
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let request = Head {
             method: request.method().clone(),

@@ -11,11 +11,8 @@ use std::{
 use http::Request;
 use tokio::sync::mpsc;
 
-use super::{SpanContext, Trace, exporter::Exporter, message::Span};
-use crate::{
-    lifecycle::Tasks,
-    telemetry::{SpansDropped, limit_reached, show_limit, spans_dropped},
-};
+use super::{SpanContext, Trace, exporter::Exporter, sampling::Sampling, trace::Arrival};
+use crate::{lifecycle::Tasks, telemetry::show_limit};
 
 /// Maximum number of requests whose spans wait for export: usually 4 MiB, at most 20 MiB.
 const QUEUE_MAX: usize = 4_096;
@@ -38,14 +35,6 @@ pub struct Config {
 /// Begins traces; none if no collector is configured. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Tracer(Option<Arc<Sampling>>);
-
-#[derive(Debug)]
-pub(super) struct Sampling {
-    rate_per_million: AtomicU32,
-    trusts_clients: bool,
-    pub(super) upstream: http::Uri,
-    queue: mpsc::Sender<Vec<Span>>,
-}
 
 impl Tracer {
     /// Starts to export spans, in a task of `tasks` that ends with their drain.
@@ -76,17 +65,8 @@ impl Tracer {
         let by_rate = fastrand::u32(..MILLION) < sampling.rate_per_million.load(Relaxed);
         let (asks, trusted) = (parent.is_some_and(|parent| parent.is_sampled), sampling.trusts_clients);
         let may_be_traced = if trusted && parent.is_some() { asks } else { by_rate || asks };
-        may_be_traced.then(|| Box::new(Trace::begin(sampling.clone(), (parent, by_rate, trusted), request, client)))
-    }
-}
-
-impl Sampling {
-    /// Hands the spans of a request to the exporter, or drops them.
-    pub(super) fn export(&self, spans: Vec<Span>) {
-        if let Err(unsent) = self.queue.try_send(spans) {
-            limit_reached("trace_queue");
-            spans_dropped(SpansDropped::QueueFull, unsent.into_inner().len());
-        }
+        let arrival = Arrival { parent, by_rate, trusted };
+        may_be_traced.then(|| Box::new(Trace::begin(sampling.clone(), arrival, request, client)))
     }
 }
 
