@@ -12,4 +12,4 @@ mod session;
 pub use end::EndCause;
 pub use hub::{Behind, Hub, Subscription};
 pub use interest::Interest;
-pub use session::{Bookmarks, Session, Start, Step, Template};
+pub use session::{Bookmarks, Session, SessionOptions, Start, Step, Template};

@@ -45,6 +45,18 @@ pub enum Start {
     After(ResourceVersion),
 }
 
+/// What a watch sends, and for how long.
+#[derive(Debug)]
+pub struct SessionOptions {
+    pub predicate: Predicate,
+    pub form: Form,
+    /// Room for the copies that are made for this watch alone.
+    pub room: ClientRoom,
+    /// `None` if the client allows none.
+    pub bookmarks: Option<Bookmarks>,
+    pub timeout: Duration,
+}
+
 /// The bookmarks that the client allows.
 #[derive(Debug)]
 pub struct Bookmarks {
@@ -93,7 +105,6 @@ pub struct Session {
     subscription: Subscription,
     predicate: Predicate,
     form: Form,
-    /// Room for the copies that are made for this watch alone.
     room: ClientRoom,
     /// Boxed, and dropped once all are sent: most watches spend most of their time without initial events.
     initial: Option<Box<InitialEvents>>,
@@ -122,14 +133,8 @@ pub struct Session {
 
 impl Session {
     /// `subscription` must have been taken before `start` was read, or changes are missed.
-    pub fn new(
-        view: View,
-        subscription: Subscription,
-        (predicate, form, room): (Predicate, Form, ClientRoom),
-        start: Start,
-        bookmarks: Option<Bookmarks>,
-        (now, timeout): (Instant, Duration),
-    ) -> Self {
+    pub fn new(view: View, subscription: Subscription, options: SessionOptions, start: Start, now: Instant) -> Self {
+        let SessionOptions { predicate, form, room, bookmarks, timeout } = options;
         let (initial, baseline) = match start {
             Start::State(state) => {
                 let version = state.version();
@@ -138,9 +143,6 @@ impl Session {
             Start::After(version) => (None, version),
         };
         let deadline = now + timeout;
-        let bookmark_at = next_bookmark(now, deadline);
-        let ready = VecDeque::new();
-        let (next, behind, is_refused, owes_bookmark, sent) = (0, false, false, false, 0);
         Self {
             view,
             subscription,
@@ -150,13 +152,13 @@ impl Session {
             initial,
             bookmarks,
             baseline,
-            next,
-            behind,
-            ready,
-            is_refused,
-            sent,
-            bookmark_at,
-            owes_bookmark,
+            next: 0,
+            behind: false,
+            ready: VecDeque::new(),
+            is_refused: false,
+            sent: 0,
+            bookmark_at: next_bookmark(now, deadline),
+            owes_bookmark: false,
             ends_at_bridge: false,
             deadline,
             ends: EndCause::Deadline,
@@ -382,6 +384,17 @@ mod tests {
         AnswerRoom::new(bytes, bytes).of(None)
     }
 
+    /// Everything, whole and without bookmarks, for a minute.
+    fn everything(schema: &Schema, room: ClientRoom) -> SessionOptions {
+        let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), schema).unwrap();
+        let form = Form::Whole(schema.shape.clone());
+        SessionOptions { predicate, form, room, bookmarks: None, timeout: Duration::from_secs(60) }
+    }
+
+    fn subscribe(hub: &Arc<Hub>, options: &SessionOptions, schema: &Schema) -> Subscription {
+        hub.subscribe(Interest::of(&Scope::Everything, &options.predicate, schema), 0, None)
+    }
+
     /// A state of that many objects with `data` bytes each.
     fn state(objects: usize, data: usize) -> (Arc<Schema>, Reader) {
         let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
@@ -405,12 +418,11 @@ mod tests {
         let (room, hub) = (room(250_000), Hub::new(0, Spread::default()));
         let began = Instant::now();
         let open = || {
-            let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
-            let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0, None);
-            let wanted = (predicate, Form::Whole(schema.shape.clone()), room.clone());
+            let options = SessionOptions { timeout: Duration::from_secs(3600), ..everything(&schema, room.clone()) };
+            let subscription = subscribe(&hub, &options, &schema);
             let view = View::new(reader.clone(), Scope::Everything);
             let start = Start::State(view.newest());
-            Session::new(view, subscription, wanted, start, None, (began, Duration::from_secs(3600)))
+            Session::new(view, subscription, options, start, began)
         };
         let (mut reads, mut waits) = (open(), open());
         let sent = |step| match step {
@@ -447,13 +459,12 @@ mod tests {
         let (schema, reader) = state(200, 1000);
         for (cause, is_told) in [(EndCause::Lost, false), (EndCause::Relisted, true)] {
             let hub = Hub::new(0, Spread::default());
-            let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
-            let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0, None);
-            let wanted = (predicate, Form::Whole(schema.shape.clone()), room(u64::MAX));
+            let options = everything(&schema, room(u64::MAX));
+            let subscription = subscribe(&hub, &options, &schema);
             let view = View::new(reader.clone(), Scope::Everything);
             let now = Instant::now();
             let start = Start::State(view.newest());
-            let mut session = Session::new(view, subscription, wanted, start, None, (now, Duration::from_secs(60)));
+            let mut session = Session::new(view, subscription, options, start, now);
             assert!(matches!(session.step(now), Step::Send(_)));
             let first = session.events_sent();
             assert!(first > 1 && first < 200, "{first}");
@@ -480,12 +491,10 @@ mod tests {
         let start = Instant::now();
         let mut sessions: Vec<_> = (0..3)
             .map(|_| {
-                let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
-                let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0, None);
+                let options = everything(&schema, room(u64::MAX));
+                let subscription = subscribe(&hub, &options, &schema);
                 let view = View::new(reader.clone(), Scope::Everything);
-                let wanted = (predicate, Form::Whole(schema.shape.clone()), room(u64::MAX));
-                let time = (start, Duration::from_secs(60));
-                Session::new(view, subscription, wanted, Start::After(version), None, time)
+                Session::new(view, subscription, options, Start::After(version), start)
             })
             .collect();
         for session in &mut sessions {
@@ -515,13 +524,11 @@ mod tests {
         let version = |number| ResourceVersion::new(number).unwrap();
         let (mut writer, reader) = store::store(schema.clone(), Vec::new(), version(1), limits);
         let hub = Hub::new(0, Spread::default());
-        let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
-        let subscription = hub.subscribe(Interest::of(&Scope::Everything, &predicate, &schema), 0, None);
-        let wanted = (predicate, Form::Whole(schema.shape.clone()), room(room_bytes));
+        let options = everything(&schema, room(room_bytes));
+        let subscription = subscribe(&hub, &options, &schema);
         let view = View::new(reader, Scope::Everything);
         let now = Instant::now();
-        let start = (now, Duration::from_secs(60));
-        let mut session = Session::new(view, subscription, wanted, Start::After(version(1)), None, start);
+        let mut session = Session::new(view, subscription, options, Start::After(version(1)), now);
         for (number, length) in (2..).zip(data) {
             let object = format!(
                 r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"m-{number}","resourceVersion":"{number}"}},"data":{{"x":"{}"}}}}"#,

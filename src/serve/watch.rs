@@ -15,7 +15,7 @@ use crate::{
     authz::Permit,
     cacher::Instance,
     encode::Form,
-    fanout::{Bookmarks, Interest, Session, Start, Template},
+    fanout::{Bookmarks, Interest, Session, SessionOptions, Start, Template},
     store::{Expired, Predicate, View},
 };
 
@@ -45,7 +45,7 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
             Err(Expired::Trimmed) => return Err(ForwardReason::OutsideHistory),
         },
     };
-    let body = wanted.stream(read, permit, (start, first), Instant::now())?;
+    let body = wanted.stream(read, permit, start, first, Instant::now())?;
     Ok(read.answer(StatusCode::OK, ResponseKind::Watch).body(body).expect("headers are valid"))
 }
 
@@ -54,7 +54,7 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
 pub fn go_on(read: &Read<'_>, permit: Permit, told: ResourceVersion, began: Instant) -> Result<Body, ForwardReason> {
     let wanted = Wanted::of(read, &permit)?;
     let first = wanted.view.after(told).map_err(|_| ForwardReason::OutsideHistory)?;
-    wanted.stream(read, permit, (Start::After(told), first), began)
+    wanted.stream(read, permit, Start::After(told), first, began)
 }
 
 impl Wanted {
@@ -86,7 +86,8 @@ impl Wanted {
         self,
         read: &Read<'_>,
         permit: Permit,
-        (start, first): (Start, u64),
+        start: Start,
+        first: u64,
         began: Instant,
     ) -> Result<Body, ForwardReason> {
         let Self { options, view, predicate, form, bookmarks } = self;
@@ -105,8 +106,8 @@ impl Wanted {
         let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(fastrand::u64(DEFAULT_TIMEOUT_SECONDS)));
         let now = Instant::now();
         let left = timeout.saturating_sub(now.duration_since(began));
-        let session =
-            Session::new(view, subscription, (predicate, form, read.room.clone()), start, bookmarks, (now, left));
+        let options = SessionOptions { predicate, form, room: read.room.clone(), bookmarks, timeout: left };
+        let session = Session::new(view, subscription, options, start, now);
         let session = if read.for_gateway { session.ending_at_bridge() } else { session };
         Ok(Body::Watch(Box::new(WatchBody::new(session, instance.clone(), permit.into_lease()))))
     }
