@@ -294,13 +294,19 @@ mod tests {
 
     use super::*;
     use crate::{
-        reflector::{ListPage, ListRequest, WatchRequest},
+        reflector::{ByteStream, ListPage, ListRequest, WatchRequest},
         store::{HistoryLimits, Schema, Shape, Writer, store},
     };
 
     /// Reports its head version, but does not answer watches.
     struct Mute {
         head: u64,
+    }
+
+    impl ByteStream for () {
+        async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
+            None
+        }
     }
 
     impl ListWatch for Mute {
@@ -312,10 +318,6 @@ mod tests {
 
         async fn watch(&self, _: WatchRequest) -> Result<(), Failure> {
             pending().await
-        }
-
-        async fn next(&self, (): &mut ()) -> Option<Result<Bytes, Failure>> {
-            None
         }
 
         async fn head(&self) -> Result<ListPage, Failure> {

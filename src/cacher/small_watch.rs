@@ -37,7 +37,7 @@ pub(super) async fn small_watch(
         let request = WatchRequest { from: WatchFrom::After(start), seconds: SECONDS };
         let mut events = EventStream::new(upstream.watch(request).await?, schema.shape.encoding());
         let mut behind = last_change;
-        while let Some(event) = events.next(upstream, schema, MAX).await? {
+        while let Some(event) = events.next(schema, MAX).await? {
             match event {
                 UpstreamEvent::Bookmark { version: up_to, .. } => return Ok(Some(Stretch { behind, up_to })),
                 UpstreamEvent::Change { object, .. } => behind = object.version,

@@ -258,7 +258,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
             let Some(writer) = &self.writer else { break Some(Failure::Malformed) };
             let silence = self.machine.health().silence_max();
             let event = tokio::select! {
-                event = events.next(&self.upstream, writer.schema(), silence) => event,
+                event = events.next(writer.schema(), silence) => event,
                 () = evidence.until_lacking_since(told, writer.progress()) => Err(Failure::Stuck),
             };
             match event {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::timeout;
 
-use super::{EventError, Failure, Lines, ListWatch, UpstreamEvent};
-use crate::{apimachinery::Encoding, encode::protobuf::FrameReader, store::Schema};
+use super::{ByteStream, EventError, Failure, Lines, UpstreamEvent};
+use crate::{apimachinery::Encoding, encode::protobuf::FrameReader, store::Schema, telemetry::Chain};
 
 /// The body of a watch, with the bytes that were received but do not make up a whole event yet.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ enum Frames {
     Protobuf(FrameReader),
 }
 
-impl<S: Send> EventStream<S> {
+impl<S: ByteStream> EventStream<S> {
     pub fn new(stream: S, encoding: Encoding) -> Self {
         let frames = match encoding {
             Encoding::Json => Frames::Json(Lines::default()),
@@ -32,17 +32,12 @@ impl<S: Send> EventStream<S> {
     }
 
     /// The next event; `None` at the clean end. Fails when nothing arrives for longer than `silence`.
-    pub async fn next<L: ListWatch<Stream = S>>(
-        &mut self,
-        upstream: &L,
-        schema: &Schema,
-        silence: Duration,
-    ) -> Result<Option<UpstreamEvent>, Failure> {
+    pub async fn next(&mut self, schema: &Schema, silence: Duration) -> Result<Option<UpstreamEvent>, Failure> {
         loop {
             if let Some(line) = self.frames.next()? {
                 return parse(&line, schema).map(Some);
             }
-            match timeout(silence, upstream.next(&mut self.stream)).await {
+            match timeout(silence, self.stream.next()).await {
                 Ok(Some(Ok(chunk))) => self.frames.push(&chunk),
                 Ok(Some(Err(failure))) => return Err(failure),
                 Ok(None) => return Ok(None),
@@ -74,14 +69,8 @@ fn parse(line: &Bytes, schema: &Schema) -> Result<UpstreamEvent, Failure> {
         Ok(event) => Ok(event),
         Err(EventError::Told(failure)) => Err(failure),
         Err(error) => {
-            tracing::warn!(error = causes(&error), "cannot use an event of upstream's watch");
+            tracing::warn!(error = %Chain(&error), "cannot use an event of upstream's watch");
             Err(Failure::Malformed)
         }
     }
-}
-
-/// An error with all its causes, for the log.
-pub(super) fn causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

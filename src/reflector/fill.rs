@@ -7,7 +7,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use super::{
-    EventStream, Failure, ListPage, ListRequest, ListWatch, UpstreamEvent, WatchFrom, WatchRequest,
+    ByteStream, EventStream, Failure, ListPage, ListRequest, ListWatch, UpstreamEvent, WatchFrom, WatchRequest,
     item_readers::ItemReaders,
     list_items::ListItems,
     page::{Page, PageFormat},
@@ -102,7 +102,7 @@ pub(super) async fn watch_list<L: ListWatch>(
     let (mut events, mut objects) = (EventStream::new(stream, schema.shape.encoding()), HashMap::new());
     let mut started = false;
     loop {
-        let event = match events.next(upstream, schema, FILL_SILENCE_MAX).await {
+        let event = match events.next(schema, FILL_SILENCE_MAX).await {
             Ok(Some(event)) => event,
             Ok(None) => return Err(Failure::Unavailable),
             Err(Failure::Silent) if started => return Err(Failure::Stalled),
@@ -123,26 +123,18 @@ pub(super) async fn watch_list<L: ListWatch>(
 }
 
 /// Reads a page in JSON. The page is returned without its items, which are passed to `readers` as they arrive.
-async fn json_page<L: ListWatch>(
-    upstream: &L,
-    mut stream: L::Stream,
-    readers: &mut ItemReaders,
-) -> Result<Page, Failure> {
+async fn json_page(mut stream: impl ByteStream, readers: &mut ItemReaders) -> Result<Page, Failure> {
     let mut items = ListItems::default();
-    while let Some(piece) = upstream.next(&mut stream).await {
+    while let Some(piece) = stream.next().await {
         items.push(&piece?, |item| readers.take(item))?;
     }
     Page::read(&items.end())
 }
 
 /// Reads a page in protobuf. Its items are passed to `readers` once the whole page has arrived.
-async fn protobuf_page<L: ListWatch>(
-    upstream: &L,
-    mut stream: L::Stream,
-    readers: &mut ItemReaders,
-) -> Result<Page, Failure> {
+async fn protobuf_page(mut stream: impl ByteStream, readers: &mut ItemReaders) -> Result<Page, Failure> {
     let mut pieces = Vec::new();
-    while let Some(piece) = upstream.next(&mut stream).await {
+    while let Some(piece) = stream.next().await {
         pieces.push(piece?);
     }
     let mut page = Page::read(&pieces.concat().into())?;
@@ -161,8 +153,8 @@ pub(super) async fn list<L: ListWatch>(
     loop {
         let stream = upstream.list(ListRequest { not_older_than, continue_token }).await?;
         let page = match schema.shape.encoding() {
-            Encoding::Json => json_page(upstream, stream, &mut readers).await?,
-            Encoding::Protobuf => protobuf_page(upstream, stream, &mut readers).await?,
+            Encoding::Json => json_page(stream, &mut readers).await?,
+            Encoding::Protobuf => protobuf_page(stream, &mut readers).await?,
         };
         if page.continue_token.is_empty() {
             return Ok(State { objects: readers.objects().await?, version: page.version, bookmark: None, watch: None });

@@ -5,10 +5,11 @@ use std::{mem, sync::Arc};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use super::{Failure, event_stream::causes};
+use super::Failure;
 use crate::{
     apimachinery::Encoding,
     store::{Object, Schema},
+    telemetry::Chain,
 };
 
 /// The number of bytes that are parsed without yielding to other tasks: less than a millisecond of work.
@@ -60,7 +61,7 @@ fn read(item: Bytes, schema: &Schema) -> Result<Arc<Object>, Failure> {
         Encoding::Protobuf => Object::from_protobuf(item, schema),
     };
     object.map(Arc::new).map_err(|error| {
-        tracing::warn!(error = causes(&error), "cannot use an item of upstream's list");
+        tracing::warn!(error = %Chain(&error), "cannot use an item of upstream's list");
         Failure::Malformed
     })
 }

@@ -52,19 +52,22 @@ pub struct ListPage {
     pub warnings: Vec<HeaderValue>,
 }
 
+/// The body of an answer, as it arrives. Dropping it ends the request.
+pub trait ByteStream: Send {
+    /// The next bytes; `None` at the clean end.
+    fn next(&mut self) -> impl Future<Output = Option<Result<Bytes, Failure>>> + Send;
+}
+
 /// Lists and watches one resource with the gateway's own credentials.
 pub trait ListWatch: Send + Sync + 'static {
-    /// The body of a list or of a watch. Dropping it ends the request.
-    type Stream: Send;
+    /// The body of a list or of a watch.
+    type Stream: ByteStream;
 
     /// Requests one page of the whole collection; returns when upstream begins to send it.
     fn list(&self, request: ListRequest) -> impl Future<Output = Result<Self::Stream, Failure>> + Send;
 
     /// Opens a watch; returns when upstream has accepted it.
     fn watch(&self, request: WatchRequest) -> impl Future<Output = Result<Self::Stream, Failure>> + Send;
-
-    /// The next bytes of a list or a watch; `None` at its clean end.
-    fn next(&self, stream: &mut Self::Stream) -> impl Future<Output = Option<Result<Bytes, Failure>>> + Send;
 
     /// The current head version: a most recent list of at most one object, as upstream answered it.
     fn head(&self) -> impl Future<Output = Result<ListPage, Failure>> + Send;

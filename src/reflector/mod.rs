@@ -29,5 +29,5 @@ pub use failure::Failure;
 pub use fill::{Filled, head_version};
 pub use health::{Condition, Health};
 pub use lines::{LineTooLong, Lines};
-pub use list_watch::{ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest};
+pub use list_watch::{ByteStream, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest};
 pub use machine::{Action, FillMode, Input, Loss, Machine, Seen};

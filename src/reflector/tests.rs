@@ -42,6 +42,10 @@ impl Script {
         script
     }
 
+    fn piece(&self, body: String) -> Piece {
+        Piece { bytes: Some(body.into()), falls_silent: self.falls_silent }
+    }
+
     fn note(&self, asked: String) {
         self.asked.lock().unwrap().push(asked);
     }
@@ -51,32 +55,40 @@ fn page(body: String) -> ListPage {
     ListPage { body: body.into(), warnings: Vec::new() }
 }
 
-impl ListWatch for Script {
-    type Stream = Option<Bytes>;
+/// One piece, and then the end or silence.
+struct Piece {
+    bytes: Option<Bytes>,
+    falls_silent: bool,
+}
 
-    async fn list(&self, request: ListRequest) -> Result<Option<Bytes>, Failure> {
+impl ByteStream for Piece {
+    async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
+        match self.bytes.take() {
+            Some(bytes) => Some(Ok(bytes)),
+            None if self.falls_silent => std::future::pending().await,
+            None => None,
+        }
+    }
+}
+
+impl ListWatch for Script {
+    type Stream = Piece;
+
+    async fn list(&self, request: ListRequest) -> Result<Piece, Failure> {
         self.note(format!("list {:?} {:?}", request.not_older_than, request.continue_token));
-        self.lists.lock().unwrap().pop_front().map(|body| Some(body.into())).ok_or(Failure::Unavailable)
+        self.lists.lock().unwrap().pop_front().map(|body| self.piece(body)).ok_or(Failure::Unavailable)
     }
 
-    async fn watch(&self, request: WatchRequest) -> Result<Option<Bytes>, Failure> {
+    async fn watch(&self, request: WatchRequest) -> Result<Piece, Failure> {
         self.note(match request.from {
             WatchFrom::State { not_older_than } => format!("state {:?}", not_older_than.map(ResourceVersion::value)),
             WatchFrom::After(version) => format!("after {version}"),
         });
         let next = self.watches.lock().unwrap().pop_front();
         match next {
-            Some(watch) => watch.map(|body| Some(body.into())),
+            Some(watch) => watch.map(|body| self.piece(body)),
             // After the end of the script, the watch is never answered.
             None => std::future::pending().await,
-        }
-    }
-
-    async fn next(&self, stream: &mut Option<Bytes>) -> Option<Result<Bytes, Failure>> {
-        match stream.take() {
-            Some(bytes) => Some(Ok(bytes)),
-            None if self.falls_silent => std::future::pending().await,
-            None => None,
         }
     }
 

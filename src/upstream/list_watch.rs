@@ -15,7 +15,7 @@ use super::{Crd, FetchError, Upstream};
 use crate::{
     apimachinery::{Encoding, GroupVersionResource, Representation, ResourceVersion, ResponseKind, View},
     connector::{RequestBody, ResponseBody},
-    reflector::{Failure, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest},
+    reflector::{ByteStream, Failure, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest},
     telemetry::{Chain, limit_reached},
 };
 
@@ -189,7 +189,9 @@ impl ListWatchStream {
         };
         Some(frame?.map_err(|_| Failure::Unavailable))
     }
+}
 
+impl ByteStream for ListWatchStream {
     async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
         loop {
             let Ok(frame) = self.frame().await? else { return Some(Err(Failure::Unavailable)) };
@@ -234,10 +236,6 @@ impl ListWatch for ResourceListWatch {
         let seconds = request.seconds;
         let query = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&{from}");
         Ok(ListWatchStream { body: self.get(&query, HEADERS_MAX).await?.into_body(), left: None })
-    }
-
-    async fn next(&self, stream: &mut ListWatchStream) -> Option<Result<Bytes, Failure>> {
-        stream.next().await
     }
 
     async fn head(&self) -> Result<ListPage, Failure> {

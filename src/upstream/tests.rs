@@ -13,7 +13,7 @@ use crate::{
         BuildError, Connector, TroubleKind,
         test_server::{TestBody, TestServer, full, read_head},
     },
-    reflector::{Failure, ListRequest, ListWatch, WatchFrom, WatchRequest},
+    reflector::{ByteStream, Failure, ListRequest, ListWatch, WatchFrom, WatchRequest},
 };
 
 impl TestServer {
@@ -34,7 +34,7 @@ async fn a_first_watch_list_is_most_recent_and_later_ones_no_older_than_what_was
     let reflected = ResourceListWatch::new(server.upstream(), pods, true, Encoding::Json, None);
     for (not_older_than, version) in [(None, ""), (ResourceVersion::new(7), "&resourceVersion=7")] {
         let mut list = reflected.list(ListRequest { not_older_than, continue_token: None }).await.unwrap();
-        let list = reflected.next(&mut list).await.unwrap().unwrap();
+        let list = list.next().await.unwrap().unwrap();
         let rule = if version.is_empty() {
             "&resourceVersion=0"
         } else {
@@ -43,7 +43,7 @@ async fn a_first_watch_list_is_most_recent_and_later_ones_no_older_than_what_was
         assert!(list.starts_with(format!("GET /api/v1/pods?limit=500{rule} ").as_bytes()), "{list:?}");
         let request = WatchRequest { from: WatchFrom::State { not_older_than }, seconds: 300 };
         let mut watch = reflected.watch(request).await.unwrap();
-        let watch = String::from_utf8(reflected.next(&mut watch).await.unwrap().unwrap().to_vec()).unwrap();
+        let watch = String::from_utf8(watch.next().await.unwrap().unwrap().to_vec()).unwrap();
         let rule = format!("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan{version} ");
         assert!(watch.contains(&rule), "{watch}");
     }

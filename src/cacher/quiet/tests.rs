@@ -6,7 +6,7 @@ use tokio::{join, time::Instant};
 use super::*;
 use crate::{
     apimachinery::ResourceVersion,
-    reflector::{ListPage, ListRequest, WatchFrom, WatchRequest},
+    reflector::{ByteStream, ListPage, ListRequest, WatchFrom, WatchRequest},
     store::Shape,
 };
 
@@ -21,6 +21,12 @@ struct Upstream {
 }
 
 const HEAD: u64 = 90;
+
+impl ByteStream for Option<Bytes> {
+    async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
+        self.take().map(Ok)
+    }
+}
 
 impl ListWatch for Upstream {
     type Stream = Option<Bytes>;
@@ -41,10 +47,6 @@ impl ListWatch for Upstream {
         let name = r#""name":"a","namespace":"ns","#;
         let text: String = changes.map(|version| event("MODIFIED", name, *version)).collect();
         Ok(Some((text + &event("BOOKMARK", "", HEAD)).into()))
-    }
-
-    async fn next(&self, stream: &mut Option<Bytes>) -> Option<Result<Bytes, Failure>> {
-        stream.take().map(Ok)
     }
 
     async fn list(&self, _: ListRequest) -> Result<Option<Bytes>, Failure> {

@@ -24,7 +24,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Independent of the reader. Bookmarks are kept as their members.
     ("encode",       &["apimachinery", "json", "store"]),
     // Independent of watchers: it notifies a sink. Records bookmarks in the form in which `encode` sends them.
-    ("reflector",    &["apimachinery", "json", "store", "encode"]),
+    ("reflector",    &["apimachinery", "json", "telemetry", "store", "encode"]),
     ("fairness",     &["telemetry", "lifecycle"]),
     // What a watch holds for itself counts for its client.
     ("fanout",       &["apimachinery", "store", "encode", "fairness", "telemetry", "lifecycle"]),
