@@ -47,11 +47,11 @@ pub(super) fn wait(
     Some(wait).filter(|wait| !wait.is_zero())
 }
 
-/// The store for the first of the requested forms that the resource has. Waits until `limit` for one that is being
-/// filled.
+/// The store for the first of the requested representations that the resource has. Waits until `limit` for one that is
+/// being filled.
 pub(super) async fn find(
     cachers: &Cachers,
-    Route { target, forms, .. }: &Route<'_>,
+    Route { target, representations, .. }: &Route<'_>,
     limit: Option<Instant>,
 ) -> Result<(Arc<Instance>, Representation), ForwardReason> {
     let find = async |encoding| match limit {
@@ -59,15 +59,15 @@ pub(super) async fn find(
         None => cachers.find(&target.resource, encoding),
     };
     let version = || cachers.upstream_version();
-    if forms.iter().any(is_table) && !serve::may_print(&target.resource, version().as_deref()) {
+    if representations.iter().any(is_table) && !serve::may_print(&target.resource, version().as_deref()) {
         return Err(ForwardReason::Unprintable);
     }
-    for &form in forms {
-        match find(form.encoding).await {
-            Ok(instance) => return Ok((instance, form)),
+    for &representation in representations {
+        match find(representation.encoding).await {
+            Ok(instance) => return Ok((instance, representation)),
             // Their metadata has, and it is made from JSON.
-            Err(NotCached::NotInProtobuf) if form.view != View::Whole => {
-                return Ok((find(Encoding::Json).await?, form));
+            Err(NotCached::NotInProtobuf) if representation.view != View::Whole => {
+                return Ok((find(Encoding::Json).await?, representation));
             }
             Err(NotCached::NotInProtobuf) => {}
             Err(why) => return Err(why.into()),

@@ -136,13 +136,14 @@ impl Stages {
             }
             found => (found?, None),
         };
-        let (Granted { permit, user, counted }, (instance, form)) = (granted, found);
+        let (Granted { permit, user, counted }, (instance, representation)) = (granted, found);
         record.enter(Stage::Serve);
         let account = self.accounts.open(verb, share, counted).await?;
         let client = record.client().clone();
         let for_gateway = verb == ReadVerb::Watch && connector::comes_from_gateway(headers);
         let room = self.room.of(counted);
-        let read = Read { request: target, query, headers, instance, form, client, for_gateway, room, config };
+        let read =
+            Read { request: target, query, headers, instance, representation, client, for_gateway, room, config };
         let answer = match verb {
             ReadVerb::Get => serve::get(&read, permit).await,
             ReadVerb::List => serve::list(&read, permit).await,

@@ -17,12 +17,12 @@ pub(super) enum ReadVerb {
     Watch,
 }
 
-/// What to read, and in which forms, best first.
+/// What to read, and in which representations, best first.
 #[derive(Debug)]
 pub(super) struct Route<'a> {
     pub(super) verb: ReadVerb,
     pub(super) target: &'a ResourceRequest,
-    pub(super) forms: Vec<Representation>,
+    pub(super) representations: Vec<Representation>,
 }
 
 impl ReadVerb {
@@ -60,22 +60,23 @@ pub(super) fn decide<'a, B>(request: &Request<B>, info: &'a RequestInfo) -> Resu
         return Err(ForwardReason::Upgrade);
     }
     let accept = request.headers().get_all(header::ACCEPT);
-    let forms = apimachinery::negotiate(accept, verb.response_kind()).map_err(|_| ForwardReason::Representation)?;
+    let representations =
+        apimachinery::negotiate(accept, verb.response_kind()).map_err(|_| ForwardReason::Representation)?;
     // No cache is started for what cannot be printed.
-    if forms.iter().any(is_table) && !serve::may_print(&target.resource, None) {
+    if representations.iter().any(is_table) && !serve::may_print(&target.resource, None) {
         return Err(ForwardReason::Representation);
     }
-    Ok(Route { verb, target, forms })
+    Ok(Route { verb, target, representations })
 }
 
-pub(super) fn is_table(form: &Representation) -> bool {
-    matches!(form.view, View::Table(_))
+pub(super) fn is_table(representation: &Representation) -> bool {
+    matches!(representation.view, View::Table(_))
 }
 
 /// Why a get or a list of the most recent state has to be forwarded, if that is known without a review of the client;
 /// `None` otherwise.
 pub(super) fn hopeless(
-    Route { verb, target, forms }: &Route<'_>,
+    Route { verb, target, representations }: &Route<'_>,
     query: Option<&str>,
     most_recent: MostRecent,
     cachers: &Cachers,
@@ -83,7 +84,8 @@ pub(super) fn hopeless(
     if !wants_most_recent(*verb, query) {
         return None;
     }
-    let held = || forms.iter().find_map(|form| cachers.bytes(&target.resource, form.encoding));
+    let held =
+        || representations.iter().find_map(|representation| cachers.bytes(&target.resource, representation.encoding));
     match (most_recent, verb) {
         (MostRecent::Forward, _) => Some(ForwardReason::MostRecent),
         (MostRecent::Auto, ReadVerb::Get) => Some(ForwardReason::MostRecentSmall),

@@ -59,7 +59,7 @@ pub(super) struct Followed {
     upstream: Relayed,
     told: Told,
     candidate: Arc<Candidate>,
-    form: Representation,
+    representation: Representation,
     audit_id: String,
     attempt: Attempt,
 }
@@ -123,15 +123,16 @@ impl Candidate {
 
     /// The answer as it is sent on: followed, if it is the stream that memory would send.
     pub(super) fn follow(self: Box<Self>, answer: Response<Relayed>) -> Response<Inner> {
-        let Some((form, told)) = self.reader(&answer) else { return answer.map(Inner::Forwarded) };
+        let Some((representation, told)) = self.reader(&answer) else { return answer.map(Inner::Forwarded) };
         let (candidate, audit_id) = (Arc::new(*self), serve::audit_id(&answer).to_owned());
         let attempt = Attempt::Tried(None);
-        answer
-            .map(|upstream| Inner::Followed(Box::new(Followed { upstream, told, candidate, form, audit_id, attempt })))
+        answer.map(|upstream| {
+            Inner::Followed(Box::new(Followed { upstream, told, candidate, representation, audit_id, attempt }))
+        })
     }
 
     fn reader(&self, answer: &Response<Relayed>) -> Option<(Representation, Told)> {
-        let Route { verb, target, forms } = route::decide(&self.request, &self.context.info).ok()?;
+        let Route { verb, target, representations } = route::decide(&self.request, &self.context.info).ok()?;
         let headers = answer.headers();
         if verb != ReadVerb::Watch
             || answer.status() != StatusCode::OK
@@ -140,9 +141,11 @@ impl Candidate {
             return None;
         }
         let content_type = headers.get(header::CONTENT_TYPE)?;
-        let form = forms.into_iter().find(|form| content_type == form.content_type(ResponseKind::Watch))?;
+        let representation = representations
+            .into_iter()
+            .find(|representation| content_type == representation.content_type(ResponseKind::Watch))?;
         let options = WatchOptions::parse(self.context.query(), target.watch_path).ok()?;
-        Some((form, Told::new(form.encoding, &options)))
+        Some((representation, Told::new(representation.encoding, &options)))
     }
 
     /// Whether the watch continues from that version.
@@ -159,7 +162,7 @@ impl Candidate {
 
     /// Runs the attempt in a task of its own: a body is not polled while its client reads nothing, and the attempt
     /// holds places that other requests wait for. Ends with the receiver.
-    fn begin(self: Arc<Self>, form: Representation) -> oneshot::Receiver<Result<Box<Ready>, NotNow>> {
+    fn begin(self: Arc<Self>, representation: Representation) -> oneshot::Receiver<Result<Box<Ready>, NotNow>> {
         let (mut sender, receiver) = oneshot::channel();
         let tasks = self.stages.tasks.clone();
         let draining = tasks.token().clone();
@@ -167,7 +170,7 @@ impl Candidate {
             let tried = tokio::select! {
                 () = sender.closed() => return,
                 () = draining.cancelled() => return,
-                tried = self.attempt(form) => tried,
+                tried = self.attempt(representation) => tried,
             };
             // The client may have gone just now.
             drop(sender.send(tried));
@@ -176,8 +179,8 @@ impl Candidate {
     }
 
     /// Waits for a cache whose history goes back to the version that the client has received, and that has come as far.
-    async fn attempt(self: Arc<Self>, form: Representation) -> Result<Box<Ready>, NotNow> {
-        let (instance, told, behind) = self.instance(form).await?;
+    async fn attempt(self: Arc<Self>, representation: Representation) -> Result<Box<Ready>, NotNow> {
+        let (instance, told, behind) = self.instance(representation).await?;
         let Self { stages, context, .. } = &*self;
         let Target::Resource(target) = &context.info.target else { return Err(NotNow::Never) };
         let granted = stages.permission.grant(context, target, Instant::now(), None, || None).await;
@@ -191,15 +194,15 @@ impl Candidate {
     /// one if nothing happened in between.
     async fn instance(
         &self,
-        form: Representation,
+        representation: Representation,
     ) -> Result<(Arc<Instance>, ResourceVersion, ResourceVersion), NotNow> {
         let Route { verb, target, .. } = route::decide(&self.request, &self.context.info).map_err(|_| NotNow::Never)?;
-        let route = Route { verb, target, forms: vec![form] };
+        let route = Route { verb, target, representations: vec![representation] };
         loop {
             let instance = match filling::find(&self.stages.cachers, &route, None).await {
                 Ok((instance, _)) if !instance.refuses_watches() => instance,
                 Err(ForwardReason::CacheFilling) => {
-                    self.stages.cachers.fill_ended(&target.resource, form.encoding, LOOK_EVERY).await;
+                    self.stages.cachers.fill_ended(&target.resource, representation.encoding, LOOK_EVERY).await;
                     continue;
                 }
                 // Upstream answers the watch, so discovery will find the resource. Until then it is not asked more
@@ -246,7 +249,12 @@ impl Candidate {
     }
 
     /// The rest of the watch, after what the client has received.
-    fn go_on(&self, ready: Ready, (form, audit_id): (Representation, &str), told: ResourceVersion) -> Option<Inner> {
+    fn go_on(
+        &self,
+        ready: Ready,
+        (representation, audit_id): (Representation, &str),
+        told: ResourceVersion,
+    ) -> Option<Inner> {
         let Ready { instance, behind, granted: Granted { permit, user, counted }, .. } = ready;
         let Target::Resource(request) = &self.context.info.target else { return None };
         let (query, headers, config) = (self.context.query(), self.request.headers(), self.stages.settings.reads());
@@ -254,7 +262,7 @@ impl Candidate {
         let client = self.stages.journal.client(headers.get(header::USER_AGENT), user.as_deref());
         let for_gateway = connector::comes_from_gateway(headers);
         let room = self.stages.room.of(counted);
-        let read = Read { request, query, headers, instance, form, client, for_gateway, room, config };
+        let read = Read { request, query, headers, instance, representation, client, for_gateway, room, config };
         let body = match serve::go_on(&read, permit, told.max(behind), self.context.received) {
             Ok(body) => body,
             Err(why) => {
@@ -320,7 +328,7 @@ impl Followed {
             self.candidate.told.send_if_modified(|before| before.replace(told) != Some(told));
             self.attempt = match std::mem::replace(&mut self.attempt, Attempt::Tried(Some(told))) {
                 Attempt::Tried(before) if before == Some(told) => return None,
-                Attempt::Tried(_) => Attempt::Under(self.candidate.clone().begin(self.form)),
+                Attempt::Tried(_) => Attempt::Under(self.candidate.clone().begin(self.representation)),
                 Attempt::Under(mut attempt) => match attempt.poll_unpin(context) {
                     Poll::Pending => {
                         self.attempt = Attempt::Under(attempt);
@@ -336,10 +344,12 @@ impl Followed {
                 },
                 // The client read nothing for a while: its permission may be gone.
                 Attempt::Ready(ready) if ready.at.elapsed() > READY_FOR || !ready.is_for(told) => Attempt::Tried(None),
-                Attempt::Ready(ready) => match self.candidate.go_on(*ready, (self.form, &self.audit_id), told) {
-                    Some(rest) => return Some(rest),
-                    None => Attempt::Tried(Some(told)),
-                },
+                Attempt::Ready(ready) => {
+                    match self.candidate.go_on(*ready, (self.representation, &self.audit_id), told) {
+                        Some(rest) => return Some(rest),
+                        None => Attempt::Tried(Some(told)),
+                    }
+                }
             };
         }
     }

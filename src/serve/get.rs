@@ -29,12 +29,12 @@ pub async fn get(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Forw
             (StatusCode::OK, table.body(read, vec![object.clone()], &position, is_pretty).await?)
         }
         // For clients that only accept metadata, the Status has a form of its own (read-path 2).
-        (None, _) if read.form.view != View::Whole => return Err(ForwardReason::Representation),
+        (None, _) if read.representation.view != View::Whole => return Err(ForwardReason::Representation),
         // A custom resource has no protobuf, but a Status has: a client that prefers protobuf gets the Status in it.
         (None, _) if !is_first_choice(read) => return Err(ForwardReason::Representation),
         (None, _) => {
             let status = Status::not_found(&read.instance.resource.group_resource(), key.name());
-            let body = encode::status(status.to_json(), read.form.encoding);
+            let body = encode::status(status.to_json(), read.representation.encoding);
             (status.code(), Body::json(body, is_pretty))
         }
     };
@@ -43,6 +43,6 @@ pub async fn get(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Forw
 
 /// Whether the response has the form that the client prefers.
 fn is_first_choice(read: &Read<'_>) -> bool {
-    let forms = negotiate(read.headers.get_all(header::ACCEPT), ResponseKind::Object);
-    forms.is_ok_and(|forms| forms.first() == Some(&read.form))
+    let accepted = negotiate(read.headers.get_all(header::ACCEPT), ResponseKind::Object);
+    accepted.is_ok_and(|accepted| accepted.first() == Some(&read.representation))
 }

@@ -20,7 +20,7 @@ impl Read<'_> {
             .status(status)
             .header(AUDIT_ID, new_audit_id(self.headers.get(AUDIT_ID).cloned()))
             .header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"))
-            .header(header::CONTENT_TYPE, HeaderValue::from_static(self.form.content_type(kind)));
+            .header(header::CONTENT_TYPE, HeaderValue::from_static(self.representation.content_type(kind)));
         for warning in &self.instance.warnings {
             builder = builder.header(header::WARNING, warning);
         }
@@ -44,10 +44,10 @@ impl Read<'_> {
         let shape = &self.instance.schema().shape;
         // API servers without watch-list had other fields in `ObjectMeta`, and the gateway converts metadata as current
         // servers do.
-        if self.form.encoding != shape.encoding() && !self.instance.has_watch_list() {
+        if self.representation.encoding != shape.encoding() && !self.instance.has_watch_list() {
             return Err(ForwardReason::Representation);
         }
-        let form = Form::new(self.form, shape, &self.instance.resource.group_resource());
+        let form = Form::new(self.representation, shape, &self.instance.resource.group_resource());
         form.ok_or(ForwardReason::Representation)
     }
 
@@ -58,7 +58,7 @@ impl Read<'_> {
     /// one line and empty objects spread over three. No such server has watch-list.
     pub(super) fn is_pretty(&self, asked: Option<bool>) -> Result<bool, ForwardReason> {
         let agent = || self.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-        if self.form.encoding == Encoding::Protobuf {
+        if self.representation.encoding == Encoding::Protobuf {
             return Ok(false);
         }
         let is_pretty = asked.unwrap_or_else(|| PRETTY_AGENTS.iter().any(|pretty| agent().starts_with(pretty)));

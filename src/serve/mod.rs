@@ -47,7 +47,7 @@ pub struct Read<'a> {
     pub headers: &'a HeaderMap,
     pub instance: Arc<Instance>,
     /// The representation of the response. The instance has it, or can derive it.
-    pub form: Representation,
+    pub representation: Representation,
     /// The client, as the status page shows it.
     pub client: Arc<Client>,
     /// Whether the client is another gateway. It relies on getting every change, so its watches end instead of crossing

@@ -50,7 +50,7 @@ pub(super) struct Table {
 impl Writer {
     /// The writer for the negotiated representation.
     pub(super) fn of(read: &Read<'_>) -> Result<Self, ForwardReason> {
-        match read.form.view {
+        match read.representation.view {
             View::Table(version) => Table::of(read, version).map(Self::Table),
             View::Whole | View::Partial(_) => read.writer().map(Self::Objects),
         }
@@ -65,8 +65,8 @@ impl Table {
             return Err(ForwardReason::Unprintable);
         }
         let form = |view| {
-            let form = Representation { encoding, view };
-            Form::new(form, &instance.schema().shape, &instance.resource.group_resource())
+            let representation = Representation { encoding, view };
+            Form::new(representation, &instance.schema().shape, &instance.resource.group_resource())
         };
         let object = match include {
             IncludeObject::None => None,
