@@ -69,7 +69,7 @@ impl Admission {
 }
 
 /// The host and port by which the request names the gateway. Target and `Host` agree where both are given
-/// ([`listener::check_form`]).
+/// ([`listener::check_well_formed`]).
 fn authority<B>(request: &Request<B>) -> Option<Authority> {
     let host = || Authority::try_from(request.headers().get(header::HOST)?.as_bytes()).ok();
     request.uri().authority().cloned().or_else(host)

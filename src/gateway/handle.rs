@@ -98,7 +98,7 @@ impl Stages {
         info: &RequestInfo,
         connection: &Connection,
     ) -> Result<Option<NamedPage>, Refusal> {
-        listener::check_form(request).map_err(Refusal::Malformed)?;
+        listener::check_well_formed(request).map_err(Refusal::Malformed)?;
         if connector::has_passed(request.headers()) {
             return Err(Refusal::Loop);
         }

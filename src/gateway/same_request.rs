@@ -23,7 +23,7 @@ pub(super) const CONFIG: serve::Config = serve::Config {
 /// Panics if the request can be read in two ways. Returns the objects that memory may answer it with, of a namespaced
 /// and of a cluster-scoped resource.
 pub fn check(mut request: Request<()>) -> Vec<ObjectKey> {
-    if listener::check_form(&request).is_err() {
+    if listener::check_well_formed(&request).is_err() {
         return Vec::new();
     }
     let uri = request.uri().clone();

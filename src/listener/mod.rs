@@ -11,11 +11,11 @@ mod answer;
 mod bind;
 mod client_auth;
 mod connection;
-mod form;
 mod io;
 mod protocol;
 mod requests;
 mod tls;
+mod well_formed;
 
 use std::{error::Error, future::Future, net::SocketAddr, sync::Arc};
 
@@ -31,10 +31,10 @@ pub use activity::GivesWay;
 pub use answer::{AnswerBody, LongRunning};
 pub use bind::{Accepted, BindError, Bound, bind};
 pub use connection::{Tie, serve_connection};
-pub use form::{Malformed, check_form, hosts};
 pub use io::{Duplex, Io};
 pub use protocol::Protocol;
 pub use tls::TlsError;
+pub use well_formed::{Malformed, check_well_formed, hosts};
 
 /// Answers requests.
 pub trait Handler: Clone + Send + Sync + 'static {

@@ -20,7 +20,7 @@ impl Handler for Reader {
     type Body = Full<Bytes>;
 
     async fn handle(&self, request: Request<Incoming>, _: &Connection) -> Response<Self::Body> {
-        let read = match check_form(&request) {
+        let read = match check_well_formed(&request) {
             Err(why) => why.as_str().to_owned(),
             Ok(()) => {
                 let (method, path) = (request.method().clone(), request.uri().path().to_owned());

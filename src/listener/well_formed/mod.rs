@@ -45,7 +45,7 @@ impl Malformed {
 ///
 /// # Errors
 /// The first reason why it cannot.
-pub fn check_form<B>(request: &Request<B>) -> Result<(), Malformed> {
+pub fn check_well_formed<B>(request: &Request<B>) -> Result<(), Malformed> {
     if request.method() == Method::CONNECT {
         return Err(Malformed::Connect);
     }
