@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use crate::telemetry::log_metrics::{Dropped, log_lines_dropped};
+use crate::telemetry::output_metrics::{LinesDropped, log_lines_dropped};
 
 /// The maximum number of bytes in the queue: more than 10,000 typical lines, or seconds of a very busy gateway.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
@@ -70,7 +70,7 @@ impl LogQueue {
             let written = out.write_all(&batch).and_then(|()| out.flush());
             if written.is_err() {
                 let lines = memchr::memchr_iter(b'\n', &batch).count();
-                log_lines_dropped(Dropped::Unwritten, u64::try_from(lines).unwrap_or(u64::MAX));
+                log_lines_dropped(LinesDropped::Unwritten, u64::try_from(lines).unwrap_or(u64::MAX));
             }
             batch.clear();
             batch.shrink_to(KEPT_BYTES);
@@ -107,7 +107,7 @@ impl Write for LogQueue {
         if state.lines.len() + line.len() > QUEUE_BYTES_MAX {
             state.dropped += 1;
             drop(state);
-            log_lines_dropped(Dropped::QueueFull, 1);
+            log_lines_dropped(LinesDropped::QueueFull, 1);
             return Ok(line.len());
         }
         let was_empty = state.lines.is_empty();

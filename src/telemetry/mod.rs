@@ -4,28 +4,24 @@
 //! that discovery or a cache knows: never objects, users or other names that a client could invent.
 
 mod access_log;
-mod audit_metrics;
 mod cache_metrics;
 mod chain;
 mod config_metrics;
 mod connection_metrics;
 mod exposition;
 mod limits;
-mod log_metrics;
 mod log_queue;
 mod logging;
 mod metrics;
+mod output_metrics;
 mod process_metrics;
 mod readings;
 mod request_metrics;
 mod review_metrics;
-mod token_metrics;
 mod top_clients;
-mod trace_metrics;
 mod upstream_metrics;
 
 pub use access_log::{AccessLines, AccessRecord, CLIENT_CLOSED, Finished, Outcome, SLOW, access_log};
-pub use audit_metrics::{audit_lost, audit_written};
 pub use cache_metrics::CacheMetrics;
 pub use chain::Chain;
 pub use config_metrics::{config_needs_restart, config_reloaded};
@@ -36,10 +32,9 @@ pub use exposition::{Exposition, InstallError, install};
 pub use limits::show_limit;
 pub use logging::{Log, LogFormat, LogLevel, LoggingError, init_logging, log_subscriber};
 pub use metrics::{ALL as METRICS, Kind, Metric, limit_reached};
+pub use output_metrics::{SpansDropped, audit_lost, audit_written, spans_dropped, spans_exported};
 pub use readings::{BytesReading, CacheLabels, CacheReadings, LimitReading, Readings, RequestsReading};
 pub use request_metrics::RequestMetrics;
-pub use review_metrics::{AccessVerdict, access_reviewed};
-pub use token_metrics::{TokenLookups, TokenVerdict, token_reviewed};
+pub use review_metrics::{AccessVerdict, TokenLookups, TokenVerdict, access_reviewed, token_reviewed};
 pub use top_clients::{Client, ClientReading, OpenWatch, TopClients};
-pub use trace_metrics::{SpansDropped, spans_dropped, spans_exported};
 pub use upstream_metrics::show_troubles;
