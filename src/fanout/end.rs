@@ -7,7 +7,7 @@ pub enum EndCause {
     Deadline,
     /// The client was too slow: history moved past it.
     Lagged,
-    /// The store was filled anew, and the changes in between are unknown.
+    /// The store was filled again, and the changes in between are unknown.
     Relisted,
     /// Upstream's versions went back: it no longer has the state that the watch was answered from.
     Lost,

@@ -50,8 +50,8 @@ impl Forward {
     }
 
     /// Sends each request under its client's identity (`delegated` mode), and has no means to send one as the gateway.
-    /// `assertion` is how upstream is told of users that the gateway has verified; without one, their requests are not
-    /// forwarded. `shares` bounds the requests that one client may have in flight.
+    /// `assertion` is how users that the gateway has verified are asserted to upstream; without one, their requests are
+    /// not forwarded. `shares` bounds the requests that one client may have in flight.
     pub fn delegated(client: AsClient, assertion: Option<Assertion>, shares: Shares, tasks: Tasks) -> Self {
         let identity = Identity::Delegated { client, assertion };
         Self { identity, shares: Some(shares), delays: delays(), tasks }

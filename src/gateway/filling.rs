@@ -36,7 +36,7 @@ pub(super) fn wait(
             let waits = match options.start {
                 WatchStart::State(Freshness::MostRecent) => config.prove_most_recent,
                 WatchStart::State(_) | WatchStart::Now(Freshness::Any) => true,
-                // The version may be older than the fill, while upstream still knows what came between.
+                // The version may be older than the fill, and upstream may still know the changes in between.
                 WatchStart::Now(_) | WatchStart::After(_) => false,
             };
             // A watch with a timeout no longer than the wait would be over before it began.

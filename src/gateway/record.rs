@@ -149,7 +149,7 @@ impl Record {
         self.client.get_or_insert_with(|| journal.client(user_agent.as_ref(), user))
     }
 
-    /// Whether anything is told of the request that depends on its user.
+    /// Whether the request's line or trace depends on its user.
     pub(super) fn tells_user(&self) -> bool {
         self.line.is_some() || self.trace.is_some()
     }

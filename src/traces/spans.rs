@@ -73,7 +73,7 @@ impl Trace {
             KeyValue::text("outcome", finished.outcome.as_str()),
             KeyValue::number("http.response.status_code", finished.status),
         ]);
-        // Long-running answers are told of when they begin.
+        // Long-running answers are reported when they begin.
         if finished.bytes > 0 {
             let bytes = i64::try_from(finished.bytes).unwrap_or(i64::MAX);
             attributes.push(KeyValue::number("http.response.body.size", bytes));

@@ -90,7 +90,7 @@ impl Side {
     }
 }
 
-/// The scenarios that are wanted, and what they found.
+/// The chosen scenarios, and their results.
 #[derive(Clone, Copy)]
 struct Chosen<'a> {
     report: &'a RefCell<Report>,

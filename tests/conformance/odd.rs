@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
-/// Reasons that kubelets and others give, and one that nobody gives.
+/// Reasons that kubelets and others use, and one that is not in use.
 const REASONS: [&str; 8] = [
     "Completed",
     "Error",
@@ -40,7 +40,7 @@ impl Chance {
         Self(Rng::with_seed(seed))
     }
 
-    /// True in so many of a hundred cases.
+    /// True in `percent` of a hundred cases.
     fn is(&mut self, percent: u32) -> bool {
         self.0.u32(..100) < percent
     }

@@ -1,4 +1,4 @@
-//! An upstream that has forgotten what came behind the watches that are open: what their clients see of it.
+//! An upstream that has no history from before the open watches' versions, and what clients see of that.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn settled_with(sim: Sim) -> (World, u64) {
     (world, version)
 }
 
-/// What memory is not told of. Gives the version behind each change.
+/// Makes changes that the gateway's watch does not report. Returns the version after each of them.
 fn unseen(world: &World) -> Vec<u64> {
     world.sim.hold_watches(Some("pods"));
     let changes: [&dyn Fn(); 9] = [
@@ -98,7 +98,7 @@ fn metadata(object: &Value) -> (String, u64) {
     (metadata["name"].as_str().unwrap_or_default().to_owned(), version)
 }
 
-/// The next events, so many.
+/// The next `count` events.
 async fn next(watch: &mut Watch, count: usize) -> Vec<Told> {
     let mut events = Vec::new();
     for _ in 0..count {
@@ -144,7 +144,7 @@ async fn watches_go_on_with_the_difference() {
     // An object's node stays, only the label has changed.
     let expected = [told("DELETED", "b", from), told("ADDED", "b", again), told("BOOKMARK", "", to)];
     assert_eq!(next(&mut of_node, 3).await, expected);
-    // Who was told nothing knows how far it has come, in case that it has to go on elsewhere.
+    // A client without events gets a bookmark, so that it can continue elsewhere.
     assert_eq!(next(&mut elsewhere, 1).await, end);
 
     // And all goes on.
@@ -208,7 +208,7 @@ async fn a_version_from_within_is_upstreams_to_judge() {
     skip(BACKOFF).await;
     world.gateway.reach("/api/v1/pods", to).await;
 
-    // A client that knows of what came and went would never be rid of it.
+    // A client may know objects that were created and deleted meanwhile; it would never remove them.
     for version in versions {
         let watch = world.client().watch(&format!("/api/v1/pods?watch=1&resourceVersion={version}")).await;
         let (events, route) = watch.rest().await;
@@ -228,7 +228,8 @@ async fn a_version_from_within_is_upstreams_to_judge() {
     assert_eq!((events.lines().count(), route), (2, Route::Forwarded("before_fill".to_owned())));
 }
 
-/// It would take what it is told for all that happened, and its clients may know of what came and went.
+/// It would take the bridge's events for all changes that happened, and its clients may know objects that were created
+/// and deleted meanwhile.
 #[tokio::test]
 async fn another_gateway_is_not_led_over_the_bridge() {
     let via = &[("via", "1.1 kube-fanout-00000000000000000000000000000000")];

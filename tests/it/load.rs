@@ -279,7 +279,7 @@ workloads:
         written(10).await;
         let lists = || sim.counts().requests("list", "configmaps");
         let first = lists();
-        // They go on from where they are, and are told nothing until that is forgotten.
+        // They continue from their versions, and receive nothing until the history is gone.
         sim.hold_new_watches(true);
         sim.end_watches(None);
         written(60).await;
@@ -329,9 +329,9 @@ workloads:
         let patches = sim.counts().requests("patch", "configmaps");
         let written = async || (sim.counts().requests("patch", "configmaps") > patches + 5).then_some(());
         until("objects are written", written).await;
-        // The clients are told nothing of these writes, and cannot go on from where they are.
+        // The clients receive none of these writes, and cannot continue from their versions.
         sim.forget_history();
-        // At the first cut each is refused, and then told all objects again.
+        // At the first cut each is refused, and then receives all objects again.
         watches(8 + 8 + 8).await;
         sim.release_watches(None);
     };

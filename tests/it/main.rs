@@ -58,9 +58,9 @@ mod tables;
 mod takeover;
 // The style of the source.
 mod tidy;
-// What a collector of OpenTelemetry is told.
+// The spans that an OpenTelemetry collector receives.
 mod traces;
-// What the gateway tells of trouble with the API server.
+// How the gateway reports trouble with the API server.
 mod trouble;
 // Clients that do not read their answers.
 mod unread;

@@ -1,4 +1,4 @@
-//! What the built gateway tells of trouble with the API server: in its log, its status, its page and the `status`
+//! How the built gateway reports trouble with the API server: in its log, its status, its page and the `status`
 //! command.
 
 use std::path::Path;

@@ -78,7 +78,7 @@ impl Both {
         Self { json: filled(Encoding::Json), protobuf: filled(Encoding::Protobuf), proofs, _server: server }
     }
 
-    /// What a read from the protobuf store is told, and how far the store is then.
+    /// The result of a read from the protobuf store, and the store's progress after it.
     async fn agreed(&self) -> (Result<(), Unproven>, u64) {
         let agreed = self.protobuf.instance.agree(WAIT).await;
         (agreed, self.protobuf.instance.progress().value())

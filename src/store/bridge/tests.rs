@@ -107,7 +107,7 @@ fn selected(world: &World, predicate: &Predicate) -> BTreeMap<String, u64> {
     held(objects.iter().filter(|object| predicate.matches(object)))
 }
 
-/// A client that does what it is told of one selection.
+/// A client that applies the events of one selection.
 #[derive(Clone, Debug)]
 struct Client {
     objects: BTreeMap<String, u64>,
@@ -190,20 +190,21 @@ proptest! {
 
         for predicate in predicates() {
             let expected = selected(&state(&steps, end), &predicate);
-            // Whoever goes on from a version, here: where it is not known what the client knows, upstream is asked.
+            // A client that continues from a version at this gateway: within the gap, where its objects are unknown,
+            // upstream is asked.
             for number in filled..=end + 2 {
                 let known = selected(&state(&steps, number.min(end)), &predicate);
                 let at = number as u64 + 1;
                 let mut client = Client { objects: known, version: at };
                 let told = changes_after(&reader, version(at));
                 prop_assert_eq!(told.is_none(), from < at && at < to, "from {}", at);
-                // Of a deletion that is told anew the version is the same.
+                // A deletion that is sent again has the same version.
                 for change in told.iter().flatten() {
                     client.take(change, &predicate);
                 }
                 prop_assert!(told.is_none() || client.objects == expected, "from {}: {:?}", at, client);
             }
-            // Whoever is cut off in the middle, and goes on at a server that knows all.
+            // A client that is disconnected in the middle, and continues at a server that knows the whole history.
             let mut client = Client { objects: selected(&state(&steps, until), &predicate), version: from };
             for change in &changes {
                 client.take(change, &predicate);
@@ -274,7 +275,7 @@ fn what_history_does_not_hold_is_not_bridged() {
         let (mut writer, reader) = store(schema(), Vec::new(), version(10), limits);
         let new: Vec<_> = (0..count).map(|name| pod(name, 11 + u64::from(name), 11 + u64::from(name))).collect();
         let bridged = writer.bridge(&mut objects(&world(&new)), version(1000)).map(|changes| changes.len());
-        // A watcher that was up to date can be told of all of it.
+        // A watcher that was up to date can read all of it.
         assert!(
             bridged.is_err() || changes_after(&reader, version(10)).is_some_and(|changes| Ok(changes.len()) == bridged)
         );

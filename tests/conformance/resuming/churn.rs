@@ -17,7 +17,7 @@ const PACE: Duration = Duration::from_millis(16);
 /// Names that come and go.
 const NAMES: usize = 60;
 
-/// Changes of every kind, for ever; what a server refuses that has just been killed is left out.
+/// Makes changes of every kind for ever. Ignores refusals, since the server may have just been killed.
 pub(super) async fn churn(api: &Endpoint, followed: Followed, made: &watch::Sender<usize>) -> Infallible {
     let mut ticks = interval(PACE);
     for number in 0.. {

@@ -93,7 +93,7 @@ impl Seen {
         self.listed.load(Relaxed)
     }
 
-    /// Returns when so many further changes were made.
+    /// Returns after `count` further changes.
     pub(crate) async fn changes(&mut self, count: usize) -> Result<()> {
         let before = *self.made.borrow();
         self.made.wait_for(|made| *made >= before + count).await?;
@@ -153,7 +153,7 @@ pub(crate) async fn informers<T>(
     Ok((done, told))
 }
 
-/// What a watch of the server itself is told behind this version, up to the last object.
+/// The events of a watch of the server itself after version `from`, up to the last object.
 pub(crate) async fn record(direct: &Endpoint, followed: Followed, selector: &str, from: u64) -> Result<Record> {
     let path = format!("{}?watch=1&timeoutSeconds=1200&resourceVersion={from}{selector}", followed.collection);
     let mut events = Events::open(direct, &Ask::get(path)).await?;

@@ -156,7 +156,7 @@ impl Guarded {
         self.rules().asked.get(user_agent).cloned()
     }
 
-    /// The headers with which a request arrived, whoever asked.
+    /// The headers with which a request arrived, from any client.
     pub(crate) fn headers(&self, user_agent: &str) -> Option<HeaderMap> {
         self.rules().headers.get(user_agent).cloned()
     }

@@ -17,7 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("telemetry",    &["apimachinery"]),
     ("lifecycle",    &[]),
     ("config",       &["apimachinery"]),
-    // Is told of a request, and knows nothing of gateways.
+    // Receives the parts of a request from its caller, and does not depend on the gateway.
     ("traces",       &["apimachinery", "telemetry", "lifecycle"]),
     // Independent of HTTP, tasks and watchers.
     ("store",        &["apimachinery", "json"]),
