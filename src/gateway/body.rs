@@ -11,12 +11,12 @@ use http::Response;
 use http_body::{Frame, SizeHint};
 
 use super::{
-    account::InFlight,
     record::Record,
     relayed::Relayed,
-    takeover::{Followed, Next},
+    served::Served,
+    takeover::{Followed, Forwarded, Next},
 };
-use crate::{fairness::Room, serve, telemetry::Outcome};
+use crate::telemetry::Outcome;
 
 /// The body that is sent to the client.
 #[derive(Debug)]
@@ -29,15 +29,20 @@ pub struct Body {
 /// The source of a body.
 #[derive(Debug)]
 pub(super) enum Inner {
-    Served {
-        body: serve::Body,
-        _in_flight: InFlight,
-        _room: Option<Room>,
-    },
+    Served(Served),
     Forwarded(Relayed),
     /// Forwarded, until memory can take over.
     Followed(Box<Followed>),
     Rejected(Bytes),
+}
+
+impl From<Forwarded> for Inner {
+    fn from(forwarded: Forwarded) -> Self {
+        match forwarded {
+            Forwarded::Relayed(relayed) => Self::Forwarded(relayed),
+            Forwarded::Followed(followed) => Self::Followed(followed),
+        }
+    }
 }
 
 impl Body {
@@ -78,13 +83,13 @@ impl http_body::Body for Body {
                 Next::Upstream(frame) => {
                     return Poll::Ready(this.counted(frame.map(|frame| frame.map_err(BoxError::from))));
                 }
-                Next::Memory(rest) => this.inner = rest,
+                Next::Memory(rest) => this.inner = Inner::Served(rest),
             }
         }
         let frame = ready!(match &mut this.inner {
             // Not reached: the rest that memory gives is `Served`.
             Inner::Followed(_) => Poll::Ready(None),
-            Inner::Served { body, .. } => Pin::new(body).poll_frame(context).map_err(|never| match never {}),
+            Inner::Served(body) => Pin::new(body).poll_frame(context).map_err(|never| match never {}),
             Inner::Forwarded(body) => body.poll_frame(context).map_err(BoxError::from),
             Inner::Rejected(bytes) => {
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(std::mem::take(bytes)))))
@@ -95,7 +100,7 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.inner {
-            Inner::Served { body, .. } => body.is_end_stream(),
+            Inner::Served(body) => body.is_end_stream(),
             Inner::Forwarded(body) => body.is_end_stream(),
             Inner::Followed(followed) => followed.is_end_stream(),
             Inner::Rejected(bytes) => bytes.is_empty(),
@@ -104,7 +109,7 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match &self.inner {
-            Inner::Served { body, .. } => body.size_hint(),
+            Inner::Served(body) => body.size_hint(),
             Inner::Forwarded(body) => body.size_hint(),
             Inner::Followed(_) => SizeHint::default(),
             Inner::Rejected(bytes) => SizeHint::with_exact(bytes.len() as u64),

@@ -20,7 +20,9 @@ use super::{
     relayed::Relayed,
     respond::{self, Rejection},
     route::{self, ReadVerb, Route},
+    served::Served,
     settings::Settings,
+    stages::Stages,
     takeover::Candidate,
 };
 use crate::{
@@ -46,20 +48,6 @@ const UNREAD_WATCH_MAX: Duration = Duration::from_secs(300);
 /// Answers every request, from memory or from upstream. Cheap to clone: each request has a clone.
 #[derive(Clone, Debug)]
 pub struct Gateway(Arc<Stages>);
-
-/// The stages that a request goes through.
-#[derive(Debug)]
-pub(super) struct Stages {
-    admission: Admission,
-    pub(super) permission: Permission,
-    pub(super) accounts: Accounts,
-    pub(super) room: AnswerRoom,
-    pub(super) cachers: Cachers,
-    forward: Forward,
-    pub(super) settings: Settings,
-    pub(super) journal: Journal,
-    pub(super) tasks: Tasks,
-}
 
 /// The result of a read's wait, and the place that it held meanwhile.
 type Waited = ((Arc<Instance>, Representation), Option<Share>);
@@ -153,7 +141,7 @@ impl Stages {
         let room = read.room.take(answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
         let (audit_id, code) = (serve::audit_id(&answer), answer.status().as_u16());
         let in_flight = account.answered(asked, &context.info, user.as_deref(), audit_id, code);
-        Ok(answer.map(|body| Inner::Served { body, _in_flight: in_flight, _room: Some(room) }))
+        Ok(answer.map(|body| Inner::Served(Served::new(body, in_flight, room))))
     }
 
     /// Answers with upstream's response, for the reason `why`.
@@ -177,7 +165,7 @@ impl Stages {
                 let drain = is_watch.then_some((&connection.draining, self.cachers.spread()));
                 let answer = Relayed::answer(answer, drain);
                 let answer = match candidate {
-                    Some(candidate) => candidate.follow(answer),
+                    Some(candidate) => candidate.follow(answer).map(Inner::from),
                     None => answer.map(Inner::Forwarded),
                 };
                 Body::answer(record, Outcome::Forwarded, Some(why.as_str()), answer)

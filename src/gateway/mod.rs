@@ -16,7 +16,9 @@ mod respond;
 mod route;
 #[cfg(any(test, fuzzing))]
 pub mod same_request;
+mod served;
 mod settings;
+mod stages;
 mod takeover;
 
 pub use account::Accounts;

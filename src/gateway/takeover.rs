@@ -20,13 +20,13 @@ use tokio::{
 };
 
 use super::{
-    body::Inner,
     context::RequestContext,
     filling,
-    handle::Stages,
     permission::Granted,
     relayed::Relayed,
     route::{self, ReadVerb, Route},
+    served::Served,
+    stages::Stages,
 };
 use crate::{
     apimachinery::{Representation, ResourceVersion, ResponseKind, Target, Verb, WatchOptions, WatchStart},
@@ -53,6 +53,13 @@ pub(super) struct Candidate {
     told: watch::Sender<Option<ResourceVersion>>,
 }
 
+/// Upstream's answer to a candidate.
+#[derive(Debug)]
+pub(super) enum Forwarded {
+    Relayed(Relayed),
+    Followed(Box<Followed>),
+}
+
 /// Upstream's answer to a candidate, until memory takes over.
 #[derive(Debug)]
 pub(super) struct Followed {
@@ -69,7 +76,7 @@ pub(super) struct Followed {
 pub(super) enum Next {
     Upstream(Option<Result<Frame<Bytes>, hyper::Error>>),
     /// The rest of the watch.
-    Memory(Inner),
+    Memory(Served),
 }
 
 /// The state of the takeover.
@@ -121,13 +128,13 @@ impl Candidate {
         Some(Box::new(Self { stages, request: head, context, told }))
     }
 
-    /// The answer as it is sent on: followed, if it is the stream that memory would send.
-    pub(super) fn follow(self: Box<Self>, answer: Response<Relayed>) -> Response<Inner> {
-        let Some((representation, told)) = self.reader(&answer) else { return answer.map(Inner::Forwarded) };
+    /// Follows upstream's answer, if it is the stream that memory would send.
+    pub(super) fn follow(self: Box<Self>, answer: Response<Relayed>) -> Response<Forwarded> {
+        let Some((representation, told)) = self.reader(&answer) else { return answer.map(Forwarded::Relayed) };
         let (candidate, audit_id) = (Arc::new(*self), serve::audit_id(&answer).to_owned());
         let attempt = Attempt::Tried(None);
         answer.map(|upstream| {
-            Inner::Followed(Box::new(Followed { upstream, told, candidate, representation, audit_id, attempt }))
+            Forwarded::Followed(Box::new(Followed { upstream, told, candidate, representation, audit_id, attempt }))
         })
     }
 
@@ -252,9 +259,10 @@ impl Candidate {
     fn go_on(
         &self,
         ready: Ready,
-        (representation, audit_id): (Representation, &str),
+        representation: Representation,
+        audit_id: &str,
         told: ResourceVersion,
-    ) -> Option<Inner> {
+    ) -> Option<Served> {
         let Ready { instance, behind, granted: Granted { permit, user, counted }, .. } = ready;
         let Target::Resource(request) = &self.context.info.target else { return None };
         let (query, headers, config) = (self.context.query(), self.request.headers(), self.stages.settings.reads());
@@ -277,7 +285,7 @@ impl Candidate {
         let asked = self.stages.accounts.asked(&self.request, self.context.peer);
         let in_flight =
             account.answered(&asked, &self.context.info, user.as_deref(), audit_id, StatusCode::OK.as_u16());
-        Some(Inner::Served { body, _in_flight: in_flight, _room: Some(room) })
+        Some(Served::new(body, in_flight, room))
     }
 }
 
@@ -322,7 +330,7 @@ impl Followed {
     }
 
     /// Takes over only between two events.
-    fn poll_takeover(&mut self, context: &mut Context<'_>) -> Option<Inner> {
+    fn poll_takeover(&mut self, context: &mut Context<'_>) -> Option<Served> {
         loop {
             let told = self.told.version()?;
             self.candidate.told.send_if_modified(|before| before.replace(told) != Some(told));
@@ -345,7 +353,7 @@ impl Followed {
                 // The client read nothing for a while: its permission may be gone.
                 Attempt::Ready(ready) if ready.at.elapsed() > READY_FOR || !ready.is_for(told) => Attempt::Tried(None),
                 Attempt::Ready(ready) => {
-                    match self.candidate.go_on(*ready, (self.representation, &self.audit_id), told) {
+                    match self.candidate.go_on(*ready, self.representation, &self.audit_id, told) {
                         Some(rest) => return Some(rest),
                         None => Attempt::Tried(Some(told)),
                     }

@@ -1,0 +1,18 @@
+//! The stages of the request path, as one value that every request shares.
+
+use super::{account::Accounts, admission::Admission, permission::Permission, record::Journal, settings::Settings};
+use crate::{cacher::Cachers, fairness::AnswerRoom, forward::Forward, lifecycle::Tasks};
+
+/// The stages that a request goes through.
+#[derive(Debug)]
+pub(super) struct Stages {
+    pub(super) admission: Admission,
+    pub(super) permission: Permission,
+    pub(super) accounts: Accounts,
+    pub(super) room: AnswerRoom,
+    pub(super) cachers: Cachers,
+    pub(super) forward: Forward,
+    pub(super) settings: Settings,
+    pub(super) journal: Journal,
+    pub(super) tasks: Tasks,
+}
