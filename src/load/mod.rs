@@ -30,6 +30,7 @@ mod report;
 mod run;
 mod schedule;
 mod seed;
+mod side;
 mod slo;
 mod slow_reader;
 mod text;

@@ -8,7 +8,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::{
     profile::Profile,
     recorder::{Recorded, Times},
-    turn::Side,
+    side::Side,
 };
 
 const DRAW_EVERY: Duration = Duration::from_millis(250);

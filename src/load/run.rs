@@ -15,7 +15,8 @@ use super::{
     recorder::Recorded,
     report::{AssertionReport, EndpointReport, ProcessReport, WorkloadReport},
     seed,
-    turn::{Course, Side, Turned},
+    side::Side,
+    turn::{Course, Turned},
 };
 use crate::config::{UpstreamConfig, UpstreamConfigError};
 

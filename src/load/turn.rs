@@ -26,6 +26,7 @@ use super::{
     read::{self, Counted, Reads},
     recorder::Recorder,
     schedule::Schedule,
+    side::Side,
     slow_reader::SlowReaders,
     watch::Watches,
 };
@@ -47,16 +48,6 @@ pub(super) struct Course {
     pub(super) processes: Vec<Process>,
     pub(super) progress: Progress,
     pub(super) stop: CancellationToken,
-}
-
-/// One of the endpoints that take turns.
-#[derive(Debug)]
-pub(super) struct Side {
-    pub(super) endpoint: Arc<Endpoint>,
-    /// The endpoint for its writes.
-    pub(super) writes: Arc<Endpoint>,
-    /// One for each workload.
-    pub(super) recorders: Vec<Arc<Recorder>>,
 }
 
 /// The result of a turn.
