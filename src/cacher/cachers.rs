@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use super::{entry::Entry, instance::Instance, proofs::Proofs, staleness::StalenessLimit};
+use super::{NotCached, entry::Entry, instance::Instance, proofs::Proofs, staleness::StalenessLimit};
 use crate::{
     apimachinery::{Encoding, GroupResource, GroupVersionResource},
     lifecycle::{Spread, Tasks},
@@ -31,30 +31,6 @@ const NOT_CACHED: Bound = Bound { most: 1000, limit: "uncached_resources" };
 /// The maximum number of reads that wait for fills: as many as a gateway has connections by default. Further reads are
 /// forwarded.
 const WAITERS_MAX: usize = 10_000;
-
-/// Why a resource cannot be answered from memory now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotCached {
-    /// The configuration excludes it.
-    Excluded,
-    /// It is being filled, or filled again.
-    Filling,
-    /// The last attempt to fill it failed, or its contents were discarded; the next attempt begins after a delay.
-    Unfilled,
-    /// It was being filled when the drain began.
-    Draining,
-    UnknownResource,
-    /// It cannot be listed and watched.
-    NotWatchable,
-    /// Another server behind upstream answers for it, by its own rules.
-    Aggregated,
-    /// Upstream could not be asked what it is.
-    Undiscovered,
-    /// Custom resources have no protobuf.
-    NotInProtobuf,
-    /// The maximum number of stores is reached.
-    TooManyResources,
-}
 
 /// The configuration of all cachers.
 #[derive(Clone, Debug)]

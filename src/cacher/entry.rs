@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::{sync::watch, time::Instant};
 
-use super::{NotCached, instance::Instance, standing::Restart};
+use super::{NotCached, instance::Instance};
 use crate::fanout::EndCause;
 
 /// The state of a store. Readers check it or wait for it, and the store's own task changes it.
@@ -12,6 +12,14 @@ use crate::fanout::EndCause;
 pub(super) struct Entry {
     state: watch::Sender<State>,
     restart: Mutex<Option<Restart>>,
+}
+
+/// A time at which upstream had to be asked again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restart {
+    /// The value of the metric label.
+    pub cause: &'static str,
+    pub at: Instant,
 }
 
 #[derive(Clone, Debug)]

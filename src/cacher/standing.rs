@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::{Cachers, NotCached, cachers::StoreKey, entry::Entry};
+use super::{
+    Cachers, NotCached,
+    cachers::StoreKey,
+    entry::{Entry, Restart},
+};
 use crate::{
     apimachinery::{Encoding, GroupVersionResource},
     fanout::Behind,
@@ -24,14 +26,6 @@ pub struct Standing {
     pub restart: Option<Restart>,
     /// The watchers that are furthest behind, and how long each of them has had a change waiting.
     pub behind: Vec<(Behind, Duration)>,
-}
-
-/// A time at which upstream had to be asked again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Restart {
-    /// The value of the metric label.
-    pub cause: &'static str,
-    pub at: Instant,
 }
 
 /// A watcher that has had a change waiting for less time than this is not behind: it is about to process it.

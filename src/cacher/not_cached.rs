@@ -1,0 +1,25 @@
+//! Why memory cannot answer for a resource.
+
+/// Why a resource cannot be answered from memory now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotCached {
+    /// The configuration excludes it.
+    Excluded,
+    /// It is being filled, or filled again.
+    Filling,
+    /// The last attempt to fill it failed, or its contents were discarded; the next attempt begins after a delay.
+    Unfilled,
+    /// It was being filled when the drain began.
+    Draining,
+    UnknownResource,
+    /// It cannot be listed and watched.
+    NotWatchable,
+    /// Another server behind upstream answers for it, by its own rules.
+    Aggregated,
+    /// Upstream could not be asked what it is.
+    Undiscovered,
+    /// Custom resources have no protobuf.
+    NotInProtobuf,
+    /// The maximum number of stores is reached.
+    TooManyResources,
+}
