@@ -3,6 +3,7 @@
 
 #![no_main]
 
+#[path = "../../../src/store/protobuf/pod.rs"]
 mod pod;
 
 use std::collections::HashMap;

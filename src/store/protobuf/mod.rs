@@ -111,9 +111,7 @@ fn map_entry(value: Value<'_>) -> Result<(&str, &str), InvalidWire> {
     Ok((key, text))
 }
 
-// Shared with the fuzz target.
 #[cfg(test)]
-#[path = "../../tests/fuzz/fuzz_targets/pod.rs"]
 mod pod;
 
 #[cfg(test)]
