@@ -101,12 +101,7 @@ impl Hub {
     }
 
     fn concerned(&self, change: &Change, indexed: [Option<&str>; 2]) -> Vec<Arc<Seat>> {
-        let key = &change.object.key;
-        let mut interests = vec![Interest::Everything, Interest::Object(key.clone())];
-        interests.extend(key.namespace().map(|namespace| Interest::Namespace(namespace.into())));
-        let [before, after] = indexed;
-        interests.extend(before.map(|value| Interest::Indexed(value.into())));
-        interests.extend(after.filter(|_| after != before).map(|value| Interest::Indexed(value.into())));
+        let interests = Interest::woken_by(&change.object.key, indexed);
         let seats = self.seats();
         interests.iter().filter_map(|interest| seats.get(interest)).flatten().cloned().collect()
     }

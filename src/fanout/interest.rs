@@ -1,4 +1,4 @@
-//! The part of a watcher's request that decides which changes wake it.
+//! Which changes wake a watcher: the key of its request, and the keys of a change.
 
 use std::sync::Arc;
 
@@ -30,5 +30,15 @@ impl Interest {
             Scope::Namespace(namespace) => Self::Namespace(namespace.clone()),
             Scope::Everything | Scope::Named(_) | Scope::Object(_) => Self::Everything,
         }
+    }
+
+    /// The keys whose watchers a change of the object with that key wakes. `indexed` are the values of the indexed
+    /// field before and after the change.
+    pub(super) fn woken_by(key: &ObjectKey, [before, after]: [Option<&str>; 2]) -> Vec<Self> {
+        let mut woken = vec![Self::Everything, Self::Object(key.clone())];
+        woken.extend(key.namespace().map(|namespace| Self::Namespace(namespace.into())));
+        woken.extend(before.map(|value| Self::Indexed(value.into())));
+        woken.extend(after.filter(|_| after != before).map(|value| Self::Indexed(value.into())));
+        woken
     }
 }
