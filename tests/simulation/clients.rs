@@ -8,14 +8,12 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use kube_fanout::sim::Sim;
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 use turmoil::net::TcpStream;
 
 use crate::{
     informer::Informer,
+    phase::Phases,
     record::Record,
     servers::{GATEWAY_PORT, gateway},
 };
@@ -24,8 +22,8 @@ use crate::{
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// A watch that is quiet for longer has lost its bookmarks: clients' pings notice a dead connection in less.
 const QUIET_MAX: Duration = Duration::from_secs(150);
-/// How long an informer may take once nothing goes wrong any more.
-const IN_SYNC_MAX: Duration = Duration::from_secs(600);
+/// How long a client may take to catch up once nothing goes wrong.
+const IN_SYNC_MAX: Duration = Duration::from_secs(10);
 /// The longest time between two restarts of an informer.
 const RESTART_MAX: Duration = Duration::from_secs(120);
 
@@ -115,24 +113,25 @@ impl Watch {
     }
 }
 
-/// Follows until nothing goes wrong any more, then until it has what upstream has. It is restarted now and then, with or
-/// without its state.
-pub(crate) async fn follow(mut informer: Informer, mut healed: watch::Receiver<bool>) -> turmoil::Result {
+/// Follows as long as things go wrong; in each calm it has to catch up. It is restarted now and then, with or without its
+/// state.
+pub(crate) async fn follow(mut informer: Informer, mut phases: Phases) -> turmoil::Result {
     loop {
         tokio::select! {
             _ = informer.follow() => {}
             () = sleep(RESTART_MAX.mul_f64(fastrand::f64())) => informer.break_off(fastrand::bool()),
-            healed = healed.wait_for(|is_healed| *is_healed) => {
-                healed?;
-                break;
+            () = phases.until_quiet() => {
+                informer.catch_up().await;
+                phases.report_in_sync();
+                if !phases.goes_on().await {
+                    return Ok(());
+                }
             }
         }
     }
-    informer.catch_up().await;
-    Ok(())
 }
 
-/// The result of a future that must complete once nothing goes wrong.
+/// The result of a future that must soon complete once nothing goes wrong.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     timeout(IN_SYNC_MAX, future).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }

@@ -15,6 +15,7 @@ mod clients;
 #[allow(dead_code, reason = "the other tests use all of it")]
 #[path = "../it/harness/informer.rs"]
 mod informer;
+mod phase;
 mod play;
 mod reader;
 mod record;

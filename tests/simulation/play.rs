@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::{
     clients::{Client, follow},
     informer::Informer,
+    phase::{Director, Phase},
     reader::Reader,
     record::Record,
     selection::Selection,
@@ -22,10 +23,14 @@ const API_SERVERS: usize = 3;
 const GATEWAYS: usize = 2;
 const INFORMERS: usize = 12;
 const READERS: usize = 3;
-/// How long things go wrong.
-const TROUBLED: Duration = Duration::from_secs(300);
+/// Who has to catch up: these, and the writer.
+const PARTIES: usize = INFORMERS + READERS + 1;
+/// The longest time for which things go wrong, before all have to catch up.
+const TROUBLED_MAX: Duration = Duration::from_secs(60);
+/// How often they do.
+const TROUBLES: u32 = 10;
 /// How long the whole run may take.
-const WHOLE: Duration = Duration::from_secs(1_500);
+const WHOLE: Duration = Duration::from_secs(3_600);
 /// The time that each host is given in its turn.
 const TICK: Duration = Duration::from_millis(20);
 /// The longest way of a message.
@@ -69,45 +74,28 @@ pub(crate) fn play(seed: u64) -> String {
     let _clocks = SimClocksGuard::init();
     let mut rng = Rng::with_seed(seed);
     let (sim, record) = (Sim::with_history(HISTORY), Record::default());
-    let (heal, healed) = watch::channel(false);
+    let director = Director::new();
     sim.lag_caches(&LAGS);
     let mut network = network(seed);
     let switches = Switches {
         up: (0..API_SERVERS).map(|number| api_server_host(&mut network, &sim, number)).collect(),
         rolled: (0..GATEWAYS).map(|number| gateway_host(&mut network, &mut rng, number)).collect(),
     };
-    network.client("writer", write((sim.clone(), GATEWAYS), rng.fork(), record.clone(), healed.clone()));
+    network.client("writer", write((sim.clone(), GATEWAYS), rng.fork(), record.clone(), director.phases()));
     for number in 0..INFORMERS {
         let client = Client { number, gateways: GATEWAYS, record: record.clone() };
         let informer = Informer::new(client, sim.clone(), selection(&mut rng));
-        network.client(format!("informer-{number}"), follow(informer, healed.clone()));
+        network.client(format!("informer-{number}"), follow(informer, director.phases()));
     }
     for number in 0..READERS {
         let client = Client { number: INFORMERS + number, gateways: GATEWAYS, record: record.clone() };
         let reader = Reader::new(client, sim.clone(), selection(&mut rng), rng.fork());
-        network.client(format!("reader-{number}"), reader.read(healed.clone()));
+        network.client(format!("reader-{number}"), reader.read(director.phases()));
     }
-    let mut faults: Vec<(Fault, u32)> = Vec::new();
-    loop {
-        if network.step().unwrap_or_else(|error| panic!("{error}")) {
-            break;
-        }
-        let is_over = network.elapsed() > TROUBLED;
-        let (over, lasting): (Vec<_>, Vec<_>) = faults.into_iter().partition(|(_, ticks)| is_over || *ticks == 0);
-        over.iter().for_each(|(fault, _)| fault.end(&mut network, &switches));
-        faults = lasting.into_iter().map(|(fault, ticks)| (fault, ticks - 1)).collect();
-        heal.send_if_modified(|is_healed| !std::mem::replace(is_healed, is_over) && is_over);
-        if !is_over && rng.u32(..FAULT_EVERY) == 0 {
-            let fault = Fault::random(&mut rng);
-            if !faults.iter().any(|(other, _)| *other == fault) {
-                record.fault(&(network.elapsed(), fault));
-                fault.begin(&mut network, &switches);
-                faults.push((fault, rng.u32(..FAULT_TICKS)));
-            }
-        }
-    }
+    let troubles = Troubles { network, switches, lasting: Vec::new(), record: record.clone(), rng };
+    let elapsed = troubles.direct(&director);
     let lists = sim.counts().requests("list", "pods");
-    format!("{record}, {lists} lists upstream, in sync after {:?}", network.elapsed() - TROUBLED)
+    format!("{record}, {lists} lists upstream in {elapsed:?}")
 }
 
 fn network<'a>(seed: u64) -> turmoil::Sim<'a> {
@@ -144,6 +132,63 @@ fn selection(rng: &mut Rng) -> Selection {
         1 => Selection::pods().on_node(&format!("node-{app}")),
         2 => Selection::pods().in_namespace("default"),
         _ => Selection::pods(),
+    }
+}
+
+/// What goes wrong, and when.
+struct Troubles<'a> {
+    network: turmoil::Sim<'a>,
+    switches: Switches,
+    /// Each with the ticks that it lasts.
+    lasting: Vec<(Fault, u32)>,
+    record: Record,
+    rng: Rng,
+}
+
+impl Troubles<'_> {
+    /// Plays all phases; how long they took.
+    fn direct(mut self, director: &Director) -> Duration {
+        let (mut left, mut until) = (TROUBLES, self.next_calm());
+        while !self.network.step().unwrap_or_else(|error| panic!("{error}")) {
+            match director.phase() {
+                Phase::Troubled if self.network.elapsed() > until => {
+                    left -= 1;
+                    self.end(|_| true);
+                    director.begin(if left == 0 { Phase::Over } else { Phase::Calm });
+                }
+                Phase::Troubled => self.tick(),
+                Phase::Calm if director.in_sync() == PARTIES => {
+                    until = self.next_calm();
+                    director.begin(Phase::Troubled);
+                }
+                Phase::Calm | Phase::Over => {}
+            }
+        }
+        self.network.elapsed()
+    }
+
+    fn next_calm(&mut self) -> Duration {
+        self.network.elapsed() + TROUBLED_MAX.mul_f64(self.rng.f64())
+    }
+
+    fn tick(&mut self) {
+        self.lasting.iter_mut().for_each(|(_, ticks)| *ticks = ticks.saturating_sub(1));
+        self.end(|ticks| ticks == 0);
+        if self.rng.u32(..FAULT_EVERY) == 0 {
+            let fault = Fault::random(&mut self.rng);
+            if !self.lasting.iter().any(|(other, _)| *other == fault) {
+                self.record.fault(&(self.network.elapsed(), fault));
+                fault.begin(&mut self.network, &self.switches);
+                self.lasting.push((fault, self.rng.u32(..FAULT_TICKS)));
+            }
+        }
+    }
+
+    /// Ends the faults with so many ticks left.
+    fn end(&mut self, is_over: impl Fn(u32) -> bool) {
+        for (fault, _) in self.lasting.extract_if(.., |(_, ticks)| is_over(*ticks)) {
+            fault.end(&mut self.network, &self.switches);
+        }
     }
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 use fastrand::Rng;
 use kube_fanout::sim::Sim;
 use serde_json::Value;
-use tokio::{sync::watch, time::sleep};
+use tokio::time::sleep;
 
 use crate::{
-    clients::{Client, directly},
+    clients::{Client, directly, within},
+    phase::Phases,
     selection::Selection,
 };
 
@@ -40,13 +41,17 @@ impl Reader {
         Self { client, sim, selection, rng, newest: 0 }
     }
 
-    /// Reads for as long as things go wrong, and until an answer comes from there on.
-    pub(crate) async fn read(mut self, healed: watch::Receiver<bool>) -> turmoil::Result {
+    /// Reads as long as things go wrong; in each calm it has to get an answer.
+    pub(crate) async fn read(mut self, mut phases: Phases) -> turmoil::Result {
         loop {
-            sleep(PAUSE.mul_f64(self.rng.f64())).await;
-            let was_healed = *healed.borrow();
-            let is_answered = self.list().await;
-            if was_healed && is_answered {
+            while phases.is_troubled() {
+                sleep(PAUSE.mul_f64(self.rng.f64())).await;
+                self.list().await;
+            }
+            let answered = async { while !self.list().await {} };
+            within("an answer", answered).await;
+            phases.report_in_sync();
+            if !phases.goes_on().await {
                 return Ok(());
             }
         }

@@ -8,45 +8,54 @@ use kube_fanout::{
     sim::{Refusal, Sim},
 };
 use serde_json::{Value, json};
-use tokio::{sync::watch, time::sleep};
+use tokio::time::{sleep, timeout};
 
-use crate::{clients::within, record::Record};
+use crate::{phase::Phases, record::Record};
 
 const NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 const NAMES: [&str; 5] = ["a", "a-b", "b", "c", "d"];
 pub(crate) const APPS: [&str; 3] = ["x", "y", "z"];
 /// The longest pause between two writes.
-const PAUSE: Duration = Duration::from_millis(400);
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long watches may stay at upstream once nothing goes wrong.
+const FROM_MEMORY_MAX: Duration = Duration::from_secs(120);
 /// The longest time that an event is late.
 const DELAY_MILLISECONDS: u64 = 50;
 /// One write in so many is followed by a fault.
-const FAULT_EVERY: u32 = 60;
+const FAULT_EVERY: u32 = 240;
 
-/// Writes until nothing goes wrong any more, then ends upstream's own faults.
+/// Writes as long as things go wrong; in each calm it ends upstream's own faults.
 pub(crate) async fn write(
     (sim, gateways): (Sim, usize),
     mut rng: Rng,
     record: Record,
-    healed: watch::Receiver<bool>,
+    mut phases: Phases,
 ) -> turmoil::Result {
-    while !*healed.borrow() {
-        sleep(PAUSE.mul_f64(rng.f64())).await;
-        change(&sim, &mut rng);
-        record.change();
-        match rng.u32(..FAULT_EVERY) {
-            0 => fault(&sim, &mut rng, &record),
-            1..4 => heal(&sim),
-            _ => {}
+    loop {
+        while phases.is_troubled() {
+            sleep(PAUSE.mul_f64(rng.f64())).await;
+            change(&sim, &mut rng);
+            record.change();
+            match rng.u32(..FAULT_EVERY) {
+                0 => fault(&sim, &mut rng, &record),
+                1..4 => heal(&sim),
+                _ => {}
+            }
+        }
+        heal(&sim);
+        phases.report_in_sync();
+        if !phases.goes_on().await {
+            break;
         }
     }
-    heal(&sim);
     // Each gateway has one watch, and what was forwarded for a while has been taken over.
     let from_memory = async {
         while sim.counts().open_watches("pods") > gateways {
             sleep(PAUSE).await;
         }
     };
-    within("all watches are served from memory", from_memory).await;
+    let in_time = timeout(FROM_MEMORY_MAX, from_memory).await;
+    in_time.unwrap_or_else(|_| panic!("{:?}", sim.counts()));
     Ok(())
 }
 
