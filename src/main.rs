@@ -406,7 +406,7 @@ fn print_kubeconfig(args: KubeconfigArgs) -> anyhow::Result<ExitCode> {
         None => None,
         Some(path) => Some(ConfigFile::load(path, Overrides::default())?.1),
     };
-    let is_trusted = config.as_ref().is_some_and(|config| matches!(config.clients, ClientsConfig::Trusted(_)));
+    let is_trusted = config.as_ref().map(|config| matches!(config.clients, ClientsConfig::Trusted(_)));
     let server = match (server, config) {
         (Some(server), _) => server,
         (None, Some(config)) => config.client_url()?,

@@ -18,8 +18,8 @@ pub struct ClientAccess {
     /// The authorities that sign the gateway's certificate; `None` for those of the client's system.
     pub certificate_authority: Option<PemFile>,
     /// Whether the gateway trusts its clients (`clients.mode: trusted`): then it needs no credentials of theirs, not even
-    /// over TLS, and drops those that they send. None are written.
-    pub is_trusted: bool,
+    /// over TLS, and drops those that they send. None are written. `None` if its configuration is not at hand.
+    pub is_trusted: Option<bool>,
     /// The kubeconfig whose user and namespace are used.
     pub user_of: UpstreamConfig,
 }
@@ -93,13 +93,13 @@ impl ClientAccess {
             _ => return Err(ClientAccessError::Server(self.server.clone())),
         };
         let authority = self.authority().await?;
-        let user = match (is_tls, self.is_trusted) {
+        let user = match (is_tls, self.is_trusted == Some(true)) {
             (true, false) => self.user()?,
             (true, true) => Some((AuthInfo::default(), self.namespace())),
             (false, _) => Some(User::default()),
         };
         // Trusted gateways with TLS are on loopback addresses alone.
-        let may_be_trusted = is_tls && !self.is_trusted && user.is_some() && is_at_loopback(&self.server);
+        let may_be_trusted = is_tls && self.is_trusted.is_none() && user.is_some() && is_at_loopback(&self.server);
         let text = self.written(authority, user)?;
         Ok(if may_be_trusted { format!("{WITH_USER}{text}") } else { text })
     }
@@ -187,7 +187,7 @@ users: [{name: jane, user: {token: secret}}]
         let path = folder.path().join("kubeconfig");
         std::fs::write(&path, KUBECONFIG).unwrap();
         let user_of = UpstreamConfig { kubeconfig: Some(path), context: context.map(str::to_owned) };
-        ClientAccess { server: Uri::from_static(server), certificate_authority: None, is_trusted: false, user_of }
+        ClientAccess { server: Uri::from_static(server), certificate_authority: None, is_trusted: None, user_of }
     }
 
     #[tokio::test]
@@ -213,7 +213,10 @@ users: [{name: jane, user: {token: secret}}]
         let access = access("https://127.0.0.1:8443", &folder, None);
         let text = access.kubeconfig().await.unwrap();
         assert!(text.starts_with("# With the user") && text.contains("--config") && text.contains("secret"), "{text}");
-        let text = ClientAccess { is_trusted: true, ..access }.kubeconfig().await.unwrap();
+        let access = ClientAccess { is_trusted: Some(false), ..access };
+        let text = access.kubeconfig().await.unwrap();
+        assert!(text.contains("secret") && !text.contains('#'), "the mode is known: {text}");
+        let text = ClientAccess { is_trusted: Some(true), ..access }.kubeconfig().await.unwrap();
         assert!(!text.contains("secret") && !text.contains('#'), "{text}");
         let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
         assert_eq!(kubeconfig.contexts[0].context.as_ref().unwrap().namespace.as_deref(), Some("team"));
@@ -226,7 +229,7 @@ users: [{name: jane, user: {token: secret}}]
     async fn without_any_kubeconfig_there_is_no_user_and_that_is_said() {
         let server = Uri::from_static("https://127.0.0.1:8443");
         let access =
-            ClientAccess { server, certificate_authority: None, is_trusted: false, user_of: UpstreamConfig::default() };
+            ClientAccess { server, certificate_authority: None, is_trusted: None, user_of: UpstreamConfig::default() };
         let text = access.written(None, Some(User::default())).unwrap();
         assert!(!text.contains('#'), "{text}");
         let text = access.written(None, None).unwrap();
