@@ -126,7 +126,7 @@ impl Sink for CacherSink {
             // The clients list again: at the same version they may have other objects than upstream.
             Loss::Replaced => (NotCached::UnknownResource, EndCause::Replaced),
         };
-        tracing::warn!(resource = %self.resource.resource, ?loss, "cache discarded");
+        tracing::warn!(resource = %self.resource.resource, error = %loss, "cache discarded");
         self.let_go();
         self.entry.stop(why, cause);
     }

@@ -40,18 +40,23 @@ pub enum FillMode {
 }
 
 /// Why the contents of the store must not be served any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
     /// Upstream's versions went back: its storage was restored.
+    #[error("upstream's versions went back; was its etcd restored or replaced?")]
     Backwards,
     /// The store differs from upstream's state at the same version.
+    #[error("the cache differs from upstream's state at the same version")]
     Corrupt,
     /// Upstream sent an event that contradicts earlier ones, or cannot be parsed.
+    #[error("upstream sent an event that contradicts earlier ones, or that cannot be read")]
     Inconsistent,
     /// The resource is gone.
+    #[error("upstream no longer has the resource")]
     Gone,
     /// The resource has another definition, or another server answers for it: the last events of upstream's watch may
     /// be of the old one.
+    #[error("the resource has another definition, or another server answers for it")]
     Replaced,
 }
 
