@@ -38,7 +38,7 @@ pub struct StatusOptions {
 /// Why there is no status.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
-    #[error("{0:?} is no address; allowed: a URL, HOST:PORT, a port of this machine, or unix:/PATH")]
+    #[error("{0:?} is not an address; allowed: a URL, HOST:PORT, a port of this machine, or unix:/PATH")]
     Address(String),
     #[error("cannot use the credentials or authorities")]
     Credentials(#[source] kube_client::Error),
@@ -48,7 +48,9 @@ pub enum StatusError {
     TimedOut(String, Duration),
     #[error("the gateway's admin port answers {0}: {1}")]
     Refused(StatusCode, String),
-    #[error("the answer is no status; is {0} the admin port of a kube-fanout with a status?")]
+    #[error("there is no status at {0} ({1}): it is not the admin port of a gateway; --admin names another one")]
+    NotFound(String, StatusCode),
+    #[error("the answer is not a status; is {0} the admin port of a kube-fanout with a status?")]
     NotStatus(String, #[source] serde_json::Error),
     #[error("nothing could be written")]
     Output(#[source] io::Error),
@@ -146,6 +148,9 @@ impl Port {
         };
         let answer = answer.map_err(|_| StatusError::TimedOut(self.name.clone(), ANSWER_MAX))?;
         let (status, body) = answer.map_err(|error| StatusError::Unreachable(self.name.clone(), error))?;
+        if matches!(status, StatusCode::NOT_FOUND | StatusCode::NOT_IMPLEMENTED) {
+            return Err(StatusError::NotFound(self.name.clone(), status));
+        }
         if status != StatusCode::OK {
             return Err(StatusError::Refused(status, String::from_utf8_lossy(&body).trim_end().to_owned()));
         }

@@ -309,7 +309,7 @@ impl Trouble {
             "unanswered" => format!("The API server {} does not say its version", self.server),
             "unauthorized" => format!("The API server {} does not accept the gateway's credentials", self.server),
             _ => format!(
-                "The API server {} refuses the gateway {}",
+                "The API server {} refuses {} to the gateway",
                 self.server,
                 self.path.as_deref().unwrap_or("a request")
             ),

@@ -289,7 +289,10 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         let tail = "for 1 min 5 s (since 2026-11-22T18:00:00Z): no\\u{a}\\u{1b}[2Jway";
         assert_eq!(lines[0], format!("!! The API server https://api:6443 cannot be reached, {tail}"));
-        assert_eq!(lines[1], format!("!! The API server https://api:6443 refuses the gateway /api/v1/secrets, {tail}"));
+        assert_eq!(
+            lines[1],
+            format!("!! The API server https://api:6443 refuses /api/v1/secrets to the gateway, {tail}")
+        );
         assert_eq!(lines[TROUBLES_MAX], "!! and 1 more refusals, in /status.json");
         assert!(lines[TROUBLES_MAX + 1].starts_with("gateway "), "{text}");
     }

@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, UnixStream},
+    process::Command,
     task::JoinSet,
 };
 
@@ -73,7 +74,7 @@ async fn what_the_gateway_itself_may_not_do_is_shown() {
     assert_eq!((trouble.kind.as_str(), trouble.path.as_deref()), ("forbidden", Some("/api/v1/pods")));
     assert!(!trouble.error.is_empty(), "{trouble:?}");
     let text = shown(&gateway.admin, 0).await;
-    assert!(text.starts_with("!! The API server") && text.contains("refuses the gateway /api/v1/pods"), "{text}");
+    assert!(text.starts_with("!! The API server") && text.contains("refuses /api/v1/pods to the gateway"), "{text}");
     sim.accept_all();
     until("the cache is filled", async || troubles(&gateway.admin).await.is_empty().then_some(())).await;
 }
@@ -139,6 +140,17 @@ async fn what_is_no_api_server_is_shown_until_one_answers() {
         let warnings: Vec<_> = log.lines().filter(|line| line.contains("WARN")).collect();
         assert!(warnings.len() == 1 && warnings[0].contains("check its address"), "{log}");
     }
+}
+
+#[tokio::test]
+async fn the_status_of_what_is_no_gateway_is_refused_in_a_line() {
+    let page = "<!DOCTYPE html>".repeat(100);
+    let (address, _serving) = answering(closing("404 Not Found", &page)).await;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+    let output = within("the status", command.args(["status", "--admin", &address]).output()).await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains(&address) && said.contains("not the admin port"), "{said}");
+    assert!(said.lines().count() == 1 && !said.contains("<!DOCTYPE"), "{said}");
 }
 
 #[tokio::test]
