@@ -34,7 +34,8 @@ impl<T: Clone> SingleFlight<T> {
             if self.join == Join::BeforeItIsSent {
                 self.close(&group);
             }
-            let answer = question().await;
+            // Boxed: every read could be the one that asks upstream, and would carry the size of a request to it.
+            let answer = Box::pin(question()).await;
             self.close(&group);
             answer
         });
