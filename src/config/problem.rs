@@ -1,6 +1,6 @@
 //! Problems of a configuration.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use crate::config::{Location, location::Locations};
 
@@ -46,10 +46,23 @@ impl fmt::Display for Problem {
             write!(formatter, "{at}: ")?;
         }
         if !self.field.is_empty() {
-            write!(formatter, "{}: ", self.field)?;
+            write!(formatter, "{}: ", Visible(&self.field))?;
         }
-        formatter.write_str(&self.found)?;
+        Visible(&self.found).fmt(formatter)?;
         if self.allowed.is_empty() { Ok(()) } else { write!(formatter, "; allowed: {}", self.allowed) }
+    }
+}
+
+/// A text with parts of a file or of a server's answers, which must not control a terminal.
+struct Visible<'a>(&'a str);
+
+impl fmt::Display for Visible<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|character| match character {
+            '\n' => formatter.write_char('\n'),
+            control if control.is_control() => write!(formatter, "{}", control.escape_default()),
+            character => formatter.write_char(character),
+        })
     }
 }
 
@@ -63,5 +76,17 @@ impl fmt::Display for Problems {
             problem.fmt(formatter)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_texts_do_not_control_a_terminal() {
+        let (field, found) = ("\u{1b}[5mx".to_owned(), "things\u{9b}5m\u{7} may be meant".to_owned());
+        let problem = Problem { field, found, allowed: String::new(), at: None };
+        assert_eq!(problem.to_string(), r"\u{1b}[5mx: things\u{9b}5m\u{7} may be meant");
     }
 }

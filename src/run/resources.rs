@@ -1,5 +1,9 @@
 //! Asks the API servers of a configuration whether they answer, and about the resources that it names.
 
+use std::time::Duration;
+
+use tokio::time::timeout;
+
 use super::RunError;
 use crate::{
     apimachinery::{GroupResource, GroupVersionResource},
@@ -64,6 +68,11 @@ impl LookedUp {
     }
 }
 
+/// Time limit for reading what the server has, to suggest a name.
+const SUGGESTION_MAX: Duration = Duration::from_secs(10);
+/// The longest name of a group (RFC 1123), and a resource.
+const NAME_MAX: usize = 2 * 253;
+
 async fn unusable_resources(config: &Config, upstream: Upstream) -> Vec<Problem> {
     let discovery = Discovery::new(upstream.clone());
     let mut problems = Vec::new();
@@ -86,9 +95,11 @@ async fn unusable_resources(config: &Config, upstream: Upstream) -> Vec<Problem>
         };
         if [NO_SUCH_GROUP, NO_SUCH_RESOURCE].contains(&found.as_str()) {
             if cacheable.is_none() {
-                cacheable = Some(discovery.cacheable().await);
+                // A suggestion is worth no long wait, and no long names.
+                cacheable = Some(timeout(SUGGESTION_MAX, discovery.cacheable()).await.unwrap_or_default());
             }
             let known = cacheable.iter().flatten().map(|known| (&*known.group, &*known.resource));
+            let known = known.filter(|(group, resource)| group.len() + resource.len() <= NAME_MAX);
             if let Some(meant) = meant(name, known) {
                 found = format!("{found}; {meant} may be meant");
             }
