@@ -27,10 +27,7 @@ mod token;
 mod unauthenticated;
 mod x509;
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-};
+use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
@@ -39,13 +36,13 @@ use crate::apimachinery::UserInfo;
 use crate::config::{PemFile, ProxyHeaders};
 use crate::fairness::ClientKey;
 use crate::lifecycle::Tasks;
-use crate::listener::ClientCertificate;
+use crate::listener::{ClientCertificate, Connection};
 use crate::upstream::Upstream;
 
 pub use authorities::AuthoritiesError;
 pub use certificates::RequestHeader;
 pub use credentials::{BearerToken, Credentials};
-pub use refusals::Doubts;
+pub use refusals::{Doubts, Unanswered};
 pub use requester::{Requester, client_of};
 pub use token::TokenReviews;
 pub use unauthenticated::Unauthenticated;
@@ -151,11 +148,11 @@ impl Authenticator {
     /// The client and address that a request is accounted to: a user if it is known. A token's user is known once a
     /// recent review has accepted it; until then any text may be a token, and all unknown tokens of one address count
     /// as one client.
-    pub fn requester(&self, credentials: &Credentials, peer: Option<SocketAddr>) -> Requester {
-        let address = peer.map(|peer| peer.ip());
+    pub fn requester(&self, credentials: &Credentials, connection: &Connection) -> Requester {
+        let address = connection.peer.map(|peer| peer.ip());
         let Some(delegated) = &self.delegated else { return Requester { address, client: None, doubts: None } };
         let tokens = &delegated.tokens;
-        let doubts = || Some(tokens.doubts(peer));
+        let doubts = || Some(tokens.doubts(connection));
         let (client, doubts) = match credentials {
             Credentials::Verified { user, .. } => (client_of(user, address), None),
             Credentials::Bearer { token, .. } => match token.token().and_then(|token| tokens.client(token)) {

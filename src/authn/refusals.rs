@@ -7,12 +7,13 @@
 //! Addresses may be shared by many clients, so no request is refused for it, but those of which too many of one connection
 //! are delayed already.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
 use crate::{
     fairness::ClientKey,
+    listener::Connection,
     memo::{Bound, TtlCache},
     telemetry::limit_reached,
 };
@@ -39,6 +40,11 @@ pub struct Doubts {
     pub connection: ClientKey,
 }
 
+/// A request whose credentials upstream verifies. If it is dropped before there is an answer, its client has gone, and
+/// the credentials count as refused: else a client that never waits would make up as many as it likes.
+#[derive(Debug)]
+pub struct Unanswered<'a>(Option<&'a Doubts>);
+
 /// When the refusals of each address will be forgotten.
 #[derive(Debug)]
 pub(super) struct Refusals(TtlCache<ClientKey, Instant>);
@@ -64,10 +70,15 @@ impl Refusals {
 }
 
 impl Doubts {
-    /// About a request from a peer; `None` for a Unix socket.
-    pub(super) fn of(refusals: &Arc<Refusals>, peer: Option<SocketAddr>) -> Self {
-        let address = ClientKey::address(peer.map(|peer| peer.ip()));
-        Self { refusals: refusals.clone(), address, connection: ClientKey::of(&("connection", peer)) }
+    /// About a request on a connection.
+    pub(super) fn of(refusals: &Arc<Refusals>, connection: &Connection) -> Self {
+        let address = ClientKey::address(connection.peer.map(|peer| peer.ip()));
+        Self { refusals: refusals.clone(), address, connection: ClientKey::of(&("connection", connection.number)) }
+    }
+
+    /// To be called when the request is sent.
+    pub fn sent(&self) -> Unanswered<'_> {
+        Unanswered(Some(self))
     }
 
     /// Whether many credentials of the address were refused recently.
@@ -85,15 +96,34 @@ impl Doubts {
     }
 }
 
+impl Unanswered<'_> {
+    /// Upstream's answer says whether it has accepted the credentials, or there is none.
+    pub fn answered(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(Doubts { refusals, address, .. }) = self.0 {
+            refusals.count(*address);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use tokio::time::advance;
+    use tokio_util::sync::CancellationToken;
 
     #[tokio::test(start_paused = true)]
     async fn many_refusals_of_one_address_delay_it_for_a_while() {
         let refusals = Arc::new(Refusals::new());
-        let of = |address: [u8; 4]| Doubts::of(&refusals, Some((address, 1024).into()));
+        let of = |address: [u8; 4]| {
+            let (peer, draining) = (Some((address, 1024).into()), CancellationToken::new());
+            Doubts::of(&refusals, &Connection { number: 0, peer, tls: false, client_certificate: None, draining })
+        };
         let (hostile, other) = (of([192, 0, 2, 7]), of([192, 0, 2, 8]));
         for _ in 0..FREE {
             refusals.count(hostile.address);
@@ -108,6 +138,20 @@ mod tests {
         assert_eq!(hostile.delay(), None);
         refusals.count(hostile.address);
         assert!(hostile.are_many(), "the others are not forgotten yet");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn credentials_whose_client_does_not_wait_for_the_answer_count() {
+        let refusals = Arc::new(Refusals::new());
+        let draining = CancellationToken::new();
+        let connection = Connection { number: 0, peer: None, tls: false, client_certificate: None, draining };
+        let doubts = Doubts::of(&refusals, &connection);
+        (0..=FREE).for_each(|_| doubts.sent().answered());
+        assert!(!doubts.are_many(), "the answer is counted, not the request");
+        (0..=FREE).for_each(|_| drop(doubts.sent()));
+        assert!(doubts.are_many());
+        let another = Doubts::of(&refusals, &Connection { number: 1, ..connection });
+        assert!(another.are_many() && another.connection != doubts.connection, "of one Unix socket");
     }
 
     #[tokio::test(start_paused = true)]

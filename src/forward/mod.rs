@@ -16,7 +16,7 @@ use http::{Method, Request, Response, StatusCode, Version};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use tokio::time::sleep;
 
-use crate::authn::{Credentials, Doubts, Requester};
+use crate::authn::{Credentials, Doubts, Requester, Unanswered};
 use crate::connector::{AsClient, AsGateway, Outbound, RequestBody, ResponseBody};
 use crate::fairness::{Share, Shares, Turn};
 use crate::lifecycle::Tasks;
@@ -83,12 +83,16 @@ impl Forward {
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
         let outbound = outbound.counted(requester.client).long_running(long_running);
         let (share, _turn) = self.admitted(&requester, &outbound).await?;
-        if let Some(client) = client {
-            return Box::pin(self.upgrade(*client, outbound, share)).await;
-        }
-        let mut answer = outbound.send().await?;
-        answer.body_mut().hold(share);
-        relayed(answer)
+        let unanswered = requester.doubts.as_ref().map(Doubts::sent);
+        let answer = match client {
+            Some(client) => Box::pin(self.upgrade(*client, outbound, share)).await,
+            None => outbound.send().await.map_err(ForwardError::from).and_then(|mut answer| {
+                answer.body_mut().hold(share);
+                relayed(answer)
+            }),
+        };
+        unanswered.into_iter().for_each(Unanswered::answered);
+        answer
     }
 
     /// Waits until the request may be sent: for its delay, if it has one, and for its turn.

@@ -82,7 +82,7 @@ mod tests {
 
     fn connection(peer: Option<&str>) -> Connection {
         let peer = peer.map(|peer| peer.parse().unwrap());
-        Connection { peer, tls: false, client_certificate: None, draining: CancellationToken::new() }
+        Connection { number: 0, peer, tls: false, client_certificate: None, draining: CancellationToken::new() }
     }
 
     fn checked(admission: &Admission, request: &Request<()>, peer: Option<&str>) -> Result<Option<NamedPage>, Refusal> {

@@ -157,7 +157,7 @@ impl Stages {
         let RequestContext { info, credentials, peer, .. } = context;
         let is_watch = info.verb == Verb::Watch;
         let candidate = Candidate::of(why, &request, self, context);
-        let requester = self.permission.authenticator.requester(credentials, connection.peer);
+        let requester = self.permission.authenticator.requester(credentials, connection);
         self.trace_forward(&mut request, context, &mut record);
         match self.forward.send(request, credentials, requester, is_watch).await {
             Ok(answer) => {

@@ -215,7 +215,7 @@ mod tests {
     fn serve<H: Handler>(handler: H, protocol: Protocol, tasks: &Tasks, tie: Tie, room: usize) -> DuplexStream {
         let (client, server) = duplex(room);
         let draining: CancellationToken = tasks.token().child_token();
-        let connection = Connection { peer: None, tls: false, client_certificate: None, draining };
+        let connection = Connection { number: 0, peer: None, tls: false, client_certificate: None, draining };
         let spawner = tasks.clone();
         tasks.spawn("connection", async move {
             serve_connection(Box::new(server), protocol, connection, handler, tie, &spawner).await;

@@ -61,6 +61,8 @@ impl<H: Handler> Handler for Arc<H> {
 /// What a handler may know about the connection of a request.
 #[derive(Clone, Debug)]
 pub struct Connection {
+    /// Distinguishes it from all others that are open: those of a Unix socket have no address.
+    pub number: u32,
     /// The client's address. `None` for a Unix socket.
     pub peer: Option<SocketAddr>,
     pub tls: bool,

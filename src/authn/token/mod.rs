@@ -9,7 +9,6 @@ mod tests;
 use std::{
     fmt,
     future::Future,
-    net::SocketAddr,
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
@@ -32,6 +31,7 @@ use crate::{
     apimachinery::UserInfo,
     fairness::{ClientKey, PacedTurns, Shares, Turns, share_of},
     lifecycle::Tasks,
+    listener::Connection,
     memo::{Bound, Cacheable, Lookups, Room, TtlCache},
     telemetry::{self, Chain, TokenLookups, TokenVerdict},
     upstream::{ReviewError, Upstream},
@@ -189,15 +189,18 @@ impl Tokens {
     }
 
     /// About a request whose credentials are not known to be valid.
-    pub(super) fn doubts(&self, peer: Option<SocketAddr>) -> Doubts {
-        Doubts::of(&self.refusals, peer)
+    pub(super) fn doubts(&self, connection: &Connection) -> Doubts {
+        Doubts::of(&self.refusals, connection)
     }
 
     /// Learns from upstream's answer to a forwarded request whether its token is valid; `None` if it had another or no
     /// credential. A token that [`Self::ask`] would not have reviewed is reviewed if upstream has accepted it.
     pub(super) fn learn(&self, token: Option<&str>, address: ClientKey, status: StatusCode) {
         if status == StatusCode::UNAUTHORIZED {
-            self.refusals.count(address);
+            // What accepts the token, and answers 401, is a program behind the API server's proxy.
+            if token.is_none_or(|token| self.client(token.as_bytes()).is_none()) {
+                self.refusals.count(address);
+            }
             return;
         }
         // Other errors may come from a component in front of authentication.

@@ -6,7 +6,10 @@ use std::{
     io::{self, IoSlice},
     net::SocketAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -107,7 +110,9 @@ impl<H: Handler> Accept<H> {
     }
 
     fn start(&self, io: Io, peer: Option<SocketAddr>) {
+        static ACCEPTED: AtomicU32 = AtomicU32::new(0);
         let connection = Connection {
+            number: ACCEPTED.fetch_add(1, Relaxed),
             peer,
             tls: self.tls.is_some(),
             client_certificate: None,

@@ -335,7 +335,7 @@ async fn an_upgraded_connection_keeps_its_place() {
 fn a_connection_is_a_small_task() {
     let tasks = Tasks::new();
     let draining = tasks.token().child_token();
-    let connection = Connection { peer: None, tls: false, client_certificate: None, draining };
+    let connection = Connection { number: 0, peer: None, tls: false, client_certificate: None, draining };
     let entry = Connections::default().enter();
     let tie = Tie { activity: entry.activity.clone(), answer_timeout: DRAIN, max_age: None };
     let served = serve_socket(Box::new(tokio::io::empty()), None, connection, Arc::new(Describe), tie, &tasks);

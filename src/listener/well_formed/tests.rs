@@ -42,8 +42,13 @@ async fn read(protocol: Protocol, sent: &[u8]) -> (Vec<String>, Vec<u8>) {
     let (mut client, server) = duplex(1 << 20);
     let tasks = Tasks::new();
     let reader = Reader::default();
-    let connection =
-        Connection { peer: None, tls: false, client_certificate: None, draining: tasks.token().child_token() };
+    let connection = Connection {
+        number: 0,
+        peer: None,
+        tls: false,
+        client_certificate: None,
+        draining: tasks.token().child_token(),
+    };
     let (handler, spawner) = (reader.clone(), tasks.clone());
     tasks.spawn("connection", async move {
         serve_connection(
