@@ -2,6 +2,8 @@
 //! of its own. A seed decides everything: the order of tasks, latencies, crashes, what is written, and the random numbers
 //! of the gateway itself. So a seed that fails fails again, in the same way.
 //!
+//! The rules, and the bugs that were planted to see whether it finds them, stand in README.md.
+//!
 //! `cargo test --test simulation` plays a fixed set, the first seed twice: both runs must be the same. `-- --seeds 100..200`
 //! plays others, and `-- --seed 7` one, in this process.
 //!

@@ -84,7 +84,10 @@ fn fault(sim: &Sim, rng: &mut Rng, record: &Record) {
         2 => sim.hold_watches(None),
         3 => {
             sim.forget_history();
-            sim.cut_watches(None);
+            // Else those notice whose connection ends for another reason.
+            if rng.bool() {
+                sim.cut_watches(None);
+            }
         }
         4 => sim.compact(),
         5 => sim.skip_revisions(rng.u64(1..50)),
