@@ -100,10 +100,8 @@ fn fault(sim: &Sim, rng: &mut Rng, record: &Record) {
         }
         8 => sim.hold_new_watches(rng.bool()),
         9 => sim.spoil_events(1),
-        _ => {
-            let resource = Some("pods".to_owned());
-            sim.swallow(Refusal { verb: Some("watch"), resource, times: Some(1), status: 0 });
-        }
+        // Unanswered until it is mended.
+        _ => sim.hold_requests("watch", "pods"),
     }
 }
 
@@ -113,6 +111,7 @@ fn heal(sim: &Sim) {
     sim.spoil_events(0);
     sim.hold_new_watches(false);
     sim.release_watches(None);
+    sim.release_requests();
     sim.delay_events(Duration::ZERO);
 }
 
