@@ -3,17 +3,12 @@
 use std::path::Path;
 
 use kube_fanout::sim::Sim;
-use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, UnixStream},
-    process::Command,
-    task::JoinSet,
-};
+use tokio::{net::TcpListener, process::Command};
 
 use crate::{
     harness::within,
     process::{CLUSTER, Process},
-    trouble::{answering, closing},
+    trouble::{answering, closing, relaying},
 };
 
 /// The exit code and all lines of a check.
@@ -118,16 +113,7 @@ async fn a_gateway_in_front_of_itself_is_told_of() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let (_child, admin, _folder) = crate::process::in_front_of(&address).await;
-    let client = admin.with_file_name("client.sock");
-    let mut relaying = JoinSet::new();
-    relaying.spawn(async move {
-        let mut connections = JoinSet::new();
-        loop {
-            let (mut near, _) = listener.accept().await.unwrap();
-            let mut far = UnixStream::connect(&client).await.unwrap();
-            connections.spawn(async move { copy_bidirectional(&mut near, &mut far).await.ok() });
-        }
-    });
+    let _relaying = relaying(listener, admin.with_file_name("client.sock"));
     let (code, text) = checked_online(&address, "").await;
     assert_eq!((code, text.lines().count()), (Some(2), 1), "{text}");
     assert!(text.contains(&address) && text.contains("leads back to this gateway"), "{text}");

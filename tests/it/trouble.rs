@@ -1,7 +1,7 @@
 //! How the built gateway reports trouble with the API server: in its log, its status, its page and the `status`
 //! command.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kube_fanout::{
     sim::{Refusal, Sim},
@@ -167,21 +167,26 @@ async fn a_gateway_in_front_of_itself_says_so() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let (mut child, admin, folder) = in_front_of(&address).await;
-    let client = folder.path().join("client.sock");
-    let mut relaying = JoinSet::new();
-    relaying.spawn(async move {
-        let mut connections = JoinSet::new();
-        loop {
-            let (mut near, _) = listener.accept().await.unwrap();
-            let mut far = UnixStream::connect(&client).await.unwrap();
-            connections.spawn(async move { copy_bidirectional(&mut near, &mut far).await.ok() });
-        }
-    });
+    let _relaying = relaying(listener, folder.path().join("client.sock"));
     let trouble = until("the probe", async || troubles(&admin).await.into_iter().next()).await;
     assert_eq!((trouble.kind.as_str(), trouble.server.as_str()), ("loop", address.as_str()), "{trouble:?}");
     assert!(shown(&admin, 0).await.contains("leads back to this gateway"));
     let log = ended(&mut child).await;
     assert!(log.lines().any(|line| line.contains("WARN") && line.contains("leads back to this gateway")), "{log}");
+}
+
+/// Leads the connections of a listener to a Unix socket.
+pub(crate) fn relaying(listener: TcpListener, socket: PathBuf) -> JoinSet<()> {
+    let mut relaying = JoinSet::new();
+    relaying.spawn(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let mut far = UnixStream::connect(&socket).await.unwrap();
+            connections.spawn(async move { copy_bidirectional(&mut near, &mut far).await.ok() });
+        }
+    });
+    relaying
 }
 
 /// A response that ends its connection.
