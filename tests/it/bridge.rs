@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::join;
 
 use crate::{
-    harness::{Route, Selection, Watch, World, passing, skip, until, within, world::pods},
+    harness::{Route, Selection, Watch, World, passing, skip, until, upstream::pods, within},
     reads::{definition, widget},
 };
 

@@ -14,8 +14,9 @@ use tokio::time::timeout;
 use crate::harness::{
     Answer, Gateway, Route,
     guarded::{GATEWAY_TOKEN, Guarded},
-    passing, skip, until, within,
-    world::pod,
+    passing, skip, until,
+    upstream::pod,
+    within,
 };
 
 pub(crate) const PODS: &str = "/api/v1/pods?resourceVersion=0";

@@ -7,8 +7,9 @@ use kube_fanout::sim::{Features, Refusal, Sim};
 
 use crate::{
     harness::{
-        Informer, Route, Selection, Told, World, passing, skip, until, within,
-        world::{pod, pods},
+        Informer, Route, Selection, Told, World, passing, skip, until,
+        upstream::{pod, pods},
+        within,
     },
     reads::{definition, widget},
 };

@@ -14,7 +14,7 @@ use kube::{
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::harness::{World, passing, until, world::pods};
+use crate::harness::{World, passing, until, upstream::pods};
 
 /// The versions of objects by `namespace/name`.
 type Versions = BTreeMap<String, String>;

@@ -14,7 +14,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::harness::{Gateway, Route, World, passing, skip, until, within, world::pods};
+use crate::harness::{Gateway, Route, World, passing, skip, until, upstream::pods, within};
 
 const PODS: &str = "/api/v1/pods";
 

@@ -16,7 +16,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::harness::{until, within, world::pod};
+use crate::harness::{until, upstream::pod, within};
 
 const PLANTED: Duration = Duration::from_millis(50);
 const STALL: Duration = Duration::from_millis(600);

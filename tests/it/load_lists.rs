@@ -6,7 +6,7 @@ use kube_fanout::{
 };
 
 use crate::{
-    harness::{until, within, world::pod},
+    harness::{until, upstream::pod, within},
     load::{errors, measured, options, workload},
     reads::{definition, widget},
 };

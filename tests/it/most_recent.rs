@@ -14,7 +14,7 @@ use crate::{
     delegated::Scene,
     harness::{
         Answer, Client, Route, World, passing, skip, until,
-        world::{pod, pods},
+        upstream::{pod, pods},
     },
 };
 

@@ -22,8 +22,9 @@ use tokio::{
 
 use crate::harness::{
     guarded::{GATEWAY_TOKEN, Guarded},
-    until, within,
-    world::pod,
+    until,
+    upstream::pod,
+    within,
 };
 
 /// The length of a `User-Agent`, in bytes. A pipe holds 64 KiB: a test logs several times as much.

@@ -10,7 +10,7 @@ use kube_fanout::{
 };
 use serde_json::json;
 
-use crate::harness::{Route, World, world::pods};
+use crate::harness::{Route, World, upstream::pods};
 
 fn forwarded(reason: &str) -> Route {
     Route::Forwarded(reason.to_owned())

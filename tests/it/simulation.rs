@@ -12,7 +12,7 @@ use kube_fanout::sim::{Features, Refusal, Sim};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::harness::{Informer, Route, Selection, World, passing, seed::Seed, skip, until, world::pod};
+use crate::harness::{Informer, Route, Selection, World, passing, seed::Seed, skip, until, upstream::pod};
 
 const ROUNDS: usize = 60;
 const INFORMERS: usize = 12;

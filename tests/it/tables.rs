@@ -12,7 +12,7 @@ use kube_fanout::{
 use serde_json::json;
 
 use crate::{
-    harness::{Answer, Route, World, passing, until, world::pod},
+    harness::{Answer, Route, World, passing, until, upstream::pod},
     reads::{definition, widget},
 };
 

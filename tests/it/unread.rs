@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     delegated::Scene,
-    harness::{Client, Route, World, passing, skip, until, world::directly},
+    harness::{Client, Route, World, passing, skip, until, upstream::directly},
     reads::{definition, widget},
 };
 

@@ -15,7 +15,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use crate::{
     harness::{
         Route, Selection, World, skip, until,
-        world::{pod, pods},
+        upstream::{pod, pods},
     },
     secrecy::Lines,
 };

@@ -12,7 +12,7 @@ use kube_fanout::{
 };
 use serde_json::json;
 
-use crate::harness::{Route, World, passing, raw, skip, within, world::pod};
+use crate::harness::{Route, World, passing, raw, skip, upstream::pod, within};
 
 /// Shorter than the time between the last bookmark and the end of a watch.
 const STEP: Duration = Duration::from_millis(500);

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Empty, Full};
+use http_body_util::{BodyExt, Empty};
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use kube_fanout::sim::Sim;
 use tokio::time::{sleep, timeout};
 use turmoil::net::TcpStream;
 
@@ -134,12 +133,4 @@ pub(crate) async fn follow(mut informer: Informer, mut phases: Phases) -> turmoi
 /// The result of a future that must soon complete once nothing goes wrong.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     timeout(IN_SYNC_MAX, future).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
-}
-
-/// Upstream's response without a network: status and body.
-pub(crate) async fn directly(sim: &Sim, path: &str) -> (u16, String) {
-    let response = sim.handle(Request::get(path).body(Full::<Bytes>::default()).unwrap()).await;
-    let status = response.status().as_u16();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, String::from_utf8(body.to_vec()).unwrap())
 }

@@ -25,6 +25,8 @@ mod record;
 #[path = "../it/harness/selection.rs"]
 mod selection;
 mod servers;
+#[path = "../it/harness/upstream.rs"]
+mod upstream;
 mod writer;
 
 use std::{
@@ -36,11 +38,6 @@ use std::{
 use clap::Parser;
 use clients::{Client, Watch, within};
 use play::play;
-
-/// Named as informer.rs, which both kinds of tests share, names it.
-mod world {
-    pub(crate) use super::clients::directly;
-}
 
 /// Plays seeds.
 #[derive(Debug, Parser)]

@@ -8,9 +8,10 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::{
-    clients::{Client, directly, within},
+    clients::{Client, within},
     phase::Phases,
     selection::Selection,
+    upstream::directly,
 };
 
 /// The longest pause between two requests.

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use kube_fanout::{
-    apimachinery::GroupResource,
-    sim::{Refusal, Sim},
-};
-use serde_json::{Value, json};
+use kube_fanout::sim::{Refusal, Sim};
 use tokio::time::{sleep, timeout};
 
-use crate::{phase::Phases, record::Record};
+use crate::{
+    phase::Phases,
+    record::Record,
+    upstream::{pod, pods},
+};
 
 const NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 const NAMES: [&str; 5] = ["a", "a-b", "b", "c", "d"];
@@ -113,17 +113,4 @@ fn heal(sim: &Sim) {
     sim.release_watches(None);
     sim.release_requests();
     sim.delay_events(Duration::ZERO);
-}
-
-fn pods() -> GroupResource {
-    GroupResource { group: "".into(), resource: "pods".into() }
-}
-
-fn pod(namespace: &str, name: &str, app: &str) -> Value {
-    json!({
-        "kind": "Pod", "apiVersion": "v1",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
-        "spec": {"nodeName": format!("node-{app}"), "containers": [{"name": "main", "image": "image"}]},
-        "status": {"phase": "Running"},
-    })
 }

@@ -18,8 +18,8 @@ use tokio::time::sleep;
 use super::{
     Client, Watch,
     selection::{Objects, Selection, entry},
+    upstream::directly,
     within,
-    world::directly,
 };
 
 /// The delay before a failed request is repeated.

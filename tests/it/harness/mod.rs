@@ -11,6 +11,7 @@ pub(crate) mod raw;
 pub(crate) mod replay;
 pub(crate) mod seed;
 pub(crate) mod selection;
+pub(crate) mod upstream;
 pub(crate) mod wait;
 pub(crate) mod world;
 

@@ -1,15 +1,14 @@
 //! An embedded API server, and a gateway in front of it.
 
-use http::Request;
-use http_body_util::{BodyExt, Full};
 use kube_fanout::{
-    apimachinery::GroupResource,
     config::Config,
     sim::{Features, Sim, SimServer},
 };
-use serde_json::{Value, json};
 
-use super::{Answer, Client, Gateway, Informer, Route, Selection};
+use super::{
+    Answer, Client, Gateway, Informer, Route, Selection,
+    upstream::{directly, pod, pods},
+};
 
 /// Both, and the operations of tests on them.
 #[derive(Debug)]
@@ -70,25 +69,4 @@ impl World {
     pub(crate) fn delete_pod(&self, key: &str) {
         self.sim.delete(&pods(), key).unwrap();
     }
-}
-
-/// The embedded server's response without a connection: status and body.
-pub(crate) async fn directly(sim: &Sim, path: &str) -> (u16, String) {
-    let response = sim.handle(Request::get(path).body(Full::default()).unwrap()).await;
-    let status = response.status().as_u16();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, String::from_utf8(body.to_vec()).unwrap())
-}
-
-pub(crate) fn pods() -> GroupResource {
-    GroupResource { group: "".into(), resource: "pods".into() }
-}
-
-pub(crate) fn pod(namespace: &str, name: &str, app: &str) -> Value {
-    json!({
-        "kind": "Pod", "apiVersion": "v1",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
-        "spec": {"nodeName": format!("node-{app}"), "containers": [{"name": "main", "image": "image"}]},
-        "status": {"phase": "Running"},
-    })
 }
