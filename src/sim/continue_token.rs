@@ -12,7 +12,7 @@ use super::shapes::json;
 /// The start of the next page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContinueToken {
-    /// `None` for the newest revision at that time.
+    /// `None` for the newest revision at the time of the request.
     pub(crate) revision: Option<u64>,
     /// The first key of the page, relative to the scope of the list, without a leading slash.
     pub(crate) start: String,
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_those_of_a_real_server() {
+    fn tokens_equal_those_of_a_real_server() {
         let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MzYyLCJzdGFydCI6Ii9wb2QtMDRcdTAwMDAifQ";
         let parsed = ContinueToken::parse(token).unwrap();
         assert_eq!(parsed, ContinueToken::after(Some(362), "pod-04"));
@@ -82,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn a_start_without_version_has_no_slash() {
+    fn a_token_without_version_has_no_slash() {
         let token = ContinueToken::after(None, "a/b");
         assert_eq!(BASE64.decode(token.encode()).unwrap(), br#"{"v":"meta.k8s.io/v1","rv":-1,"start":"a/b\u0000"}"#);
         assert_eq!(ContinueToken::parse(&token.encode()), Ok(token));
     }
 
     #[test]
-    fn what_is_no_token_is_named() {
+    fn errors_name_the_invalid_part_of_a_token() {
         for (text, problem) in [
             (
                 r#"{"v":"meta.k8s.io/v2","rv":1,"start":"a"}"#,

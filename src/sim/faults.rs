@@ -21,7 +21,7 @@ pub struct Features {
     /// Bookmarks have the newest revision of all resources. Without it, they have the last change of their own
     /// resource, as in a cache that gets no progress notifications from etcd.
     pub progress: bool,
-    /// Bookmarks have a field in their metadata that no server of today writes.
+    /// Bookmarks have a field in their metadata that no current server writes.
     pub newer_bookmarks: bool,
     /// The storage can be asked for its progress. Without it, a watch-list is answered with 200 and an ERROR event, as
     /// 1.36 does in front of an old etcd.
@@ -47,7 +47,7 @@ impl Default for Features {
 }
 
 impl Features {
-    /// A server from before watch-list and aggregated discovery.
+    /// An older server, without watch-list and aggregated discovery.
     pub fn old() -> Self {
         Self { watch_list: false, progress: false, aggregated_discovery: false, ..Self::default() }
     }
@@ -151,7 +151,7 @@ impl Faults {
         self.state().spoiled = events;
     }
 
-    /// Whether this event is truncated. Counts it if so.
+    /// Whether this event must be truncated; if so, it is counted.
     pub(crate) fn is_spoiled(&self) -> bool {
         let mut state = self.state();
         let is_spoiled = state.spoiled > 0;
@@ -173,7 +173,7 @@ impl Faults {
         self.state().swallowed.push(swallowed);
     }
 
-    /// Whether this request is never answered.
+    /// Whether this request must stay unanswered; if so, it is counted.
     pub(crate) fn is_swallowed(&self, verb: &str, resource: &str) -> bool {
         take(&mut self.state().swallowed, verb, resource).is_some()
     }
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_end_after_their_number() {
+    fn a_refusal_ends_after_its_number_of_requests() {
         let faults = Faults::default();
         faults.refuse(Refusal { verb: Some("list"), times: Some(2), status: 503, ..Refusal::default() });
         let refused = |verb| faults.refused(verb, "pods").map(|failure| failure.code.as_u16());

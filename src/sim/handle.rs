@@ -156,7 +156,8 @@ impl Sim {
         self.0.storage.compact();
     }
 
-    /// Drops the history of watches: new watches from before now get 410, and open ones that are behind end.
+    /// Drops the history of watches. A new watch from an earlier revision gets 410, and an open watch that has not
+    /// received all changes ends.
     pub fn forget_history(&self) {
         self.0.storage.forget_history();
     }
@@ -164,7 +165,7 @@ impl Sim {
     /// Restores the data of an earlier revision, and continues counting from there. All watches end.
     ///
     /// # Errors
-    /// Some changes since then are no longer known.
+    /// The history lacks some of the changes since that revision.
     pub fn rewind(&self, revision: u64) -> Result<(), Refused> {
         self.0.storage.rewind(revision).map_err(|_| Refused(format!("revision {revision} is compacted")))
     }

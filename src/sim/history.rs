@@ -117,7 +117,7 @@ impl History {
         Some(objects)
     }
 
-    /// The last revision before all changes after `time`; `None` if there were none.
+    /// The last revision before the first change after `time`; `None` if nothing has changed since.
     pub(crate) fn revision_at(&self, time: Instant) -> Option<u64> {
         let window = self.window();
         let next = window.changes.iter().find(|change| change.at > time)?;
@@ -130,13 +130,13 @@ impl History {
         window.changes.back().map_or(window.floor, |change| change.revision)
     }
 
-    /// Makes watches from before `revision` too old.
+    /// Makes watches from revisions before `revision` expire, open ones included.
     pub(crate) fn forget(&self, revision: u64) {
         self.window().watch_floor = revision;
         self.signal.send_replace(());
     }
 
-    /// Ends the history: watches get the remaining changes and end.
+    /// Ends the history: watches receive the remaining changes, then end.
     pub(crate) fn close(&self) {
         self.window().closed = true;
         self.signal.send_replace(());

@@ -9,13 +9,14 @@
 //! * only JSON, PartialObjectMetadata and small Tables; no protobuf (which `kubectl create configmap` sends; `create
 //!   -f` does not), YAML, gzip or WebSockets; only the part of OpenAPI that makes kubectl leave validation to the
 //!   server;
-//! * no admission, schemas or validation except of names; few defaults; unknown fields are kept; no conversion between
-//!   versions of a custom resource, which all show the same content;
+//! * no admission, no schemas, and no validation except of names; few defaults; unknown fields are kept; no conversion
+//!   between versions of a custom resource: all versions have the same content;
 //! * no controllers: a deployment creates no pods, nothing is scheduled, and dependents are not garbage-collected.
 //!   Deleting a namespace deletes its objects at once;
 //! * no server-side apply, field ownership or dry run; strategic merge only supports lists of named objects;
 //! * no subresources except `status`, where an update changes only the status;
-//! * one copy of the data instead of etcd and caches: reads at any version are as fresh as possible.
+//! * one copy of the data instead of etcd and caches: a read that allows an older state gets the newest
+//!   one ([`Sim::lag_caches`] changes that).
 
 mod body;
 mod census;

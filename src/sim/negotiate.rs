@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn json_and_tables_of_it_are_served() {
+    fn json_and_json_tables_are_supported() {
         let table = Representation::Table(TableFormat { version: "v1", include: IncludeObject::Metadata });
         for (accept, expected) in [
             ("application/json", Some(Representation::Json)),

@@ -17,8 +17,8 @@ pub(crate) enum Freshness {
     Latest,
     Any,
     NotOlderThan(u64),
-    /// `legacy` is set if this only follows from `RV=N&limit`, which does not apply to a read of one name (read-path
-    /// 1.2).
+    /// `legacy` is set if the request has a version and a limit, but no `resourceVersionMatch`. Such a read of one
+    /// name is not exact (read-path 1.2).
     Exact {
         revision: u64,
         legacy: bool,
@@ -37,7 +37,7 @@ pub(crate) struct ListOptions {
 /// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchStart {
-    /// First the existing objects, once the state is as fresh as requested.
+    /// The existing objects are sent first, once the state is as fresh as requested.
     State(Freshness),
     Now,
     After(u64),
@@ -57,7 +57,7 @@ pub(crate) struct WatchOptions {
     pub(crate) fields: FieldSelector,
 }
 
-/// Parameters by name; of repeated ones the first counts.
+/// Parameters by name. If one is repeated, its first value counts.
 #[derive(Debug, Default)]
 pub(crate) struct Parameters(HashMap<String, String>);
 

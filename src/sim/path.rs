@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_name_what_they_are_about() {
+    fn paths_are_parsed_into_targets() {
         let target = |path: &str| {
             let path = Path::parse(path);
             let Path::Resource(Target { group, version, plural, namespace, name, subresource, watch_prefix }) = path

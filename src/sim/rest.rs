@@ -28,8 +28,8 @@ use super::{
     write::{self, Part, Place, Preconditions},
 };
 
-/// Clients have no other form to fall back to: kubectl sends protobuf from `create` of a single kind, and JSON from
-/// commands that read a file.
+/// What a 415 names as supported. Clients cannot fall back to JSON by themselves: kubectl sends protobuf for
+/// `create KIND`, and JSON for commands that read a file.
 const ONLY_JSON: &str = "application/json (the embedded server reads nothing else; with kubectl, append --dry-run=client \
                          -o yaml and pipe that into: kubectl apply -f -)";
 
@@ -249,7 +249,7 @@ impl<'a> Call<'a> {
         let view = storage.view(&self.definition);
         let mut objects = Vec::new();
         for object in view.objects.iter().filter(|object| selection.matches(object)) {
-            // Another request may have deleted it already.
+            // Another request may have deleted the object already.
             if let Ok(deleted) = write::delete(storage, &self.definition, &object.key, &Preconditions::default()) {
                 objects.push(deleted);
             }

@@ -1,4 +1,4 @@
-//! Selects the objects of a collection that a request is about.
+//! The scope and the selectors of a request: which objects of a collection it selects.
 
 use crate::apimachinery::{FieldSelector, LabelSelector};
 

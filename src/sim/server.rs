@@ -22,7 +22,7 @@ use super::{Sim, census::Order, faults::Server, rest};
 /// How long open requests may take once the server is asked to stop.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The delay after a failure to accept, for example without free file descriptors: an immediate retry would only spin.
+/// The delay after a failure to accept, for example if no file descriptor is free: an immediate retry would fail again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Sim {
@@ -112,7 +112,8 @@ impl SimServer {
         self.tasks.drain(Duration::ZERO).await;
     }
 
-    /// Starts again on the same port after a stop or a kill. The data is unchanged; watches from before are too old.
+    /// Starts again on the same port after a stop or a kill. The data is unchanged; watches from earlier versions get
+    /// 410.
     ///
     /// # Errors
     /// Another program has taken the port.
@@ -170,7 +171,7 @@ mod tests {
         let mut stream = TcpStream::connect(server.address()).await.unwrap();
         stream.write_all(WATCH).await.unwrap();
         sim.until(|counts| counts.open_watches("pods") == 1).await;
-        // The headers come before any event.
+        // The headers arrive before any event.
         let mut text = vec![0; 12];
         stream.read_exact(&mut text).await.unwrap();
         fault(&sim, &server).await;
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn http2_is_spoken_with_those_who_know_it_beforehand() {
+    async fn http2_with_prior_knowledge_is_served() {
         let server = Sim::new().start().await.unwrap();
         let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Full<Bytes>>();
         let response = client.get(format!("{}/version", server.url()).parse().unwrap()).await.unwrap();

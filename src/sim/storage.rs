@@ -1,6 +1,7 @@
 //! The data: every collection, its history, and the revision counter that all writes share.
 //!
-//! A write is decided and done under one lock, so revisions have no gaps and histories are in the order of revisions.
+//! Each write holds one lock while it is checked and applied, so revisions have no gaps, and histories are in their
+//! order.
 
 use std::{
     collections::BTreeMap,
@@ -207,7 +208,7 @@ impl Storage {
         state.compacted = state.revision;
     }
 
-    /// Makes watches from before now too old, as after a restart of the server.
+    /// Makes watches from earlier revisions expire, as after a restart of the server.
     pub(crate) fn forget_history(&self) {
         let state = self.state();
         for collection in state.collections.values() {

@@ -81,7 +81,7 @@ fn with_config_maps(names: &[&str]) -> Sim {
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test]
-async fn lists_follow_version_match_and_limit() {
+async fn lists_follow_the_version_the_match_and_the_limit() {
     let sim = with_config_maps(&["a", "b", "c"]);
     sim.delete(&config_maps(), "default/c").unwrap();
     for (query, expected) in [
@@ -113,7 +113,7 @@ async fn lists_follow_version_match_and_limit() {
 }
 
 #[tokio::test]
-async fn pages_of_a_chain_are_of_one_version_until_it_is_compacted() {
+async fn consecutive_pages_have_one_version_until_it_is_compacted() {
     let sim = with_config_maps(&["a", "b", "c"]);
     let token = |answer: &Answer| {
         let list: Value = serde_json::from_str(&answer.body).unwrap();
@@ -136,7 +136,7 @@ async fn pages_of_a_chain_are_of_one_version_until_it_is_compacted() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_not_there_yet_is_waited_for() {
+async fn a_read_waits_for_a_future_version() {
     tokio::time::pause();
     let sim = with_config_maps(&["a"]);
     let late = get(&sim, &format!("{CONFIG_MAPS}?resourceVersion=8")).await;
@@ -156,7 +156,7 @@ async fn a_version_that_is_not_there_yet_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_watch_list_ends_with_its_bookmark_and_goes_on_live() {
+async fn a_watch_list_sends_its_bookmark_and_then_changes() {
     let sim = with_config_maps(&["a", "b"]);
     let mut stream = watch(
         &sim,
@@ -179,7 +179,7 @@ async fn a_watch_list_ends_with_its_bookmark_and_goes_on_live() {
 }
 
 #[tokio::test]
-async fn leaving_a_selector_shows_the_old_content_under_the_new_version() {
+async fn an_object_that_leaves_a_selector_is_deleted_with_its_old_content_at_the_new_version() {
     let sim = with_config_maps(&["a"]);
     let mut stream = watch(&sim, &format!("{CONFIG_MAPS}?watch=1&resourceVersion=6&labelSelector=app%3Da")).await;
     sim.update(config_map("a", "other")).unwrap();
@@ -208,7 +208,7 @@ async fn a_version_that_is_too_old_is_an_error_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_come_before_the_end_if_anything_was_written_since() {
+async fn a_bookmark_precedes_the_end_if_anything_was_written() {
     let sim = with_config_maps(&["a"]);
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion=6&allowWatchBookmarks=true&timeoutSeconds=3");
     assert_eq!(get(&sim, &path).await.body, "");
@@ -223,7 +223,7 @@ async fn bookmarks_come_before_the_end_if_anything_was_written_since() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_future_version_is_a_silent_watch() {
+async fn a_watch_from_a_future_version_is_silent() {
     let sim = with_config_maps(&["a"]);
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion=9&allowWatchBookmarks=true&timeoutSeconds=5");
     let mut stream = watch(&sim, &path).await;
@@ -234,7 +234,7 @@ async fn a_future_version_is_a_silent_watch() {
 }
 
 #[tokio::test]
-async fn writes_keep_the_rules_of_the_server() {
+async fn writes_follow_the_rules_of_the_api_server() {
     let sim = with_config_maps(&["a"]);
     let path = format!("{CONFIG_MAPS}/a");
     let stale = {
@@ -275,7 +275,7 @@ async fn writes_keep_the_rules_of_the_server() {
 }
 
 #[tokio::test]
-async fn finalizers_hold_an_object_until_they_are_gone() {
+async fn an_object_is_deleted_when_its_last_finalizer_is_removed() {
     let sim = Sim::new();
     let mut object = config_map("a", "");
     object["metadata"]["finalizers"] = json!(["example.com/x"]);
@@ -288,7 +288,7 @@ async fn finalizers_hold_an_object_until_they_are_gone() {
 }
 
 #[tokio::test]
-async fn custom_resources_come_and_go_with_their_definition() {
+async fn custom_resources_exist_as_long_as_their_definition() {
     let sim = Sim::new();
     let path = "/apis/example.com/v1/namespaces/default/widgets";
     assert_eq!(get(&sim, path).await.body, "404 page not found\n");
@@ -343,7 +343,7 @@ async fn watches_can_be_held_cut_and_ended() {
 }
 
 #[tokio::test]
-async fn a_restored_backup_counts_on_from_an_earlier_revision() {
+async fn after_a_restore_revisions_continue_from_the_backup() {
     let sim = with_config_maps(&["a", "b"]);
     sim.rewind(6).unwrap();
     assert!(
@@ -360,7 +360,7 @@ async fn a_restored_backup_counts_on_from_an_earlier_revision() {
 }
 
 #[tokio::test]
-async fn an_old_server_knows_no_watch_list() {
+async fn an_old_server_has_no_watch_list() {
     let sim = with_config_maps(&["a"]);
     sim.set_features(Features::old());
     let refused = get(
@@ -380,7 +380,7 @@ async fn an_old_server_knows_no_watch_list() {
 }
 
 #[tokio::test]
-async fn discovery_has_both_forms() {
+async fn discovery_has_the_aggregated_and_the_older_format() {
     let sim = Sim::new();
     sim.create(widgets_crd()).unwrap();
     let groups = get(&sim, "/apis").await.body;
@@ -398,7 +398,7 @@ async fn discovery_has_both_forms() {
 }
 
 #[tokio::test]
-async fn a_restarted_server_has_its_data_but_not_its_history() {
+async fn a_restart_keeps_the_data_and_drops_the_history() {
     let sim = with_config_maps(&["a"]);
     let mut server = sim.start().await.unwrap();
     let address = server.address();

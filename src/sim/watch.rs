@@ -168,7 +168,7 @@ impl WatchStream {
             let now = Instant::now();
             let mut wake = self.end;
             if order == Order::Run {
-                // Everything that arrives from here on wakes the wait below.
+                // Marks the signal as seen: a change from here on wakes the wait below.
                 self.signal.borrow_and_update();
                 let (pending, head) = self.simulation.storage.pending(&self.history, self.cursor);
                 // The watch fell out of the window, or the collection is gone: it ends without an error in both cases.

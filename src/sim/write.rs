@@ -23,7 +23,7 @@ pub(crate) enum Part {
     /// Everything except the status, if that is a subresource.
     Main,
     Status,
-    /// Everything; only from inside the process.
+    /// Everything. Used by writes from inside the process only.
     Whole,
 }
 

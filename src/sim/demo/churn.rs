@@ -1,5 +1,4 @@
-//! Changes as in a busy cluster: mostly of pod status, sometimes of labels, and now and then a pod is replaced by
-//! another.
+//! Changes like those of a busy cluster: most change the status of a pod, some its labels, and a few replace a pod.
 
 use std::time::Duration;
 
@@ -17,9 +16,9 @@ use crate::sim::write::now;
 
 /// The interval between batches of changes.
 const BATCH_PERIOD: Duration = Duration::from_millis(10);
-/// After a stall, at most the changes of this time are made up for: a machine that is too slow for the rate makes fewer
-/// changes.
-const MADE_UP_MAX: Duration = Duration::from_millis(100);
+/// After a stall, at most the changes of this time are caught up on: a machine that is too slow for the rate makes
+/// fewer changes.
+const CATCH_UP_MAX: Duration = Duration::from_millis(100);
 
 /// Changes the pods of a populated server.
 #[derive(Debug)]
@@ -30,7 +29,7 @@ pub struct Churn {
     /// The keys of the existing pods, as long as this is the only writer.
     pods: Vec<String>,
     nodes: usize,
-    /// The number of pods that were deleted and not replaced yet.
+    /// The number of pods that were deleted and have not been replaced yet.
     missing: usize,
 }
 
@@ -53,7 +52,7 @@ impl Churn {
         }
     }
 
-    /// Makes that many changes per second, until it is dropped.
+    /// Makes changes at this rate until the future is dropped.
     pub async fn run(mut self, changes_per_second: f64) {
         let mut ticks = interval(BATCH_PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -61,7 +60,7 @@ impl Churn {
         loop {
             ticks.tick().await;
             let now = Instant::now();
-            due += (now - last).min(MADE_UP_MAX).as_secs_f64() * changes_per_second;
+            due += (now - last).min(CATCH_UP_MAX).as_secs_f64() * changes_per_second;
             last = now;
             while due >= 1.0 {
                 due -= 1.0;
@@ -113,7 +112,7 @@ impl Churn {
         });
     }
 
-    /// Makes a ready container not ready, or restarts one that was not.
+    /// Makes a ready container unready, or restarts an unready one.
     fn report_status(&mut self) {
         self.modify(|pod, rng| {
             let now = now();

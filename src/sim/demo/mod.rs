@@ -18,8 +18,8 @@ const SEED: u64 = 20_260_101;
 
 impl Sim {
     /// Fills the server with about `objects` objects: mostly pods of 3 to 8 KB, and the nodes, deployments, services,
-    /// config maps and custom resources that belong to them. To be called once. Returns the number of nodes; these are
-    /// named from `node-0`.
+    /// config maps and custom resources that belong to them. Must be called at most once. Returns the number of nodes,
+    /// which are named `node-0` and so on.
     ///
     /// # Errors
     /// Objects with these names already exist.
@@ -121,7 +121,7 @@ mod tests {
     use crate::apimachinery::GroupResource;
 
     #[test]
-    fn a_population_has_the_size_asked_and_pods_of_realistic_size() {
+    fn a_population_has_the_requested_size_and_realistic_pods() {
         let sim = Sim::new();
         sim.populate(200).unwrap();
         let objects = |group: &str, resource: &str| {
@@ -136,13 +136,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn churn_keeps_its_rate_and_about_as_many_pods() {
+    async fn churn_keeps_its_rate_and_the_number_of_pods() {
         let sim = Sim::new();
         sim.populate(100).unwrap();
         let before = sim.revision();
         let churn = Churn::new(&sim);
         let ended = tokio::time::timeout(std::time::Duration::from_secs(10), churn.run(20.0)).await;
-        assert!(ended.is_err(), "it goes on until it is dropped");
+        assert!(ended.is_err(), "churn continues until it is dropped");
         let changes = sim.revision() - before;
         assert!((195..=205).contains(&changes), "{changes}");
         let pods = sim.objects(&GroupResource { group: "".into(), resource: "pods".into() }).unwrap().len();

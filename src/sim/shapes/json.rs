@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn indenting_leaves_strings_and_empty_values_alone() {
+    fn indenting_keeps_strings_and_empty_values() {
         let text = indent(br#"{"a":{},"b":["x,y:{\"",1],"c":[]}"#);
         let expected = "{\n  \"a\": {},\n  \"b\": [\n    \"x,y:{\\\"\",\n    1\n  ],\n  \"c\": []\n}";
         assert_eq!(String::from_utf8(text).unwrap(), expected);

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn built_in_types_have_the_order_of_their_struct() {
+    fn built_in_types_have_the_order_of_their_go_struct() {
         let pod = json!({
             "status": {}, "spec": {"z": 1, "a": {"limits": {"memory": "1", "cpu": "1"}}},
             "metadata": {"labels": {"b": "", "a": ""}, "uid": "u", "namespace": "n", "name": "p"},

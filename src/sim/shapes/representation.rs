@@ -22,7 +22,7 @@ pub(crate) enum Representation {
 }
 
 impl Representation {
-    /// The response to a get. Here and below, there is no newline at the end.
+    /// The response to a get. This and the other bodies here have no newline at the end.
     pub(crate) fn object(self, definition: &Definition, api_version: &str, object: Arc<Stored>) -> Vec<u8> {
         match self {
             Self::Table(table) => {

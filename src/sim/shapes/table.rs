@@ -1,5 +1,5 @@
-//! Tables for kubectl: names and ages, and a little more for pods. Much less than a real
-//! server prints, but for config maps.
+//! Tables for kubectl: names and ages, with a few more columns for pods. A real server prints more columns, except for
+//! config maps.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_those_of_kubectl() {
+    fn ages_equal_those_of_kubectl() {
         let now = "2026-01-10T00:00:00Z".parse().unwrap();
         for (created, expected) in [
             ("", "<unknown>"),
