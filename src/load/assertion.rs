@@ -98,7 +98,7 @@ impl Assertion {
     }
 
     /// Evaluates the assertion for the measurements of that many seconds.
-    pub(super) fn hold(&self, recorded: &Recorded, seconds: f64) -> Outcome {
+    pub(super) fn evaluate(&self, recorded: &Recorded, seconds: f64) -> Outcome {
         let value = match self.metric {
             Metric::Time(metric, statistic) => statistic.of(match metric {
                 TimeMetric::Latency => &recorded.latency,
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_are_held_against_what_was_measured() {
+    fn assertions_are_evaluated_on_the_measurements() {
         let mut recorded = Recorded { answered: 20, ..Recorded::default() };
         for milliseconds in 1..=100 {
             recorded.delay.add(Duration::from_millis(milliseconds));
@@ -224,7 +224,7 @@ mod tests {
             ("sync.p99<1s", false),
         ] {
             let assertion: Assertion = text.parse().unwrap();
-            assert_eq!(assertion.hold(&recorded, 2.0).passed, passed, "{text}");
+            assert_eq!(assertion.evaluate(&recorded, 2.0).passed, passed, "{text}");
             assert_eq!(assertion.to_string(), text);
         }
         let of_one: Assertion = "lists:latency.p90<1s".parse().unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_condition_is_told_what_is() {
+    fn an_invalid_assertion_is_refused_with_what_is_allowed() {
         for text in [
             "",
             "latency<5ms",

@@ -19,7 +19,7 @@ use super::{
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// The objects of one workload, which exist during the whole run.
+/// The writes of one workload, and the objects that they change.
 #[derive(Debug)]
 pub(super) struct Churn {
     work: ChurnWork,
@@ -28,7 +28,7 @@ pub(super) struct Churn {
     prefix: String,
     /// The number of the next object to create.
     next: AtomicUsize,
-    /// The objects that were created in addition to those that are updated, the oldest first.
+    /// The names of objects that exist besides those that are updated, the oldest first. Deletions take the first.
     temporary: Mutex<VecDeque<String>>,
 }
 

@@ -35,7 +35,7 @@ pub(super) async fn is_for_tests(endpoint: &Arc<Endpoint>) -> Result<bool, Failu
     }
     let nodes = ask(&lane, &format!("/api/v1/nodes?limit={NODES}")).await.unwrap_or_default();
     let nodes = nodes["items"].as_array().cloned().unwrap_or_default();
-    Ok(!nodes.is_empty() && nodes.iter().all(is_pretended))
+    Ok(!nodes.is_empty() && nodes.iter().all(is_test_node))
 }
 
 async fn ask(lane: &Lane, path: &str) -> Result<Value, Failure> {
@@ -43,7 +43,7 @@ async fn ask(lane: &Lane, path: &str) -> Result<Value, Failure> {
     serde_json::from_slice(&body).map_err(|error| Failure::stream(&error))
 }
 
-fn is_pretended(node: &Value) -> bool {
+fn is_test_node(node: &Value) -> bool {
     let provider = node["spec"]["providerID"].as_str().unwrap_or_default();
     let metadata = &node["metadata"];
     let is_k3d = provider.starts_with("k3s://k3d-");
@@ -58,7 +58,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn nodes_of_real_clusters_are_told_from_pretended_ones() {
+    fn nodes_of_test_clusters_are_recognized() {
         for (node, expected) in [
             (json!({"spec": {"providerID": "kind://podman/kind/kind-worker"}}), true),
             (json!({"spec": {"providerID": "k3s://k3d-test-server-0"}}), true),
@@ -68,7 +68,7 @@ mod tests {
             (json!({"spec": {"providerID": "aws:///eu-west-1a/i-0123"}}), false),
             (json!({}), false),
         ] {
-            assert_eq!(is_pretended(&node), expected, "{node}");
+            assert_eq!(is_test_node(&node), expected, "{node}");
         }
     }
 }

@@ -47,7 +47,7 @@ enum Sender {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// One of an endpoint's connections, opened when it is needed, and again when it is lost.
+/// One of an endpoint's connections: opened when it is first needed, and again after it was lost.
 #[derive(Debug)]
 pub(super) struct Lane {
     endpoint: Arc<Endpoint>,
@@ -68,8 +68,8 @@ impl Lane {
         Self { endpoint, http, kept: Mutex::default() }
     }
 
-    /// Gives up the connection, which ends once no response is read on it. Each cut of a number has this effect once,
-    /// so that clients that share the connection can all ask for it.
+    /// Gives up the connection, which closes as soon as no response is being read on it. Only the first call with a
+    /// number has an effect, so that all clients that share the connection can call this.
     pub(super) async fn cut(&self, number: u64) {
         let mut kept = self.kept.lock().await;
         if number > kept.cut {
@@ -106,7 +106,7 @@ impl Lane {
         timeout(limit, self.whole(ask)).await.unwrap_or_else(|_| Err(Failure::timeout()))
     }
 
-    /// Takes back the connection of a response that was read completely.
+    /// Keeps the connection of a response that was read completely for the next request.
     pub(super) async fn done(&self, answer: Answer) {
         self.keep(answer.connection).await;
     }
@@ -196,7 +196,7 @@ where
     let sender = match http {
         HttpVersion::Http1 => {
             let (sender, connection) = http1::handshake(io).await.map_err(failed)?;
-            // Errors of the connection appear in the requests on it.
+            // An error of the connection also fails the requests on it, which report it.
             driver.spawn(async move { connection.await.unwrap_or_default() });
             Sender::Http1(sender)
         }

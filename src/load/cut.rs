@@ -56,7 +56,7 @@ impl Cuts {
                 let (number, ordered) = *self.last.borrow_and_update();
                 *self.due.insert((number, ordered + self.offset))
             }
-            // The turn is over.
+            // No more cuts are ordered: the turn has ended.
             None => std::future::pending().await,
         };
         sleep_until(at).await;
@@ -86,7 +86,7 @@ mod tests {
         cutting.spawn(cutter.run(began));
         for (number, seconds) in [(1, [10, 11, 12, 13]), (2, [20, 21, 22, 23])] {
             for (cuts, at) in all.iter_mut().zip(seconds) {
-                // Asking again does not put it off.
+                // A cancelled call does not postpone the cut.
                 assert!(tokio::time::timeout(Duration::from_millis(1), cuts.next()).await.is_err());
                 assert_eq!((cuts.next().await, began.elapsed().as_secs()), (number, at));
             }

@@ -1,4 +1,4 @@
-//! Why a request has no complete response.
+//! Why a request has no complete response, and the counts of such errors.
 
 use std::{collections::BTreeMap, error::Error, fmt};
 
@@ -29,7 +29,7 @@ pub(super) enum ErrorKind {
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) kind: ErrorKind,
-    /// The text of the error or of the response.
+    /// The text of the error, or the message in the response.
     pub(super) message: String,
 }
 

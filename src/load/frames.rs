@@ -11,7 +11,7 @@ const SYNCED: &[u8] = b"k8s.io/initial-events-end";
 const BETWEEN_MAX: usize = 3;
 /// The number of digits of a timestamp, which is 19 until 2286.
 const DIGITS: usize = 19;
-/// The type of an event is within this number of bytes.
+/// The type of an event is looked for in this many bytes at its start.
 const TYPE_WITHIN: usize = 32;
 
 /// The parts of an event that matter to the tool.
@@ -36,7 +36,7 @@ pub(super) enum Event {
 #[derive(Debug)]
 pub(super) struct Frames {
     is_protobuf: bool,
-    /// The first part of an event that has not arrived completely.
+    /// The part that has arrived of an incomplete event; empty between events.
     rest: Vec<u8>,
     sent: memmem::Finder<'static>,
     versions: Versions,
@@ -47,7 +47,7 @@ pub(super) struct Frames {
 enum Versions {
     #[default]
     Unread,
-    /// Only after the bookmark at the end of the initial objects: before it, the client knows only a part of them.
+    /// Only after the bookmark at the end of the initial objects: until then, the client has only a part of them.
     FromSynced,
     /// The version of the newest event, until it is taken.
     Read(Option<String>),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_the_same_in_pieces_of_every_size() {
+    fn the_size_of_the_pieces_does_not_matter() {
         let body = format!(
             "{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{{\"annotations\":{{\"{SENT}\":\"{STAMP}\"}}}}}}}}\n\
              {{\"type\":\"MODIFIED\",\"object\":{{\"metadata\":{{\"managedFields\":[{{\"f:{SENT}\":{{}}}}]}}}}}}\n\
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read_from_the_end_of_the_initial_objects_on() {
+    fn versions_are_read_after_the_initial_objects() {
         let event = |kind: &str, version: u64, more: &str| {
             format!("{{\"type\":\"{kind}\",\"object\":{{\"metadata\":{{\"resourceVersion\":\"{version}\"{more}}}}}}}\n")
         };
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_protobuf_are_cut_by_their_lengths() {
+    fn protobuf_messages_are_split_by_their_lengths() {
         let message = |kind: &str, rest: &[u8]| {
             let mut message = vec![0x0a, u8::try_from(kind.len()).unwrap()];
             message.extend_from_slice(kind.as_bytes());

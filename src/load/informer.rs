@@ -43,14 +43,14 @@ pub(super) struct Informers {
     pub(super) recorder: Arc<Recorder>,
     /// Informers that are started per second; `None`: all at once.
     pub(super) rate: Option<f64>,
-    /// Gets one permit for each informer that has all objects for the first time or failed.
+    /// Receives one permit for each informer that has all objects for the first time, or has failed.
     pub(super) standing: Arc<Semaphore>,
 }
 
 /// Why an informer no longer follows its collection.
 enum Ended {
     Itself(Result<(), Failure>),
-    /// The tool has cut its connection, for the time with that number.
+    /// The tool has cut its connection. Contains the number of the cut.
     Cut(u64),
 }
 
@@ -63,7 +63,7 @@ struct Known {
     has_state: bool,
     /// Whether the server has refused the version.
     was_refused: bool,
-    /// Whether it had all objects before, so that another list is one that a server could have spared.
+    /// Whether it had all objects before, so that another list counts as a relist, which the server could have avoided.
     had_state: bool,
     /// Whether it lists, because the profile says so or the server has refused a watch-list.
     lists: bool,
@@ -83,7 +83,7 @@ impl Informers {
                 ended = self.follow(&lane, &selectors, &mut known, &mut progress) => Ended::Itself(ended),
                 number = next(&mut cuts) => Ended::Cut(number),
             };
-            // The version counts however the watch has ended.
+            // The version is valid no matter how the watch ended.
             if let Some(version) = progress.take_version() {
                 (known.version, known.has_state, known.had_state) = (version, true, true);
             }
@@ -222,7 +222,7 @@ impl Known {
             | ErrorKind::Event(_)
             | ErrorKind::Unsent => {
                 let had_state = std::mem::take(&mut self.has_state);
-                // The next list is of at least the known version, unless the server has just refused that.
+                // The next list asks for at least the known version, unless the server has just refused that version.
                 if !had_state && matches!(kind, ErrorKind::Event(410) | ErrorKind::Status(410 | 504)) {
                     self.version.clear();
                     self.was_refused = true;
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_watch_goes_on_and_an_expired_one_asks_for_all_objects() {
+    fn a_broken_watch_continues_and_an_expired_one_requests_all_objects() {
         for (kind, has_state, expected) in [
             (ErrorKind::Connect, true, ("5", true)),
             (ErrorKind::Stream, true, ("5", true)),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_of_the_most_recent_objects_once_the_version_was_refused() {
+    fn after_a_refused_version_the_list_is_most_recent() {
         assert_eq!(known("", false).list(), "resourceVersion=0");
         assert_eq!(known("5", false).list(), "resourceVersion=5");
         let mut refused = known("5", false);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_watch_list_is_asked_for_lists() {
+    fn a_server_without_watch_list_gets_lists() {
         let mut without = known("", false);
         assert!(without.failed(ErrorKind::Status(422)).is_continue() && without.lists);
         assert!(without.failed(ErrorKind::Status(422)).is_break());

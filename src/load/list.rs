@@ -97,7 +97,7 @@ impl Ends {
     }
 }
 
-/// The metadata of a list in JSON whose field is at this place.
+/// The metadata of a list in JSON, from the member at this offset.
 fn json(text: &[u8], at: Option<usize>) -> Option<ListMeta> {
     Deserializer::from_slice(&text[at? + METADATA.len()..]).into_iter().next()?.ok()
 }
@@ -143,7 +143,7 @@ mod tests {
 
     use super::{super::version::tests::unknown, *};
 
-    /// The version and the query of the next page, if the body arrives in pieces of this size.
+    /// The version of a list and the query of its next page, read in pieces of this size.
     fn read(body: &[u8], piece: usize, is_gzip: bool) -> Option<(String, Option<String>)> {
         let ends = Ends::default();
         let mut list = if is_gzip { List::Gzip(Box::new(GzDecoder::new(ends))) } else { List::Plain(ends) };

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_have_about_the_size_that_is_asked() {
+    fn objects_have_about_the_requested_size() {
         for (resource, from) in [(ChurnResource::ConfigMaps, 500), (ChurnResource::Pods, 3_000)] {
             for bytes in [from, 10_000, 100_000] {
                 let work = ChurnWork { resource, objects: 1, bytes, updates: 1, creates: 0, deletes: 0, nodes: 3 };

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_the_api_servers() {
+    fn paths_and_queries_are_those_of_the_api() {
         let deployments = GroupVersionResource::new("apps", "v1", "deployments");
         let path = collection(&deployments, Some("a"));
         assert_eq!(path, "/apis/apps/v1/namespaces/a/deployments");

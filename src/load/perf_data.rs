@@ -30,7 +30,7 @@ struct DataItem {
 /// The percentiles, rates and processes of the report as PerfData in JSON.
 ///
 /// # Errors
-/// None: every value of a report can be serialized.
+/// Never fails: every value of a report can be serialized.
 pub fn perf_data(report: &Report) -> serde_json::Result<String> {
     let mut data_items = Vec::new();
     for endpoint in &report.endpoints {

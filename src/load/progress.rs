@@ -36,7 +36,7 @@ impl Progress {
     }
 
     /// Shows what the run is doing now.
-    pub(super) fn says(&self, what: impl Into<String>) {
+    pub(super) fn show(&self, what: impl Into<String>) {
         self.time.set_message(what.into());
         self.time.tick();
     }
@@ -46,7 +46,7 @@ impl Progress {
         if self.all.is_hidden() {
             return std::future::pending().await;
         }
-        self.says(format!("{} {}", side.endpoint.name, side.endpoint.url()));
+        self.show(format!("{} {}", side.endpoint.name, side.endpoint.url()));
         self.time.set_length(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
         let mut ticks = interval(DRAW_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -70,7 +70,7 @@ impl Progress {
 
     /// Clears the terminal for the report that follows.
     pub(super) fn end(&self) {
-        // A terminal that fails here does no harm.
+        // An error of the terminal does not matter any more.
         self.all.clear().unwrap_or_default();
     }
 }

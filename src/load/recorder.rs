@@ -47,7 +47,7 @@ pub(super) struct Recorded {
     pub(super) sync: Times,
     /// The time from sending a write to receiving its event in a watch.
     pub(super) delay: Times,
-    /// Latency and event delay during the turns, as if one turn directly followed the other.
+    /// Latency and event delay over time, as if the turns followed each other without pauses.
     pub(super) latency_timeline: Timeline,
     pub(super) delay_timeline: Timeline,
     /// Events with objects.
@@ -149,7 +149,7 @@ impl Recorder {
         recorded.first_byte.add(first_byte);
     }
 
-    /// Records that an informer asks for all objects, which `again` it had before.
+    /// Records that an informer requests all objects. `again` is set if it had them before.
     pub(super) fn listed(&self, again: bool) {
         let mut recorded = self.lock();
         recorded.lists += 1;
@@ -167,7 +167,7 @@ impl Recorder {
     /// Records a request that failed `latency` after it was due.
     pub(super) fn failed(&self, failure: Failure, latency: Duration) {
         let (at, mut recorded) = (self.at(), self.lock());
-        // It took at least that long. Leaving it out would make a hanging server look fast.
+        // A lower bound of its latency. Leaving it out would make a server that hangs look fast.
         if failure.kind == ErrorKind::Timeout {
             recorded.latency(at, latency);
         }
@@ -230,7 +230,7 @@ impl fmt::Display for End {
 
 impl Default for Times {
     fn default() -> Self {
-        Self(Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds are allowed"))
+        Self(Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds are valid"))
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Report {
     /// The version of the program.
     pub version: &'static str,
     pub profile: String,
-    /// Whether it was stopped early; all figures are from the time before.
+    /// Whether the run was stopped early; the figures are those up to that time.
     pub interrupted: bool,
     /// Objects of the run that may not have been deleted, and why; `null` if there are none.
     pub left: Option<String>,
@@ -70,7 +70,7 @@ pub struct WorkloadReport {
     pub first_byte: Option<TimesReport>,
     pub sync: Option<TimesReport>,
     pub event_delay: Option<TimesReport>,
-    /// As if one turn directly followed the other; `null` if there were no times.
+    /// The intervals of all turns, as if the turns followed each other without pauses; `null` if there were no times.
     pub latency_over_time: Option<TimelineReport>,
     pub event_delay_over_time: Option<TimelineReport>,
     pub events: u64,

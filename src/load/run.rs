@@ -124,15 +124,15 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
         progress: Progress::new(&options.profile),
         stop: stop.clone(),
     };
-    // One server behind two addresses has what is written through either of them.
+    // Both addresses lead to one storage, so objects that are written through one are there for the other.
     let writes = &sides[0].writes;
-    course.progress.says("making objects");
+    course.progress.show("creating objects");
     let filled = if seeds.is_empty() { Ok(()) } else { seed::fill(writes, &run, &seeds, stop).await };
     let reports = match &filled {
         Ok(()) => take_turns(&course, &sides, turns).await,
         Err(_) => Vec::new(),
     };
-    course.progress.says("deleting objects");
+    course.progress.show("deleting objects");
     let left = if seeds.is_empty() { None } else { clean_up(writes, &run).await };
     course.progress.end();
     if let Err(failure) = filled {
@@ -141,7 +141,7 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
     }
     let mut report = Report::new(&options.profile, stop.is_cancelled(), reports);
     report.left = left;
-    report.assertions = assertions.iter().map(|assertion| hold(assertion, &course, &sides[0], &report)).collect();
+    report.assertions = assertions.iter().map(|assertion| evaluate(assertion, &course, &sides[0], &report)).collect();
     Ok(report)
 }
 
@@ -307,11 +307,11 @@ impl Total {
     }
 }
 
-fn hold(assertion: &Assertion, course: &Course, side: &Side, report: &Report) -> AssertionReport {
+fn evaluate(assertion: &Assertion, course: &Course, side: &Side, report: &Report) -> AssertionReport {
     let workloads = course.profile.workloads.iter().zip(&side.recorders);
     let of_it = workloads.filter(|(workload, _)| assertion.workload.as_ref().is_none_or(|name| *name == workload.name));
     let mut all = Recorded::default();
     of_it.for_each(|(_, recorder)| all.add(&recorder.lock()));
     let seconds = report.endpoints.first().map_or(0.0, |endpoint| endpoint.seconds);
-    AssertionReport::new(assertion, &assertion.hold(&all, seconds))
+    AssertionReport::new(assertion, &assertion.evaluate(&all, seconds))
 }

@@ -11,7 +11,8 @@ use std::{
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// The imprecision of a timer: a client that waited for its request and is late by less was not late.
+/// The imprecision of a timer. If a client waited until a request was due and sends it late by less than this, the
+/// request counts as sent in time.
 const TIMER_STEP: Duration = Duration::from_millis(2);
 /// The range of delays before a failed request is sent again: about a second as in client-go, and not the same for all.
 const RETRY_MILLISECONDS: Range<u64> = 500..1500;
@@ -35,7 +36,7 @@ pub(super) struct Due {
     pub(super) number: u64,
     /// The time from which its latency counts.
     pub(super) at: Instant,
-    /// How late the tool is although the client was free.
+    /// How late the tool sends it although a client was free in time.
     pub(super) lag: Duration,
 }
 
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_schedule_keeps_its_rate_while_clients_are_free() {
+    async fn requests_are_due_at_the_rate() {
         let schedule = schedule(Some(10.0));
         let mut due = Vec::new();
         while let Some(next) = schedule.next().await {
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_stall_delays_counts_from_when_it_was_due() {
+    async fn requests_delayed_by_a_stall_count_from_when_they_were_due() {
         let schedule = schedule(Some(10.0));
         assert!(schedule.next().await.is_some());
         // The only client waits for its response.
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_never_sent_is_not_forgotten() {
+    async fn requests_that_were_never_sent_are_reported() {
         let schedule = schedule(Some(10.0));
         assert!(schedule.next().await.is_some());
         advance(Duration::from_secs(2)).await;
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_rate_clients_go_on_when_they_are_free() {
+    async fn without_a_rate_a_request_is_due_when_a_client_is_free() {
         let schedule = schedule(None);
         for _ in 0..5 {
             assert_eq!(schedule.next().await.unwrap().at, Instant::now());

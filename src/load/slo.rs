@@ -32,7 +32,8 @@ impl Condition {
             let bound = match workload.work {
                 Work::Get { .. } | Work::Churn(_) => ONE_OBJECT,
                 Work::List(_) => LISTS,
-                // Long-running requests have no objective, and a slow reader's times are its own.
+                // Kubernetes has no objective for long-running requests, and the profile determines the latency of a
+                // slow reader.
                 Work::Watch(_) | Work::Informer(_) | Work::Reconnect(_) | Work::SlowReader(_) => return None,
             };
             Some(Assertion::latency_p99(&workload.name, bound))
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_objective_stands_for_a_condition_of_each_workload() {
+    fn an_objective_becomes_one_assertion_for_each_workload() {
         let text = "apiVersion: kube-fanout.io/v1alpha1\nkind: LoadProfile\nduration: 1s\nworkloads:\n\
                     - {name: gets, rate: 1, get: {resource: pods}}\n- {name: lists, rate: 1, list: {resource: pods}}\n\
                     - {name: watches, watch: {resource: pods}}\n- {name: writes, rate: 1, churn: {resource: pods}}\n";

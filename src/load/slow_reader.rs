@@ -1,4 +1,4 @@
-//! Slow readers: clients that take a response more slowly than the server could send it, or nothing for a while.
+//! Slow readers: clients that read a response more slowly than the server could send it, or stop reading for a while.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ pub(super) struct SlowReaders {
     pub(super) recorder: Arc<Recorder>,
     /// Clients that are started per second; `None`: all at once.
     pub(super) rate: Option<f64>,
-    /// Gets one permit for each client that has the head of a response for the first time or failed.
+    /// Receives one permit for each client that has the head of a response for the first time, or has failed.
     pub(super) standing: Arc<Semaphore>,
 }
 
@@ -89,7 +89,7 @@ impl SlowReaders {
         };
         {
             let mut recorded = self.recorder.lock();
-            // At the end of a turn, all that is being read was counted.
+            // The end of the turn may have counted it already.
             recorded.reading = recorded.reading.saturating_sub(1);
             *recorded.ends.entry(end).or_default() += 1;
             recorded.ended += u64::from(end == End::Closed);

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::report::{EndpointReport, Report, TimesReport, WorkloadReport};
 
-/// What API servers say of a path that is not of a resource, as opposed to an object that does not exist.
+/// The texts of 404 responses for paths of unknown resources. Those for objects that do not exist are different.
 const NO_RESOURCE: [&str; 2] = ["404 page not found", "could not find the requested resource"];
 const SPELLING: &str =
     "no such resource there? Its plural, version and group, as in kubectl api-resources: deployments.v1.apps";

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_are_as_many_as_there_may_be_and_lose_nothing() {
+    fn intervals_are_merged_without_losing_times() {
         let mut timeline = Timeline::default();
         for second in 0..100_000u64 {
             timeline.add(Duration::from_secs(second), Duration::from_millis(second % 7));

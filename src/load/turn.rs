@@ -89,7 +89,7 @@ impl Opened {
 impl Course {
     pub(super) async fn turn(&self, side: &Side) -> Turned {
         let before = self.usage().await;
-        self.progress.says(format!("{}: opening watches", side.endpoint.name));
+        self.progress.show(format!("{}: opening watches", side.endpoint.name));
         let Opened { clients: watchers, cutters } = self.open(side).await;
         let requests = self.requests(side).await;
         let begin = self.usage().await;
@@ -166,7 +166,7 @@ impl Course {
         opened
     }
 
-    /// The version that watches start at; empty if they need none, `None` if the server did not say.
+    /// The version at which watches start; empty if they need none, `None` if the server did not report it.
     async fn start(&self, side: &Side, recorder: &Recorder, work: &WatchWork) -> Option<String> {
         match work.start {
             Start::Now => self.newest(side, recorder, &work.selection).await,
@@ -174,7 +174,7 @@ impl Course {
         }
     }
 
-    /// The same for slow readers.
+    /// The version at which slow readers start; see [`Self::start`].
     async fn slow_start(&self, side: &Side, recorder: &Recorder, work: &SlowReaderWork) -> Option<String> {
         match work.request {
             SlowRequest::Watch(Start::Now) | SlowRequest::List(ReadVersion::NotOlderThan) => {
@@ -220,8 +220,8 @@ impl Course {
         all
     }
 
-    /// Asks the endpoint something before the requests begin. An error counts as one of the workload, which then sends
-    /// no requests in this turn.
+    /// Asks the endpoint something before the requests begin. If that fails, the error counts for the workload, which
+    /// sends no requests in this turn.
     async fn ask<T>(
         &self,
         side: &Side,

@@ -32,7 +32,7 @@ pub(super) struct Watches {
     pub(super) recorder: Arc<Recorder>,
     /// Watches that are opened per second; `None`: all at once.
     pub(super) rate: Option<f64>,
-    /// Gets one permit for each watch that is established for the first time or failed. A watch with
+    /// Receives one permit for each watch that is established for the first time, or has failed. A watch with
     /// `sendInitialEvents` is established once its initial objects have arrived.
     pub(super) standing: Arc<Semaphore>,
 }
@@ -139,8 +139,9 @@ pub(super) struct Progress<'a> {
     first: Option<First<'a>>,
     /// The newest write whose event it has received.
     newest: u64,
-    /// The newest write when it was last opened: events that are repeated after that do not count again.
-    told: u64,
+    /// The newest write whose event had been received when the watch was last opened. Events of writes up to it are
+    /// repetitions and do not count again.
+    repeated: u64,
     /// The position of an informer; `None` for other clients.
     position: Option<Position>,
     /// When the connection was cut, until the client is back.
@@ -157,11 +158,11 @@ struct Position {
 
 impl<'a> Progress<'a> {
     pub(super) fn new(first: First<'a>) -> Self {
-        Self { first: Some(first), newest: 0, told: 0, position: None, cut: None }
+        Self { first: Some(first), newest: 0, repeated: 0, position: None, cut: None }
     }
 
     pub(super) fn opened(&mut self) {
-        self.told = self.newest;
+        self.repeated = self.newest;
     }
 
     /// Reports that the client is established or has failed.
@@ -179,7 +180,8 @@ impl<'a> Progress<'a> {
         self.position.as_mut()?.version.take()
     }
 
-    /// Notes that the client's connection was cut. If it was not back since an earlier cut, that one counts.
+    /// Records that the client's connection was cut. If the client has not come back since an earlier cut, the time of
+    /// the earlier cut is kept.
     pub(super) fn cut(&mut self) {
         self.cut.get_or_insert_with(Instant::now);
     }
@@ -205,7 +207,7 @@ impl<'a> Progress<'a> {
 
     fn is_new(&mut self, sent: u64) -> bool {
         self.newest = self.newest.max(sent);
-        sent > self.told
+        sent > self.repeated
     }
 }
 

@@ -68,7 +68,7 @@ struct Request {
     unknown: Unknown,
 }
 
-/// The fields of all requests together; the validation checks which one has which.
+/// The fields of all kinds of requests; the validation checks which kind has which fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Target {
@@ -268,7 +268,7 @@ fn selection(check: &mut Check, field: &str, target: &Target, allowed: &[&str]) 
     for (name, _) in some.iter().filter(|(name, value)| value.is_some() && !allowed.contains(name)) {
         check.problem(&format!("{field}.{name}"), "no such field", &allowed.join(", "));
     }
-    // kperf allows empty texts, which say nothing.
+    // kperf allows empty texts, which mean the same as none.
     let text = |raw: &Option<Scalar>| raw.as_ref().map(|Scalar(text)| text.clone()).filter(|text| !text.is_empty());
     let (namespace, labels, fields) = (text(&target.namespace), text(&target.selector), text(&target.field_selector));
     let group = text(&target.group).filter(|group| group != "core").unwrap_or_default();
@@ -340,7 +340,7 @@ specs:
     }
 
     #[test]
-    fn a_single_spec_is_read_as_older_versions_write_it() {
+    fn the_single_spec_of_older_versions_is_supported() {
         let text = "version: 1\nspec: {duration: 5, conns: 1, client: 2, contentType: protobuf, disableHTTP2: true, \
                     requests: [{shares: 1, staleList: {version: v1, resource: pods}}]}";
         let profile = Profile::parse("kperf", text).unwrap();
@@ -350,7 +350,7 @@ specs:
     }
 
     #[test]
-    fn what_cannot_be_carried_over_has_its_place_and_what_is_allowed() {
+    fn unsupported_fields_are_reported_with_their_place() {
         let text = "version: 2
 specs:
 - rate: 0

@@ -31,7 +31,7 @@ pub struct Profile {
     pub workloads: Vec<Workload>,
 }
 
-/// Clients that all do the same.
+/// A number of clients that send the same requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     pub name: String,
@@ -79,7 +79,7 @@ pub enum Work {
     Get {
         resource: GroupVersionResource,
         namespace: Option<String>,
-        /// `None`: all objects in turn, or the first of them.
+        /// `None`: the objects of the collection in turn (the first 500, if there are more).
         name: Option<String>,
         version: ReadVersion,
     },
@@ -152,7 +152,7 @@ pub enum SlowRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReconnectWork {
     pub informer: InformerWork,
-    /// The time between two cuts; the first comes that long after the beginning of the turn.
+    /// The time between two cuts, and between the start of the turn and the first cut.
     pub every: Duration,
     /// The connections are cut one after the other over this time; zero: all at once.
     pub spread: Duration,
@@ -170,7 +170,8 @@ pub struct ChurnWork {
     pub updates: usize,
     pub creates: usize,
     pub deletes: usize,
-    /// The number of nodes, named from `load-node-0`, that pods are bound to. 0: to none, and no scheduler binds them.
+    /// The number of nodes to which pods are bound, named `load-node-0` and so on. 0: pods stay unbound, since their
+    /// scheduler does not exist.
     pub nodes: usize,
 }
 

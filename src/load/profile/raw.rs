@@ -40,7 +40,7 @@ pub(super) struct Workload {
     pub(super) unknown: Unknown,
 }
 
-/// The fields of all works that read together; the validation checks which one has which.
+/// The fields of all kinds of work that read; the validation checks which kind has which fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Read {

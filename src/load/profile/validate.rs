@@ -29,7 +29,7 @@ const BYTES: u64 = 2 << 10;
 /// Slightly less than the largest object that etcd accepts.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// The range of bytes per second of slow readers: slower ones are those that stop.
+/// The range of bytes per second of slow readers. A reader that reads nothing has `stopFor` instead.
 const RATES: RangeInclusive<u64> = 1..=1 << 30;
 const STOPS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(24 * 3600);
 const EVERY: Duration = Duration::from_secs(10);
@@ -164,7 +164,7 @@ fn work(check: &mut Check, field: &str, raw: &raw::Workload, transport: Transpor
     }
 }
 
-/// The rules of one work that reads.
+/// The validation rules of one kind of work.
 type ReadRules = fn(&mut Check, &str, &raw::Read) -> Option<Work>;
 
 fn get(check: &mut Check, field: &str, raw: &raw::Read) -> Option<Work> {
@@ -243,7 +243,7 @@ fn version(check: &mut Check, field: &str, raw: &raw::Read) -> ReadVersion {
     check.word(&format!("{field}.version"), raw.version.as_ref(), ReadVersion::Any, &VERSIONS)
 }
 
-/// Validates the common fields of get, list and watch. Fields that are not in `allowed` belong to another one of them.
+/// Validates the fields that several kinds of work have. A field that is not in `allowed` belongs to another kind.
 fn read(check: &mut Check, field: &str, raw: &raw::Read, allowed: &[&str]) -> Option<Selection> {
     check.unknown(field, &raw.unknown, allowed);
     let given_fields = [
@@ -384,7 +384,7 @@ workloads:
     }
 
     #[test]
-    fn yaml_and_json_are_read_alike() {
+    fn yaml_and_json_give_the_same_profile() {
         let yaml = "apiVersion: kube-fanout.io/v1alpha1
 kind: LoadProfile
 duration: 5s
@@ -413,7 +413,7 @@ workloads:
     }
 
     #[test]
-    fn what_is_built_in_is_valid() {
+    fn built_in_profiles_are_valid() {
         for (name, _) in super::super::BUILT_IN {
             if let Err(error) = Profile::load(name) {
                 panic!("{name}: {error:?}");
@@ -422,7 +422,7 @@ workloads:
     }
 
     #[test]
-    fn the_profiles_of_the_rows_of_scale_are_valid() {
+    fn the_profiles_for_the_scale_table_are_valid() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/config/load/scale");
         let mut profiles = 0;
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -436,7 +436,7 @@ workloads:
     }
 
     #[test]
-    fn no_text_panics() {
+    fn parsing_does_not_panic() {
         for text in ["", "[", "x", "- a", "a: b: c", "{}", "\0", "workloads: [x]", "workloads: [{watch: []}]"] {
             assert!(Profile::parse("test", text).is_err(), "{text}");
         }
