@@ -60,14 +60,24 @@ pub(super) struct Outcome {
     pub(super) passed: bool,
 }
 
-/// The text is not an assertion.
+/// Why a text is not an assertion. Each variant contains the part that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} was given; allowed: [WORKLOAD:]METRIC, one of < <= > >= ==, and a bound. METRIC: latency, firstByte, sync, \
-     event.delay or back with .p50, .p90, .p99, .p99.9, .mean or .max and a bound like 200ms; requests, requests.perSecond, events, \
-     events.perSecond, relists or errors and a number. Or a service level objective by its name: APIResponsiveness"
-)]
-pub struct NotAnAssertion(String);
+pub enum NotAnAssertion {
+    #[error(
+        "{0:?} has no operator; allowed: METRIC or WORKLOAD:METRIC, one of < <= > >= ==, and a bound, as in \
+         event.delay.p99<200ms; or the objective APIResponsiveness"
+    )]
+    Operator(String),
+    #[error(
+        "{0:?} is not a metric; allowed: latency, firstByte, sync, event.delay or back, followed by .p50, .p90, .p99, \
+         .p99.9, .mean or .max; requests, requests.perSecond, events, events.perSecond, relists, errors"
+    )]
+    Metric(String),
+    #[error("{0:?} is not a time; allowed: a number with the unit us, ms or s, as in 200ms")]
+    Time(String),
+    #[error("{0:?} is not a count or rate; allowed: a number without a unit, as in 0 or 2.5")]
+    Number(String),
+}
 
 const OPERATORS: [(&str, Operator); 5] = [
     ("<=", Operator::LessOrEqual),
@@ -145,22 +155,24 @@ impl FromStr for Assertion {
     type Err = NotAnAssertion;
 
     fn from_str(text: &str) -> Result<Self, NotAnAssertion> {
-        parse(text).ok_or_else(|| NotAnAssertion(text.to_owned()))
+        let no_operator = || NotAnAssertion::Operator(text.to_owned());
+        let at = text.find(['<', '>', '=']).ok_or_else(no_operator)?;
+        let (name, rest) = text.split_at(at);
+        let operator = OPERATORS.iter().find_map(|(sign, operator)| Some((rest.strip_prefix(sign)?, *operator)));
+        let (bound, operator) = operator.ok_or_else(no_operator)?;
+        let (name, bound) = (name.trim(), bound.trim());
+        let (workload, name) = match name.rsplit_once(':') {
+            Some((workload, name)) => (Some(workload.to_owned()), name),
+            None => (None, name),
+        };
+        let metric = metric(name).ok_or_else(|| NotAnAssertion::Metric(name.to_owned()))?;
+        let bound = if matches!(metric, Metric::Time(..)) {
+            milliseconds(bound).ok_or_else(|| NotAnAssertion::Time(bound.to_owned()))?
+        } else {
+            number(bound).ok_or_else(|| NotAnAssertion::Number(bound.to_owned()))?
+        };
+        Ok(Self { text: text.to_owned(), workload, metric, operator, bound })
     }
-}
-
-fn parse(text: &str) -> Option<Assertion> {
-    let at = text.find(['<', '>', '='])?;
-    let (name, rest) = text.split_at(at);
-    let (bound, operator) =
-        OPERATORS.iter().find_map(|(sign, operator)| Some((rest.strip_prefix(sign)?, *operator)))?;
-    let (workload, name) = match name.trim().rsplit_once(':') {
-        Some((workload, name)) => (Some(workload.to_owned()), name),
-        None => (None, name.trim()),
-    };
-    let metric = metric(name)?;
-    let bound = if matches!(metric, Metric::Time(..)) { milliseconds(bound.trim())? } else { number(bound.trim())? };
-    Some(Assertion { text: text.to_owned(), workload, metric, operator, bound })
 }
 
 fn metric(name: &str) -> Option<Metric> {
@@ -233,19 +245,19 @@ mod tests {
 
     #[test]
     fn an_invalid_assertion_is_refused_with_what_is_allowed() {
-        for text in [
-            "",
-            "latency<5ms",
-            "latency.p50",
-            "latency.p50<5",
-            "latency.p101<5ms",
-            "errors<5ms",
-            "speed>1",
-            "errors=0",
-            "errors<-1",
+        for (text, expected) in [
+            ("", "\"\" has no operator; allowed: METRIC"),
+            ("latency.p50", "\"latency.p50\" has no operator; allowed: "),
+            ("errors=0", "\"errors=0\" has no operator; allowed: "),
+            ("latency<5ms", "\"latency\" is not a metric; allowed: latency, "),
+            ("lists:latency.p101<5ms", "\"latency.p101\" is not a metric; allowed: "),
+            ("speed>1", "\"speed\" is not a metric; allowed: "),
+            ("latency.p50 < 5", "\"5\" is not a time; allowed: a number with the unit us, ms or s"),
+            ("errors<5ms", "\"5ms\" is not a count or rate; allowed: a number without a unit"),
+            ("errors<-1", "\"-1\" is not a count or rate; allowed: "),
         ] {
             let error = text.parse::<Assertion>().unwrap_err().to_string();
-            assert!(error.contains("allowed: ") && error.contains(&format!("{text:?}")), "{error}");
+            assert!(error.starts_with(expected), "{expected}\nbut {error}");
         }
     }
 }

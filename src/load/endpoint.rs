@@ -50,8 +50,12 @@ pub(super) struct Tls {
 /// Why a server cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    #[error("{0:?} is no address of a server; allowed: a URL like https://api.example:6443 or http://127.0.0.1:8001")]
+    #[error(
+        "{0:?} is not the address of a server; allowed: a URL like https://api.example:6443 or http://127.0.0.1:8001"
+    )]
     Url(String),
+    #[error("the URL of {0} contains a user or a password; put credentials into the kubeconfig")]
+    UserInfo(String),
     #[error("cannot use the kubeconfig's TLS for {0}")]
     Tls(String, #[source] Box<kube_client::Error>),
     #[error("cannot use the kubeconfig's credentials for {0}")]
@@ -64,6 +68,10 @@ impl Endpoint {
     /// The server of `config`. Credentials are only sent over TLS.
     pub(super) fn new(name: &'static str, config: &kube_client::Config) -> Result<Self, EndpointError> {
         let url = config.cluster_url.to_string();
+        let host = config.cluster_url.host().unwrap_or_default();
+        if config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err(EndpointError::UserInfo(host.to_owned()));
+        }
         if config.proxy_url.is_some() {
             return Err(EndpointError::Proxy(url));
         }
@@ -187,5 +195,17 @@ fn tls(config: &kube_client::Config, name: ServerName<'static>) -> Result<Tls, k
 impl fmt::Debug for Endpoint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Endpoint").field("name", &self.name).field("base", &self.base).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_in_the_url_is_refused_and_not_shown() {
+        let config = kube_client::Config::new("http://user:secret@127.0.0.1:8001".parse().unwrap());
+        let error = Endpoint::new("url", &config).unwrap_err().to_string();
+        assert!(error.contains("127.0.0.1") && error.contains("kubeconfig") && !error.contains("secret"), "{error}");
     }
 }

@@ -68,5 +68,5 @@ pub fn duration(text: &str) -> Result<Duration, NotADuration> {
 
 /// The text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("allowed: {DURATION} above 0")]
+#[error("allowed: {DURATION}, above 0")]
 pub struct NotADuration;

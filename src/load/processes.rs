@@ -16,7 +16,7 @@ pub struct Named<T> {
 
 /// The text is not `NAME=VALUE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("allowed: NAME=VALUE, as in gateway=4711")]
+#[error("allowed: NAME=VALUE, with a name for the report, as in gateway=4711")]
 pub struct NotNamed;
 
 /// A process whose usage is measured.

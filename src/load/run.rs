@@ -69,10 +69,11 @@ pub enum LoadError {
          kubectl label namespace default {TEST_CLUSTER}=true, or --i-know-this-is-a-test-cluster"
     )]
     NotForTests(String),
-    #[error("cannot make the objects of the run: {failure}{left}")]
+    #[error("cannot create the objects of the run: {failure}{left}")]
     Seed { failure: String, left: String },
     #[error(
-        "cannot tell what the process {0:?} uses: --pid takes the id of a process of this machine, --metrics a URL whose answer has process_cpu_seconds_total"
+        "cannot read the CPU and memory of the process {0:?}: --pid requires the id of a process on this machine, \
+         --metrics a URL whose response contains process_cpu_seconds_total"
     )]
     NoUsage(String),
     #[error("two processes have the name {0:?}: --pid and --metrics take each name once")]

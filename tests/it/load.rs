@@ -528,7 +528,7 @@ async fn the_demo_needs_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_profile_with_problems_is_told_so_by_line() {
+async fn problems_of_a_profile_are_reported_by_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.yaml");
     std::fs::write(&path, "apiVersion: kube-fanout.io/v1alpha1\nkind: LoadProfile\nworkloads:\n- lists: {}\n").unwrap();

@@ -101,8 +101,8 @@ pub(super) fn validate(name: &str, document: &Document) -> Result<Profile, Probl
     let mut check = Check::default();
     let check = &mut check;
     if document.unknown.contains_key("loadProfile") {
-        let allowed = "a load profile: what is below loadProfile, in a file of its own";
-        check.problem("loadProfile", "a runner group of kperf, whose runners are other machines", allowed);
+        let allowed = "the fields of loadProfile at the top of a file of their own";
+        check.problem("loadProfile", "runner groups of kperf, which run on other machines, are not supported", allowed);
         return Err(Problems(std::mem::take(&mut check.problems)));
     }
     check.unknown("", &document.unknown, &DOCUMENT_FIELDS);
@@ -111,13 +111,13 @@ pub(super) fn validate(name: &str, document: &Document) -> Result<Profile, Probl
     let (field, spec) = match (specs, &document.spec) {
         ([spec, more @ ..], None) => {
             if !more.is_empty() {
-                check.problem("specs[1]", "one after the other is not possible", "one spec; a file and a run for each");
+                check.problem("specs[1]", "a run has only one spec", "one spec; for more, a file and a run each");
             }
             ("specs[0]", spec)
         }
         ([], Some(spec)) => ("spec", spec),
         ([], None) => {
-            check.problem("specs", "none was given", "one");
+            check.problem("specs", "missing or empty", "a list of one spec");
             return Err(Problems(std::mem::take(&mut check.problems)));
         }
         (_, Some(_)) => {
@@ -138,7 +138,7 @@ pub(super) fn validate(name: &str, document: &Document) -> Result<Profile, Probl
 fn of_spec(check: &mut Check, field: &str, spec: &Spec) -> (Duration, Vec<Workload>) {
     let at = |name: &str| format!("{field}.{name}");
     check.unknown(field, &spec.unknown, &SPEC_FIELDS);
-    let rates = "requests a second, from 0.001 to 1000000; 0 for no limit";
+    let rates = "requests per second, from 0.001 to 1000000; 0 for no limit";
     let parse = |text: &str| text.parse().ok().filter(|rate| *rate == 0.0 || RATE.contains(rate));
     let rate: f64 = check.parsed(&at("rate"), spec.rate.as_ref(), 0.0, rates, parse);
     let zero = |given: &Option<Scalar>| given.as_ref().filter(|Scalar(text)| text != "0").cloned();
@@ -154,7 +154,8 @@ fn of_spec(check: &mut Check, field: &str, spec: &Spec) -> (Duration, Vec<Worklo
             Duration::ZERO
         }
         (None, _) => {
-            check.problem(&at("duration"), "missing, and no rate gives the time of the total", "seconds");
+            let allowed = "a number of seconds; or total, with a rate above 0";
+            check.problem(&at("duration"), "missing", allowed);
             Duration::ZERO
         }
     };
@@ -172,7 +173,7 @@ fn of_spec(check: &mut Check, field: &str, spec: &Spec) -> (Duration, Vec<Worklo
     if rate == 0.0 && requests.len() > 1 {
         check.problem(
             &at("rate"),
-            "no limit, with several requests: their shares would depend on their latencies",
+            "without a rate, the shares of several requests would depend on their latencies",
             rates,
         );
     }
@@ -218,11 +219,11 @@ fn requests(check: &mut Check, field: &str, spec: &Spec) -> Vec<(usize, String, 
                 found.extend(work.filter(|_| shares > 0).map(|work| (shares, format!("{name}-{index}"), work)));
             }
             [] if !request.unknown.is_empty() => {}
-            _ => check.problem(&field, "not exactly one request", REQUESTS),
+            _ => check.problem(&field, "no kind of request, or more than one", REQUESTS),
         }
     }
     if found.is_empty() && check.problems.is_empty() {
-        check.problem(field, "none has any shares", "one or more");
+        check.problem(field, "no request has shares above 0", "shares of 1 or more for at least one request");
     }
     found
 }
@@ -235,8 +236,8 @@ fn list(check: &mut Check, field: &str, target: &Target, version: ReadVersion) -
     if version == ReadVersion::Any && limit.is_some() {
         check.problem(
             &format!("{field}.limit"),
-            "given for a stale list, which has no pages",
-            "quorumList, or no limit",
+            "given for a stale list, which API servers do not split into pages",
+            "a limit in quorumList only",
         );
     }
     let limit = limit.map(|limit| check.number(&format!("{field}.limit"), Some(limit), *LIMITS.start(), &LIMITS));
@@ -273,7 +274,7 @@ fn selection(check: &mut Check, field: &str, target: &Target, allowed: &[&str]) 
     let (namespace, labels, fields) = (text(&target.namespace), text(&target.selector), text(&target.field_selector));
     let group = text(&target.group).filter(|group| group != "core").unwrap_or_default();
     let (Some(version), Some(resource)) = (text(&target.version), text(&target.resource)) else {
-        check.problem(field, "version or resource is missing", "both, and group if the resource has one");
+        check.problem(field, "version or resource is missing", "both, and group unless it is the core group");
         return None;
     };
     let name = if group.is_empty() { format!("{resource}.{version}") } else { format!("{resource}.{version}.{group}") };
@@ -378,14 +379,17 @@ specs:
             "line 12, column 17: specs[0].requests[1].patch: no such field; allowed: shares, staleList,",
             "line 13, column 17: specs[0].requests[2].quorumGet.name: missing",
             "line 13, column 58: specs[0].requests[2].quorumGet.limit: no such field; allowed: group,",
-            "line 14, column 5: specs[0].requests[3]: not exactly one request; allowed: one of staleList,",
+            "line 14, column 5: specs[0].requests[3]: no kind of request, or more than one; allowed: one of staleList,",
             "line 15, column 29: specs[0].requests[4].staleList.resource: \"Pods.v1\" was given; allowed: a plural",
-            "line 16, column 3: specs[1]: one after the other is not possible; allowed: one spec",
+            "line 16, column 3: specs[1]: a run has only one spec; allowed: one spec",
         ];
         for expected in expected {
             assert!(problems.contains(expected), "{expected}\nis not in\n{problems}");
         }
+        let endless = Profile::parse("kperf", "version: 1\nspec: {total: 5}").unwrap_err().to_string();
+        let expected = "line 2, column 1: spec.duration: missing; allowed: a number of seconds; or total, with a rate";
+        assert!(endless.starts_with(expected), "{endless}");
         let group = Profile::parse("kperf", "count: 1\nloadProfile: {version: 1}").unwrap_err().to_string();
-        assert!(group.starts_with("line 2, column 1: loadProfile: a runner group"), "{group}");
+        assert!(group.starts_with("line 2, column 1: loadProfile: runner groups of kperf"), "{group}");
     }
 }

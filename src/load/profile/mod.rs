@@ -219,7 +219,10 @@ pub enum Start {
 /// A profile could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    #[error("cannot read the profile {0}; a file, or one of {names}", names = BUILT_IN.map(|(name, _)| name).join(", "))]
+    #[error(
+        "cannot read the profile {0:?}; allowed: a YAML or JSON file, or a built-in profile: {names}",
+        names = BUILT_IN.map(|(name, _)| name).join(", ")
+    )]
     Read(String, #[source] io::Error),
     #[error("the profile {0} has problems")]
     Invalid(String, #[source] Problems),

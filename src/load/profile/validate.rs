@@ -52,9 +52,12 @@ const WORKLOAD_FIELDS: [&str; 14] = [
     "reconnect",
     "churn",
 ];
+const UNIQUE_NAME: &str =
+    "a name that no other workload has; a workload without one is named for its work, such as list";
 const WORKS: &str = "exactly one of get, list, watch, informer, slowReader, reconnect, churn";
 const CHURN_FIELDS: [&str; 7] = ["resource", "objects", "bytes", "updates", "creates", "deletes", "nodes"];
-const RESOURCE: &str = "a resource with its version, and its group if it has one: pods, deployments.v1.apps";
+const RESOURCE: &str =
+    "the plural in lower case, with version and group unless these are v1 of the core group: pods, deployments.v1.apps";
 
 const ENCODINGS: [(&str, WireEncoding); 4] = [
     ("json", WireEncoding::Json),
@@ -85,7 +88,7 @@ pub(super) fn validate(name: &str, document: &Document) -> Result<Profile, Probl
 
 fn workloads(check: &mut Check, raw: &[raw::Workload]) -> Vec<Workload> {
     if raw.is_empty() {
-        check.problem("workloads", "none was given", "one or more");
+        check.problem("workloads", "missing or empty", "a list of one or more workloads");
     }
     let mut names = HashSet::new();
     let mut workloads = Vec::new();
@@ -93,7 +96,7 @@ fn workloads(check: &mut Check, raw: &[raw::Workload]) -> Vec<Workload> {
         let field = format!("workloads[{index}]");
         let found = workload(check, &field, raw);
         if !found.as_ref().is_none_or(|workload| names.insert(workload.name.clone())) {
-            check.problem(&format!("{field}.name"), "a workload above has the same name", "a name of its own");
+            check.problem(&format!("{field}.name"), "a workload above has the same name", UNIQUE_NAME);
         }
         workloads.extend(found);
     }
@@ -114,7 +117,8 @@ fn workload(check: &mut Check, field: &str, raw: &raw::Workload) -> Option<Workl
     let connections = match transport.http {
         HttpVersion::Http1 => {
             if raw.connections.is_some() {
-                check.problem(&at("connections"), "given for HTTP/1.1", "http: \"2\" beside it, or no such field");
+                let allowed = "only with http: \"2\"";
+                check.problem(&at("connections"), "in HTTP/1.1 each client has a connection of its own", allowed);
             }
             clients
         }
@@ -130,7 +134,7 @@ fn workload(check: &mut Check, field: &str, raw: &raw::Workload) -> Option<Workl
 }
 
 fn rate(check: &mut Check, field: &str, raw: Option<&Scalar>) -> Option<f64> {
-    let allowed = "requests a second (of watches and informers: openings), from 0.001 to 1000000; or no such field";
+    let allowed = "a number per second, of requests, or of watches and informers to open, from 0.001 to 1000000";
     let parse = |text: &str| text.parse().ok().filter(|rate| RATE.contains(rate)).map(Some);
     check.parsed(field, raw, None, allowed, parse)
 }
@@ -149,12 +153,16 @@ fn work(check: &mut Check, field: &str, raw: &raw::Workload, transport: Transpor
         (Some((name, raw, rules)), None, None) => rules(check, &format!("{field}.{name}"), raw),
         (None, None, Some(raw)) => {
             if transport.encoding != WireEncoding::Json {
-                check.problem(&format!("{field}.encoding"), "given for churn", "json");
+                check.problem(
+                    &format!("{field}.encoding"),
+                    "given for churn, which writes JSON only",
+                    "json, or no such field",
+                );
             }
             Some(Work::Churn(churn(check, &format!("{field}.churn"), raw)))
         }
         (None, None, None) => {
-            check.problem(field, "no work was given", WORKS);
+            check.problem(field, "no work was given, or a work without fields", WORKS);
             None
         }
         _ => {
@@ -355,22 +363,22 @@ workloads:
             "line 3, column 1: duration: \"10\" was given; allowed: a duration like",
             "line 4, column 1: colour: no such field; allowed: apiVersion, kind, description, duration, settle, timeout, workloads",
             "line 6, column 4: workloads[0].clients: \"0\" was given; allowed: a number from 1 to 1000000",
-            "line 6, column 23: workloads[0].list.resource: \"Pods\" was given; allowed: a resource with its version",
+            "line 6, column 23: workloads[0].list.resource: \"Pods\" was given; allowed: the plural in lower case",
             "line 7, column 4: workloads[1].http: \"3\" was given; allowed: 1.1, 2",
             "line 7, column 13: workloads[1].encoding: \"xml\" was given; allowed: json, protobuf, metadata, metadataProtobuf",
             "line 7, column 28: workloads[1].gzip: \"maybe\" was given; allowed: true, false",
-            "line 7, column 41: workloads[1].rate: \"fast\" was given; allowed: requests a second",
+            "line 7, column 41: workloads[1].rate: \"fast\" was given; allowed: a number per second, of requests",
             "line 7, column 77: workloads[1].watch.start: \"then\" was given; allowed: now, any, mostRecent, watchList",
             "line 8, column 37: workloads[2].watch.version: no such field; allowed: resource, namespace, start,",
             "line 9, column 26: workloads[3].list.limit: \"0\" was given; allowed: a number from 1",
-            "line 10, column 3: workloads[3].connections: given for HTTP/1.1; allowed: http: \"2\"",
-            "line 11, column 3: workloads[4]: no work was given; allowed: exactly one of get, list, watch, informer, slowReader, reconnect, churn",
+            "line 10, column 3: workloads[3].connections: in HTTP/1.1 each client has a connection of its own; allowed: only with http: \"2\"",
+            "line 11, column 3: workloads[4]: no work was given, or a work without fields; allowed: exactly one of get, list, watch, informer, slowReader, reconnect, churn",
             "line 12, column 3: workloads[5]: more than one work was given; allowed: exactly one of",
             "line 13, column 3: workloads[6].churn: updates, creates and deletes are all 0; allowed: one of them above 0",
             "line 13, column 11: workloads[6].churn.bytes: \"2Mi\" was given; allowed: a size in bytes like",
             "line 13, column 35: workloads[6].churn.resource: \"secrets\" was given; allowed: configmaps, pods",
             "line 14, column 21: workloads[7].get.resource: \"deployments.apps\" was given; allowed: ",
-            "line 16, column 4: workloads[9].name: a workload above has the same name; allowed: a name of its own",
+            "line 16, column 4: workloads[9].name: a workload above has the same name; allowed: a name that no other workload has",
             "line 17, column 4: workloads[10].slowReader: neither bytesPerSecond nor stopFor was given; allowed: one of them",
             "line 17, column 48: workloads[10].slowReader.start: no such field; allowed: resource, namespace, request, version,",
             "line 18, column 42: workloads[11].slowReader.bytesPerSecond: \"0\" was given; allowed: a size in bytes like",
