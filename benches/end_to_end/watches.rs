@@ -177,7 +177,7 @@ impl Delivered {
     }
 }
 
-async fn deliver(world: &World, (endpoint, id): (&Endpoint, u32), load: &Load) -> Result<Delivered> {
+async fn deliver(world: &World, endpoint: &Endpoint, id: u32, load: &Load) -> Result<Delivered> {
     let sizes = &world.sizes;
     let watchers = Watchers::open(endpoint, load, &world.version().await?).await?;
     let (cpu, upstream) = (process::cpu(id), world.upstream.real.map(process::cpu));
@@ -193,11 +193,11 @@ async fn deliver(world: &World, (endpoint, id): (&Endpoint, u32), load: &Load) -
 
 /// Measures the floor, the gateway and, with `with_api_server`, the API server, each with the same watchers.
 async fn deliveries(world: &World, name: &str, load: &Load, with_api_server: bool) -> Result<Line> {
-    let floor = deliver(world, (&world.floor.endpoint, world.floor.id()), load).await?;
-    let gateway = deliver(world, (&world.gateway.endpoint, world.gateway.id()), load).await?;
+    let floor = deliver(world, &world.floor.endpoint, world.floor.id(), load).await?;
+    let gateway = deliver(world, &world.gateway.endpoint, world.gateway.id(), load).await?;
     let mut api_server = None;
     if let Some((endpoint, id)) = world.api_server().filter(|_| with_api_server) {
-        let delivered = deliver(world, (&endpoint, id), load).await?;
+        let delivered = deliver(world, &endpoint, id, load).await?;
         // The writes cost it as much as they did while the gateway delivered.
         let cpu = delivered.cpu.saturating_sub(gateway.upstream.unwrap_or_default());
         api_server = Some(Delivered { cpu, ..delivered }.microseconds_each());

@@ -169,7 +169,7 @@ impl Connector {
         tasks: &Tasks,
     ) -> Result<AsFrontProxy, BuildError> {
         self.refuse_exposed()?;
-        AsFrontProxy::new((&self.shared.access, self.target()), certificate, headers, tasks)
+        AsFrontProxy::new(&self.shared.access, self.target(), certificate, headers, tasks)
     }
 
     /// Checks that clients' credentials, and questions about clients, may be sent to this API server.

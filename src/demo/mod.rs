@@ -94,7 +94,7 @@ pub async fn demo(
     let mut server = sim.start_at(options.api_listen.unwrap_or(any)).await.map_err(DemoError::Server)?;
     let upstream = kube_client::Config::new(server.url().parse().map_err(DemoError::Url)?);
     let (gateway, admin_address) = (bound.address().to_string(), admin.address().to_string());
-    introduce(options, (&gateway, &admin_address), out).map_err(DemoError::Output)?;
+    introduce(options, &gateway, &admin_address, out).map_err(DemoError::Output)?;
     // The demo's clients do not use Unix sockets.
     let watches = if gateway.starts_with("unix:") { 0 } else { options.watches };
     let url = if watches == 0 { server.url() } else { format!("http://{gateway}") };
@@ -117,11 +117,7 @@ pub async fn demo(
     }
 }
 
-fn introduce(
-    options: &DemoOptions,
-    (gateway, admin): (&str, &str),
-    out: &mut (dyn io::Write + Send),
-) -> io::Result<()> {
+fn introduce(options: &DemoOptions, gateway: &str, admin: &str, out: &mut (dyn io::Write + Send)) -> io::Result<()> {
     let DemoOptions { objects, rate, watches, .. } = options;
     writeln!(
         out,

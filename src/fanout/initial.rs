@@ -65,7 +65,9 @@ impl InitialEvents {
     pub(super) fn next(
         &mut self,
         now: Instant,
-        (predicate, form, room): (&Predicate, &Form, &ClientRoom),
+        predicate: &Predicate,
+        form: &Form,
+        room: &ClientRoom,
     ) -> Result<Next, NotPartial> {
         if let Some(Waiting { retry_at, .. }) = self.waiting
             && now < retry_at

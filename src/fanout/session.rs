@@ -263,7 +263,7 @@ impl Session {
     /// The next initial events, or the bookmark behind them; `None` when all were sent.
     fn initial_events(&mut self, now: Instant) -> Result<Option<Step>, NotPartial> {
         let Some(initial) = &mut self.initial else { return Ok(None) };
-        match initial.next(now, (&self.predicate, &self.form, &self.room))? {
+        match initial.next(now, &self.predicate, &self.form, &self.room)? {
             Next::Events(events, count) => {
                 self.sent = count;
                 return Ok(Some(Step::Send(events)));

@@ -42,7 +42,7 @@ impl Progress {
     }
 
     /// Shows the measurements of a turn until it is dropped.
-    pub(super) async fn follow(&self, profile: &Profile, side: &Side, (began, duration): (Instant, Duration)) {
+    pub(super) async fn follow(&self, profile: &Profile, side: &Side, began: Instant, duration: Duration) {
         if self.all.is_hidden() {
             return std::future::pending().await;
         }
@@ -59,8 +59,8 @@ impl Progress {
             for (index, recorder) in side.recorders.iter().enumerate() {
                 let recorded = recorder.lock();
                 let now = counts(&recorded);
-                let line =
-                    line(&profile.workloads[index].name, &recorded, (now.0 - last[index].0, now.1 - last[index].1));
+                let (requests, events) = (now.0 - last[index].0, now.1 - last[index].1);
+                let line = line(&profile.workloads[index].name, &recorded, requests, events);
                 drop(recorded);
                 last[index] = now;
                 self.workloads[index].set_message(line);
@@ -75,8 +75,8 @@ impl Progress {
     }
 }
 
-/// The rates since the last line, and the percentiles of everything so far.
-fn line(name: &str, recorded: &Recorded, (requests, events): (u64, u64)) -> String {
+/// The rates of the `requests` and `events` since the last line, and the percentiles of everything so far.
+fn line(name: &str, recorded: &Recorded, requests: u64, events: u64) -> String {
     let a_second = |count: u64| count as f64 / DRAW_EVERY.as_secs_f64();
     let mut line = format!("{name:<20} {:>8.0} requests/s", a_second(requests));
     let mut add = |what: &str, times: &Times| {
@@ -106,7 +106,7 @@ mod tests {
         let mut recorded = Recorded { answered: 100, events: 500, ..Recorded::default() };
         recorded.latency.add(Duration::from_millis(2));
         recorded.failures.add_many(ErrorKind::Connect, 3, String::new());
-        let line = line("lists", &recorded, (25, 50));
+        let line = line("lists", &recorded, 25, 50);
         assert_eq!(line, "lists                     100 requests/s  latency p99 2.0 ms  200 events/s  3 errors");
     }
 }

@@ -181,7 +181,8 @@ pub(super) async fn newest(lane: &Lane, resource: &GroupVersionResource) -> Resu
 /// The paths of some objects, with the query of a get.
 pub(super) async fn names(
     lane: &Lane,
-    (resource, namespace): (&GroupVersionResource, Option<&str>),
+    resource: &GroupVersionResource,
+    namespace: Option<&str>,
     version: ReadVersion,
 ) -> Result<Vec<String>, Failure> {
     let path = paths::with_query(&paths::collection(resource, namespace), &[&format!("limit={NAMES}")]);

@@ -41,8 +41,9 @@ pub(super) struct Due {
 }
 
 impl Schedule {
+    /// Requests are due within that time, and given up when they are late by more than `grace` at its end.
     pub(super) fn new(
-        (begin, end): (Instant, Instant),
+        Range { start: begin, end }: Range<Instant>,
         rate: Option<f64>,
         grace: Duration,
         stop: CancellationToken,
@@ -108,7 +109,7 @@ mod tests {
 
     fn schedule(rate: Option<f64>) -> Schedule {
         let begin = Instant::now();
-        Schedule::new((begin, begin + Duration::from_secs(1)), rate, Duration::from_secs(1), CancellationToken::new())
+        Schedule::new(begin..begin + Duration::from_secs(1), rate, Duration::from_secs(1), CancellationToken::new())
     }
 
     #[tokio::test(start_paused = true)]

@@ -204,8 +204,8 @@ impl Course {
                     path.map(|path| Requests::Reads(Arc::new(Reads::Get(vec![path])), workload.transport))
                 }
                 Work::Get { resource, namespace, name: None, version } => {
-                    let of = (resource, namespace.as_deref());
-                    let paths = self.ask(side, recorder, async |lane| read::names(lane, of, *version).await).await;
+                    let names = async |lane: &Lane| read::names(lane, resource, namespace.as_deref(), *version).await;
+                    let paths = self.ask(side, recorder, names).await;
                     paths.map(|paths| Requests::Reads(Arc::new(Reads::Get(paths)), workload.transport))
                 }
                 Work::List(work) => {
@@ -242,7 +242,7 @@ impl Course {
         let (mut clients, mut schedules) = (JoinSet::new(), Vec::new());
         for (index, requests) in requests {
             let workload = &self.profile.workloads[index];
-            let schedule = Arc::new(Schedule::new((began, end), workload.rate, grace, self.stop.clone()));
+            let schedule = Arc::new(Schedule::new(began..end, workload.rate, grace, self.stop.clone()));
             let endpoint = if matches!(requests, Requests::Churn(_)) { &side.writes } else { &side.endpoint };
             for (number, lane) in lanes(endpoint, workload) {
                 let client = Client {
@@ -265,7 +265,7 @@ impl Course {
         tokio::select! {
             () = finished => {}
             () = self.stop.cancelled() => {}
-            () = self.progress.follow(&self.profile, side, (began, self.duration)) => {}
+            () = self.progress.follow(&self.profile, side, began, self.duration) => {}
         }
         for (index, schedule) in schedules {
             let mut recorded = side.recorders[index].lock();

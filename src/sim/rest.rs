@@ -204,7 +204,7 @@ impl<'a> Call<'a> {
             api_version: self.api_version(),
             representation: self.representation,
         };
-        Ok(match WatchStream::start((self.simulation, self.server), format, selection, &options).await? {
+        Ok(match WatchStream::start(self.simulation, self.server, format, selection, &options).await? {
             Started::Stream(stream) => Reply::watch(stream),
             Started::Error(failure) => Reply::error_event(&failure),
         })

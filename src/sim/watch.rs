@@ -84,7 +84,8 @@ pub(crate) enum Started {
 impl WatchStream {
     /// Waits for the requested freshness, and collects the initial events.
     pub(crate) async fn start(
-        (simulation, server): (&Arc<Simulation>, Option<Server>),
+        simulation: &Arc<Simulation>,
+        server: Option<Server>,
         format: Format,
         selection: Selection,
         options: &WatchOptions,

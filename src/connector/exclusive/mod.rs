@@ -68,7 +68,7 @@ impl Shared {
         request.headers_mut().insert(HOST, self.host.clone());
         while let Some(connection) = self.idle.take() {
             match connection.send(request).await {
-                Ok(answer) => return Ok(self.received(answer)),
+                Ok((answer, connection)) => return Ok(self.received(answer, connection)),
                 Err(mut error) => match error.take_message() {
                     // It was closed while idle, and nothing was sent: safe for writes too.
                     Some(unsent) => request = unsent,
@@ -83,7 +83,7 @@ impl Shared {
         // Boxed: its future is four times as large as the rest of this function's, and most requests find an idle connection.
         let connection = Box::pin(self.connect(address)).await.map_err(ExchangeError::Connect)?;
         match connection.send(request).await {
-            Ok(answer) => Ok(self.received(answer)),
+            Ok((answer, connection)) => Ok(self.received(answer, connection)),
             Err(error) => Err(ExchangeError::Exchange { reused: false, source: error.into_error() }),
         }
     }
@@ -94,7 +94,7 @@ impl Shared {
         Ok(Box::new(Connection::new(sender, driver)))
     }
 
-    fn received(&self, (answer, connection): (Response<Incoming>, Box<Connection>)) -> Response<ExclusiveBody> {
+    fn received(&self, answer: Response<Incoming>, connection: Box<Connection>) -> Response<ExclusiveBody> {
         answer.map(|incoming| ExclusiveBody::new(incoming, connection, self.idle.clone()))
     }
 }

@@ -37,7 +37,8 @@ impl AsFrontProxy {
     /// # Errors
     /// The configuration or the files cannot be used, or upstream is reached without TLS.
     pub(in crate::connector) fn new(
-        (access, target): (&Access, Target),
+        access: &Access,
+        target: Target,
         certificate: &TlsFiles,
         headers: ProxyHeaders,
         tasks: &Tasks,

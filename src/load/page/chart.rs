@@ -62,7 +62,14 @@ fn histogram(times: &[Option<&TimesReport>]) -> Markup {
             (frame(&format!("{:.0} %", top * 100.0)))
             @for (place, (index, bucket)) in longest.iter().enumerate().skip(from).enumerate() {
                 @for side in 0..sides.len() {
-                    (bar((place as f64 * step + side as f64 * width, width), (share(side, index), top), side, bucket.up_to))
+                    (Bar {
+                        x: place as f64 * step + side as f64 * width,
+                        width,
+                        share: share(side, index),
+                        top,
+                        side,
+                        up_to: bucket.up_to,
+                    }.draw())
                 }
                 @if place % every == every - 1 {
                     text x=(format!("{:.1}", (place + 1) as f64 * step)) y=(HEIGHT + LABELS - 4.0) text-anchor="end" {
@@ -74,15 +81,32 @@ fn histogram(times: &[Option<&TimesReport>]) -> Markup {
     }
 }
 
-fn bar((x, width): (f64, f64), (share, top): (f64, f64), side: usize, up_to: f64) -> Markup {
-    if share <= 0.0 || top <= 0.0 {
-        return html! {};
-    }
-    let height = (share / top * (HEIGHT - TOP)).max(1.0);
-    html! {
-        rect.(class(side)) x=(format!("{x:.1}")) y=(format!("{:.1}", HEIGHT - height)) width=(format!("{width:.1}"))
-            height=(format!("{height:.1}")) {
-            title { (format!("{:.2} % up to {} ms", share * 100.0, short(up_to))) }
+/// A bar of a histogram.
+struct Bar {
+    x: f64,
+    width: f64,
+    /// The share of all times that are in the bucket, from 0 to 1.
+    share: f64,
+    /// The share at which a bar is as high as the chart.
+    top: f64,
+    side: usize,
+    /// The upper bound of the bucket in milliseconds.
+    up_to: f64,
+}
+
+impl Bar {
+    /// Empty if the bucket is.
+    fn draw(&self) -> Markup {
+        let Self { x, width, share, top, side, up_to } = *self;
+        if share <= 0.0 || top <= 0.0 {
+            return html! {};
+        }
+        let height = (share / top * (HEIGHT - TOP)).max(1.0);
+        html! {
+            rect.(class(side)) x=(format!("{x:.1}")) y=(format!("{:.1}", HEIGHT - height)) width=(format!("{width:.1}"))
+                height=(format!("{height:.1}")) {
+                title { (format!("{:.2} % up to {} ms", share * 100.0, short(up_to))) }
+            }
         }
     }
 }
@@ -97,8 +121,8 @@ fn over_time(timelines: &[Option<TimelineReport>]) -> Markup {
             (frame(&format!("{} ms", short(top))))
             @for (side, timeline) in timelines.iter().enumerate() {
                 @if let Some(timeline) = timeline {
-                    polyline.thin.(class(side)) points=(points(timeline, |interval| interval.max, (seconds, top))) {}
-                    polyline.(class(side)) points=(points(timeline, |interval| interval.mean, (seconds, top))) {}
+                    polyline.thin.(class(side)) points=(points(timeline, |interval| interval.max, seconds, top)) {}
+                    polyline.(class(side)) points=(points(timeline, |interval| interval.mean, seconds, top)) {}
                 }
             }
             text x=(WIDTH) y=(HEIGHT + LABELS - 4.0) text-anchor="end" { (format!("{seconds:.0} s")) }
@@ -107,12 +131,9 @@ fn over_time(timelines: &[Option<TimelineReport>]) -> Markup {
     }
 }
 
-/// The points of a line; each is in the middle of an interval that is not empty.
-fn points(
-    timeline: &TimelineReport,
-    of: impl Fn(&IntervalReport) -> Option<f64>,
-    (seconds, top): (f64, f64),
-) -> String {
+/// The points of a line; each is in the middle of an interval that is not empty. The chart is `seconds` wide and `top`
+/// milliseconds high.
+fn points(timeline: &TimelineReport, of: impl Fn(&IntervalReport) -> Option<f64>, seconds: f64, top: f64) -> String {
     let point = |(index, value): (usize, f64)| {
         let x = (index as f64 + 0.5) * timeline.seconds / seconds.max(f64::EPSILON) * WIDTH;
         format!("{x:.1},{:.1}", HEIGHT - value / top.max(f64::EPSILON) * (HEIGHT - TOP))
