@@ -36,8 +36,8 @@ use crate::{
     lifecycle::Tasks,
     listener::{self, Connection, Handler, LongRunning},
     serve::{self, ForwardReason, Read},
-    telemetry::{Outcome, TopClients},
-    traces::{Stage, Tracer},
+    telemetry::Outcome,
+    traces::Stage,
 };
 
 /// How long a watch that has data for its client may stay unread. By then history no longer holds that data (with the
@@ -52,28 +52,29 @@ pub struct Gateway(Arc<Stages>);
 /// The result of a read's wait, and the place that it held meanwhile.
 type Waited = ((Arc<Instance>, Representation), Option<Share>);
 
-/// How clients are authenticated, authorized and forwarded: all three for the same mode.
+/// How clients are admitted, authenticated, authorized and forwarded: all four for the same mode.
 #[derive(Clone, Debug)]
 pub struct Clients {
+    pub admission: Admission,
     pub authenticator: Authenticator,
     pub authorizer: Authorizer,
     pub forward: Forward,
 }
 
 impl Gateway {
-    /// Accepts the requests that `admission` allows; answers from `cachers` where it can and the client may, and
-    /// forwards others through the client's `forward`. `top_clients` counts requests by client, `tracer` traces them.
+    /// Accepts the requests that the `admission` of `clients` allows. Answers those of permitted clients from `cachers`
+    /// where it can, and forwards the others. Finished requests are reported to `journal`.
     pub fn new(
-        admission: Admission,
         clients: Clients,
-        (accounts, room): (Accounts, AnswerRoom),
+        accounts: Accounts,
+        room: AnswerRoom,
         cachers: Cachers,
-        (settings, top_clients, tracer): (Settings, TopClients, Tracer),
+        settings: Settings,
+        journal: Journal,
         tasks: Tasks,
     ) -> Self {
-        let Clients { authenticator, authorizer, forward } = clients;
+        let Clients { admission, authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
-        let journal = Journal::new(settings.clone(), top_clients, tracer);
         Self(Arc::new(Stages { admission, permission, accounts, room, cachers, forward, settings, journal, tasks }))
     }
 }

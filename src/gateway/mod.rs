@@ -25,4 +25,5 @@ pub use account::Accounts;
 pub use admission::Admission;
 pub use body::Body;
 pub use handle::{Clients, Gateway};
+pub use record::Journal;
 pub use settings::Settings;

@@ -18,7 +18,7 @@ use crate::{
 
 /// Where finished requests are reported. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Journal {
+pub struct Journal {
     metrics: RequestMetrics,
     top_clients: TopClients,
     settings: Settings,
@@ -71,7 +71,8 @@ struct Answered {
 }
 
 impl Journal {
-    pub(super) fn new(settings: Settings, top_clients: TopClients, tracer: Tracer) -> Self {
+    /// `top_clients` counts requests by client, `tracer` traces them; `settings` say which lines are written.
+    pub fn new(settings: Settings, top_clients: TopClients, tracer: Tracer) -> Self {
         Self { metrics: RequestMetrics::new(), top_clients, settings, tracer }
     }
 

@@ -27,6 +27,7 @@ pub(super) async fn clients(
     let delegated = match &config.clients {
         ClientsConfig::Trusted(_) => {
             let clients = Clients {
+                admission: admission(config),
                 authenticator: Authenticator::trusted(),
                 authorizer: Authorizer::trusted(),
                 forward: Forward::trusted(connector.as_gateway(), tasks.clone()),
@@ -43,6 +44,7 @@ pub(super) async fn clients(
         others.into_iter().filter(|(config, _)| config.is_some()).map(|(_, reviewer)| reviewer.clone()).collect();
     others.iter().for_each(|reviewer| reviewer.keep_probed(tasks));
     let clients = Clients {
+        admission: admission(config),
         authenticator: authenticator(delegated, token_reviewer, tasks).await?,
         authorizer: authorizer(delegated, access_reviewer, tasks),
         forward: forward(delegated, connector, shares, tasks).await?,
@@ -145,7 +147,7 @@ async fn forward(
 }
 
 /// The host names that clients may use for the gateway, and the web pages that may send requests.
-pub(super) fn admission(config: &Config) -> Admission {
+fn admission(config: &Config) -> Admission {
     let address = |listener: &ListenerConfig| match listener.address {
         Address::Tcp(address) => Some(address.ip()),
         Address::Unix(_) => None,

@@ -23,7 +23,7 @@ use crate::{
     },
     connector::{BuildError, Connector, NotBelieved, SocketOpener},
     fairness::{AnswerRoom, Shares},
-    gateway::{Accounts, Gateway, Settings},
+    gateway::{Accounts, Gateway, Journal, Settings},
     lifecycle::{Drained, Tasks},
     listener::{self, BindError, Bound, GivesWay, Places},
     serve::{self, MostRecent},
@@ -146,9 +146,8 @@ async fn run_following(
         room: room.clone(),
         tracer: tracer(config, access, &tasks),
     };
-    let told = (settings, top_clients.clone(), reloaded.tracer.clone());
-    let gateway =
-        Gateway::new(clients::admission(config), clients, (accounts, room), cachers.clone(), told, tasks.clone());
+    let journal = Journal::new(settings.clone(), top_clients.clone(), reloaded.tracer.clone());
+    let gateway = Gateway::new(clients, accounts, room, cachers.clone(), settings, journal, tasks.clone());
     begin(&cachers, config);
     let (in_effect, current) = watch::channel(InEffect::new(config.clone()));
     if let Some(reloads) = reloads {
