@@ -111,7 +111,7 @@ async fn run(wanted: &[&str], sizes: Sizes) -> Result<ExitCode> {
         say(measure(&world, row).await?);
     }
     for row in &storms {
-        say(measure_storm(&world.pods(), row).await?);
+        say(measure_storm(&storm::Scene::pods(&world), row).await?);
     }
     if !storms.is_empty()
         && let Some(upstream) = custom::start(&world).await?

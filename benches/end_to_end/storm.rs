@@ -62,7 +62,13 @@ struct Storm {
     lists: f64,
 }
 
-impl Scene<'_> {
+impl<'a> Scene<'a> {
+    /// All pods of the world. Old API servers refuse watch-lists; `sim` and current ones support them.
+    pub(crate) fn pods(world: &'a World) -> Self {
+        let upstream = &world.upstream;
+        Self { world, upstream, collection: "/api/v1/pods", resource: "pods", watch_list: !upstream.is_old() }
+    }
+
     /// A gateway in front of this API server. Its caches are cold if `prewarm` is empty.
     async fn gateway(&self, prewarm: &'static str) -> Result<Server> {
         let gateway = Gateway { prewarm, clients: "trusted", bridge: true, fields: "" };

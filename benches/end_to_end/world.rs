@@ -13,7 +13,6 @@ use crate::{
     pods,
     servers::{Gateway, Server, Upstream},
     sizes::Sizes,
-    storm::Scene,
 };
 
 /// The servers, filled with pods.
@@ -80,12 +79,6 @@ impl World {
     /// The API server, if it is a real one.
     pub(crate) fn api_server(&self) -> Option<(Endpoint, u32)> {
         Some((self.upstream.endpoint.clone(), self.upstream.real?))
-    }
-
-    /// All pods. API servers without watch-list refuse it; `sim` and current ones support it.
-    pub(crate) fn pods(&self) -> Scene<'_> {
-        let upstream = &self.upstream;
-        Scene { world: self, upstream, collection: "/api/v1/pods", resource: "pods", watch_list: !upstream.is_old() }
     }
 
     /// Writes something other than the measured objects to the server.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Cache, CacheBytes, Restart, Samples, SlowWatcher, collect::Detail};
+use super::{Cache, CacheBytes, Detail, Restart, Samples, SlowWatcher};
 use crate::{
     cacher::Standing,
     fanout::{Behind, Interest},

@@ -7,7 +7,9 @@ use tokio::time::Instant;
 
 use super::{
     API_VERSION, CheckStatus, ClientStatus, Forwarded, Gateway, GatewayStatus, KIND, Limit, Reads, Reload, Resource,
-    Samples, Savings, Setting, SlowWatcher, State, Trouble, Upstream, cache_rows, estimate, reasons,
+    Samples, Savings, Setting, SlowWatcher, State, Trouble, Upstream, cache_rows,
+    detail::Detail,
+    estimate, reasons,
     samples::{self, Difference, Totals},
     troubles,
 };
@@ -22,15 +24,6 @@ use crate::{
 const CLIENTS_SHOWN: usize = 20;
 /// Maximum number of watchers in the status.
 const SLOW_WATCHERS_SHOWN: usize = 10;
-
-/// How much detail a reader gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
-    /// Names of users, of namespaces and of objects, and the configuration.
-    Full,
-    /// Only what the metrics contain, and user agents.
-    WithoutNames,
-}
 
 /// The sources of the status. Cheap to clone.
 #[derive(Clone)]

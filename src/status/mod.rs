@@ -6,6 +6,7 @@
 
 mod cache_rows;
 mod collect;
+mod detail;
 mod estimate;
 mod model;
 mod page;
@@ -15,7 +16,8 @@ mod text;
 mod troubles;
 mod units;
 
-pub use collect::{Configured, Detail, Source, savings};
+pub use collect::{Configured, Source, savings};
+pub use detail::Detail;
 pub use model::{
     API_VERSION, Cache, CacheBytes, CheckStatus, ClientStatus, Forwarded, Gateway, GatewayStatus, KIND, LastHour,
     Limit, Reads, Reload, Resource, Restart, Savings, Setting, SlowWatcher, State, Trouble, Upstream,
