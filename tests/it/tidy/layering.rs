@@ -44,13 +44,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
                        "upstream"]),
     // Parses what upstream sends to a forwarded watch, to continue it from memory.
     ("serve",        &["apimachinery", "json", "telemetry", "fairness", "authz", "store", "encode", "fanout", "cacher"]),
-    ("forward",      &["apimachinery", "telemetry", "lifecycle", "fairness", "authn", "authz", "connector"]),
+    ("forward",      &["lifecycle", "fairness", "authn", "connector"]),
     // Gets a handler as an argument: it never names `gateway`.
     ("listener",     &["config", "fairness", "lifecycle", "telemetry"]),
     ("gateway",      &["apimachinery", "telemetry", "lifecycle", "listener", "fairness", "authn", "authz", "audit", "cacher", "serve",
                        "forward", "traces", "connector"]),
     // Reads everything that an operator may want to know and changes nothing.
-    ("status",       &["apimachinery", "telemetry", "fanout", "connector", "upstream", "cacher", "serve"]),
+    ("status",       &["telemetry", "fanout", "connector", "upstream", "cacher", "serve"]),
     // Metrics and status require authorization.
     ("admin",        &["lifecycle", "telemetry", "listener", "fairness", "authn", "authz", "upstream", "status"]),
     // An independent API server: shares with the gateway only the parsing of names and selectors, so that a test of one
@@ -114,6 +114,18 @@ fn modules_use_only_what_lies_below_them() {
         }
     }
     assert_none(&problems);
+}
+
+#[test]
+fn every_entry_of_the_table_is_needed() {
+    let sources = library();
+    let is_used = |module: &str, used: &str| {
+        let own = sources.iter().filter(|source| source.module() == module);
+        own.flat_map(uses).any(|Use { module, .. }| module == used)
+    };
+    let entries = MAY_USE.iter().flat_map(|(module, allowed)| allowed.iter().map(move |used| (*module, *used)));
+    let unused = entries.filter(|(module, used)| !is_used(module, used));
+    assert_none(&unused.map(|(module, used)| format!("{module} does not use {used}")).collect::<Vec<_>>());
 }
 
 #[test]
