@@ -34,8 +34,8 @@
 //! # Three rules
 //!
 //! 1. **When in doubt, forward.** A response from memory is one that the API server itself could have given. All other
-//!    requests go upstream, and upstream words the response: refusals, unknown selectors, versions that are too high.
-//!    Each forwarded request has a [`serve::ForwardReason`], which appears in the log, in a metric label and in the
+//!    requests go upstream, so that refusals, and errors about selectors and versions, have upstream's own text. Each
+//!    forwarded request has a [`serve::ForwardReason`], which appears in the log, in a metric label and in the
 //!    assertions of tests.
 //! 2. **Bytes in, bytes out.** Objects are never decoded into types and encoded again. The few values that the gateway
 //!    needs are read once, when an object arrives ([`store::Object`]); responses are spliced from the objects' bytes
@@ -58,7 +58,7 @@
 //! | frame | [`store::FrameKind`], [`encode::frame`] | the bytes of one event; a change has one frame for each way in which a watcher can see it |
 //! | reflector | [`reflector::Reflector`] | keeps one store equal to upstream |
 //! | interest, session | [`fanout::Interest`], [`fanout::Session`] | which changes wake a watcher; the state machine that decides what it sends |
-//! | cacher, instance | [`cacher::Cachers`], [`cacher::Instance`] | store, reflector and watchers of one resource in one encoding; an instance lasts from one fill to the next, unless that is bridged |
+//! | cacher, instance | [`cacher::Cachers`], [`cacher::Instance`] | store, reflector and watchers of one resource in one encoding; an instance lasts until its resource is filled again, or longer if that fill is bridged |
 //! | form | [`encode::Form`] | how objects are written for one request: the encoding, and whole objects or only metadata |
 //! | attributes | [`authz::Attributes`] | the attributes for authorizing a read, derived as the API server does |
 //! | permit, lease | [`authz::Permit`], [`authz::Lease`] | permission for one read from memory, which only `authz` can create; for a watch, permission that is renewed from time to time |

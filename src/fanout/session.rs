@@ -24,7 +24,7 @@ use crate::{
 
 /// The number of changes taken from history at a time.
 const BATCH: usize = 64;
-/// The maximum number of bytes that small events are joined to. With its framing, such a piece fits into one TLS
+/// Small events are joined into pieces of at most this many bytes. With its framing, such a piece fits into one TLS
 /// record.
 const PIECE: usize = 16_000;
 /// The capacity for frames that a waiting watcher keeps: enough for a single change, but not for a burst.
@@ -413,7 +413,7 @@ mod tests {
 
     /// The initial events of objects of 100,000 bytes, with room for two of them.
     #[test]
-    fn initial_events_wait_for_room_and_go_on_where_they_were() {
+    fn initial_events_wait_for_room_and_then_continue() {
         let (schema, reader) = state(4, 100_000);
         let (room, hub) = (room(250_000), Hub::new(0, Spread::default()));
         let began = Instant::now();
@@ -432,7 +432,7 @@ mod tests {
         let held = [sent(reads.step(began)), sent(reads.step(began))];
         let Step::Wait(retry_at) = waits.step(began) else { panic!("there is no room") };
         assert!(retry_at > began);
-        assert_eq!(waits.step(began), Step::Wait(retry_at), "it does not ask before its time");
+        assert_eq!(waits.step(began), Step::Wait(retry_at), "it does not retry before that time");
         let mut told: Vec<u8> = held.concat();
         drop(held);
         drop(sent(waits.step(retry_at)));
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_lost_is_not_told_to_its_end() {
+    fn initial_events_of_a_lost_state_are_broken_off() {
         let (schema, reader) = state(200, 1000);
         for (cause, is_told) in [(EndCause::Lost, false), (EndCause::Relisted, true)] {
             let hub = Hub::new(0, Spread::default());
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_drain_watches_end_one_after_another_and_live_until_then() {
+    fn in_a_drain_watches_end_in_turn_and_get_events_until_then() {
         let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
         let version = ResourceVersion::new(1).unwrap();
@@ -513,7 +513,7 @@ mod tests {
         let object = Object::from_event(object.into(), &schema).unwrap();
         let change = writer.apply(ChangeKind::Added, object, Bytes::from_static(b"line\n")).unwrap();
         hub.announce(&change, [None, None]);
-        assert!(matches!(sessions[1].step(start), Step::Send(_)), "it is told until its turn");
+        assert!(matches!(sessions[1].step(start), Step::Send(_)), "it gets events until its turn");
         assert_eq!(sessions[1].step(turns[0]), Step::End(EndCause::Drained));
     }
 
@@ -547,13 +547,13 @@ mod tests {
     }
 
     #[test]
-    fn without_room_for_a_copy_each_event_is_sent_as_it_is_shared() {
+    fn without_room_for_a_copy_events_are_not_joined() {
         assert_eq!(pieces(&[10; 80], 0).len(), 80);
         assert_eq!(pieces(&[10; 80], 0).concat(), pieces(&[10; 80], u64::MAX).concat());
     }
 
     #[test]
-    fn what_a_watcher_finds_together_comes_in_few_pieces_and_in_order() {
+    fn events_that_are_ready_together_are_joined_in_order() {
         for (data, expected) in [
             (&[10][..], &[1][..]),
             (&[10; 80], &[64, 16]),

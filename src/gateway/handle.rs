@@ -49,7 +49,7 @@ const UNREAD_WATCH_MAX: Duration = Duration::from_secs(300);
 #[derive(Clone, Debug)]
 pub struct Gateway(Arc<Stages>);
 
-/// The result of a read's wait, and the place that it held meanwhile.
+/// The store that a read has waited for, and the place for watches that the read held meanwhile.
 type Waited = ((Arc<Instance>, Representation), Option<Share>);
 
 /// How clients are admitted, authenticated, authorized and forwarded: all four for the same mode.
@@ -111,15 +111,15 @@ impl Stages {
             record.enter(Stage::Authorize);
             self.permission.grant(context, target, known_at, Some(record), hopeless).await
         };
-        // Asked for before a wait, which takes one of the client's places: a client without permission must not wait.
+        // Authorized before a wait, because a wait takes one of the client's places for watches.
         let mut granted = grant(record, context.received).await?;
         let (found, share) = match filling::find(&self.cachers, &route, None).await {
             Err(ForwardReason::CacheFilling) => {
                 record.enter(Stage::Wait);
                 // Boxed, so that requests that need not wait do not carry its size.
                 let waited = Box::pin(self.wait(&route, context, granted.counted)).await?;
-                // And again after it, because permission may have been revoked meanwhile. A verdict that is still
-                // cached is not asked for again.
+                // Authorized again, because permission may have been revoked meanwhile. A verdict that is still cached
+                // costs no review.
                 granted = grant(record, Instant::now()).await?;
                 waited
             }
@@ -194,7 +194,7 @@ impl Stages {
         Body::answer(record, Outcome::Rejected, Some(reason), answer)
     }
 
-    /// Waits for the fill that is under way, if this read may wait, on one of the client's places for watches.
+    /// Waits for the current fill, if this read may wait. The wait takes one of the client's places for watches.
     async fn wait(
         &self,
         route: &Route<'_>,
@@ -217,7 +217,7 @@ impl Stages {
 impl Handler for Gateway {
     type Body = Body;
 
-    /// When the client goes, this future is dropped: reads end, forwarded requests are cancelled upstream.
+    /// When the client disconnects, this future is dropped: reads end, forwarded requests are cancelled upstream.
     async fn handle(&self, mut request: Request<Incoming>, connection: &Connection) -> Response<Body> {
         let Self(stages) = self;
         let uri = request.uri().clone();
@@ -229,7 +229,7 @@ impl Handler for Gateway {
             Ok(page) => page,
             Err(refusal) => {
                 let mut answer = stages.reject(respond::refusal(refusal), asked, &info, record);
-                // The start of the next request may be ambiguous, too.
+                // On HTTP/1 it may be ambiguous, too, where the next request begins.
                 if request.version() < Version::HTTP_2 {
                     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -268,7 +268,7 @@ impl Handler for Gateway {
 mod tests {
     use super::*;
 
-    /// Bytes, which every request copies into the box of its future. It was 17,000 once, a fifth of the instructions of a get.
+    /// In bytes. Every request copies its future into a box: at 17,000 bytes that was a fifth of a get's instructions.
     const FUTURE_MAX: usize = 6144;
 
     fn size_of_future<A, B, C, F>(_: impl FnOnce(A, B, C) -> F) -> usize {
@@ -276,10 +276,10 @@ mod tests {
     }
 
     #[test]
-    fn a_request_carries_no_room_for_requests_to_upstream() {
+    fn the_future_of_a_request_is_small() {
         let handle =
             |gateway: &'static Gateway, request, connection: &'static Connection| gateway.handle(request, connection);
         let size = size_of_future(handle);
-        assert!(size <= FUTURE_MAX, "{size} bytes, at most {FUTURE_MAX} are allowed: box what seldom runs");
+        assert!(size <= FUTURE_MAX, "{size} bytes, at most {FUTURE_MAX} are allowed: box the futures that seldom run");
     }
 }

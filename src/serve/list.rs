@@ -75,11 +75,11 @@ fn special_rules(
     freshness: Freshness,
 ) -> Result<(), ForwardReason> {
     let is_named = matches!(scope, Scope::Object(_) | Scope::Named(_));
-    // A name that no path could have: the API server looks up a single key, but the permit is for the whole collection.
+    // The name cannot stand in a path, so the permit is for the collection; the API server would look up a single key.
     if fields.exact(NAME_FIELD).is_some() && !is_named {
         return Err(ForwardReason::UnsupportedField);
     }
-    // The API server's pages of a collection that a field restricts to a namespace are relative to that namespace.
+    // If a field requires one namespace, the API server's continue tokens are relative to that namespace.
     let of_all_namespaces = matches!(scope, Scope::Everything | Scope::Named(_));
     if is_page && of_all_namespaces && fields.exact(NAMESPACE_FIELD).is_some() {
         return Err(ForwardReason::OutsideHistory);
@@ -108,7 +108,7 @@ fn answer_bytes(state: &Extract, predicate: &Predicate, limit: usize) -> usize {
     }
 }
 
-/// A list of whole leaves, whose items are joined while the list is sent, unless an earlier list has left them joined.
+/// A list of whole leaves. Their items are joined while the list is sent, unless an earlier list has joined them.
 async fn in_pieces(
     read: &Read<'_>,
     form: Form,
@@ -122,7 +122,7 @@ async fn in_pieces(
             Some(length) => length,
             None => {
                 let length = form.leaf_items(leaf).map_err(|_| ForwardReason::Representation)?.len();
-                // Making the items took time, so other tasks get their turn.
+                // Making the items takes time, so other tasks get a turn in between.
                 yield_now().await;
                 length
             }

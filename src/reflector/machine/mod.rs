@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use super::{Condition, Failure, Health};
 use crate::apimachinery::ResourceVersion;
 
-/// The delays after the first failure and after many; doubled each time in between (client-go's reflector: 0.8 s to 30
-/// s).
+/// The first and the longest delay after failures; each delay is twice the previous one (client-go's reflector: 0.8 s
+/// to 30 s).
 const BACKOFF_MIN: Duration = Duration::from_millis(800);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
@@ -23,13 +23,13 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// same time).
 const WELL_AFTER: Duration = Duration::from_secs(120);
 
-/// A watch that lasted this long justified the fill before it: if its version expires afterwards, the store is filled
-/// again without a delay. So a store is filled at most six times a minute, even if an API server restarts again and
-/// again, or is behind an address that cuts watches.
+/// A fill that was followed by a watch of this length was worth its cost: if the watch's version expires afterwards,
+/// the store is filled again without a delay. So a store is filled at most six times a minute, even if an API server
+/// restarts again and again, or is behind an address that cuts watches.
 const USED_AFTER: Duration = Duration::from_secs(10);
 
-/// How many checks in a row may find no such resource after upstream broke off, which takes about ten seconds: an API
-/// server that is starting does not know its custom resources at first.
+/// After upstream broke off, this many consecutive checks may fail to find the resource. They take about ten seconds:
+/// an API server that has just started does not know its custom resources yet.
 const MISSING_MAX: u32 = 4;
 
 /// How the whole state is fetched.
@@ -99,15 +99,15 @@ pub enum Input {
     RolledBack,
     /// The store was found to differ from upstream.
     Corrupt,
-    /// The resource has another definition, or is served by another server, than when the store was, or was to be,
-    /// filled.
+    /// The resource's definition, or the server that answers for it, is no longer the one for which the store was
+    /// filled, or is being filled.
     Replaced,
 }
 
 /// An event that does not end the current action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// The delay before the action is over.
+    /// The delay that precedes the action has ended.
     PauseOver,
     /// A watch that keeps the store equal to upstream was opened.
     WatchOpened,
@@ -159,7 +159,7 @@ pub struct Machine {
     broke_off: bool,
     /// Consecutive checks since then that found no such resource.
     missing: u32,
-    /// What upstream reported as its version when the store was filled, or as soon as it did after that.
+    /// The version that upstream reported when the store was filled, or the first one that it reported afterwards.
     server: Option<String>,
     /// When upstream last sent an event or a bookmark.
     heard: Instant,
@@ -193,8 +193,8 @@ impl Machine {
         self.server.as_deref().filter(|before| server.is_some_and(|now| now != *before))
     }
 
-    /// Whether upstream certainly is the program that filled the store, as far as upstream has ever reported its
-    /// version.
+    /// Whether upstream reports the same version as when the store was filled. `None` equals `None`: an upstream that
+    /// has never reported its version counts as unchanged.
     pub(super) fn is_known_server(&self, server: Option<&str>) -> bool {
         self.server.as_deref() == server
     }
