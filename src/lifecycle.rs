@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn open_files_are_raised_to_what_the_system_allows() {
+    fn the_limit_of_open_files_is_raised_to_the_hard_limit() {
         let limit = raise_open_files().unwrap();
         assert_eq!(getrlimit(Resource::Nofile), Rlimit { current: limit, maximum: limit });
     }

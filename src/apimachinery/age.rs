@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_have_two_or_three_figures() {
+    fn ages_have_two_or_three_digits() {
         let now: Timestamp = "2026-01-10T00:00:00Z".parse().unwrap();
         for (milliseconds, expected) in [
             (-2000, Some("<invalid>")),

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_those_of_the_api_server() {
+    fn tokens_equal_those_of_the_api_server() {
         let recorded = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MzU5LCJzdGFydCI6Ii9wb2QtMDRcdTAwMDAifQ";
         let token = ContinueToken::after(version(359), "pod-04");
         assert_eq!(token.encode(), recorded);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn all_forms_of_the_server_are_read() {
+    fn all_forms_of_the_server_are_parsed() {
         let cases = [
             (r#"{"v":"meta.k8s.io/v1","rv":5489,"start":"cm-b\u0000"}"#, ContinueAt::At(version(5489)), "cm-b\0"),
             (r#"{"v":"meta.k8s.io/v1","rv":-1,"start":"cm-b\u0000"}"#, ContinueAt::Latest, "cm-b\0"),

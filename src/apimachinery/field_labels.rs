@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_those_of_the_table() {
+    fn labels_equal_those_of_the_table() {
         assert_eq!(
             labels("", "configmaps", true),
             ["metadata.name".into(), "metadata.namespace".into()] as [Box<str>; 2]

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_are_read_as_the_server_does() {
+    fn terms_are_parsed_as_the_server_does() {
         let cases = [
             ("", ""),
             (",", ""),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_of_two_required_names_is_exact() {
+    fn of_two_required_names_the_smaller_is_exact() {
         let selector = FieldSelector::parse("metadata.name=b,metadata.name=a,x!=1").unwrap();
         assert_eq!((selector.exact("metadata.name"), selector.exact("x")), (Some("a"), None));
     }

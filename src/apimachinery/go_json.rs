@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_that_html_knows_are_escaped() {
+    fn html_characters_are_escaped() {
         let mut out = Vec::new();
         write_string(&mut out, "a\"\\<b>&\n\u{0}\u{1f}\u{7f}é\u{2028}");
         let expected = r#""a\"\\\u003cb\u003e\u0026\n\u0000\u001f"#.to_owned() + "\u{7f}é\\u2028\"";

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_found_whatever_their_order() {
+    fn labels_are_found_in_any_order() {
         let pairs = [("tier", "web"), ("app", "old"), ("app", "new"), ("zone", "")];
         let labels: Labels = pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
         assert_eq!(labels.iter().collect::<Vec<_>>(), [("app", "new"), ("tier", "web"), ("zone", "")]);

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_asked_for_by_the_name_of_the_answer() {
+    fn metadata_is_requested_by_the_kind_of_the_response() {
         let object = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
         let list = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1";
         let json = partial(Encoding::Json, MetaVersion::V1);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_served_but_to_watches() {
+    fn tables_are_served_except_to_watches() {
         let table = |version| Representation { encoding: Encoding::Json, view: View::Table(version) };
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         let all = [table(MetaVersion::V1), table(MetaVersion::V1beta1), Representation::JSON];
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_left_to_the_server() {
+    fn other_representations_are_left_to_the_server() {
         let lines = [
             "application/yaml",
             "application/cbor",

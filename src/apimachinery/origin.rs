@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn origins_are_equal_however_they_are_written() {
+    fn origins_are_compared_in_canonical_form() {
         for (one, other) in [
             ("http://localhost:8001", "HTTP://LOCALHOST:8001"),
             ("http://a", "http://a:80"),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_origin_is_told() {
+    fn invalid_origins_are_refused() {
         for text in [
             "",
             "null",

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_would_drop_is_an_error() {
+    fn parameters_that_go_would_drop_are_errors() {
         let cases = [
             ("a=%", InvalidQuery::Escape),
             ("a=%4", InvalidQuery::Escape),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_true_unless_they_say_false() {
+    fn flags_are_true_unless_the_value_is_false() {
         let cases = [("w=0", false), ("w=false", false), ("w=FaLse", false), ("w", true), ("w=", true), ("w=no", true)];
         for (text, expected) in cases {
             assert_eq!(Query::parse(Some(text)).unwrap().flag("w"), Ok(Some(expected)), "{text}");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_64_bits() {
+    fn integers_have_64_bits() {
         let value = |text| Query::parse(Some(text)).unwrap().integer("n");
         assert_eq!(value("n=-5"), Ok(Some(-5)));
         assert_eq!(value("m=1"), Ok(None));

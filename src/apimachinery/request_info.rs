@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn other_paths_name_no_resource() {
+    fn other_paths_have_no_resource() {
         for url in [
             "/",
             "/version",
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_paths_are_left_to_the_server() {
+    fn ambiguous_paths_are_left_to_the_server() {
         let urls = [
             "",
             "*",
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_parameter_decides_on_collections_only() {
+    fn the_watch_parameter_only_matters_for_collections() {
         let cases = [
             ("/api/v1/pods?watch", "watch"),
             ("/api/v1/pods?watch=", "watch"),

@@ -290,7 +290,7 @@ mod tests {
 
     /// Recorded from a 1.36 server.
     #[test]
-    fn bytes_are_those_of_the_api_server() {
+    fn bytes_equal_those_of_the_api_server() {
         let pods = GroupResource { group: "".into(), resource: "pods".into() };
         let deployments = GroupResource { group: "apps".into(), resource: "deployments".into() };
         let cases = [
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gateways_own_words_have_the_same_shape() {
+    fn errors_of_the_gateway_have_the_same_shape() {
         let cases = [
             (
                 Status::expired_watch(version(5), version(9)),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_advice_is_only_given_if_there_is_one() {
+    fn retry_after_is_omitted_if_there_is_none() {
         assert_eq!(Status::service_unavailable("x", Some(3)).retry_after(), Some(3));
         assert_eq!(Status::service_unavailable("x", None).retry_after(), None);
         assert_eq!(Status::too_many_requests("x", 0).retry_after(), None);

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_says_what_is_saved() {
+    fn the_line_shows_the_savings() {
         let savings = Savings {
             watchers: 300,
             upstream_watches: 5,

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_of_the_type_and_null_timestamps_of_old_servers_stay() {
+    fn annotations_of_the_type_and_null_timestamps_of_old_servers_are_kept() {
         let daemon_set = recorded(
             r#"{"kind":"DaemonSet","apiVersion":"apps/v1","metadata":{"resourceVersion":"5","creationTimestamp":null,"annotations":{"deprecated.daemonset.template.generation":"0"}},"spec":{}}"#,
         );
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_only_newer_servers_have_stay_where_they_are() {
+    fn fields_of_newer_servers_keep_their_place() {
         let version = ResourceVersion::new(6).expect("not zero");
         for (object, plain, end) in [
             (
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_bookmark_is_refused() {
+    fn invalid_bookmarks_are_refused() {
         for object in
             ["", "{}", r#"{"metadata":{"resourceVersion":"x"}}"#, r#"{"metadata":{"resourceVersion":"1","name":"a"}}"#]
         {

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_make_one_member_for_every_decoder() {
+    fn every_decoder_reads_the_parts_as_one_member() {
         let lots = pieces(1_000);
         let parts: Vec<_> = lots.iter().map(|piece| one(piece)).collect();
         for count in [0, 1, 2, 8, 1_000] {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_as_good_anywhere() {
+    fn a_part_may_be_anywhere_in_a_member() {
         let text = pieces(40).concat();
         let part = one(&text);
         let gzip = member(&[part.clone(), stored(b"between"), part]);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_bytes_may_be_many_or_none() {
+    fn any_number_of_bytes_can_be_stored() {
         for length in [0, 1, STORED_MAX, STORED_MAX + 1, 3 * STORED_MAX] {
             let bytes = vec![b'x'; length];
             assert!(inflated(&member(&[stored(&bytes)])) == bytes, "{length}");

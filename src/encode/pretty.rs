@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indents_as_go_does_whatever_the_pieces() {
+    fn indentation_equals_that_of_go_for_any_pieces() {
         let compact = br#"{"a":{},"b":[],"c":[1,{"d":"x\"{,:[\\"}],"e":null}"#;
         let indented = "{\n  \"a\": {},\n  \"b\": [],\n  \"c\": [\n    1,\n    {\n      \"d\": \"x\\\"{,:[\\\\\"\n    }\n  ],\n  \"e\": null\n}";
         for size in [1, 2, 7, compact.len()] {

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_array_is_refused() {
+    fn other_json_than_arrays_is_refused() {
         for (json, lacks) in [
             ("{}", "an array"),
             ("[1", "an array"),

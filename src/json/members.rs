@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn members_are_those_that_serde_json_reads(
+        fn members_equal_those_of_serde_json(
             object in prop::collection::hash_map(".*", value(), 0..6),
             is_pretty: bool,
         ) {
@@ -147,7 +147,7 @@ mod tests {
         }
 
         #[test]
-        fn what_serde_json_reads_is_read_and_nothing_panics(text in r#"[ {}\[\]",:\\1a]{0,12}"#) {
+        fn valid_objects_are_read_and_no_text_panics(text in r#"[ {}\[\]",:\\1a]{0,12}"#) {
             let json = format!("{{{text}}}");
             let expected = serde_json::from_str::<BTreeMap<String, &RawValue>>(&json);
             let found = read(json.as_bytes());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn other_json_than_objects_is_refused() {
         for (json, lacks) in [
             ("", "an object"),
             ("[]", "an object"),

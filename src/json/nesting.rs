@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_ends_where_it_does_byte_by_byte(
+        fn blocks_and_single_bytes_find_the_same_end(
             parts in prop::collection::vec(part(), 0..60),
             deep in 1_usize..4,
             cut in 1_usize..200,

@@ -293,7 +293,7 @@ mod tests {
 
     /// As in client-go.
     #[test]
-    fn what_does_not_lead_on_is_an_error_whatever_comes_first() {
+    fn an_element_without_the_value_is_an_error() {
         for path in [
             // The second element has no tags, and what follows an empty array is ignored.
             ".spec.list[*].tags[0]",
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_no_path() {
+    fn unsupported_paths_are_refused() {
         for path in [
             "",
             ".",
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_an_error() {
+    fn invalid_json_is_an_error() {
         let path = JsonPath::parse(".a[0].b").unwrap();
         for json in ["{", r#"{"a" [{}]}"#, r#"{"a":[1"#, r#"{"a":[{"b":}]}"#] {
             assert!(path.first(json.as_bytes()).is_err(), "{json}");

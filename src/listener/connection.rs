@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_is_not_read_in_time_is_reset_and_others_go_on() {
+    async fn an_unread_stream_is_reset_and_others_continue() {
         use http_body_util::BodyExt;
         use hyper_util::rt::{TokioExecutor, TokioIo};
 

@@ -95,7 +95,7 @@ mod tests {
     use tokio::io::{AsyncWriteExt, duplex};
 
     #[tokio::test]
-    async fn the_first_bytes_tell_and_are_read_again() {
+    async fn the_first_bytes_show_the_protocol_and_are_read_again() {
         let get: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
         for (sent, is_http2) in [
             (&PREFACE[..], true),

@@ -209,7 +209,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_missing_file_is_told_apart_from_a_wrong_one() {
+    async fn a_missing_file_and_an_invalid_one_are_different_errors() {
         let folder = tempfile::tempdir().unwrap();
         let (config, _) = write_certificate(folder.path());
         fs::write(&config.files.key_file, "x").unwrap();

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn made_once_of_each_kind_and_given_up_at_the_end() {
+    fn values_are_computed_once_and_dropped_at_the_end() {
         let derived = Derived::default();
         assert_eq!(derived.kept('a'), None);
         assert_eq!([derived.get_or_make('a', || 1), derived.get_or_make('a', || 2)], [1, 1]);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_given_back_for_itself() {
+    fn each_kind_is_swept_on_its_own() {
         let derived = Derived::default();
         derived.get_or_make('a', || 1);
         derived.get_or_make('b', || 2);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn retiring_does_not_wait_for_who_is_making() {
+    fn retiring_does_not_wait_for_a_computation() {
         let derived = Derived::default();
         let made = derived.get_or_make('a', || {
             derived.retire();

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_many_versions_take_little_room_and_stay_right() {
+    fn times_of_many_versions_are_sampled_precisely_enough() {
         let version = |number| ResourceVersion::new(number).expect("not zero");
         let limits = HistoryLimits { age: Duration::from_secs(320), bytes: 1 << 20 };
         let start = Instant::now();

@@ -30,7 +30,7 @@ fn pod(schema: &Schema, namespace: &str, name: &str, rv: u64) -> Object {
 }
 
 #[test]
-fn what_selectors_need_is_read_from_the_bytes() {
+fn values_for_selectors_are_read_from_the_bytes() {
     let schema = pods();
     let pod = pod(&schema, "ns", "p", 7);
     assert_eq!((pod.key.as_str(), pod.version), ("ns/p", version(7)));
@@ -45,7 +45,7 @@ fn what_selectors_need_is_read_from_the_bytes() {
 }
 
 #[test]
-fn metadata_is_found_wherever_it_stands_and_whatever_blanks_are_around_it() {
+fn metadata_is_found_at_any_place_and_between_any_blanks() {
     let schema = Schema::new(Shape::Custom, Vec::new());
     let metadata = r#"{"name":"a","resourceVersion":"1","labels":{"metadata":"}"}}"#;
     for json in [
@@ -61,7 +61,7 @@ fn metadata_is_found_wherever_it_stands_and_whatever_blanks_are_around_it() {
 }
 
 #[test]
-fn fields_are_strings_booleans_and_integers_wherever_they_stand() {
+fn fields_are_strings_booleans_and_integers_at_any_place() {
     let paths =
         [".spec.size", ".spec.on", ".spec.share", ".spec.deep.name", ".spec.list.name", ".kind", ".metadata.uid"];
     let schema = Schema::new(Shape::Custom, paths.iter().filter_map(|path| SelectableField::custom(path)).collect());
@@ -91,7 +91,7 @@ fn objects_of_another_shape_are_refused() {
 }
 
 #[test]
-fn versions_that_do_not_rise_are_refused_and_change_nothing() {
+fn versions_that_do_not_rise_are_refused_without_effect() {
     let (mut writer, reader) = filled(&[], 10, 100);
     let late = pod(reader.schema(), "ns", "p", 10);
     let refused = writer.apply(ChangeKind::Added, late, Bytes::new());
@@ -123,7 +123,7 @@ fn objects_that_expire_together_are_deleted_at_one_version() {
 }
 
 #[test]
-fn history_covers_what_it_says_and_no_more() {
+fn history_covers_exactly_its_window() {
     let (mut writer, reader) = filled(&[("ns", "a")], 10, 0);
     for rv in 11..=310 {
         let object = pod(reader.schema(), "ns", "a", rv);
@@ -184,7 +184,7 @@ async fn a_version_is_too_old_when_another_has_followed_it_for_long() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_version_is_told_when_it_is_reached() {
+async fn waiting_for_a_version_ends_when_it_is_reached() {
     let (mut writer, reader) = filled(&[], 10, 100);
     let waiting = reader.reached(version(12));
     tokio::pin!(waiting);
@@ -194,7 +194,7 @@ async fn who_waits_for_a_version_is_told_when_it_is_reached() {
 }
 
 #[test]
-fn derived_bytes_are_shared_and_go_with_their_leaf() {
+fn derived_bytes_are_shared_and_dropped_with_their_leaf() {
     let (mut writer, reader) = filled(&[("ns", "a"), ("ns", "b")], 10, 1 << 20);
     let before = reader.snapshot();
     let form = Representation { encoding: Encoding::Json, view: View::Whole };
@@ -249,7 +249,7 @@ const NAMESPACES: [&str; 4] = ["a", "a-b", "a0", "b"];
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn the_store_holds_what_a_plain_map_holds_at_every_version(deeds in deeds(), start in 0..300u16) {
+    fn the_store_equals_a_plain_map_at_every_version(deeds in deeds(), start in 0..300u16) {
         let (mut writer, reader) = filled(&[], 1, 1 << 30);
         let (mut map, mut states) = (BTreeMap::new(), Vec::new());
         for (at, deed) in deeds.iter().enumerate() {

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubernetes_does_not_write_is_refused() {
+    fn encodings_that_kubernetes_does_not_write_are_refused() {
         let rows: [(&[u8], InvalidWire); 8] = [
             (b"\x0a\x03ab", InvalidWire::Truncated),
             (b"\x0a", InvalidWire::Truncated),

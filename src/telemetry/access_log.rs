@@ -126,7 +126,7 @@ mod tests {
     use crate::telemetry::logging::tests::{capture, record};
 
     #[test]
-    fn a_line_has_what_there_is_and_leaves_out_the_rest() {
+    fn a_line_omits_absent_fields() {
         let resource = GroupResource { group: "apps".into(), resource: "deployments".into() };
         let line = capture(|| {
             let finished = Finished { resource: Some(&resource), reason: Some("most_recent"), ..record().finished };
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn notable_is_what_failed_was_refused_or_was_slow() {
+    fn failed_refused_and_slow_requests_are_notable() {
         use Outcome::*;
         let (quick, notable) = (Duration::from_millis(999), AccessLines::Notable);
         for (outcome, status, duration, expected) in [

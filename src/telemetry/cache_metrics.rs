@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_is_gone_holds_nothing_but_keeps_its_counts() {
+    fn a_dropped_cache_resets_its_gauges_and_keeps_its_counters() {
         let recorder = recorder();
         metrics::with_local_recorder(&recorder, || {
             let cache = CacheMetrics::new(&deployments(), Encoding::Json);

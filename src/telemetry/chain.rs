@@ -36,7 +36,7 @@ mod tests {
     struct Inner;
 
     #[test]
-    fn causes_stand_behind_each_other_on_one_line() {
+    fn causes_are_joined_on_one_line() {
         assert_eq!(Chain(&Outer(Inner)).to_string(), "outer: one; two");
     }
 }

@@ -67,7 +67,7 @@ mod tests {
     use crate::telemetry::exposition::recorder;
 
     #[test]
-    fn open_connections_are_those_whose_guard_lives() {
+    fn open_connections_are_counted_until_their_guard_is_dropped() {
         let recorder = recorder();
         metrics::with_local_recorder(&recorder, || {
             let _open = connection_accepted();

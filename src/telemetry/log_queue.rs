@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stalls_costs_lines_and_neither_time_nor_memory() {
+    fn a_stalled_reader_costs_lines_but_no_time_or_memory() {
         let recorder = recorder();
         let ((lets, stalled), (seen, _arrived)) = (mpsc::channel(), mpsc::channel());
         let mut queue = LogQueue::start(Stalled { lets: stalled, seen }).unwrap();

@@ -226,7 +226,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_level_is_for_the_gateway_and_libraries_stay_quieter() {
+    fn libraries_log_less_than_the_gateway() {
         let lines = capture_at(LevelFilter::DEBUG, || {
             tracing::debug!(target: "kube_fanout::store", "ours");
             tracing::debug!(target: "h2::codec", "theirs");
@@ -235,7 +235,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_client_s_mistakes_in_http2_are_no_lines_below_trace() {
+    fn http2_errors_of_clients_are_only_logged_at_trace() {
         let run = || {
             tracing::warn!(target: "h2::proto::streams::recv", "recv_reset; too many resets");
             tracing::error!(target: "h2::proto", "a defect");
@@ -248,7 +248,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_a_library_repeats_for_each_connection_is_left_to_debug() {
+    fn lines_that_libraries_repeat_are_logged_at_debug() {
         let run = || {
             tracing::warn!(target: "kube_client::client::tls::rustls_tls", "Server cert bypassed");
             tracing::warn!(target: "kube_client::client::tls::rustls_tls", path = "ca.crt", "failed to reload CA bundle");
@@ -259,7 +259,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn warn_leaves_the_access_log_out() {
+    fn the_level_warn_disables_the_access_log() {
         let lines = capture_at(LevelFilter::WARN, || {
             access_log(&record());
             assert_eq!(AccessLines::All.logged(), AccessLines::None);

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_scrape_says_is_read_back() {
+    fn a_scrape_is_parsed_back_into_readings() {
         let text = concat!(
             "# HELP kube_fanout_requests_total Finished\n# TYPE kube_fanout_requests_total counter\n",
             "kube_fanout_requests_total{verb=\"list\",resource=\"pods\",outcome=\"served\",reason=\"\"} 12\n\n",

@@ -110,7 +110,7 @@ mod tests {
     use crate::telemetry::logging::tests::record;
 
     #[test]
-    fn requests_are_counted_by_what_is_known_of_them() {
+    fn requests_are_counted_by_their_known_labels() {
         let recorder = recorder();
         let pods = GroupResource { group: "".into(), resource: "pods".into() };
         let made_up = GroupResource { group: "x".into(), resource: "made-up".into() };

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_are_told_apart_by_agent_and_user() {
+    fn clients_are_distinguished_by_agent_and_user() {
         let top = TopClients::default();
         top.find(b"kubectl", None).finished(Outcome::Served, 10);
         top.find(b"kubectl", Some("jane")).finished(Outcome::Forwarded, 1);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_agents_neither_fill_memory_nor_drive_out_who_asks_often_or_watches() {
+    fn invented_agents_neither_fill_memory_nor_displace_frequent_clients_and_watchers() {
         let top = TopClients::default();
         let _watch = top.find(b"informer", None).watches();
         for _ in 0..50 {

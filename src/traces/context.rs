@@ -76,7 +76,7 @@ mod tests {
     const VALUE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
-    fn a_context_is_read_as_it_is_written() {
+    fn a_context_round_trips() {
         let context = SpanContext::parse(VALUE.as_bytes()).unwrap();
         assert_eq!((context.trace_id[0], context.span_id[7], context.is_sampled), (0x0a, 0x31, true));
         assert_eq!(context.header(), VALUE);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_context_is_none() {
+    fn invalid_contexts_are_ignored() {
         let zeros = |range: std::ops::Range<usize>| {
             let mut value = VALUE.to_owned();
             value.replace_range(range.clone(), &"0".repeat(range.len()));

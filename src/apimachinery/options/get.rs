@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_refuses_is_refused() {
+    fn parameters_that_the_server_refuses_are_refused() {
         let queries = [
             "resourceVersion=abc",
             "resourceVersion=-1",

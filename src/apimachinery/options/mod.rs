@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_understood_that_a_real_server_refused() {
+    fn parameters_that_a_real_server_refused_are_not_accepted() {
         let recorded = include_str!("../../../tests/data/golden/parameters.tsv");
         let mut rows = 0;
         for line in recorded.lines().filter(|line| !line.starts_with('#')) {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_in_gos_notation() {
+    fn durations_are_parsed_in_go_notation() {
         let cases = [
             ("30s", Some(30_000)),
             ("1m30s", Some(90_000)),

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_included_is_one_of_three_words() {
+    fn include_object_has_three_values() {
         for (query, expected) in [
             (None, Some(IncludeObject::Metadata)),
             (Some("includeObject="), Some(IncludeObject::Metadata)),

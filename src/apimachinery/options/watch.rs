@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_watch_path_has_no_end_mark() {
+    fn a_bare_watch_path_has_no_bookmark_after_its_initial_events() {
         let cases = [
             ("allowWatchBookmarks=1", WatchStart::State(Freshness::Any)),
             ("allowWatchBookmarks=1&watch=0&resourceVersion=0", WatchStart::State(Freshness::Any)),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_refuses_is_refused() {
+    fn parameters_that_the_server_refuses_are_refused() {
         let queries = [
             "sendInitialEvents=true",
             "sendInitialEvents=false&resourceVersion=7",

@@ -90,7 +90,7 @@ use Encoding::{Json, Protobuf};
 use MetaVersion::{V1, V1beta1};
 
 #[test]
-fn built_in_types_are_slices_of_what_upstream_wrote() {
+fn metadata_of_built_in_types_is_a_slice_of_the_bytes_of_upstream() {
     let pods = Stored::json("upstream/pods.list.json", resource("", "pods"), Shape::typed("Pod", "v1"));
     let pods = pods.within("diff-a");
     assert_eq!(pods.list(Json, V1, "362"), golden("answers/accept-pom-pods.txt"));
@@ -153,7 +153,7 @@ fn empty_lists_are_null_in_json() {
 }
 
 #[test]
-fn initial_events_and_bookmarks_of_custom_resources_are_upstreams() {
+fn initial_events_and_bookmarks_of_custom_resources_equal_those_of_upstream() {
     let gadgets = gadgets();
     let bookmark = golden("v1.36/gadgets.watchlist.json");
     let bookmark = bookmark.split(|byte| *byte == b'\n').nth(2).unwrap();
@@ -171,7 +171,7 @@ fn initial_events_and_bookmarks_of_custom_resources_are_upstreams() {
 }
 
 #[test]
-fn bookmarks_of_built_in_types_lose_what_is_not_metadata() {
+fn bookmarks_of_built_in_types_keep_only_metadata() {
     let shape = Shape::typed("DaemonSet", "apps/v1");
     let Some(Partial::Json(partial)) = Partial::new(Json, V1beta1, &shape, &resource("apps", "daemonsets")) else {
         panic!("a JSON store has JSON");
@@ -201,7 +201,7 @@ fn bookmarks_of_built_in_types_lose_what_is_not_metadata() {
 }
 
 #[test]
-fn live_events_are_upstreams() {
+fn live_events_equal_those_of_upstream() {
     let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
     let config_maps = resource("", "configmaps");
     let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), selectable_fields(&config_maps, true)));
@@ -224,7 +224,7 @@ fn live_events_are_upstreams() {
 }
 
 #[test]
-fn what_left_is_seen_as_it_was_at_the_version_of_leaving() {
+fn an_object_that_leaves_has_its_old_metadata_and_the_new_version() {
     let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
     let gadgets = gadgets();
     let (partials, schema) = ([Json, Protobuf].map(|encoding| gadgets.partial(encoding, V1)), Arc::new(gadgets.schema));
@@ -273,7 +273,7 @@ fn a_store_answers_in_its_own_encoding() {
 }
 
 #[test]
-fn items_of_a_leaf_are_made_once_and_given_back() {
+fn items_of_a_leaf_are_made_once_and_dropped_when_unused() {
     let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
     let gadgets = gadgets();
     let (mut writer, reader) = store(Arc::new(gadgets.schema), gadgets.objects.clone(), version("37"), limits);

@@ -81,7 +81,7 @@ const LISTS: [(&str, &str, &str, &str, &str); 13] = [
 ];
 
 #[test]
-fn both_readers_find_the_same_in_the_same_objects() {
+fn the_json_and_protobuf_readers_agree() {
     #[derive(serde::Deserialize)]
     struct Items<'a> {
         #[serde(borrow)]
@@ -113,7 +113,7 @@ fn both_readers_find_the_same_in_the_same_objects() {
 }
 
 #[test]
-fn lists_and_gets_are_upstreams() {
+fn lists_and_gets_equal_those_of_upstream() {
     for (file, kind, api_version, group, resource) in LISTS {
         let body = golden(&format!("{file}.list.pb"));
         let list = ListBody::parse(body.clone()).unwrap();
@@ -134,7 +134,7 @@ fn lists_and_gets_are_upstreams() {
 }
 
 #[test]
-fn pages_say_where_the_next_one_begins() {
+fn pages_have_a_token_for_the_next_one() {
     let position = ListPosition {
         version: version("7"),
         continue_token: Some("token".to_owned()),
@@ -147,7 +147,7 @@ fn pages_say_where_the_next_one_begins() {
 }
 
 #[test]
-fn initial_events_are_upstreams() {
+fn initial_events_equal_those_of_upstream() {
     let schema = pods();
     let list = ListBody::parse(golden("upstream/pods.list.pb")).unwrap();
     let all = objects(&list, &schema);
@@ -166,7 +166,7 @@ fn initial_events_are_upstreams() {
 }
 
 #[test]
-fn live_events_are_upstreams() {
+fn live_events_equal_those_of_upstream() {
     for (file, schema) in [("live/all.pb", schema("ConfigMap", "v1", "", "configmaps")), ("live/all-pods.pb", pods())] {
         let mut stream = Vec::new();
         for event in frames(file) {
@@ -248,7 +248,7 @@ fn expected_events(file: &str) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn selectors_see_in_protobuf_what_they_see_in_json() {
+fn selectors_match_the_same_objects_in_protobuf_and_json() {
     let no_labels = LabelSelector::parse("").unwrap();
     for (file, selector) in
         [("live/podsphase.jsonl", "status.phase=Running"), ("live/pods.jsonl", "spec.nodeName=node-2")]

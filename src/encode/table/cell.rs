@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_printed_of_whatever_there_is() {
+    fn string_columns_print_any_value() {
         for (value, expected) in [
             (r#""a\u003cb""#, Some(r#""a\u003cb""#)),
             ("true", Some(r#""true""#)),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_printed_where_their_kind_does_not_matter() {
+    fn numbers_are_printed_if_integers_and_floats_look_the_same() {
         for (value, integer, number) in [
             ("7", Some("7"), Some("7")),
             ("-7", Some("-7"), Some("-7")),

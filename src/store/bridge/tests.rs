@@ -153,7 +153,7 @@ fn predicates() -> Vec<Predicate> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
-    fn who_is_told_of_a_bridge_has_the_new_state(
+    fn a_client_that_follows_a_bridge_has_the_new_state(
         deeds in prop::collection::vec((0..6u8, 0..3u8, prop::bool::weighted(0.4)), 1..40),
         cuts in prop::array::uniform3(any::<prop::sample::Index>()),
     ) {
@@ -252,7 +252,7 @@ fn an_object_that_was_made_again_is_gone_and_comes() {
 }
 
 #[test]
-fn what_is_of_another_history_is_not_bridged() {
+fn states_of_different_histories_are_not_bridged() {
     let contradiction = |name: &str| Err(NotBridged::Contradiction(ObjectKey::new(None, name)));
     let held = [pod(1, 2, 8)];
     // The same version with other content; an older version; a new object from before; one from the future; one that
@@ -269,7 +269,7 @@ fn what_is_of_another_history_is_not_bridged() {
 }
 
 #[test]
-fn what_history_does_not_hold_is_not_bridged() {
+fn a_difference_larger_than_history_is_not_bridged() {
     let limits = HistoryLimits { bytes: 20_000, ..LIMITS };
     let bridged = |count: u8| {
         let (mut writer, reader) = store(schema(), Vec::new(), version(10), limits);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_refused() {
+    fn messages_that_cannot_be_kept_are_refused() {
         let schema = pods();
         assert!(Object::from_protobuf(pod().into(), &schema).is_ok());
         let metadata = |fields: &[(u32, &str)]| {

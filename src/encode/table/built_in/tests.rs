@@ -113,7 +113,7 @@ fn rows_are_those_of_real_servers() {
 
 /// Seen of real servers: null is a time at the beginning of the calendar, and bytes that are not UTF-8 are an escape.
 #[test]
-fn what_servers_print_by_rules_of_their_own_is_not_printed() {
+fn objects_that_servers_print_by_special_rules_are_not_printed() {
     for (plural, from, to) in [
         ("jobs", r#""status":{"#, r#""status":{"startTime":null,"#),
         ("nodes", r#""kubeletVersion":""#, r#""kubeletVersion":"\ufffd"#),
