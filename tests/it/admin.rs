@@ -94,7 +94,7 @@ where
 }
 
 #[tokio::test]
-async fn metrics_are_for_those_who_may_get_them_and_health_is_for_everybody() {
+async fn metrics_require_permission_and_health_does_not() {
     let scene = Scene::start(|config| config.admin.metrics_authorization = MetricsAuthorization::Delegated).await;
     scene.upstream.add_user("prometheus-token", "prometheus");
     scene.upstream.add_user("jane-token", "jane");
@@ -117,7 +117,7 @@ async fn metrics_are_for_those_who_may_get_them_and_health_is_for_everybody() {
 }
 
 #[tokio::test]
-async fn who_scrapes_without_end_keeps_no_other_address_out() {
+async fn an_address_that_scrapes_endlessly_does_not_block_others() {
     let scene = Scene::start(|config| config.admin.metrics_authorization = MetricsAuthorization::Delegated).await;
     scene.upstream.add_user("prometheus-token", "prometheus");
     scene.upstream.grant("prometheus", "get", "/metrics");
@@ -185,7 +185,7 @@ async fn names_stay_on_this_machine_without_authorization() {
 }
 
 #[tokio::test]
-async fn the_page_lets_nothing_run_but_its_own_script() {
+async fn the_page_allows_only_its_own_script() {
     let scene = Scene::start(|_| {}).await;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(scene.connect().await)).await.unwrap();

@@ -14,7 +14,7 @@ const WATCH: &str = "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1800"
 const FORWARDED: &str = "/api/v1/events?watch=1&timeoutSeconds=1800";
 
 #[tokio::test]
-async fn what_cannot_be_logged_is_not_answered_from_memory() {
+async fn reads_that_cannot_be_logged_are_not_answered_from_memory() {
     let scene = Scene::start_with(|config| config.audit.path = Some("/dev/full".into())).await;
     let unaudited = async || (scene.get("jane-token", PODS).await.route == forwarded("unaudited")).then_some(());
     until("the first event has failed to be written", unaudited).await;
@@ -28,7 +28,7 @@ async fn what_cannot_be_logged_is_not_answered_from_memory() {
 }
 
 #[tokio::test]
-async fn best_effort_goes_on_answering() {
+async fn in_best_effort_mode_reads_are_still_answered() {
     let scene = Scene::start_with(|config| {
         config.audit.path = Some("/dev/full".into());
         config.audit.mode = AuditMode::BestEffort;
@@ -133,7 +133,7 @@ async fn a_line_of_the_access_log_names_user_address_and_audit_id() {
 
 /// A client that does not read its answers takes no space in the log's queue: answers are logged when they start.
 #[tokio::test]
-async fn answers_that_are_not_read_are_logged_all_the_same() {
+async fn unread_answers_are_logged_too() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let scene = Scene::start_with(|config| config.audit.path = Some(path.clone())).await;

@@ -110,7 +110,7 @@ async fn next(watch: &mut Watch, count: usize) -> Vec<Told> {
 }
 
 #[tokio::test]
-async fn watches_go_on_with_the_difference() {
+async fn watches_continue_with_the_difference() {
     let (world, from) = settled().await;
     let watch = async |query: &str, accept: &str| {
         let path = format!("/api/v1/pods?watch=1&resourceVersion={from}&allowWatchBookmarks=true&{query}");
@@ -154,7 +154,7 @@ async fn watches_go_on_with_the_difference() {
 }
 
 #[tokio::test]
-async fn what_is_gone_has_its_last_content() {
+async fn deleted_objects_have_their_last_content() {
     let (world, from) = settled().await;
     let before = world.client().get("/api/v1/namespaces/default/pods/c?resourceVersion=0").await;
     let mut before: Value = serde_json::from_slice(&before.body).unwrap();
@@ -169,7 +169,7 @@ async fn what_is_gone_has_its_last_content() {
 }
 
 #[tokio::test]
-async fn a_watch_that_goes_on_over_the_bridge_is_told_the_same() {
+async fn a_watch_that_resumes_across_the_bridge_gets_the_same_events() {
     let (world, from) = settled().await;
     world.label_pod("default/e", "x");
     let seen = world.sim.revision();

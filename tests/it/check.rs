@@ -66,7 +66,7 @@ async fn limits_without_effect_are_noted() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_no_api_server_is_told_of_instead_of_resources() {
+async fn a_server_other_than_an_api_server_is_reported_instead_of_resources() {
     let go_tls = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n".to_vec();
     let cases = [
         (closing("200 OK", "<!DOCTYPE html><title>A shop"), "<!DOCTYPE html><title>A shop"),
@@ -90,7 +90,7 @@ async fn a_server_that_is_no_api_server_is_told_of_instead_of_resources() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_used_is_told_of_with_what_to_check() {
+async fn an_unusable_server_is_reported_with_what_to_check() {
     let body = r#"{"kind":"Status","apiVersion":"v1","message":"Unauthorized","code":401}"#;
     let (unauthorized, _serving) = answering(closing("401 Unauthorized", body)).await;
     let (unwell, _serving) = answering(closing("502 Bad Gateway", "<html>")).await;
@@ -109,7 +109,7 @@ async fn a_server_that_cannot_be_used_is_told_of_with_what_to_check() {
 }
 
 #[tokio::test]
-async fn a_gateway_in_front_of_itself_is_told_of() {
+async fn a_gateway_in_front_of_itself_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let (_child, admin, _folder) = crate::process::in_front_of(&address).await;

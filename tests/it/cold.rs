@@ -226,7 +226,7 @@ async fn a_fill_that_is_slower_than_the_wait_leaves_reads_to_upstream() {
 }
 
 #[tokio::test]
-async fn reads_do_not_wait_if_they_are_told_not_to() {
+async fn with_no_fill_wait_reads_do_not_wait() {
     let sim = Sim::new();
     sim.hold_requests("watch", "pods");
     let world = World::start_with(sim, |config| config.reads.fill_wait = Duration::ZERO).await;
@@ -267,7 +267,7 @@ async fn an_upstream_that_dies_during_the_fill_holds_nothing_up() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_cached_costs_no_wait() {
+async fn reads_of_uncacheable_resources_do_not_wait() {
     let world = World::start().await;
     for (path, reason) in [
         ("/api/v1/events?resourceVersion=0", "excluded"),
@@ -289,7 +289,7 @@ async fn reads_that_memory_will_not_answer_do_not_wait() {
 }
 
 #[tokio::test]
-async fn a_resume_goes_on_upstream_while_the_cache_is_filled() {
+async fn a_resumed_watch_is_forwarded_while_the_cache_is_filled() {
     let world = World::start().await;
     world.create_pod("default", "a", "x");
     let version = world.sim.revision();

@@ -96,7 +96,7 @@ pub(crate) fn forwarded(reason: &str) -> Route {
 }
 
 #[tokio::test]
-async fn only_who_may_read_is_answered_from_memory() {
+async fn only_permitted_users_are_answered_from_memory() {
     let scene = Scene::start().await;
     // The second round reads remembered verdicts: the answers are the same.
     for _ in 0..2 {
@@ -122,7 +122,7 @@ async fn only_who_may_read_is_answered_from_memory() {
 /// `resourceNames` of a role that is bound in the whole cluster: it allows one name in each namespace and nothing else,
 /// in whatever form the request names it.
 #[tokio::test]
-async fn who_may_read_one_name_reads_no_other() {
+async fn a_user_with_a_right_on_one_name_reads_no_other() {
     let scene = Scene::start().await;
     for (namespace, name) in
         [("default", "allowed"), ("kube-system", "allowed"), ("default", "hidden"), ("kube-system", "hidden")]
@@ -210,7 +210,7 @@ async fn rights_that_come_and_go_count_within_their_time() {
 }
 
 #[tokio::test]
-async fn without_reviews_only_what_was_allowed_lately_is_served() {
+async fn without_reviews_only_recently_allowed_reads_are_served() {
     let scene = Scene::start().await;
     scene.upstream.grant("john", "list", "pods");
     scene.upstream.stop_reviews();
@@ -224,7 +224,7 @@ async fn without_reviews_only_what_was_allowed_lately_is_served() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_when_its_right_is_gone_and_not_when_nobody_can_say() {
+async fn a_watch_ends_when_its_right_is_revoked_but_not_when_reviews_fail() {
     let scene = Scene::start().await;
     let token = [("authorization", "Bearer jane-token")];
     let mut watch = scene.gateway.client.watch_with(WATCH, &token).await;
@@ -268,7 +268,7 @@ async fn upstream_gets_the_clients_credentials_and_never_the_gateways() {
 }
 
 #[tokio::test]
-async fn what_is_read_from_memory_is_in_the_audit_log() {
+async fn reads_from_memory_are_in_the_audit_log() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let scene = Scene::start_with(|config| config.audit.path = Some(path.clone())).await;
@@ -325,7 +325,7 @@ async fn nobody_takes_more_than_a_share() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_cache_holds_a_place_among_its_watches() {
+async fn a_client_that_waits_for_a_cache_holds_one_of_its_places_for_watches() {
     let scene = Scene::start_with(|config| config.limits.watches_per_client = 1).await;
     for user in ["jane", "john"] {
         scene.upstream.grant(user, "watch", "configmaps");
@@ -365,7 +365,7 @@ async fn who_waits_for_a_cache_holds_a_place_among_its_watches() {
 
 /// Memory continues it like any other watch: authorized, audited, and ended when the right is revoked.
 #[tokio::test]
-async fn a_forwarded_watch_goes_on_from_memory_for_who_may() {
+async fn a_forwarded_watch_of_a_permitted_user_is_taken_over() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let scene = Scene::start_with(|config| config.audit.path = Some(path.clone())).await;
@@ -389,7 +389,7 @@ async fn a_forwarded_watch_goes_on_from_memory_for_who_may() {
 }
 
 #[tokio::test]
-async fn a_forwarded_watch_stays_upstreams_for_who_has_no_place() {
+async fn a_forwarded_watch_without_a_place_stays_upstream() {
     let scene = Scene::start_with(|config| config.limits.watches_per_client = 1).await;
     scene.upstream.grant("jane", "watch", "configmaps");
     scene.sim.hold_requests("list", "configmaps");

@@ -58,7 +58,7 @@ const ACCEPTS: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn answers_are_upstreams_own_whatever_is_asked() {
+async fn answers_to_random_requests_equal_those_of_upstream() {
     let seed = Seed::or(21);
     let mut rng = Rng::with_seed(seed.value());
     let (world, versions) = still().await;

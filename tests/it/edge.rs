@@ -115,7 +115,7 @@ async fn pages_that_are_named_ask_and_read_as_others_do() {
 }
 
 #[tokio::test]
-async fn pages_of_the_gateway_itself_do_all_but_run_commands() {
+async fn pages_of_the_gateways_own_origin_may_do_all_but_run_commands() {
     let world = world_with_a_named_page().await;
     let origin = world.client().url().to_owned();
     let page = [("origin", origin.as_str()), ("sec-fetch-site", "same-origin")];

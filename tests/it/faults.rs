@@ -228,7 +228,7 @@ const UNREAD_PODS: usize = 2_000;
 const UNREAD_POD_BYTES: usize = 16_000;
 
 #[tokio::test]
-async fn a_state_that_upstream_does_not_have_any_more_is_not_told_to_its_end() {
+async fn initial_events_of_a_state_that_upstream_lost_are_broken_off() {
     let world = World::start().await;
     world.create_pod("default", "a", "x");
     let backup = world.sim.revision();
@@ -275,7 +275,7 @@ async fn an_upgraded_upstream_leaves_nothing_in_memory_that_the_old_one_wrote() 
 }
 
 #[tokio::test]
-async fn several_servers_whose_caches_lag_are_followed_and_time_does_not_go_back() {
+async fn behind_several_servers_that_lag_versions_do_not_go_back() {
     let sim = Sim::new();
     sim.lag_caches(&[0, 700, 300].map(Duration::from_millis));
     let mut world = World::start_with(sim, |_| {}).await;

@@ -66,7 +66,7 @@ async fn memory_that_lags_is_not_asked() {
 }
 
 #[tokio::test]
-async fn a_watch_that_does_not_tell_what_another_one_does_is_opened_anew() {
+async fn a_watch_that_lacks_a_change_of_another_one_is_opened_again() {
     let world = with_a_pod(Features::default()).await;
     world.sim.hold_watches(Some("pods"));
     world.create_pod("default", "b", "x");
@@ -256,7 +256,7 @@ async fn time_does_not_run_backwards_between_versions_of_the_api() {
 }
 
 #[tokio::test]
-async fn what_one_cache_knows_to_be_complete_the_others_of_the_resource_are_too() {
+async fn caches_of_one_resource_share_their_progress() {
     let world = in_two_versions().await;
     world.sim.skip_revisions(10);
     let newest = format!(

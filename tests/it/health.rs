@@ -81,7 +81,7 @@ async fn time_of_fills(world: &World, fills: u64) -> Duration {
 }
 
 #[tokio::test]
-async fn a_fill_that_is_followed_by_what_cannot_be_read_does_not_start_the_delays_over() {
+async fn a_fill_followed_by_invalid_events_does_not_reset_the_delays() {
     let world = World::start().await;
     world.create_pod("default", "a", "x");
     world.gateway.warm("/api/v1/pods").await;
@@ -117,7 +117,7 @@ async fn bookmarks_with_fields_that_only_newer_servers_have_are_passed_on() {
 }
 
 #[tokio::test]
-async fn a_watch_whose_bookmarks_stay_away_is_opened_anew() {
+async fn a_watch_without_its_bookmarks_is_opened_again() {
     let world = World::start().await;
     world.create_pod("default", "a", "x");
     world.gateway.warm("/api/v1/pods").await;

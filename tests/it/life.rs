@@ -67,7 +67,7 @@ async fn an_upstream_that_is_not_there_is_a_status() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_asks_itself_is_told_so() {
+async fn a_gateway_in_front_of_itself_answers_508() {
     let way_back = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gateway = Gateway::start(&format!("http://{}", way_back.local_addr().unwrap())).await;
     let address = gateway.client.address();
@@ -92,7 +92,7 @@ async fn a_gateway_that_asks_itself_is_told_so() {
 }
 
 #[tokio::test]
-async fn what_nobody_uses_is_not_kept() {
+async fn unused_caches_are_stopped() {
     let idle = Duration::from_secs(60);
     let world = World::start_with(Sim::new(), |config| config.cache.idle_timeout = idle).await;
     world.gateway.warm(PODS).await;
@@ -163,7 +163,7 @@ async fn a_cache_that_is_filled_again_is_not_idle() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_does_not_hear_upstream_says_so() {
+async fn a_gateway_without_news_from_upstream_becomes_unready() {
     for (stale_watches, is_kept) in [(StaleWatches::Keep, true), (StaleWatches::End, false)] {
         let mut world = World::start_with(Sim::new(), |config| {
             config.cache.max_staleness = Some(Duration::from_secs(60));
@@ -203,7 +203,7 @@ async fn a_gateway_that_does_not_hear_upstream_says_so() {
 }
 
 #[tokio::test]
-async fn what_is_to_be_warm_is_there_before_anybody_asks_and_stays() {
+async fn prewarmed_caches_are_filled_at_the_start_and_kept() {
     let world = World::start_with(Sim::new(), |config| {
         config.cache.prewarm = vec![pods()];
         config.cache.idle_timeout = Duration::from_secs(60);
@@ -218,7 +218,7 @@ async fn what_is_to_be_warm_is_there_before_anybody_asks_and_stays() {
 
 /// client-go repeats ten times whatever has `Retry-After`: kubectl would be silent for that long.
 #[tokio::test]
-async fn an_upstream_that_cannot_be_reached_is_told_of_at_once() {
+async fn an_unreachable_upstream_is_reported_at_once() {
     let sim = Sim::new();
     let server = sim.start().await.unwrap();
     server.stop().await;

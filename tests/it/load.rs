@@ -235,7 +235,7 @@ async fn an_interrupted_run_cleans_up_and_reports() {
 }
 
 #[tokio::test]
-async fn what_a_watch_is_told_again_does_not_count_again() {
+async fn events_that_a_watch_repeats_are_counted_once() {
     let sim = Sim::new();
     let server = sim.start().await.unwrap();
     let text = "duration: 2s
@@ -350,7 +350,7 @@ workloads:
 }
 
 #[tokio::test]
-async fn slow_readers_take_their_time_and_what_ends_them_is_counted() {
+async fn slow_readers_read_slowly_and_their_ends_are_counted() {
     let sim = Sim::new();
     for index in 0..100 {
         sim.create(pod("default", &format!("pod-{index}"), &"x".repeat(100))).unwrap();

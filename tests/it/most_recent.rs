@@ -103,7 +103,7 @@ async fn later_pages_are_of_the_first_one_s_state() {
 }
 
 #[tokio::test]
-async fn reads_are_forwarded_unless_the_configuration_says_otherwise() {
+async fn reads_are_forwarded_by_default() {
     let world = with_pods(MostRecentReads::Forward, Features::default(), LARGE).await;
     for path in [LIST, GET, "/api/v1/pods?limit=2"] {
         world.assert_same(path, &forwarded("most_recent")).await;
@@ -111,7 +111,7 @@ async fn reads_are_forwarded_unless_the_configuration_says_otherwise() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_proven_is_forwarded() {
+async fn reads_that_cannot_be_proven_are_forwarded() {
     let world = with_pods(MostRecentReads::Prove, Features { progress: false, ..Features::default() }, 0).await;
     world.sim.skip_revisions(10);
     for path in [LIST, GET] {
@@ -144,7 +144,7 @@ async fn one_head_version_serves_all_that_wait() {
 }
 
 #[tokio::test]
-async fn reads_wait_for_the_fill_of_what_will_be_proven() {
+async fn reads_wait_for_a_fill_whose_cache_can_be_proven() {
     let world = World::start_with(Sim::new(), |config| config.reads.most_recent = MostRecentReads::Prove).await;
     world.create_pod("default", "a", "x");
     world.sim.hold_requests("watch", "pods");
@@ -157,7 +157,7 @@ async fn reads_wait_for_the_fill_of_what_will_be_proven() {
 }
 
 #[tokio::test]
-async fn auto_forwards_what_upstream_has_at_hand() {
+async fn auto_forwards_reads_that_upstream_answers_quickly() {
     let world = with_pods(MostRecentReads::Auto, Features::default(), 0).await;
     let before = world.sim.counts();
     for path in [LIST, GET] {
@@ -172,7 +172,7 @@ async fn auto_forwards_what_upstream_has_at_hand() {
 }
 
 #[tokio::test]
-async fn auto_proves_what_can_be_proven_at_once_and_forwards_the_rest() {
+async fn auto_proves_reads_if_that_is_quick_and_forwards_the_rest() {
     let world = with_pods(MostRecentReads::Auto, Features { bookmarks: false, ..Features::default() }, LARGE).await;
     // Nothing else has changed: memory has the head version, as the first attempt shows.
     until("a proof", async || (world.client().get(LIST).await.route == Route::Served).then_some(())).await;
@@ -198,7 +198,7 @@ async fn clients_with_rights_of_their_own_are_answered_if_they_may() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_about_for_what_is_forwarded_anyway() {
+async fn reads_that_are_forwarded_in_any_case_cause_no_reviews() {
     let scene = Scene::start_with(|config| config.reads.most_recent = MostRecentReads::Auto).await;
     let reviews = scene.upstream.reviews();
     for path in [LIST, GET] {

@@ -218,7 +218,7 @@ async fn a_gateway_that_does_not_start_does_not_say_that_it_serves() {
 }
 
 #[tokio::test]
-async fn a_gateway_whose_front_proxy_is_not_believed_does_not_start() {
+async fn a_gateway_whose_front_proxy_certificate_is_rejected_does_not_start() {
     // A server to which every client without a token is anonymous, whatever certificate it shows.
     let (server, access) = Guarded::start_with_tls(Sim::new()).await;
     let folder = tempfile::tempdir().unwrap();
@@ -364,7 +364,7 @@ async fn a_cache_that_becomes_excluded_ends_and_limits_follow_the_file() {
 }
 
 #[tokio::test]
-async fn a_misspelt_name_to_keep_warm_is_told_of() {
+async fn a_misspelt_prewarmed_resource_is_reported() {
     let mut gateway = Process::start("cache: {prewarm: [pods, deployment.apps]}\nlogging: {format: json}").await;
     let mut lines = BufReader::new(gateway.child.stderr.take().unwrap()).lines();
     let told = async {
@@ -380,7 +380,7 @@ async fn a_misspelt_name_to_keep_warm_is_told_of() {
 }
 
 #[tokio::test]
-async fn a_misspelt_name_that_is_not_to_be_cached_is_told_of() {
+async fn a_misspelt_excluded_resource_is_reported() {
     let fields = "cache: {exclude: [secret, pods]}\nlimits: {connections: 5000, watchesPerClient: 5}";
     let mut gateway = Process::start(fields).await;
     let log = ended(&mut gateway.child).await;
@@ -408,7 +408,7 @@ async fn a_first_fill_by_list_is_no_restart() {
 }
 
 #[tokio::test]
-async fn the_status_is_what_the_metrics_say_and_names_are_text() {
+async fn the_status_equals_the_metrics_and_names_are_text() {
     let gateway = Process::start("").await;
     let hostile = "<script>alert(1)</script>";
     let pods = "/api/v1/pods?resourceVersion=0";
@@ -449,7 +449,7 @@ async fn the_status_is_what_the_metrics_say_and_names_are_text() {
 }
 
 #[tokio::test]
-async fn the_status_command_tells_a_gateway_that_is_not_ready_from_none() {
+async fn the_status_command_distinguishes_an_unready_gateway_from_none() {
     let gateway = Process::start("audit: {path: /dev/full}").await;
     let failed = async || {
         gateway.get("/api/v1/pods?resourceVersion=0").await;

@@ -214,7 +214,7 @@ async fn custom_resources_follow_their_definition() {
 }
 
 #[tokio::test]
-async fn without_the_right_to_list_api_services_only_what_is_certain_is_cached() {
+async fn without_the_right_to_list_api_services_only_certain_resources_are_cached() {
     let sim = Sim::new();
     let services = Some("apiservices.apiregistration.k8s.io".to_owned());
     sim.refuse(Refusal { resource: services, status: 403, ..Refusal::default() });

@@ -65,7 +65,7 @@ async fn a_store_of_the_old_schema_answers_nothing() {
 }
 
 #[tokio::test]
-async fn watches_of_an_old_schema_are_not_opened_and_a_new_store_goes_on() {
+async fn watches_of_an_old_schema_are_not_opened_and_a_new_store_takes_over() {
     let world = with_a_widget().await;
     let from = world.sim.revision();
     let mut open = world.client().watch(&format!("{WIDGETS}?watch=1&resourceVersion={from}")).await;

@@ -57,7 +57,7 @@ async fn a_peer_without_credentials_that_does_not_read_keeps_no_other_out() {
 }
 
 #[tokio::test]
-async fn a_client_is_its_user_whatever_it_shows() {
+async fn a_client_is_its_user_with_any_credentials() {
     let scene = Scene::start_with(|config| {
         config.limits.watches_per_client = 2;
         config.limits.forwarded_per_client = 2;

@@ -155,7 +155,7 @@ async fn a_changed_definition_is_never_printed_in_its_old_form() {
 }
 
 #[tokio::test]
-async fn a_table_is_forwarded_where_upstream_does_not_say_that_its_columns_are_the_same() {
+async fn a_table_is_forwarded_unless_upstream_confirms_its_columns() {
     let world = with_widgets(3).await;
     assert_same(&world, ALL, TABLE, &Route::Served).await;
     let resource = Some("customresourcedefinitions.apiextensions.k8s.io".to_owned());

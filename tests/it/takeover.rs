@@ -105,7 +105,7 @@ async fn a_resume_that_the_fill_covers_is_taken_over_before_anything_happens() {
 }
 
 #[tokio::test]
-async fn a_version_from_before_the_fill_is_caught_up_upstream_and_goes_on_from_memory() {
+async fn a_watch_from_before_the_fill_catches_up_upstream_and_is_taken_over() {
     let world = cold().await;
     let path = format!("/api/v1/pods?watch=1&resourceVersion={}&timeoutSeconds=600", world.sim.revision());
     world.label_pod("default/a", "z");
@@ -150,11 +150,11 @@ async fn a_herd_of_resumes_on_a_quiet_resource_shares_small_watches() {
     none_is_left(&world).await;
     let small = world.sim.counts().requests("watch", "pods") - HERD as u64 - 1;
     assert!((1..=3).contains(&small), "{small} small watches for {HERD} resumes");
-    all_go_on(&world, watches).await;
+    all_continue(&world, watches).await;
 }
 
 #[tokio::test]
-async fn what_happened_before_the_fill_is_not_taken_for_nothing() {
+async fn changes_before_the_fill_are_not_missed() {
     let world = cold().await;
     let path = format!(
         "/api/v1/pods?watch=1&resourceVersion={}&timeoutSeconds=600&labelSelector=app%3Dy",
@@ -193,7 +193,7 @@ async fn none_is_left(world: &World) {
 }
 
 /// The watches get what happens after the gateway has lost its own and opened the next one.
-async fn all_go_on(world: &World, mut watches: Vec<Watch>) {
+async fn all_continue(world: &World, mut watches: Vec<Watch>) {
     world.sim.cut_watches(Some("pods"));
     skip(BACKOFF).await;
     world.create_pod("default", "c", "x");
@@ -214,7 +214,7 @@ async fn an_upstream_that_sends_no_bookmarks_is_asked_for_the_number_of_objects(
     none_is_left(&world).await;
     let asked = |verb| world.sim.counts().requests(verb, "pods") - before.requests(verb, "pods");
     assert!(asked("list") <= HERD && asked("watch") == 0, "{} lists, {} watches", asked("list"), asked("watch"));
-    all_go_on(&world, watches).await;
+    all_continue(&world, watches).await;
 }
 
 #[tokio::test]
@@ -265,7 +265,7 @@ async fn a_version_that_an_old_upstream_has_compacted_stays_upstreams_until_some
 }
 
 #[tokio::test]
-async fn what_could_not_be_discovered_is_taken_over_once_it_is_known() {
+async fn a_watch_of_an_undiscovered_resource_is_taken_over_once_it_is_known() {
     let sim = Sim::new();
     let services = Some("apiservices.apiregistration.k8s.io".to_owned());
     sim.refuse(Refusal { resource: services, status: 503, ..Refusal::default() });
@@ -282,7 +282,7 @@ async fn what_could_not_be_discovered_is_taken_over_once_it_is_known() {
 }
 
 #[tokio::test]
-async fn what_was_unknown_a_moment_ago_is_taken_over() {
+async fn a_watch_of_a_new_resource_is_taken_over() {
     let world = World::start().await;
     let collection = "/apis/example.com/v1/widgets";
     world.gateway.until_forwarded(&format!("{collection}?resourceVersion=0"), "unknown_resource").await;
@@ -301,7 +301,7 @@ async fn what_was_unknown_a_moment_ago_is_taken_over() {
 }
 
 #[tokio::test]
-async fn what_memory_does_not_hold_stays_upstreams() {
+async fn watches_that_memory_cannot_serve_stay_upstream() {
     let world = World::start().await;
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let _table = world.client().watch_as("/api/v1/pods?watch=1&resourceVersion=1&timeoutSeconds=600", table).await;

@@ -126,7 +126,7 @@ async fn clients_that_are_not_privileged_begin_no_trace_and_enter_none() {
 }
 
 #[tokio::test]
-async fn what_the_gateway_chooses_begins_a_trace_of_its_own() {
+async fn requests_sampled_by_the_gateway_begin_traces_of_their_own() {
     let collector = Collector::start(Manner::Accepts).await;
     let scene = scene(&collector, ALL).await;
     let headers = [("authorization", "Bearer jane-token"), ("traceparent", SAMPLED), ("tracestate", "vendor=1")];
@@ -162,7 +162,7 @@ async fn what_the_gateway_chooses_begins_a_trace_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_watch_is_told_of_when_it_begins() {
+async fn a_watch_is_reported_when_it_begins() {
     let collector = Collector::start(Manner::Accepts).await;
     let scene = scene(&collector, ALL).await;
     let jane = [("authorization", "Bearer jane-token")];

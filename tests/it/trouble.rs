@@ -21,7 +21,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn an_api_server_that_cannot_be_reached_is_told_of_once_with_its_address() {
+async fn an_unreachable_api_server_is_reported_once_with_its_address() {
     let mut gateway = Process::start("logging: {format: json}").await;
     let address = gateway.server.url();
     first_probe_has_passed(&gateway.admin).await;
@@ -64,7 +64,7 @@ async fn trouble_with_the_api_server_is_shown_until_it_has_passed() {
 }
 
 #[tokio::test]
-async fn what_the_gateway_itself_may_not_do_is_shown() {
+async fn missing_rights_of_the_gateway_are_shown() {
     let sim = Sim::new();
     let pods = || Some("pods".to_owned());
     sim.refuse(Refusal { resource: pods(), status: 403, ..Refusal::default() });
@@ -80,7 +80,7 @@ async fn what_the_gateway_itself_may_not_do_is_shown() {
 }
 
 #[tokio::test]
-async fn a_wrong_address_is_told_of_before_any_request() {
+async fn a_wrong_address_is_reported_before_any_request() {
     let (mut child, admin, _folder) = in_front_of("http://127.0.0.1:1").await;
     let trouble = until("the probe", async || troubles(&admin).await.into_iter().next()).await;
     assert_eq!(trouble.server, "http://127.0.0.1:1");
@@ -94,7 +94,7 @@ async fn a_wrong_address_is_told_of_before_any_request() {
 }
 
 #[tokio::test]
-async fn credentials_that_are_not_accepted_are_told_of_once_and_hostile_words_are_text() {
+async fn rejected_credentials_are_reported_once_and_hostile_messages_are_text() {
     let words = format!("<script>alert(1)</script>{}", "x".repeat(10_000));
     let body = format!(r#"{{"kind":"Status","apiVersion":"v1","message":"{words}","code":401}}"#);
     let (address, _serving) = answering(closing("401 Unauthorized", &body)).await;
@@ -116,7 +116,7 @@ async fn credentials_that_are_not_accepted_are_told_of_once_and_hostile_words_ar
 }
 
 #[tokio::test]
-async fn what_is_no_api_server_is_shown_until_one_answers() {
+async fn a_server_other_than_an_api_server_is_shown_until_one_answers() {
     let go_tls = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n".to_vec();
     // A fatal alert, as other TLS servers send it.
     let tls = vec![0x15, 3, 3, 0, 2, 2, 70];
@@ -143,7 +143,7 @@ async fn what_is_no_api_server_is_shown_until_one_answers() {
 }
 
 #[tokio::test]
-async fn the_status_of_what_is_no_gateway_is_refused_in_a_line() {
+async fn status_refuses_a_server_other_than_a_gateway_in_one_line() {
     let page = "<!DOCTYPE html>".repeat(100);
     let (address, _serving) = answering(closing("404 Not Found", &page)).await;
     let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
@@ -154,7 +154,7 @@ async fn the_status_of_what_is_no_gateway_is_refused_in_a_line() {
 }
 
 #[tokio::test]
-async fn a_plain_server_at_an_https_address_is_told_apart() {
+async fn a_plain_http_server_at_an_https_address_is_recognized() {
     let (address, _serving) = answering(closing("400 Bad Request", "")).await;
     let (_child, admin, _folder) = in_front_of(&format!("https://{address}")).await;
     let trouble = until("the probe", async || troubles(&admin).await.into_iter().next()).await;
@@ -163,7 +163,7 @@ async fn a_plain_server_at_an_https_address_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_gateway_in_front_of_itself_says_so() {
+async fn a_gateway_in_front_of_itself_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let (mut child, admin, folder) = in_front_of(&address).await;

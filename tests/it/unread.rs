@@ -59,7 +59,7 @@ async fn lists_that_are_not_read_hold_no_copies_of_their_objects() {
 
 /// Data that was handed to an HTTP/2 stream is kept until the client takes it: small answers have a timeout, too.
 #[tokio::test]
-async fn small_answers_that_are_not_read_are_given_back_after_their_time() {
+async fn small_unread_answers_are_given_up_after_their_time_limit() {
     let world = world().await;
     let metadata = json!({"name": "small", "namespace": "default"});
     let data = json!({"text": "x".repeat(8 << 10)});
@@ -80,7 +80,7 @@ async fn small_answers_that_are_not_read_are_given_back_after_their_time() {
 
 /// The metadata of custom resources is encoded for each selected list and counts against the limit.
 #[tokio::test]
-async fn selected_lists_of_metadata_count_what_they_hold() {
+async fn selected_lists_of_metadata_count_against_the_limit() {
     let world = world().await;
     world.sim.create(definition(".spec.size")).unwrap();
     for number in 0..10 {
@@ -132,7 +132,7 @@ async fn copies_that_are_not_read_are_bounded_and_given_back() {
 }
 
 #[tokio::test]
-async fn what_is_not_read_is_given_back_after_its_time() {
+async fn unread_answers_are_given_up_after_their_time_limit() {
     let world = world().await;
     let client = world.client().taking_a_byte();
     let unread = gets_until_refused(&client).await;
@@ -186,7 +186,7 @@ async fn watches_count_the_selectors_that_they_hold() {
 
 /// Each holds a quarter, and waits for more: all that is shared is used up.
 #[tokio::test]
-async fn a_client_that_reads_goes_on_beside_five_that_do_not() {
+async fn a_client_that_reads_is_served_beside_five_that_do_not() {
     let scene = Scene::start_with(|config| {
         config.limits.answer_bytes = 4 * ROOM;
         config.limits.answer_bytes_per_client = ROOM;

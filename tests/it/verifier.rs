@@ -61,7 +61,7 @@ async fn until_looked(what: &str, has: impl AsyncFn() -> bool) {
 }
 
 #[tokio::test]
-async fn a_change_that_memory_was_not_told_of_is_found_and_clients_begin_anew() {
+async fn a_lost_change_is_found_and_clients_list_again() {
     let world = with_pods(|_| {}).await;
     let mut informer = world.informer(Selection::pods());
     informer.catch_up().await;

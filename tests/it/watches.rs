@@ -82,7 +82,7 @@ async fn streams_are_upstreams_own_wherever_they_start() {
 }
 
 #[tokio::test]
-async fn a_version_that_history_has_lost_is_upstreams_to_judge_and_goes_on_from_memory() {
+async fn a_watch_from_a_forgotten_version_is_forwarded_and_taken_over() {
     const CHANGES: usize = HistoryLimits::COUNT_MIN + 10;
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     let age = Duration::from_secs(10);
@@ -215,7 +215,7 @@ async fn all_streams_may_share_one_connection() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_never_reads_holds_up_nobody_and_ends_cleanly() {
+async fn a_watcher_that_never_reads_delays_no_other_and_ends_cleanly() {
     // More bytes than the socket buffers and the connection hold, and more changes than the history keeps at least.
     const CHANGES: usize = 200;
     const BYTES: usize = 100_000;

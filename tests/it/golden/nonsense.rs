@@ -32,7 +32,7 @@ async fn assert_ends_watches(nonsense: &str) {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_or_cannot_follow_ends_watches() {
+async fn events_that_are_invalid_or_contradict_earlier_ones_end_watches() {
     let again = sensible().remove(0);
     let strange = again.replace("\"ADDED\"", "\"STRANGE\"");
     let nameless = again.replace("\"name\":\"live-0\",", "").replace("\"369\"", "\"400\"");

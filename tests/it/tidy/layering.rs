@@ -142,7 +142,7 @@ fn the_table_allows_no_circles() {
 }
 
 #[test]
-fn what_reaches_out_or_sets_a_scope_is_named_in_one_place() {
+fn restricted_names_are_used_only_where_allowed() {
     let mut problems = Vec::new();
     for source in library() {
         let module = source.module();

@@ -28,7 +28,7 @@ fn all() -> Vec<Source> {
 }
 
 #[test]
-fn every_file_says_what_it_owns() {
+fn every_file_has_a_header() {
     let silent = all().into_iter().filter(|source| !source.text.starts_with("//! "));
     assert_none(&silent.map(|source| format!("{}: no //! at the top", source.path)).collect::<Vec<_>>());
 }
@@ -50,7 +50,7 @@ fn every_file_is_part_of_the_crate() {
 }
 
 #[test]
-fn no_file_has_a_name_that_says_nothing() {
+fn no_file_has_a_meaningless_name() {
     let named = all().into_iter().filter(|source| BANNED_NAMES.iter().any(|name| source.name().starts_with(name)));
     assert_none(&named.map(|source| format!("{}: name it after what it owns", source.path)).collect::<Vec<_>>());
 }
