@@ -147,6 +147,6 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, json: Relay, protobuf: 
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http2().max_concurrent_streams(STREAMS);
-    // An error is ignored: the client notices it by itself.
+    // An error is ignored, since the client notices it.
     builder.serve_connection(TokioIo::new(stream), service).await.unwrap_or_default();
 }

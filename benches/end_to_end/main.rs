@@ -135,7 +135,7 @@ async fn measure_storm(scene: &storm::Scene<'_>, row: &str) -> Result<Vec<Line>>
     match row {
         "cold-storm" => Box::pin(storm::cold(scene)).await,
         "resumes" => Box::pin(storm::resumes(scene)).await,
-        other => bail!("{other} is no storm"),
+        other => bail!("{other} is not a storm"),
     }
 }
 
@@ -161,7 +161,7 @@ async fn measure(world: &World, row: &str) -> Result<Vec<Line>> {
         "first-sync" => download::first_sync(world).await,
         "restart" => restart::under_informers(world).await,
         "forward" => forwarding::added(world).await,
-        other => bail!("{other} is no row"),
+        other => bail!("{other} is not a row"),
     }
 }
 

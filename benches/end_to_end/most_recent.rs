@@ -43,7 +43,7 @@ async fn in_turns(world: &World, servers: &[(&Endpoint, &str)], count: usize, an
     let (mut times, mut cpu) = (vec![Vec::new(); servers.len()], vec![0.0; servers.len()]);
     for turn in 0..count {
         for step in 0..servers.len() {
-            // Each is the first as often as any other: what a list leaves behind, the next one pays for.
+            // Each server is the first equally often, since a list pays for the garbage of the previous one.
             let at = (turn + step) % servers.len();
             let (connection, ask) = &mut connections[at];
             let (before, started) = (upstream_cpu(world), Instant::now());

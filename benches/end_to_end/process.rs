@@ -41,7 +41,7 @@ impl Process {
         self.child.id()
     }
 
-    /// At once, as a crash would; it is gone when this returns.
+    /// Kills it at once, as a crash would, and returns when it has ended.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;

@@ -1,4 +1,4 @@
-//! An API server that restarts under informers: what it, and the gateway, need until all are in sync again.
+//! An API server restarts under informers: the time and the CPU that it needs until all informers are in sync again.
 
 use std::time::Duration;
 
@@ -21,43 +21,43 @@ use crate::{
     world::{PODS, World},
 };
 
-/// Before a client tries again.
+/// The delay before a client tries again.
 const RETRY: Duration = Duration::from_millis(200);
-/// How long informers may take to be in sync.
+/// The maximum time until all informers are in sync.
 const IN_SYNC_MAX: Duration = Duration::from_secs(600);
-/// Changes that are made while the API server is away, which it will not remember.
+/// The number of changes while the API server is down. After its restart it does not have them in its history.
 const CHANGES: usize = 20;
 const COLLECTION: &str = "/api/v1/pods";
 
-/// What a restart has cost until the last informer was in sync.
+/// The cost of a restart until the last informer was in sync.
 #[derive(Clone, Copy, Debug)]
 struct Restart {
-    /// Since the API server was killed.
+    /// Measured from the kill of the API server.
     time: Duration,
-    /// Of the new API server, from its start on.
+    /// CPU of the new API server since its start.
     api_server: Duration,
     gateway: Duration,
     lists: usize,
 }
 
-/// Who stands between the informers and the API server.
+/// The gateway between the informers and the API server, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Between {
-    Nobody,
+    Nothing,
     Gateway { bridge: bool },
 }
 
-/// With a bridge, without, and directly. Nothing is measured before `sim`, which cannot be started again.
+/// With a bridge, without a bridge, and without a gateway. Not measured with `sim`, which cannot be restarted here.
 pub(crate) async fn under_informers(world: &World) -> Result<Vec<Line>> {
     if world.upstream.real.is_none() {
         return Ok(Vec::new());
     }
     let count = world.sizes.restarted;
-    let idle = Box::pin(restart(world, Between::Nobody, 0)).await?;
+    let idle = Box::pin(restart(world, Between::Nothing, 0)).await?;
     let bridged = Box::pin(restart(world, Between::Gateway { bridge: true }, count)).await?;
     let unbridged = Box::pin(restart(world, Between::Gateway { bridge: false }, count)).await?;
-    let direct = match world.sizes.restarts_directly {
-        true => Some(Box::pin(restart(world, Between::Nobody, count)).await?),
+    let direct = match world.sizes.restarts_without_gateway {
+        true => Some(Box::pin(restart(world, Between::Nothing, count)).await?),
         false => None,
     };
     let name = format!("API server restarts under {count} informers of {} pods", world.sizes.pods);
@@ -80,11 +80,11 @@ pub(crate) async fn under_informers(world: &World) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Another API server of the same storage is killed and started again; changes are made through the first one.
+/// Kills and restarts a second API server of the same storage, while changes are made through the first one.
 async fn restart(world: &World, between: Between, count: usize) -> Result<Restart> {
     let mut second = world.upstream.second(None, &world.certificates, world.folder()).await?;
     let gateway = match between {
-        Between::Nobody => None,
+        Between::Nothing => None,
         Between::Gateway { bridge } => {
             Some(Server::gateway(Gateway { bridge, ..PODS }, &second, &world.certificates, world.folder()).await?)
         }
@@ -93,7 +93,7 @@ async fn restart(world: &World, between: Between, count: usize) -> Result<Restar
     let mut writer = world.upstream.endpoint.connect(false).await?;
     let name = format!("restart-{}", crate::pods::now());
     let (watchers, mut watching) = watch::channel(0);
-    // As informers know it: the version of a list from there.
+    // The version that informers have: that of a list from the server that they use.
     let list = through.get(&Ask::json(format!("{COLLECTION}?resourceVersion=0"))).await?;
     let from = version(&list).context("a list without a version")?;
     let mut informers = JoinSet::new();
@@ -130,8 +130,8 @@ async fn make(writer: &mut Connection, name: &str) -> Result<()> {
     writer.write(Method::POST, "/api/v1/namespaces/load-0/pods", &pod).await
 }
 
-/// Follows client-go's rules with the objects that it had in memory: continues from the last version after an end,
-/// lists after a 410.
+/// An informer by client-go's rules that already has the objects: continues from the last version after a watch has
+/// ended, lists after a 410.
 struct Informer {
     endpoint: Endpoint,
     version: u64,
@@ -140,7 +140,7 @@ struct Informer {
     lists: usize,
 }
 
-/// How a watch has ended.
+/// How a watch ended.
 enum End {
     InSync,
     Expired,
@@ -148,7 +148,7 @@ enum End {
 }
 
 impl Informer {
-    /// Returns how often it has listed by the time it has the last object.
+    /// Returns the number of lists until it has the last object.
     async fn run(mut self, watching: watch::Sender<usize>) -> Result<usize> {
         let (started, mut is_first) = (Instant::now(), true);
         loop {
@@ -193,7 +193,8 @@ impl Informer {
         Ok(End::Broken)
     }
 
-    /// Not older than what it knows, as client-go lists after a 410. Whether the last object is in the list.
+    /// Lists at no older version than the known one, as client-go does after a 410. Returns whether the list has the
+    /// last object.
     async fn list(&mut self) -> Result<bool> {
         let mut connection = self.endpoint.connect(false).await?;
         let path = format!("{COLLECTION}?resourceVersion={}", self.version);
@@ -205,7 +206,7 @@ impl Informer {
             if head.len() < 512 {
                 head.extend_from_slice(data);
             }
-            // It may lie across two frames.
+            // The name may be split between two frames.
             tail.extend_from_slice(&data[..data.len().min(self.last.len())]);
             has_last |= [&data[..], &tail].iter().any(|text| memmem::find(text, self.last.as_bytes()).is_some());
             tail = data[data.len().saturating_sub(self.last.len())..].to_vec();

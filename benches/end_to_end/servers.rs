@@ -78,7 +78,7 @@ impl Upstream {
         Self::tls(port, "upstream", certificates, process, storage)
     }
 
-    /// Another kube-apiserver of the same storage; `before` is the one whose place it takes.
+    /// Another kube-apiserver of the same storage. It replaces `before`, at the same port.
     pub(crate) async fn second(
         &self,
         before: Option<Self>,
@@ -97,7 +97,7 @@ impl Upstream {
         Ok(second)
     }
 
-    /// As a crash would.
+    /// Kills the server as a crash would.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.process.kill()
     }
@@ -237,7 +237,7 @@ impl Server {
         folder: &Path,
     ) -> Result<Self> {
         let Gateway { prewarm, clients, bridge, fields } = gateway;
-        // Builds from before it take nothing of it.
+        // Only written if it is off, since older builds do not know the field.
         let bridge = if bridge { "" } else { ", bridge: false" };
         let (port, admin) = (free_port()?, free_port()?);
         let config = folder.join(format!("gateway-{port}.yaml"));

@@ -17,10 +17,11 @@ pub(crate) struct Sizes {
     pub(crate) watchers: usize,
     /// The number of informers that start at the same time.
     pub(crate) informers: usize,
-    /// Informers under which the API server restarts.
+    /// The number of informers while the API server restarts.
     pub(crate) restarted: usize,
-    /// That many lists at once are what the machine can bear of an API server.
-    pub(crate) restarts_directly: bool,
+    /// Whether the restart is also measured without a gateway. With more pods, that many concurrent lists would need
+    /// more memory for the API server than the machine has.
+    pub(crate) restarts_without_gateway: bool,
     /// How often idle watchers are opened to measure their memory.
     pub(crate) batches: usize,
     /// Each turn consists of two downloads and two first syncs.
@@ -55,7 +56,7 @@ impl Sizes {
             watchers: share(1000, 20),
             informers: share(100, 10),
             restarted: share(1000, 20),
-            restarts_directly: pods <= PODS / 10,
+            restarts_without_gateway: pods <= PODS / 10,
             batches: share(9, 3),
             sync_turns: if is_bench { 5 } else { 1 },
             node_watchers: share(5000, 30),

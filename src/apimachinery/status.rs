@@ -149,8 +149,8 @@ impl Status {
         Self::plain(StatusCode::BAD_GATEWAY, None, message.into())
     }
 
-    /// 503: upstream cannot be reached, or the gateway is about to end. `None` leaves it to the client when to retry,
-    /// and whether: client-go retries by itself, ten times, whatever has a number here.
+    /// 503: upstream cannot be reached, or the gateway is about to end. With `None`, the client
+    /// decides whether and when to retry: client-go retries every response with a number here by itself, ten times.
     pub fn service_unavailable(message: impl Into<String>, retry_after_seconds: Option<u32>) -> Self {
         let status =
             Self::plain(StatusCode::SERVICE_UNAVAILABLE, Some(StatusReason::ServiceUnavailable), message.into());

@@ -32,7 +32,7 @@ impl<'a> Members<'a> {
         Ok(Self { rest: inside.ok_or(InvalidJson("an object"))?.trim_ascii() })
     }
 
-    /// Those of an object whose opening brace was taken off, and maybe some members with it.
+    /// The members of an object without its opening brace, and possibly without its first members.
     pub fn behind_opening(text: &'a [u8]) -> Result<Self, InvalidJson> {
         let inside = text.trim_ascii().strip_suffix(b"}");
         Ok(Self { rest: inside.ok_or(InvalidJson("an object"))?.trim_ascii() })

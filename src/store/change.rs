@@ -102,7 +102,7 @@ impl Change {
         }
     }
 
-    /// What it costs to keep this change besides the newest state, in bytes: the object's bytes and the copied nodes.
+    /// The memory that this change takes besides the newest state, in bytes: the object's bytes and the copied nodes.
     pub(super) fn bytes(&self) -> usize {
         /// An estimate for the pointers of the leaf that the change copied, and for the tree nodes above it.
         const COPIED_NODES: usize = 4096;

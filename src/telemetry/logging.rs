@@ -136,8 +136,8 @@ struct LogFilter {
 }
 
 impl LogFilter {
-    /// Whether this is what kube-client says of each connection to a server that is not verified
-    /// (`insecure-skip-tls-verify`), of which the gateway tells once: the only warning of that module without fields.
+    /// Whether this is kube-client's warning about an unverified server (`insecure-skip-tls-verify`), which it repeats
+    /// for each connection: the only warning of that module without fields. The gateway itself logs it once.
     fn repeats(metadata: &Metadata<'_>) -> bool {
         metadata.target().split("::").take(3).eq(["kube_client", "client", "tls"])
             && *metadata.level() == Level::WARN

@@ -1,4 +1,4 @@
-//! Metrics of what is wrong between the gateway and API servers.
+//! Metrics of troubles between the gateway and API servers.
 
 use metrics::gauge;
 

@@ -1,5 +1,4 @@
-//! One address in front of several gateways, like a Service: each connection goes to one of the gateways that are
-//! behind it at that time.
+//! One address in front of several gateways, like a Service: each connection goes to one of the current gateways.
 
 use std::{
     net::SocketAddr,
@@ -29,20 +28,20 @@ impl Balancer {
         Ok(Self { endpoint, listener, backends: Mutex::default() })
     }
 
-    /// New connections go there, too.
+    /// Adds a gateway for new connections.
     pub(crate) fn add(&self, gateway: &Endpoint) -> Result<()> {
         self.backends().push(address(gateway)?);
         Ok(())
     }
 
-    /// New connections do not go there any more; those that there are stay.
+    /// Removes a gateway for new connections; its open ones continue.
     pub(crate) fn remove(&self, gateway: &Endpoint) -> Result<()> {
         let gone = address(gateway)?;
         self.backends().retain(|backend| *backend != gone);
         Ok(())
     }
 
-    /// Takes connections for as long as this is polled; they end with it. One whose backend does not take it is closed.
+    /// Accepts connections until it is dropped, which ends them. A connection that its backend refuses is closed.
     pub(crate) async fn run(&self) -> Result<std::convert::Infallible> {
         let mut connections = JoinSet::new();
         for turn in 0.. {
@@ -56,7 +55,7 @@ impl Balancer {
                 if let Some(backend) = backend
                     && let Ok(mut server) = TcpStream::connect(backend).await
                 {
-                    // Either of them may break off.
+                    // Either side may break the connection.
                     drop(copy_bidirectional(&mut client, &mut server).await);
                 }
             });

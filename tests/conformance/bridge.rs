@@ -16,20 +16,20 @@ use crate::{
     resuming::{self, Between, CONFIG_MAPS, Followed, Seen, Told, WIDGETS},
 };
 
-/// How much is done.
+/// The size of the scenario.
 #[derive(Clone, Copy)]
 struct Sizes {
     informers: usize,
-    /// Of the API server, then of the gateway, then of both.
+    /// The number of kills: of the API server, then of the gateway, then of both.
     kills: usize,
 }
 
 const GATE: Sizes = Sizes { informers: 40, kills: 2 };
 const FULL: Sizes = Sizes { informers: 100, kills: 5 };
-/// Changes that a gateway has to follow between two kills.
+/// The number of changes between two kills, which the gateway has to follow.
 const CHANGES: usize = 120;
-/// How many lists there may be in excess of one for each informer while only the server is killed (none in all runs so
-/// far): for informers whose first watch comes late.
+/// The maximum number of lists beyond one for each informer while only the server is killed, for informers whose first
+/// watch starts late. No run has needed any so far.
 const LISTS_SPARE: usize = 3;
 
 /// Built-in types, in both encodings; with watch-lists where the server has them.
@@ -47,7 +47,7 @@ async fn run(side: &mut Side, followed: Followed, certificates: &Certificates) -
     let mut tally = Tally::default();
     let sizes = if resuming::is_full() { FULL } else { GATE };
     let Sizes { informers, kills } = sizes;
-    // What changes while the gateway's own server is away, that one will not remember.
+    // Writes while the gateway's own server is down: after its restart that server does not have them in its history.
     let mut beside = side.server.beside(certificates)?;
     beside.ready().await?;
     for encoding in followed.encodings {
@@ -104,14 +104,15 @@ async fn kill(
         }
         let version = version_of(&direct.json(&format!("{}?limit=1", followed.collection)).await?);
         for encoding in followed.encodings {
-            // After each kill the gateway waits longer: these come sooner than it takes for usual.
+            // The gateway waits longer after each kill, since the kills follow each other faster than its delays are
+            // reset.
             let started = Instant::now();
             while side.gateway.reached_as(followed.collection, version, encoding).await.is_err() {
                 ensure!(started.elapsed() < PATIENCE * 3, "{encoding} does not reach {version}");
             }
         }
         if kills_gateway {
-            // Who is cut off within a bridge lists again: upstream does not know the versions in it any more.
+            // A client that is cut off within a bridge lists again, since upstream no longer knows the versions in it.
             seen.changes(CHANGES / 4).await?;
             side.gateway.crash()?;
             for encoding in followed.encodings {

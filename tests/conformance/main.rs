@@ -15,7 +15,7 @@
 //! * `hostile`: clients that use up shared resources, next to a client that must not be affected
 //! * `redefined`, `restored`: a resource, or the storage, is replaced by another
 //! * `own writes`: a client that writes and then reads without a version finds its write, even if upstream crashes
-//! * `resumes`: watches of a quiet resource that go on from before the gateway's start are taken over
+//! * `resumes`: watches of a quiet resource that continue from a version before the gateway's start are taken over
 //! * `verified`: a cache that has missed a change is found, and filled again
 //! * `bridge`: informers of every kind, each of which lists once, however often the API server is killed
 //! * `rollouts`: the same, however often the gateways are rolled or killed
@@ -84,7 +84,7 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// Of the server of custom resources, in the names of scenarios.
+    /// The name of the server of custom resources in the names of scenarios.
     fn name(&self) -> String {
         format!("CRD {}", self.server.version)
     }

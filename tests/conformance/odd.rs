@@ -1,4 +1,4 @@
-//! Built-in objects in all states that a server takes, made by chance from a seed.
+//! Built-in objects in all states that a server accepts, generated at random from a seed.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ const REASONS: [&str; 8] = [
     "ContainerCreating",
     "a<b>&\"\\\n\u{2028}é",
 ];
-/// Years ago, so that ages do not change while answers are compared; and one to come.
+/// Times that are years ago, so that ages do not change while responses are compared, and one in the future.
 const TIMES: [&str; 5] = [
     "2019-03-04T05:06:07Z",
     "2021-01-01T00:00:00Z",
@@ -28,11 +28,11 @@ const STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 pub(crate) struct Odd {
     pub(crate) object: Value,
     pub(crate) status: Option<Value>,
-    /// It is deleted, and stays for its finalizer.
+    /// Whether it is deleted, but kept by its finalizer.
     pub(crate) is_deleted: bool,
 }
 
-/// Makes objects.
+/// Generates objects.
 pub(crate) struct Chance(Rng);
 
 impl Chance {
@@ -49,7 +49,7 @@ impl Chance {
         all[self.0.usize(..all.len())]
     }
 
-    /// So many different ones.
+    /// `count` different elements of `all`.
     fn some<T: Copy>(&mut self, all: &[T], count: usize) -> Vec<T> {
         let mut all = all.to_vec();
         self.0.shuffle(&mut all);
@@ -96,7 +96,7 @@ impl Chance {
         state.into()
     }
 
-    /// The statuses of most of these containers.
+    /// The statuses of most of `count` containers with this prefix.
     fn container_statuses(&mut self, prefix: &str, count: usize) -> Value {
         let mut statuses = Vec::new();
         for number in 0..count {
@@ -343,7 +343,7 @@ impl Chance {
         Odd { object, status: Some(status), is_deleted }
     }
 
-    /// Of a resource that has no status.
+    /// An object of a resource without a status.
     pub(crate) fn plain(&mut self, kind: &str, number: usize) -> Odd {
         let values: Map<_, _> = (0..number % 4).map(|key| (format!("k{key}"), json!("YQ=="))).collect();
         let metadata = self.metadata(&format!("odd-{number:02}"), false);

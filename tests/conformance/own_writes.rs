@@ -23,7 +23,7 @@ const WRITERS: usize = 4;
 /// One of this many reads is looked up in the log.
 const LOOKED_UP: usize = 10;
 
-/// How much is done.
+/// The size of the scenario.
 #[derive(Clone, Copy)]
 struct Sizes {
     /// Acknowledged writes, of all writers together. Each is followed by three reads.
@@ -44,7 +44,7 @@ struct Found {
     served: usize,
 }
 
-/// Where is written and where is read.
+/// The server to which the writers write, and the one from which they read.
 struct Between<'a> {
     direct: &'a Endpoint,
     gateway: &'a Gateway,
@@ -97,7 +97,7 @@ async fn run(side: &mut Side, followed: Followed, certificates: &Certificates) -
     Ok(tally)
 }
 
-/// Writes until all writers together have written so often, and reads after each write that was acknowledged.
+/// Writes until all writers together have made `rounds` writes, and reads after each write that was acknowledged.
 async fn write_and_read(between: &Between<'_>, writer: usize, rounds: usize) -> Result<Found> {
     let Between { direct, gateway, followed: Followed { collection, part, api_version, kind, .. }, made } = between;
     let name = format!("own-{writer}");

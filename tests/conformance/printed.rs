@@ -17,11 +17,11 @@ use crate::{
 };
 
 const NAMESPACE: &str = "odd";
-/// The same on every run: a difference can be looked at again.
+/// The same in every run, so that a difference can be reproduced.
 const SEED: u64 = 7;
-/// Requests under way at once while objects are made.
+/// The number of concurrent requests while objects are created.
 const AT_ONCE: usize = 12;
-/// Of some 800 statuses.
+/// The maximum number of statuses, of some 800, that the server may refuse.
 const REFUSED_MAX: usize = 20;
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const KUBECTL: &str =
@@ -85,8 +85,8 @@ pub(crate) async fn run(side: &Side) -> Result<Tally> {
         refused.extend(seed(direct, printed).await.with_context(|| printed.plural)?);
         tally.merge(compared(side, printed).await?);
     }
-    // Newer servers know that some statuses cannot be.
-    tally.holds("nearly all statuses are taken", refused.len() <= REFUSED_MAX, || refused.join("; "));
+    // Newer servers refuse some statuses as impossible.
+    tally.holds("nearly all statuses are accepted", refused.len() <= REFUSED_MAX, || refused.join("; "));
     let counts = PRINTED.map(|printed| format!("{} {}", objects(&printed).len(), printed.plural));
     tally.note(format!("made of each: {}", counts.join(", ")));
     for printed in &PRINTED {
@@ -106,7 +106,7 @@ impl Printed {
         format!("{}/{}", self.group_version, self.plural)
     }
 
-    /// Where objects are made.
+    /// The path of the collection in which objects are created.
     fn part(&self) -> String {
         match self.is_namespaced {
             true => format!("{}/namespaces/{NAMESPACE}/{}", self.group_version, self.plural),
@@ -136,7 +136,7 @@ fn objects(printed: &Printed) -> Vec<Odd> {
     }
 }
 
-/// Makes the objects. Gives the statuses that the server did not take.
+/// Creates the objects. Returns the statuses that the server refused.
 async fn seed(direct: &Endpoint, printed: &Printed) -> Result<Vec<String>> {
     let part = &printed.part();
     let made = stream::iter(objects(printed)).map(|Odd { object, status, is_deleted }| async move {
@@ -161,7 +161,8 @@ async fn compared(side: &Side, printed: &Printed) -> Result<Tally> {
     let (all, part) = (printed.collection(), printed.part());
     side.gateway.warm(&all).await?;
     let list = side.server.endpoint.json(&all).await?;
-    // That of the collection is another resource's, of which an older server tells its caches nothing.
+    // Not the version of the collection: that may be of another resource, and a cache behind an older server does not
+    // learn it.
     let newest = list["items"].as_array().into_iter().flatten().map(version_of).max().unwrap_or_default();
     side.gateway.reached(&all, newest).await?;
     let newest = side.gateway.endpoint.json(&format!("{all}?resourceVersion={newest}")).await?;
@@ -181,7 +182,7 @@ async fn compared(side: &Side, printed: &Printed) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Takes away what was made.
+/// Deletes the objects.
 async fn remove(direct: &Endpoint, printed: &Printed) -> Result<()> {
     let part = &printed.part();
     let removed = stream::iter(objects(printed)).map(|Odd { object, is_deleted, .. }| async move {
@@ -198,7 +199,7 @@ async fn remove(direct: &Endpoint, printed: &Printed) -> Result<()> {
     removed.buffer_unordered(AT_ONCE).try_collect().await
 }
 
-/// It went with its finalizer.
+/// Accepts 404: the object was deleted together with its finalizer.
 fn gone(error: anyhow::Error) -> Result<Value> {
     if error.to_string().contains(": 404 ") { Ok(Value::Null) } else { Err(error) }
 }

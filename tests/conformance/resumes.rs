@@ -1,5 +1,5 @@
-//! Watches of a quiet resource that continue from a version from before the gateway's start: memory takes them over
-//! soon although nothing happens, and they get the changes that follow.
+//! Watches of a quiet resource that continue from a version before the gateway's start: memory takes them over soon
+//! although nothing happens, and they get the changes that follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ use crate::{
 /// Watches of all versions, in all encodings.
 const GATE: usize = 80;
 const FULL: usize = 1_000;
-/// Writes to another resource, between each of which there is a version that clients have.
+/// The number of versions that clients have, each separated from the next by a write to another resource.
 const VERSIONS: usize = 3;
 /// Longer than all takeovers take.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ async fn run(side: &Side, followed: Followed, certificates: &Certificates) -> Re
     let Followed { collection, part, api_version, kind, encodings, .. } = followed;
     let name = "resumed";
     direct.create(part, &json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}})).await?;
-    // Only a deletion tells that the state at the first version is another one than later.
+    // Only its deletion shows that the state at the first version differs from the later one.
     let doomed = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "resumed-doomed"}});
     let before = version_of(&direct.create(part, &doomed).await?);
     direct.delete(&format!("{part}/resumed-doomed")).await?;
@@ -69,7 +69,7 @@ async fn run(side: &Side, followed: Followed, certificates: &Certificates) -> Re
     let opened = asks.iter().map(|(_, ask)| Events::open(&gateway.endpoint, ask));
     let (watches, started) = (future::try_join_all(opened).await?, Instant::now());
 
-    // The gateway has one of its own in each encoding.
+    // The gateway has one watch of its own in each encoding.
     let (own, mut now) = (encodings.len() as f64, Used::by(direct, collection).await?);
     while now.watches > used.watches + own && started.elapsed() < SETTLED_WITHIN {
         sleep(POLL * 20).await;
@@ -115,7 +115,7 @@ fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
     metrics.lines().filter(is_wanted).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// What an API server has on its hands.
+/// The load of an API server.
 struct Used {
     /// Seconds since its start.
     cpu: f64,

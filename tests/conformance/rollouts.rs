@@ -18,18 +18,18 @@ use crate::{
     resuming::{self, Between, CONFIG_MAPS, Followed, Record, SELECTORS, Seen, WIDGETS, record},
 };
 
-/// Twice as long as it takes until the last watch has ended.
+/// Watches end within the first half of this time.
 const DRAIN: &str = "drain: {timeout: 2s}";
 /// Gateways behind the address.
 const REPLICAS: usize = 2;
-/// Changes between two of the things that are done.
+/// The number of changes between two rolls or kills.
 const CHANGES: usize = 60;
 
-/// How much is done.
+/// The size of the scenario.
 #[derive(Clone, Copy)]
 struct Sizes {
     informers: usize,
-    /// Rolls of all replicas, and kills of one, in turns.
+    /// The number of rounds; each rolls all replicas, then kills one.
     rounds: usize,
 }
 
@@ -96,7 +96,7 @@ struct Deployment<'a> {
 }
 
 impl Deployment<'_> {
-    /// Returns when the new one takes requests; it has nothing in memory.
+    /// Adds a replica with empty memory. Returns when it accepts requests.
     async fn add(&mut self) -> Result<()> {
         let Side { server, gateway } = self.side;
         let name = format!("replica-{}-{}", gateway.endpoint.base.rsplit(':').next().unwrap_or_default(), self.started);
@@ -107,7 +107,7 @@ impl Deployment<'_> {
         Ok(())
     }
 
-    /// As a rolling update does: the new one takes requests before the old one ends.
+    /// Replaces the oldest replica as a rolling update does: the new one accepts requests before the old one ends.
     async fn roll(&mut self) -> Result<()> {
         for _ in 0..REPLICAS {
             self.add().await?;
@@ -118,7 +118,7 @@ impl Deployment<'_> {
         Ok(())
     }
 
-    /// Gives the changes that were made.
+    /// Returns the number of changes.
     async fn rolled_and_killed(&mut self, sizes: Sizes, mut seen: Seen) -> Result<usize> {
         seen.watching.wait_for(|watching| *watching >= sizes.informers).await?;
         for round in 0..sizes.rounds {

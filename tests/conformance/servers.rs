@@ -211,8 +211,8 @@ impl Server {
             for process in self.api.iter_mut().chain(&mut self.etcd) {
                 process.check()?;
             }
-            // Of several requests for a current server's health the first asks etcd, and the others are answered that
-            // etcd is not reached.
+            // Of several concurrent health requests, a current server checks etcd for the first one and answers the
+            // others that etcd is not reachable.
             let mut ready = self.endpoint.get("/readyz").await;
             if ready.as_ref().is_ok_and(|answer| answer.status == 200) {
                 ready = self.endpoint.get("/healthz").await;
@@ -227,7 +227,7 @@ impl Server {
         }
     }
 
-    /// Who it is and what it can do, once.
+    /// Asks for the version of the server and whether it has watch-list, once.
     async fn learn(&mut self) -> Result<()> {
         if self.version.is_empty() {
             let version = self.endpoint.json("/version").await?;

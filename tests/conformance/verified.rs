@@ -29,7 +29,7 @@ use crate::{
     servers::POLL,
 };
 
-/// More than the smallest cache that is compared.
+/// More objects than the smallest cache that is compared has.
 const OBJECTS: usize = 120;
 const COLLECTION: &str = "/api/v1/configmaps";
 const PART: &str = "/api/v1/namespaces/conf/configmaps";
@@ -158,7 +158,7 @@ async fn pass(
     Ok(Response::from_parts(head, StreamBody::new(data.map_ok(Frame::data))))
 }
 
-/// The lines of a watch, without the changes that hold [`LOST`]. A watch-list's state comes as ADDED, and has it.
+/// The lines of a watch, without changes that contain [`LOST`]. Initial events, which are ADDED, are kept.
 fn without_lost(data: impl Stream<Item = hyper::Result<Bytes>>) -> impl Stream<Item = hyper::Result<Bytes>> {
     data.scan(BytesMut::new(), |unread, data| {
         let kept = data.map(|data| {

@@ -82,7 +82,7 @@ async fn refusals_of_the_gateway_itself_are_in_the_audit_log() {
     assert_eq!((&malformed["responseStatus"]["code"], &malformed["user"]), (&json!(400), &json!({})));
 }
 
-/// Trusted mode, which tells no users apart.
+/// In trusted mode, which does not distinguish users.
 #[tokio::test]
 async fn web_pages_that_are_refused_are_in_the_audit_log() {
     let folder = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ async fn a_line_of_the_access_log_names_user_address_and_audit_id() {
         let field = |name| line.get(name).map(String::as_str);
         let who = (field("outcome"), field("user"), field("address"));
         assert_eq!(who, (Some(outcome), user, Some(address)), "{headers:?}: {line:?}");
-        // The answer's, by which it is found in the audit log: this upstream gives none.
+        // The answer's audit ID, by which it is found in the audit log. This upstream sets none.
         let id = answer.headers.get("audit-id").map(|id| id.to_str().unwrap());
         assert_eq!((field("audit_id"), id.is_some()), (id, outcome != "forwarded"), "{headers:?}: {line:?}");
         assert!(id.is_none_or(|id| (id == own.1) == headers.contains(&own)), "{headers:?}: {line:?}");

@@ -76,7 +76,7 @@ async fn forget(world: &World) {
     world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
 }
 
-/// How many fills of this resource have come to that, in all tests.
+/// The number of fills of this resource with this outcome, in all tests of the process.
 fn bridges(resource: &str, outcome: &str) -> u64 {
     let text = telemetry::install().unwrap().render();
     let row = text.lines().find(|line| {
@@ -131,7 +131,7 @@ async fn watches_continue_with_the_difference() {
         [told("ADDED", "b", again), told("ADDED", "new", new), told("MODIFIED", "d", d), told("MODIFIED", "a", a)];
     let end = [told("BOOKMARK", "", to)];
     assert_eq!(next(&mut whole, 7).await, [&lost[..], &come, &end].concat());
-    // What has left the selector is lost first, however often it was changed since.
+    // Objects that left the selector are deleted first, no matter how often they were changed since.
     let of_app = next(&mut of_app, 5).await;
     let expected = [
         told("DELETED", "c", from),
@@ -147,7 +147,7 @@ async fn watches_continue_with_the_difference() {
     // A client without events gets a bookmark, so that it can continue elsewhere.
     assert_eq!(next(&mut elsewhere, 1).await, end);
 
-    // And all goes on.
+    // Later changes follow.
     world.create_pod("default", "later", "x");
     assert_eq!(next(&mut whole, 1).await, [told("ADDED", "later", to + 1)]);
     assert!(bridges("pods", "made") > made);
@@ -215,7 +215,7 @@ async fn a_version_from_within_is_upstreams_to_judge() {
         assert!(events.contains(r#""reason":"Expired","code":410}}"#), "{events}");
         assert_eq!(route, Route::Forwarded("before_fill".to_owned()));
     }
-    // What upstream still knows, it tells; memory goes on from there.
+    // Upstream sends the changes that it still knows; memory continues from there.
     let path = format!("/api/v1/pods?watch=1&resourceVersion={known}&timeoutSeconds=10");
     let request = Request::get(&path).body(Full::default()).unwrap();
     let direct = world.sim.handle(request).await.into_body().collect();
@@ -249,7 +249,7 @@ async fn another_gateway_is_not_led_over_the_bridge() {
         let again = world.client().watch_with(&path, via).await.rest().await;
         assert_eq!(again.1, Route::Forwarded("before_fill".to_owned()));
         assert!(again.0.contains(r#""code":410"#), "{}", again.0);
-        // Behind the bridge it is a client like every other.
+        // After the bridge it is a client like any other.
         let to = world.sim.revision();
         let mut behind = world.client().watch_with(&format!("/api/v1/pods?watch=1&resourceVersion={to}"), via).await;
         world.create_pod("default", "later", "x");
@@ -265,7 +265,7 @@ async fn a_watch_that_waits_for_a_version_from_within_ends() {
     let watch = async |version: u64, query: &str| {
         world.client().watch(&format!("/api/v1/pods?watch=1&resourceVersion={version}{query}")).await
     };
-    // Of the second nothing in the bridge is to be told.
+    // The bridge has no event for the second watch.
     let within_gap = [watch(versions[3], "").await, watch(versions[3], "&labelSelector=app%3Dother").await];
     let mut behind = watch(to, "").await;
     forget(&world).await;
@@ -276,7 +276,7 @@ async fn a_watch_that_waits_for_a_version_from_within_ends() {
     assert_eq!(next(&mut behind, 1).await, [told("ADDED", "later", to + 1)]);
 }
 
-/// Watches end cleanly, told nothing, and memory has the new state.
+/// Watches end cleanly without an event, and memory has the new state.
 async fn assert_not_bridged(world: &World, watch: Watch, because: &str, before: u64) {
     assert_eq!(watch.rest().await, (String::new(), Route::Served), "{because}");
     assert!(bridges("pods", because) > before, "{because}");

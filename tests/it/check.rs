@@ -1,4 +1,4 @@
-//! `kube-fanout check --online`: what API servers say of a configuration.
+//! `kube-fanout check --online`: a configuration is checked with an API server.
 
 use std::path::Path;
 

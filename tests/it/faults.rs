@@ -137,7 +137,7 @@ async fn an_upstream_that_is_away_for_long_is_found_again() {
     for _ in 0..5 {
         skip(Duration::from_secs(10)).await;
     }
-    // Memory goes on answering reads that accept an older state.
+    // Memory still answers reads that accept an older state.
     assert_eq!(world.client().get("/api/v1/pods?resourceVersion=0").await.route, Route::Served);
     world.server.start_again().await.unwrap();
     skip(Duration::from_secs(60)).await;
@@ -216,7 +216,7 @@ async fn versions_that_jump_back_end_watches_and_start_over() {
     skip(BACKOFF).await;
 
     world.gateway.warm("/api/v1/pods").await;
-    // The informers of before the restore wait for versions that are gone, as they would with upstream itself.
+    // The informers from before the restore wait for versions that no longer exist, as they would at upstream.
     let mut fresh: Vec<_> = informers.iter().map(|informer| world.informer(informer.selection.clone())).collect();
     catch_up(&mut fresh).await;
     world.assert_same("/api/v1/pods?resourceVersion=0", &Route::Served).await;
@@ -269,7 +269,7 @@ async fn an_upgraded_upstream_leaves_nothing_in_memory_that_the_old_one_wrote() 
         let answer = world.client().get(list).await;
         answer.text().contains("onlyNewerServersWriteThis").then_some(answer.route)
     };
-    // The older bytes are answered until the new ones have been read.
+    // Memory answers with the old bytes until it has read the new ones.
     assert_eq!(until("what the newer server writes", upgraded).await, Route::Served);
     world.assert_same(list, &Route::Served).await;
 }

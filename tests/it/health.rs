@@ -1,4 +1,4 @@
-//! What the health of a cache decides: when it is filled again, when its watch is opened anew, what it keeps.
+//! The effects of a cache's health: when it is filled again, when its watch is opened again, and what it keeps.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl Own {
         own
     }
 
-    /// The same as of a widget, with this resource's names.
+    /// The same object as the widget, with this resource's names.
     fn named(&self, widget: &Value) -> Value {
         let kind = format!("{}{}", self.singular[..1].to_uppercase(), &self.singular[1..]);
         let text = widget.to_string().replace("widget", self.singular).replace("Widget", &kind);
@@ -90,9 +90,9 @@ async fn a_fill_followed_by_invalid_events_does_not_reset_the_delays() {
     let time = time_of_fills(&world, 7).await;
     assert!(time > Duration::from_secs(40), "seven fills in {time:?}");
     world.sim.spoil_events(0);
-    // In steps: a fill that is under way at a skip of more than its own time limit fails by that.
+    // In steps, because a fill fails if the clock skips more than its time limit while it is under way.
     world.gateway.warm_skipping("/api/v1/pods").await;
-    // A watch that is well for two minutes clears them.
+    // A watch that is healthy for two minutes resets the delays.
     skip(Duration::from_secs(121)).await;
     world.sim.spoil_events(u32::MAX);
     let time = time_of_fills(&world, 2).await;
@@ -145,7 +145,7 @@ async fn a_watch_without_its_bookmarks_is_opened_again() {
     skip(BACKOFF).await;
     let anew = world.sim.until(|counts| counts.requests("watch", "pods") == 3 && counts.open_watches("pods") == 1);
     within("a new watch", anew).await;
-    // The client's watch goes on.
+    // The client's watch continues.
     let mut client = client;
     world.create_pod("default", "b", "x");
     for name in ["a", "b"] {

@@ -1,4 +1,4 @@
-//! Lists as other clients send them: in pages as client-go's informers, and by kperf's profiles.
+//! `load` sends lists as other clients do: in pages like client-go's informers, and by kperf's profiles.
 
 use kube_fanout::{
     load::{LoadOptions, Profile, load},
@@ -26,7 +26,7 @@ async fn informers_list_in_pages_as_client_go_does() {
         sim.hold_new_watches(true);
         sim.end_watches(None);
         create(5);
-        // Neither a watch nor a list can go on from the version that they have.
+        // Neither a watch nor a list can continue from the version that they have.
         sim.forget_history();
         sim.compact();
         sim.hold_new_watches(false);

@@ -19,7 +19,7 @@ async fn with_a_widget() -> World {
     world
 }
 
-/// Upstream's open watches go on, as they do behind a request that takes long.
+/// Upstream's open watches continue, as they do while the server still answers a slow request.
 fn redefine(world: &World) {
     let definitions =
         GroupResource { group: "apiextensions.k8s.io".into(), resource: "customresourcedefinitions".into() };
@@ -36,7 +36,7 @@ async fn a_store_of_the_old_schema_answers_nothing() {
         "",
         "?resourceVersion=NEWEST&resourceVersionMatch=Exact",
         "?resourceVersion=NEWEST&limit=500",
-        // Their answer would have the newest version.
+        // These answers would have the newest version.
         "?resourceVersion=0",
         "?resourceVersion=FIRST",
         "/b?resourceVersion=FIRST",
@@ -58,7 +58,7 @@ async fn a_store_of_the_old_schema_answers_nothing() {
             if query.starts_with('/') { WIDGETS.replace("v1/", "v1/namespaces/default/") } else { WIDGETS.to_owned() };
         let path = format!("{collection}{query}");
         world.assert_same(&path, &Route::Forwarded("unproven".to_owned())).await;
-        // What the watch has reported may be of the old schema, at versions that a client does not ask for again.
+        // The watch may have reported objects of the old schema, at versions that a client does not request again.
         let end = within("the end of the watch", watch.line()).await.unwrap().unwrap();
         assert!(end.contains(r#""type":"ERROR""#) && end.contains(r#""code":410"#), "{end}");
     }

@@ -1,4 +1,4 @@
-//! Tables from memory. What is in their cells is held against real servers by the conformance suite.
+//! Tables from memory. The conformance suite compares their cells with those of real servers.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -103,7 +103,7 @@ async fn tables_of_custom_resources_come_from_memory() {
     }
 }
 
-/// Short Tables are one piece, long ones are made as they are sent.
+/// Short Tables are sent in one piece, long ones are made while they are sent.
 #[tokio::test]
 async fn a_table_is_compressed_from_128_kib_on_indented_or_not() {
     let world = with_widgets(40).await;
@@ -195,7 +195,7 @@ async fn most_recent_tables_come_from_memory_once_it_is_proven() {
     }
 }
 
-/// The embedded server prints those of config maps as a real one does.
+/// A world with config maps, whose Tables the embedded server prints as a real one does.
 async fn with_config_maps() -> World {
     let sim = Sim::new();
     for number in 0..7 {
@@ -222,7 +222,7 @@ async fn tables_of_built_in_resources_come_from_memory_where_upstream_s_are_know
     }
     let asked = world.sim.counts().requests("list", "configmaps");
     assert_same(&world, MAPS, TABLE, &Route::Served).await;
-    // It is the one that this was compared with.
+    // The release with which the Tables were compared.
     assert_eq!(world.sim.counts().requests("list", "configmaps"), asked + 1);
 }
 
@@ -232,7 +232,7 @@ async fn tables_of_another_release_are_not_printed() {
     world.sim.upgrade("v1.37.0", &config_maps(), |_| {}).unwrap();
     world.sim.create(pod("default", "a", "x")).unwrap();
     world.gateway.warm("/api/v1/pods").await;
-    // That is known by now: no cache is filled for it.
+    // The version is known by now, so no cache is filled for Tables.
     assert_same(&world, MAPS, TABLE, &forwarded("unprintable")).await;
     assert_eq!(world.sim.counts().requests("watch", "configmaps"), 0);
     world.gateway.warm("/api/v1/configmaps").await;
@@ -245,7 +245,7 @@ async fn tables_of_an_upgraded_server_are_not_printed_as_before() {
     assert_same(&world, MAPS, TABLE, &Route::Served).await;
     world.sim.upgrade("v1.37.0", &config_maps(), |_| {}).unwrap();
     world.sim.cut_watches(None);
-    // Until the watch is resumed it is the state of the old server.
+    // Until the watch is resumed, memory has the state of the old server.
     let gone = async || (table(&world, MAPS).await.route != Route::Served).then_some(());
     passing(Duration::from_millis(100), until("the old server's Tables are gone", gone)).await;
     assert_same(&world, MAPS, TABLE, &forwarded("unprintable")).await;

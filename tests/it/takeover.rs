@@ -235,7 +235,7 @@ async fn a_state_that_is_another_one_than_the_clients_stays_upstreams_until_it_c
             world.sim.revision()
         );
         change(&world);
-        // Nothing of it is for this client.
+        // None of these changes concern this client.
         let mut watch = world.client().watch(&path).await;
         world.sim.release_requests();
         world.gateway.warm("/api/v1/pods").await;

@@ -175,7 +175,7 @@ async fn a_gateway_in_front_of_itself_is_reported() {
     assert!(log.lines().any(|line| line.contains("WARN") && line.contains("leads back to this gateway")), "{log}");
 }
 
-/// Leads the connections of a listener to a Unix socket.
+/// Relays the connections of a listener to a Unix socket.
 pub(crate) fn relaying(listener: TcpListener, socket: PathBuf) -> JoinSet<()> {
     let mut relaying = JoinSet::new();
     relaying.spawn(async move {
@@ -213,7 +213,7 @@ pub(crate) async fn answering(answer: Vec<u8>) -> (String, JoinSet<()>) {
     (address, serving)
 }
 
-/// What is wrong between a gateway and the API server, by its status.
+/// The troubles with the API server in a gateway's status.
 async fn troubles(admin: &Path) -> Vec<Trouble> {
     upstream(admin).await.troubles
 }
@@ -224,7 +224,7 @@ async fn first_probe_has_passed(admin: &Path) {
     until("the first probe", async || upstream(admin).await.version).await;
 }
 
-/// What a gateway knows of the API server, by its status.
+/// The part of a gateway's status that is about the API server.
 async fn upstream(admin: &Path) -> Upstream {
     let answer = within("the status", ask(admin, "/status.json")).await;
     let status: GatewayStatus = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();

@@ -161,7 +161,7 @@ async fn the_object_that_differs_is_in_the_log() {
     world.create_pod("default", "told", "x");
     world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
     until_looked("the line", async || {
-        // Else the cache would be idle.
+        // Keeps the cache from being stopped as idle.
         world.client().get(LIST).await;
         lines.text().contains("cache differs from upstream")
     })

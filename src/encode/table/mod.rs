@@ -39,7 +39,7 @@ pub struct Columns {
     cells: Cells,
 }
 
-/// What the cells behind the name are made by.
+/// How the cells after the name are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cells {
     /// The columns of a definition.
@@ -94,7 +94,7 @@ impl Columns {
         Self::told(table, |told| printer.prints(told).then_some(Cells::BuiltIn(printer)))
     }
 
-    /// The columns of a Table; `cells` makes of those behind the name what prints them.
+    /// The columns of a Table; `cells` returns how those after the name are printed.
     fn told(table: &[u8], cells: impl FnOnce(&[ColumnDefinition]) -> Option<Cells>) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -189,7 +189,7 @@ impl Rows {
     pub fn cost(&self, object: &Object) -> usize {
         let times = match &self.columns.cells {
             Cells::Paths(columns) => columns.len() + 1,
-            // The members are found, then those that are asked for are read.
+            // One pass finds the members, another one reads those that are printed.
             Cells::BuiltIn(_) => 2,
         };
         object.tail().len() * times

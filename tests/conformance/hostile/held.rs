@@ -91,7 +91,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// The same of five users, who hold all the memory that is shared.
+    /// The same watches of five users, who together hold all shared memory.
     pub(super) async fn unread_watches_of_five(&mut self, quiet: &Times) -> Result<()> {
         let name = "1,000 watches of five users that are not read";
         let api = &self.side.server.endpoint;

@@ -31,7 +31,7 @@ pub(super) struct Informer {
     _task: JoinSet<()>,
 }
 
-/// What an informer next to no attack does not see.
+/// Effects of an attack on an informer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Troubles {
     /// The lists after the first one.
@@ -75,7 +75,7 @@ impl Informer {
         }
     }
 
-    /// Since the last call.
+    /// The effects since the last call.
     pub(super) fn troubles(&self) -> Troubles {
         std::mem::take(&mut *self.troubles.lock().unwrap_or_else(PoisonError::into_inner))
     }

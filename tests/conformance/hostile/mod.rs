@@ -64,7 +64,7 @@ struct Scene<'a> {
     tally: Tally,
 }
 
-/// What a bystander has measured.
+/// The measurements of a bystander.
 struct Times {
     requests: Vec<Duration>,
     /// The most resident memory of the gateway, in bytes.
@@ -89,7 +89,7 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
     scene.revoked_watch(&quiet).await?;
     let mut tally = scene.tally;
 
-    // A gateway that cannot log any more stays so.
+    // A gateway that cannot log any more does not recover, so it has no other attack.
     let mut scene = Scene::start("gateway-unread", side, certificates).await?;
     let quiet = scene.bystander("quiet, a gateway of its own", REQUESTS).await?;
     scene.unread_log(&quiet).await?;

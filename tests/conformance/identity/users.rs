@@ -76,7 +76,7 @@ const USERS: &str = "
     certificate impersonates | reader nobody   | cert-impersonator | impersonate-user: reader | impersonate-group: readers | reader [readers, system:authenticated]
 ";
 
-/// Everybody who asks `server`. `api` gives the service account its token.
+/// All users of `server`. `api` issues the token of the service account.
 pub(super) async fn all(api: &Endpoint, server: &Endpoint) -> Result<Vec<User>> {
     let (token, incomplete) = (&reader_token(api).await?, incomplete(server).await?);
     USERS.lines().map(str::trim).filter(|row| !row.is_empty()).map(|row| parse(row, token, incomplete)).collect()

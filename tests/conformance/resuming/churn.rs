@@ -12,9 +12,9 @@ use tokio::{
 use super::{Followed, LAST};
 use crate::{client::Endpoint, gateway::PATIENCE, servers::POLL};
 
-/// Between two changes: sixty a second.
+/// The time between two changes: sixty per second.
 const PACE: Duration = Duration::from_millis(16);
-/// Names that come and go.
+/// The number of names that are created and deleted.
 const NAMES: usize = 60;
 
 /// Makes changes of every kind for ever. Ignores refusals, since the server may have just been killed.
@@ -43,7 +43,7 @@ async fn create(api: &Endpoint, followed: Followed, name: &str, shade: &str) -> 
     api.create(part, &json!({"apiVersion": api_version, "kind": kind, "metadata": metadata})).await.map(drop)
 }
 
-/// Returns when the last object has been made.
+/// Creates the last object; retries until that succeeds.
 pub(super) async fn last(api: &Endpoint, followed: Followed) -> Result<()> {
     let started = Instant::now();
     while let Err(error) = create(api, followed, LAST, "red").await {

@@ -19,7 +19,7 @@ use crate::{
     gateway::PATIENCE,
 };
 
-/// Before a client tries again.
+/// The delay before a client tries again.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// What happened to an informer.
@@ -27,13 +27,13 @@ const RETRY: Duration = Duration::from_millis(200);
 pub(crate) struct Told {
     pub(crate) selector: &'static str,
     pub(crate) lists: usize,
-    /// Why the lists but the first were made: what ended the watches before them, and behind which version.
+    /// The reason for each list except the first: the version of the watch that ended, and its error.
     pub(crate) expired: Vec<(u64, String)>,
     pub(crate) watches: usize,
     pub(crate) events: usize,
-    /// Deletions at the version that was known already.
+    /// The number of deletions at the version that the informer had already.
     pub(crate) lost: usize,
-    /// The version of the last list, and what came behind it.
+    /// The version of the last list, and the events after it.
     pub(crate) from: u64,
     pub(crate) record: Record,
 }
@@ -49,11 +49,11 @@ pub(super) struct Informer {
     pub(super) state: State,
     /// `None` before the first list and after a 410.
     version: Option<u64>,
-    /// It is that of an event, which may be one of a bridge.
+    /// Whether the version is that of an event, which may be part of a bridge.
     may_be_bridged: bool,
-    /// The watch was begun behind such a version, and no bookmark has come since: what is known may be told again.
+    /// Whether the watch was started after such a version and no bookmark has arrived since: events may be repeated.
     is_cut_off: bool,
-    /// What a watch-list has told before its end.
+    /// The objects of an unfinished watch-list.
     initial: Option<State>,
     pub(super) told: Told,
     /// Lists of all informers.
@@ -82,7 +82,7 @@ impl Informer {
         }
     }
 
-    /// Until it has the last object.
+    /// Runs until the informer has the last object.
     pub(super) async fn run(mut self, watching: &watch::Sender<usize>) -> Result<Self> {
         let started = Instant::now();
         loop {
@@ -104,10 +104,10 @@ impl Informer {
         self.initial.is_none() && self.state.contains_key(&format!("conf/{LAST}"))
     }
 
-    /// From the cache, as informers do. Lists are counted when they were answered.
+    /// Lists at any version, as informers do. A list is counted when it was answered.
     async fn list(&mut self) -> Result<()> {
         let path = format!("{}?resourceVersion=0{}", self.collection, self.selector);
-        // Objects' versions are of no interest in protobuf here, their names are: the list is read in JSON.
+        // In JSON for either encoding, since the names of the objects are needed.
         let Ok(answer) = self.endpoint.get(&path).await else { return Ok(()) };
         if answer.status == 200 {
             let list: Value = serde_json::from_slice(&answer.body)?;
@@ -116,7 +116,7 @@ impl Informer {
         Ok(())
     }
 
-    /// Returns when the watch has ended, or everything has come.
+    /// Returns when the watch has ended, or has sent the last object.
     async fn watch(&mut self, watching: &watch::Sender<usize>) -> Result<()> {
         let from = match self.version {
             Some(version) => format!("resourceVersion={version}"),
@@ -134,7 +134,7 @@ impl Informer {
         }
         self.told.watches += 1;
         while !self.is_complete() {
-            // One that broke off is resumed like one that ended.
+            // A watch that broke is resumed like one that ended.
             let Ok(Some(event)) = events.next().await else { break };
             if event.kind == "ERROR" {
                 ensure!(event.object["code"] == 410 || self.accept == PROTOBUF, "{}", event.line);
@@ -154,7 +154,8 @@ impl Informer {
         self.listed.fetch_add(1, Relaxed);
     }
 
-    /// Versions rise but for what is lost; what is added was not there, what is changed or deleted was.
+    /// Checks that versions rise, except for objects lost in a bridge, and that added objects were unknown and changed
+    /// or deleted ones known.
     fn apply(&mut self, event: &Event) -> Result<()> {
         let (key, version) = (event.key(), event.version);
         if let Some(initial) = &mut self.initial {

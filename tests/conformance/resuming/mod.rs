@@ -26,7 +26,7 @@ use crate::{
     servers::Server,
 };
 
-/// The last object that is made: who has it has everything.
+/// The last object that is created: an informer that has it has everything.
 const LAST: &str = "bridge-last";
 /// Every selector selects the last object.
 pub(crate) const SELECTORS: [&str; 4] =
@@ -34,21 +34,21 @@ pub(crate) const SELECTORS: [&str; 4] =
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// What is followed, and how.
+/// A collection that informers follow.
 #[derive(Clone, Copy)]
 pub(crate) struct Followed {
     pub(crate) collection: &'static str,
     pub(crate) part: &'static str,
-    /// Of an object.
+    /// The `apiVersion` of the objects.
     pub(crate) api_version: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) encodings: &'static [&'static str],
-    /// Half of the informers begin with one.
+    /// Whether half of the informers begin with a watch-list.
     has_watch_list: bool,
 }
 
 impl Followed {
-    /// With watch-lists where the server has them.
+    /// The collection at this server, with watch-lists if the server supports them.
     pub(crate) fn at(self, server: &Server) -> Self {
         Self { has_watch_list: server.has_watch_list, ..self }
     }
@@ -73,22 +73,22 @@ pub(crate) const WIDGETS: Followed = Followed {
     has_watch_list: true,
 };
 
-/// Whether all that is promised is to be shown, and not only as much as shows that it works (`KUBE_FANOUT_FULL`).
+/// Whether scenarios run at full size (`KUBE_FANOUT_FULL`), and not at the smaller size of the gate.
 pub(crate) fn is_full() -> bool {
     std::env::var_os("KUBE_FANOUT_FULL").is_some()
 }
 
-/// What a script that goes on under informers sees of them.
+/// The state of the informers, for a script that runs at the same time.
 pub(crate) struct Seen {
-    /// How many watch.
+    /// The number of informers that have an open watch.
     pub(crate) watching: watch::Receiver<usize>,
-    /// How many changes were made.
+    /// The number of changes so far.
     pub(crate) made: watch::Receiver<usize>,
     listed: Arc<AtomicUsize>,
 }
 
 impl Seen {
-    /// Lists of all informers by now.
+    /// The number of lists of all informers so far.
     pub(crate) fn lists(&self) -> usize {
         self.listed.load(Relaxed)
     }
@@ -101,10 +101,10 @@ impl Seen {
     }
 }
 
-/// The first letter of each event's type and its version, in the order in which they came. No bookmarks.
+/// The first letter of the type, and the version, of each event in order, without bookmarks.
 pub(crate) type Record = Vec<(char, u64)>;
 
-/// Where informers ask, and where changes are made and the truth is.
+/// The server that informers use, and the API server, to which changes are written and with which results are compared.
 #[derive(Clone, Copy)]
 pub(crate) struct Between<'a> {
     pub(crate) gateway: &'a Endpoint,
@@ -148,7 +148,7 @@ pub(crate) async fn informers<T>(
             Err(error) => tally.compared(&name, [format!("{error:#}")]),
         }
     }
-    // The next scenario makes it again.
+    // The next scenario creates it again.
     direct.delete(&format!("{}/{LAST}", followed.part)).await?;
     Ok((done, told))
 }

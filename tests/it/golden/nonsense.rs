@@ -25,7 +25,7 @@ async fn assert_ends_watches(nonsense: &str) {
     upstream.go_on();
     let (events, route) = within("the end of the watch", watch.rest()).await;
     assert_eq!((events, route), (sensible().concat(), Route::Served), "{nonsense}");
-    // Reads go on: from a new state, or forwarded until there is one.
+    // Reads are still answered: from a new state, or forwarded until there is one.
     skip(BACKOFF).await;
     let list = gateway.client.get("/api/v1/configmaps?resourceVersion=0").await;
     assert!(list.status == 200 || list.route == Route::Forwarded("fill_failed".to_owned()), "{list:?}");

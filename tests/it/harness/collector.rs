@@ -1,4 +1,4 @@
-//! A collector of traces that takes OTLP over gRPC, and can be told to misbehave.
+//! A collector of traces that accepts OTLP over gRPC, and can misbehave on purpose.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,7 @@ use tokio::{
 
 use super::until;
 
-/// What becomes of a call.
+/// How the collector treats calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     Accepts,
@@ -42,7 +42,7 @@ pub(crate) enum Manner {
     Silent,
     /// The answer has no end.
     Endless,
-    /// Something that is no HTTP/2.
+    /// Bytes that are not HTTP/2.
     Garbage,
     /// The connection is closed at once.
     Closes,
@@ -151,7 +151,7 @@ async fn serve(mut stream: TcpStream, received: Arc<Received>) {
         async move { Ok::<_, Infallible>(answer(&received, manner, request).await) }
     });
     let http = http2::Builder::new(TokioExecutor::new());
-    // However it ended: the client notices by itself.
+    // An error is ignored, since the client notices it.
     http.serve_connection(TokioIo::new(stream), service).await.unwrap_or_default();
 }
 

@@ -24,7 +24,7 @@ use kube_fanout::apimachinery::Encoding;
 type Body = BoxBody<Bytes, Infallible>;
 
 /// The namespace and the query with which the gateway finds out whether field labels are supported.
-const NOBODYS: &str = "/namespaces/kube-fanout.";
+const PROBE_NAMESPACE: &str = "/namespaces/kube-fanout.";
 const FIELDS_KNOWN: &str = "resourceVersion=0&fieldSelector=metadata.name%3Dkube-fanout.";
 
 /// The body of the response to a request without a recording.
@@ -123,7 +123,7 @@ impl Shared {
             Some("application/vnd.kubernetes.protobuf") => Encoding::Protobuf,
             _ => Encoding::Json,
         };
-        match self.collections.get(&(path.replace(NOBODYS, ""), encoding)) {
+        match self.collections.get(&(path.replace(PROBE_NAMESPACE, ""), encoding)) {
             Some(collection) if query.contains("sendInitialEvents=true") => {
                 answer(StatusCode::OK, self.watch_list(collection, encoding))
             }
