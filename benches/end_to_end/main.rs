@@ -20,6 +20,8 @@ mod certificates;
 mod client;
 mod custom;
 mod download;
+#[path = "../../tests/conformance/flags.rs"]
+mod flags;
 mod floor;
 mod forwarding;
 mod latency;

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     certificates::Certificates,
     client::{Ask, Endpoint},
+    flags,
     ports::free_port,
     process::Process,
 };
@@ -74,7 +75,7 @@ impl Upstream {
     fn start_real(assets: &Path, certificates: &Certificates, folder: &Path) -> Result<Self> {
         let storage = start_storage("etcd", assets, folder)?;
         let port = free_port()?;
-        let process = Self::start_api("kube-apiserver", assets, (port, storage.clients), certificates, folder)?;
+        let process = Self::start_api("kube-apiserver", assets, port, storage.clients, certificates, folder)?;
         Self::tls(port, "upstream", certificates, process, storage)
     }
 
@@ -89,7 +90,7 @@ impl Upstream {
         let clients = self.storage.as_ref().context("no storage")?.clients;
         let port = before.as_ref().map_or_else(free_port, |before| Ok(before.endpoint.port))?;
         drop(before);
-        let process = Self::start_api("second", Path::new(&assets), (port, clients), certificates, folder)?;
+        let process = Self::start_api("second", Path::new(&assets), port, clients, certificates, folder)?;
         let storage = Storage { clients, _process: None };
         let mut second = Self::tls(port, "second", certificates, process, storage)?;
         let ask = Ask::json("/readyz");
@@ -105,37 +106,19 @@ impl Upstream {
     fn start_api(
         name: &str,
         assets: &Path,
-        (port, clients): (u16, u16),
+        port: u16,
+        etcd: u16,
         certificates: &Certificates,
         folder: &Path,
     ) -> Result<Process> {
-        let file = |name: &str| certificates.file(name);
-        Process::start(
-            name,
-            assets.join("kube-apiserver"),
-            [
-                format!("--etcd-servers=http://127.0.0.1:{clients}"),
-                format!("--secure-port={port}"),
-                "--bind-address=127.0.0.1".to_owned(),
-                format!("--tls-cert-file={}", file("server.crt")),
-                format!("--tls-private-key-file={}", file("server.key")),
-                format!("--client-ca-file={}", file("ca.crt")),
-                format!("--token-auth-file={}", file("tokens.csv")),
-                format!("--service-account-key-file={}", file("sa.pub")),
-                format!("--service-account-signing-key-file={}", file("sa.key")),
-                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-                "--authorization-mode=RBAC".to_owned(),
-                "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
-                "--disable-admission-plugins=ServiceAccount".to_owned(),
-                // The load comes from one user, who must not be throttled.
-                "--enable-priority-and-fairness=false".to_owned(),
-                "--max-requests-inflight=0".to_owned(),
-                "--max-mutating-requests-inflight=0".to_owned(),
-                // No stream may end while it is measured.
-                "--min-request-timeout=7200".to_owned(),
-            ],
-            folder,
-        )
+        let arguments = [
+            flags::api_server(port, etcd, certificates),
+            flags::full(certificates),
+            // The load comes from one user, who must not be throttled.
+            vec!["--enable-priority-and-fairness=false".to_owned()],
+            unlimited(),
+        ];
+        Process::start(name, assets.join("kube-apiserver"), arguments.concat(), folder)
     }
 
     /// Custom resources on the current library (`apiextensions-apiserver`), which has `core` authenticate its clients.
@@ -147,31 +130,13 @@ impl Upstream {
     ) -> Result<Self> {
         let storage = start_storage("etcd-custom", assets, folder)?;
         let port = free_port()?;
-        let file = |name: &str| certificates.file(name);
-        let kubeconfig = core.kubeconfig.display();
-        let process = Process::start(
-            "apiextensions-apiserver",
-            assets.join("apiextensions-apiserver"),
-            [
-                format!("--etcd-servers=http://127.0.0.1:{}", storage.clients),
-                format!("--secure-port={port}"),
-                "--bind-address=127.0.0.1".to_owned(),
-                format!("--tls-cert-file={}", file("server.crt")),
-                format!("--tls-private-key-file={}", file("server.key")),
-                format!("--client-ca-file={}", file("ca.crt")),
-                format!("--kubeconfig={kubeconfig}"),
-                format!("--authentication-kubeconfig={kubeconfig}"),
-                format!("--authorization-kubeconfig={kubeconfig}"),
-                "--authentication-skip-lookup=true".to_owned(),
-                "--enable-priority-and-fairness=false".to_owned(),
-                // These plugins watch types that a 1.20 server does not have; without them the server is never ready.
-                "--disable-admission-plugins=ValidatingAdmissionPolicy,MutatingAdmissionPolicy".to_owned(),
-                "--max-requests-inflight=0".to_owned(),
-                "--max-mutating-requests-inflight=0".to_owned(),
-                "--min-request-timeout=7200".to_owned(),
-            ],
-            folder,
-        )?;
+        let arguments = [
+            flags::api_server(port, storage.clients, certificates),
+            flags::custom_resources(&core.kubeconfig),
+            unlimited(),
+        ];
+        let program = assets.join("apiextensions-apiserver");
+        let process = Process::start("apiextensions-apiserver", program, arguments.concat(), folder)?;
         let mut upstream = Self::tls(port, "custom", certificates, process, storage)?;
         let ask = Ask::json("/readyz");
         wait(&mut upstream.process, async || upstream.endpoint.get(&ask).await.is_ok()).await?;
@@ -278,23 +243,22 @@ impl Server {
     }
 }
 
+/// The flags that keep an API server from limiting the load.
+fn unlimited() -> Vec<String> {
+    vec![
+        "--max-requests-inflight=0".to_owned(),
+        "--max-mutating-requests-inflight=0".to_owned(),
+        // No stream may end while it is measured.
+        "--min-request-timeout=7200".to_owned(),
+    ]
+}
+
 fn start_storage(name: &str, assets: &Path, folder: &Path) -> Result<Storage> {
     let (clients, peers) = (free_port()?, free_port()?);
-    let process = Process::start(
-        name,
-        assets.join("etcd"),
-        [
-            format!("--data-dir={}", folder.join(name).display()),
-            format!("--listen-client-urls=http://127.0.0.1:{clients}"),
-            format!("--advertise-client-urls=http://127.0.0.1:{clients}"),
-            format!("--listen-peer-urls=http://127.0.0.1:{peers}"),
-            format!("--initial-advertise-peer-urls=http://127.0.0.1:{peers}"),
-            format!("--initial-cluster=default=http://127.0.0.1:{peers}"),
-            // The speed of the disk is not to be measured.
-            "--unsafe-no-fsync".to_owned(),
-        ],
-        folder,
-    )?;
+    let mut arguments = flags::etcd(&folder.join(name), clients, peers);
+    // The speed of the disk is not to be measured.
+    arguments.push("--unsafe-no-fsync".to_owned());
+    let process = Process::start(name, assets.join("etcd"), arguments, folder)?;
     Ok(Storage { clients, _process: Some(process) })
 }
 

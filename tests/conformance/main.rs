@@ -36,6 +36,7 @@ mod compare;
 mod crowd;
 mod definitions;
 mod events;
+mod flags;
 mod foreign;
 mod gateway;
 mod hostile;

@@ -11,6 +11,7 @@ use tokio::time::{Duration, Instant, sleep};
 use crate::{
     certificates::Certificates,
     client::{Ask, Endpoint},
+    flags,
     ports::free_port,
     processes::Process,
 };
@@ -74,39 +75,20 @@ pub(crate) struct Server {
 impl Server {
     /// With all built-in types.
     pub(crate) fn full(assets: &Path, certificates: &Certificates, folder: &Path) -> Result<Self> {
-        let file = |name: &str| certificates.file(name);
-        let flags = [
-            ("token-auth-file", file("tokens.csv")),
-            ("service-account-key-file", file("sa.pub")),
-            ("service-account-signing-key-file", file("sa.key")),
-            ("service-account-issuer", "https://kubernetes.default.svc".to_owned()),
-            ("authorization-mode", "RBAC".to_owned()),
-            ("service-cluster-ip-range", "10.0.0.0/16".to_owned()),
-            ("disable-admission-plugins", "ServiceAccount".to_owned()),
-        ];
-        Self::start("full", assets, "kube-apiserver", &flags, certificates, folder)
+        Self::start("full", assets, "kube-apiserver", flags::full(certificates), certificates, folder)
     }
 
     /// Custom resources on the current library. Delegates authentication to `full`.
     pub(crate) fn crd(assets: &Path, full: &Self, certificates: &Certificates, folder: &Path) -> Result<Self> {
-        let kubeconfig = full.kubeconfig.display().to_string();
-        let flags = [
-            ("kubeconfig", kubeconfig.clone()),
-            ("authentication-kubeconfig", kubeconfig.clone()),
-            ("authorization-kubeconfig", kubeconfig),
-            ("authentication-skip-lookup", "true".to_owned()),
-            ("enable-priority-and-fairness", "false".to_owned()),
-            // These watch types that a 1.20 server does not have, and would never become ready.
-            ("disable-admission-plugins", "ValidatingAdmissionPolicy,MutatingAdmissionPolicy".to_owned()),
-        ];
-        Self::start("crd", assets, "apiextensions-apiserver", &flags, certificates, folder)
+        let flags = flags::custom_resources(&full.kubeconfig);
+        Self::start("crd", assets, "apiextensions-apiserver", flags, certificates, folder)
     }
 
     fn start(
         name: &'static str,
         assets: &Path,
         program: &str,
-        flags: &[(&str, String)],
+        flags: Vec<String>,
         certificates: &Certificates,
         folder: &Path,
     ) -> Result<Self> {
@@ -114,31 +96,11 @@ impl Server {
         let folder = folder.join(name);
         fs::create_dir_all(&folder)?;
         let url = format!("https://127.0.0.1:{port}");
-        let file = |name: &str| certificates.file(name);
-        let mut arguments = vec![
-            format!("--etcd-servers=http://127.0.0.1:{storage}"),
-            format!("--secure-port={port}"),
-            "--bind-address=127.0.0.1".to_owned(),
-            format!("--tls-cert-file={}", file("server.crt")),
-            format!("--tls-private-key-file={}", file("server.key")),
-            format!("--client-ca-file={}", file("ca.crt")),
-            format!("--requestheader-client-ca-file={}", file("front-ca.crt")),
-            "--requestheader-allowed-names=front-proxy".to_owned(),
-            "--requestheader-username-headers=X-Remote-User".to_owned(),
-            "--requestheader-group-headers=X-Remote-Group".to_owned(),
-            "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
-        ];
-        arguments.extend(flags.iter().map(|(flag, value)| format!("--{flag}={value}")));
-        let etcd_arguments = vec![
-            format!("--data-dir={}", folder.join("etcd").display()),
-            format!("--listen-client-urls=http://127.0.0.1:{storage}"),
-            format!("--advertise-client-urls=http://127.0.0.1:{storage}"),
-            format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
-            format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
-            format!("--initial-cluster=default=http://127.0.0.1:{peer}"),
-        ];
+        let mut arguments = flags::api_server(port, storage, certificates);
+        arguments.extend(flags);
+        let etcd_arguments = flags::etcd(&folder.join("etcd"), storage, peer);
         let mut server = Self {
-            endpoint: Endpoint::direct(&url, Path::new(&file("ca.crt")))?,
+            endpoint: Endpoint::direct(&url, Path::new(&certificates.file("ca.crt")))?,
             kubeconfig: certificates.kubeconfig(name, &url)?,
             version: String::new(),
             has_watch_list: false,
