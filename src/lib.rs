@@ -130,6 +130,8 @@ pub mod upstream;
 mod demo;
 mod run;
 mod status_command;
+#[cfg(test)]
+mod test_certificates;
 
 pub use demo::{DemoError, DemoOptions, demo, load_demo};
 pub use run::{LookedUp, Reloads, RunError, Sockets, look_up, run, run_config};

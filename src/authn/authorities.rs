@@ -180,7 +180,7 @@ mod tests {
     use rcgen::{ExtendedKeyUsagePurpose, KeyUsagePurpose};
     use tempfile::TempDir;
 
-    use crate::authn::test_certificates::{Issued, authority, intermediate, leaf, now};
+    use crate::test_certificates::{Issued, authority, intermediate, leaf, now};
 
     async fn bundle(folder: &TempDir, members: &[&Issued]) -> Result<Authorities, AuthoritiesError> {
         let file = PemFile(folder.path().join("ca.crt"));

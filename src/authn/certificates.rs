@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    use crate::authn::test_certificates::{authority, client};
+    use crate::test_certificates::{authority, client};
 
     #[tokio::test(start_paused = true)]
     async fn replacing_an_authority_invalidates_cached_proofs() {

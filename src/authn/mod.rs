@@ -20,8 +20,6 @@ mod groups;
 mod refusals;
 mod requester;
 #[cfg(test)]
-mod test_certificates;
-#[cfg(test)]
 mod tests;
 mod token;
 mod unauthenticated;

@@ -8,9 +8,11 @@ use k8s_openapi::api::authentication::v1::{self, TokenReview, TokenReviewStatus}
 use rcgen::DnType;
 use tempfile::TempDir;
 
-use super::test_certificates::{Issued, authority, client, leaf};
 use super::*;
-use crate::connector::test_server::{TestServer, full};
+use crate::{
+    connector::test_server::{TestServer, full},
+    test_certificates::{Issued, authority, client, leaf},
+};
 
 /// Authorities: one for clients, one for front proxies, one trusted for both, and one trusted for neither.
 struct World {

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use rcgen::{DnType, DnValue};
 
-    use crate::authn::test_certificates::{authority, client, leaf};
+    use crate::test_certificates::{authority, client, leaf};
 
     #[test]
     fn a_user_is_the_subject_of_a_certificate() {

@@ -1,4 +1,4 @@
-//! Authorities and certificates for the tests of this module, generated on demand.
+//! Authorities and certificates for unit tests, generated on demand.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -6,14 +6,14 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use crate::listener::ClientCertificate;
 
 /// A certificate, and its key for signing others.
-pub(super) struct Issued {
+pub(crate) struct Issued {
     certificate: rcgen::Certificate,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Issued {
     /// A self-signed certificate.
-    pub(super) fn authority(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
+    pub(crate) fn authority(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut params = named(name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         change(&mut params);
@@ -28,26 +28,26 @@ impl Issued {
         Self { certificate, issuer: Issuer::new(params, key) }
     }
 
-    pub(super) fn der(&self) -> CertificateDer<'static> {
+    pub(crate) fn der(&self) -> CertificateDer<'static> {
         self.certificate.der().clone()
     }
 
-    pub(super) fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         self.certificate.pem()
     }
 
     /// The connection's view of a client that presents this certificate.
-    pub(super) fn shown(&self) -> ClientCertificate {
+    pub(crate) fn shown(&self) -> ClientCertificate {
         let fingerprint = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &self.der());
         ClientCertificate { chain: vec![self.der()], fingerprint: fingerprint.as_ref().try_into().unwrap() }
     }
 }
 
-pub(super) fn authority(name: &str) -> Issued {
+pub(crate) fn authority(name: &str) -> Issued {
     Issued::authority(name, |_| {})
 }
 
-pub(super) fn intermediate(signer: &Issued, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Issued {
+pub(crate) fn intermediate(signer: &Issued, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Issued {
     let mut params = named(name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     change(&mut params);
@@ -55,7 +55,7 @@ pub(super) fn intermediate(signer: &Issued, name: &str, change: impl FnOnce(&mut
 }
 
 /// A client certificate; it has no name unless `change` sets one.
-pub(super) fn leaf(signer: &Issued, change: impl FnOnce(&mut CertificateParams)) -> Issued {
+pub(crate) fn leaf(signer: &Issued, change: impl FnOnce(&mut CertificateParams)) -> Issued {
     let mut params = unnamed();
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     change(&mut params);
@@ -63,14 +63,14 @@ pub(super) fn leaf(signer: &Issued, change: impl FnOnce(&mut CertificateParams))
 }
 
 /// A client certificate with a common name and an organization.
-pub(super) fn client(signer: &Issued, name: &str, organization: &str) -> Issued {
+pub(crate) fn client(signer: &Issued, name: &str, organization: &str) -> Issued {
     leaf(signer, |params| {
         params.distinguished_name.push(DnType::CommonName, name);
         params.distinguished_name.push(DnType::OrganizationName, organization);
     })
 }
 
-pub(super) fn now() -> UnixTime {
+pub(crate) fn now() -> UnixTime {
     UnixTime::now()
 }
 
