@@ -1,9 +1,11 @@
 //! Authorities and certificates for unit tests, generated on demand.
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-use rustls::pki_types::{CertificateDer, UnixTime};
+use std::{fs, path::Path};
 
-use crate::listener::ClientCertificate;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
+
+use crate::{config::TlsFiles, listener::ClientCertificate};
 
 /// A certificate, and its key for signing others.
 pub(crate) struct Issued {
@@ -22,7 +24,8 @@ impl Issued {
         Self { certificate, issuer: Issuer::new(params, key) }
     }
 
-    fn signed_by(signer: &Self, params: CertificateParams) -> Self {
+    /// A certificate that `signer` has issued.
+    pub(crate) fn signed_by(signer: &Self, params: CertificateParams) -> Self {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &signer.issuer).unwrap();
         Self { certificate, issuer: Issuer::new(params, key) }
@@ -34,6 +37,22 @@ impl Issued {
 
     pub(crate) fn pem(&self) -> String {
         self.certificate.pem()
+    }
+
+    pub(crate) fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
+    pub(crate) fn key_der(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.issuer.key().serialize_der()))
+    }
+
+    /// The certificate and its key in two files of a folder, which are overwritten.
+    pub(crate) fn write(&self, folder: &Path) -> TlsFiles {
+        let files = TlsFiles { cert_file: folder.join("client.crt"), key_file: folder.join("client.key") };
+        fs::write(&files.cert_file, self.pem()).unwrap();
+        fs::write(&files.key_file, self.key_pem()).unwrap();
+        files
     }
 
     /// The connection's view of a client that presents this certificate.

@@ -154,16 +154,16 @@ mod tests {
         let (first, second) = (authority.client("first"), authority.client("second"));
         let files = first.write(folder.path());
         let certificate = ClientCertificate::load(files.clone()).unwrap();
-        assert_eq!(shown(&certificate), *first.certificate.der());
-        fs::write(&files.cert_file, second.certificate.pem()).unwrap();
+        assert_eq!(shown(&certificate), first.der());
+        fs::write(&files.cert_file, second.pem()).unwrap();
         certificate.reload_once().await;
-        assert_eq!(shown(&certificate), *first.certificate.der());
-        fs::write(&files.key_file, second.key.serialize_pem()).unwrap();
+        assert_eq!(shown(&certificate), first.der());
+        fs::write(&files.key_file, second.key_pem()).unwrap();
         certificate.reload_once().await;
-        assert_eq!(shown(&certificate), *second.certificate.der());
+        assert_eq!(shown(&certificate), second.der());
         fs::remove_file(&files.key_file).unwrap();
         certificate.reload_once().await;
-        assert_eq!(shown(&certificate), *second.certificate.der());
+        assert_eq!(shown(&certificate), second.der());
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
         // Both in one file, as kubelets have them.
         let issued = Authority::new().client("kubelet");
         let file = folder.path().join("both.pem");
-        fs::write(&file, issued.certificate.pem() + &issued.key.serialize_pem()).unwrap();
+        fs::write(&file, issued.pem() + &issued.key_pem()).unwrap();
         let mut identity = AuthInfo::default();
         assert!(ClientCertificate::of(&identity).unwrap().is_none());
         identity.client_certificate = Some(file.display().to_string());

@@ -103,10 +103,7 @@ async fn setup(protocols: &[&[u8]]) -> Setup {
     let authority = Authority::new();
     let (gateway_certificate, proxy_certificate) = (authority.client("gateway"), authority.client("proxy"));
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let known = vec![
-        (gateway_certificate.certificate.der().to_vec(), "gateway"),
-        (proxy_certificate.certificate.der().to_vec(), "proxy"),
-    ];
+    let known = vec![(gateway_certificate.der().to_vec(), "gateway"), (proxy_certificate.der().to_vec(), "proxy")];
     let server = server(&authority, protocols, known).await;
     let gateway = gateway(&server, &gateway_certificate.write(folders[0].path()));
     let front_proxy = proxy_certificate.write(folders[1].path());
@@ -476,9 +473,9 @@ async fn new_connections_show_the_certificates_of_their_time() {
         let (next_own, next_proxy) = (authority.client("next"), authority.client("next"));
         next_own.write(own.path());
         next_proxy.write(proxy.path());
-        let (next_own, next_proxy) = (next_own.certificate.der(), next_proxy.certificate.der());
-        until_shown(next_own, || as_gateway.outbound(plain()).unwrap()).await;
-        until_shown(next_own, || as_impersonator.outbound(plain(), &jane()).unwrap()).await;
-        until_shown(next_proxy, || front_proxy.outbound(plain(), &jane()).unwrap()).await;
+        let (next_own, next_proxy) = (next_own.der(), next_proxy.der());
+        until_shown(&next_own, || as_gateway.outbound(plain()).unwrap()).await;
+        until_shown(&next_own, || as_impersonator.outbound(plain(), &jane()).unwrap()).await;
+        until_shown(&next_proxy, || front_proxy.outbound(plain(), &jane()).unwrap()).await;
     }
 }

@@ -30,7 +30,7 @@ impl Setup {
         let authority = Authority::new();
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let (gateway, proxy) = (authority.client("gateway"), authority.client("proxy"));
-        let names = vec![(gateway.certificate.der().to_vec(), "gateway"), (proxy.certificate.der().to_vec(), "proxy")];
+        let names = vec![(gateway.der().to_vec(), "gateway"), (proxy.der().to_vec(), "proxy")];
         let files = gateway.write(folders[0].path());
         let mut own = kube_client::Config::new("https://localhost".parse().unwrap());
         own.root_cert = Some(vec![authority.certificate().to_vec()]);
