@@ -67,15 +67,14 @@ impl<K: Eq + Hash, V: Clone> TtlCache<K, V> {
         None
     }
 
-    /// Caches a value for `ttl` from now on; does nothing if that is zero.
+    /// Caches a value for `ttl` from now on; does nothing if that is zero. An entry that is replaced can be read at any
+    /// time.
     pub fn insert(&self, key: K, value: V, ttl: Duration) {
         if ttl.is_zero() {
             return;
         }
         let now = Instant::now();
         self.sweep(now);
-        // A replaced entry would be counted as evicted.
-        self.entries.remove(&key);
         self.entries.insert(key, Entry { value, until: now + ttl });
     }
 
@@ -118,7 +117,8 @@ struct Evicted<K, V> {
 impl<K, V> Lifecycle<K, Entry<V>> for Evicted<K, V> {
     type RequestState = ();
 
-    fn on_evict(&self, (): &mut (), _: K, _: Entry<V>) {
+    /// Unlike `on_evict`, this is not called for entries that are replaced.
+    fn before_evict(&self, (): &mut (), _: &K, _: &mut Entry<V>) {
         telemetry::limit_reached(self.limit);
     }
 }
@@ -132,6 +132,7 @@ impl<K, V> Clone for Evicted<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::recorder;
 
     const TTL: Duration = Duration::from_secs(10);
     const BOUND: Bound = Bound { most: 1000, limit: LIMIT };
@@ -185,6 +186,47 @@ mod tests {
         }
         let entries = cache.entries.len();
         assert!(entries > BOUND.most / 2 && entries <= BOUND.most + SHARDS, "{entries}");
+    }
+
+    /// Values are counters for some users of the cache: one that cannot be read while it is replaced starts over.
+    #[test]
+    fn an_entry_is_there_while_it_is_replaced() {
+        let cache = TtlCache::new(BOUND);
+        cache.insert(1, 0, TTL);
+        let recorder = recorder();
+        let missed = std::thread::scope(|scope| {
+            let replaced = |value| {
+                let (cache, recorder) = (&cache, &recorder);
+                scope.spawn(move || {
+                    metrics::with_local_recorder(recorder, || {
+                        let replace = |_: &u32| {
+                            cache.insert(1, value, TTL);
+                            cache.get(&1, Instant::now()).is_none()
+                        };
+                        (0..20_000).filter(replace).count()
+                    })
+                })
+            };
+            [1, 2].map(replaced).map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(missed, [0, 0]);
+        let text = recorder.handle().render();
+        assert!(!text.contains(LIMIT), "only an eviction reaches the limit: {text}");
+    }
+
+    #[test]
+    fn only_evictions_are_counted() {
+        let (cache, recorder) = (TtlCache::new(BOUND), recorder());
+        metrics::with_local_recorder(&recorder, || {
+            let most = u64::try_from(BOUND.most).unwrap();
+            (0..2 * most).for_each(|key| cache.insert(key % 10, 'a', TTL));
+            assert!(!recorder.handle().render().contains(LIMIT));
+            (0..2 * most).for_each(|key| cache.insert(key, 'a', TTL));
+        });
+        let text = recorder.handle().render();
+        let evicted = 2 * BOUND.most - cache.entries.len();
+        let series = format!("kube_fanout_limits_reached_total{{limit=\"{LIMIT}\"}} {evicted}\n");
+        assert!(text.contains(&series), "{text}");
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Exposition {
     }
 }
 
-pub(super) fn recorder() -> PrometheusRecorder {
+pub(crate) fn recorder() -> PrometheusRecorder {
     PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(REQUEST_DURATION.to_owned()), DURATION_BUCKETS)
         .expect("the buckets are not empty")

@@ -28,6 +28,8 @@ pub use config_metrics::{config_needs_restart, config_reloaded};
 pub use connection_metrics::{
     ConnectionError, ConnectionGuard, certificate_reloaded, connection_accepted, connection_failed,
 };
+#[cfg(test)]
+pub(crate) use exposition::recorder;
 pub use exposition::{Exposition, InstallError, install};
 pub use limits::show_limit;
 pub use logging::{Log, LogFormat, LogLevel, LoggingError, init_logging, log_subscriber};
