@@ -38,12 +38,11 @@ pub struct Shares {
     limit: &'static str,
 }
 
-/// What one client holds, released when dropped.
+/// A place that a client holds, released when dropped.
 #[derive(Debug)]
 pub struct Share {
     held: Arc<DashMap<ClientKey, usize>>,
     client: ClientKey,
-    amount: usize,
 }
 
 /// Number of shares that a pool is divided into.
@@ -93,20 +92,10 @@ impl Shares {
         self.each.store(each, Relaxed);
     }
 
-    /// What a client holds now.
-    fn held(&self, client: ClientKey) -> usize {
-        self.held.get(&client).map_or(0, |held| *held)
-    }
-
     /// One place for `client`; `None` if its share is used up.
     pub fn take(&self, client: ClientKey) -> Option<Share> {
-        self.take_many(client, 1)
-    }
-
-    /// `amount` places at once; `None` if that exceeds what is left of the client's share.
-    pub fn take_many(&self, client: ClientKey, amount: usize) -> Option<Share> {
         let mut held = self.held.entry(client).or_insert(0);
-        if amount > self.each.load(Relaxed).saturating_sub(*held) {
+        if *held >= self.each.load(Relaxed) {
             let is_new = *held == 0;
             drop(held);
             if is_new {
@@ -115,16 +104,16 @@ impl Shares {
             limit_reached(self.limit);
             return None;
         }
-        *held += amount;
+        *held += 1;
         drop(held);
-        Some(Share { held: self.held.clone(), client, amount })
+        Some(Share { held: self.held.clone(), client })
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
         if let Entry::Occupied(mut held) = self.held.entry(self.client) {
-            *held.get_mut() -= self.amount;
+            *held.get_mut() -= 1;
             if *held.get() == 0 {
                 held.remove();
             }
@@ -169,10 +158,6 @@ mod tests {
         shares.set(2);
         assert!(shares.take(jane).is_none());
         drop((second, third));
-        assert!(shares.take_many(jane, 3).is_none());
-        let both = shares.take_many(jane, 2).expect("all of two");
-        assert!(shares.take(jane).is_none());
-        drop(both);
         assert!(shares.held.is_empty());
     }
 }

@@ -1,7 +1,9 @@
-//! Bounds the memory of answers that are being sent, in total and per client.
+//! Bounds the memory of answers, in total and per client.
 //!
-//! Clients that do not read hold what they have taken, and enough of them hold all that is shared. So a part of the total
-//! is reserved for clients that hold little: a client that reads goes on, whatever the others do.
+//! Clients that do not read hold what they have taken, and enough of them hold all that is shared. So two parts of the
+//! total are reserved for clients that hold little: one for answers on their way, and one for what watches hold as long
+//! as they are open. They count apart, so that a client with thousands of watches, such as the service account of a
+//! DaemonSet, reads on as one with none, whatever the others do; and watches never take the room of answers.
 
 use std::sync::{
     Arc,
@@ -9,8 +11,9 @@ use std::sync::{
 };
 
 use bytes::Bytes;
+use dashmap::{DashMap, Entry};
 
-use super::{ClientKey, Share, Shares};
+use super::ClientKey;
 use crate::telemetry::{limit_reached, show_limit};
 
 /// The bytes that answers from memory hold for themselves: copies, pieces on their way, compressors, selectors. Bytes
@@ -26,28 +29,59 @@ pub struct ClientRoom {
     client: Option<ClientKey>,
 }
 
-/// The bytes held by all answers, their limit, and the bytes held by each client's.
+/// The limits in bytes, and what is held.
 #[derive(Debug)]
 struct All {
-    held: AtomicU64,
     most: AtomicU64,
-    each: Shares,
+    each: AtomicU64,
+    /// Whether clients are told apart, so that parts are reserved.
+    is_divided: bool,
+    /// What is held of the part that is not reserved.
+    shared: AtomicU64,
+    /// What is held of the reserves, by [`Use`].
+    reserved: [AtomicU64; 2],
+    /// What each client holds of all parts, by [`Use`]. Clients that hold nothing have no entry.
+    clients: DashMap<ClientKey, [u64; 2]>,
 }
 
-/// One part of this many of the total is reserved.
-const RESERVE: u64 = 8;
-/// A client that holds less than this takes from the reserve. Enough for the pieces of a few answers on their way.
-const LITTLE: usize = 1 << 20;
-/// Maximum number of bytes that are taken from the reserve at once: more than an object has, which is sent whole. So a
-/// client that takes from the reserve holds less than 5 MiB.
-const RESERVED_MAX: usize = 4 << 20;
+/// What the room is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// Answers on their way, until the client has read them.
+    Answer,
+    /// What a watch holds as long as it is open.
+    Watch,
+}
+
+/// The part of the total that bytes are taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Shared,
+    Reserve,
+}
+
+/// One part of this many of the total is reserved for answers, and as much for watches.
+const RESERVES: u64 = 8;
+/// A client whose answers hold less than this takes from their reserve. Enough for the pieces of a few answers on their
+/// way.
+const LITTLE: u64 = 1 << 20;
+/// Maximum number of bytes that are taken from the reserve of answers at once: more than an object has, which is sent
+/// whole. So the answers of a client that takes from it hold less than 5 MiB.
+const RESERVED_MAX: u64 = 4 << 20;
+/// A client whose watches hold less than this takes from their reserve. Enough for 10,000 watches by the label selectors
+/// of kube-proxy.
+const LITTLE_WATCHES: u64 = 4 << 20;
+/// Maximum number of bytes that are taken from the reserve of watches at once.
+const RESERVED_WATCH_MAX: u64 = 64 << 10;
 
 /// Room for a number of bytes, released on drop.
 #[derive(Debug)]
 pub struct Room {
     all: Arc<All>,
+    client: Option<ClientKey>,
     bytes: u64,
-    _each: Option<Share>,
+    used_for: Use,
+    part: Part,
 }
 
 /// Bytes in the room that was taken for them.
@@ -59,18 +93,34 @@ struct Held {
 impl AnswerRoom {
     /// Limits in bytes, in total and for each client.
     pub fn new(all: u64, each: u64) -> Self {
-        let each = Shares::new(usize::try_from(each).unwrap_or(usize::MAX), "client_answer_bytes");
-        let all = Arc::new(All { held: AtomicU64::new(0), most: AtomicU64::new(all), each });
-        let (shared, reserved) = (Arc::downgrade(&all), Arc::downgrade(&all));
-        show_limit("answer_bytes", move || shared.upgrade().map(|all| all.shared()));
-        show_limit("reserved_answer_bytes", move || reserved.upgrade().map(|all| all.reserved()));
+        Self::start(all, each, true)
+    }
+
+    /// One limit in bytes, for clients that are not told apart.
+    pub fn undivided(all: u64) -> Self {
+        Self::start(all, all, false)
+    }
+
+    fn start(most: u64, each: u64, is_divided: bool) -> Self {
+        let (shared, reserved) = Default::default();
+        let (most, each, clients) = (AtomicU64::new(most), AtomicU64::new(each), DashMap::new());
+        let all = Arc::new(All { most, each, is_divided, shared, reserved, clients });
+        let show = |limit, used: fn(&All) -> (u64, u64)| {
+            let all = Arc::downgrade(&all);
+            show_limit(limit, move || all.upgrade().map(|all| used(&all)));
+        };
+        show("answer_bytes", |all| (all.shared.load(Relaxed), all.shared_most()));
+        if is_divided {
+            show("reserved_answer_bytes", |all| (all.reserved(Use::Answer).load(Relaxed), all.reserve_most()));
+            show("reserved_watch_bytes", |all| (all.reserved(Use::Watch).load(Relaxed), all.reserve_most()));
+        }
         Self(all)
     }
 
     /// Sets the limits for answers from now on.
     pub fn set(&self, all: u64, each: u64) {
         self.0.most.store(all, Relaxed);
-        self.0.each.set(usize::try_from(each).unwrap_or(usize::MAX));
+        self.0.each.store(each, Relaxed);
     }
 
     /// The room of that client's answers; `None` if clients are not told apart.
@@ -80,60 +130,96 @@ impl AnswerRoom {
 }
 
 impl ClientRoom {
-    /// Room for `bytes` of an answer; `None` if there is none left.
+    /// Room for `bytes` of an answer on its way; `None` if there is none left.
     pub fn take(&self, bytes: usize) -> Option<Room> {
-        let AnswerRoom(all) = &self.all;
-        if bytes == 0 {
-            return Some(Room { all: all.clone(), bytes: 0, _each: None });
-        }
-        let each = match self.client {
-            Some(client) => Some(all.each.take_many(client, bytes)?),
-            None => None,
+        self.room(Use::Answer, bytes)
+    }
+
+    /// Room for `bytes` that a watch holds as long as it is open; `None` if there is none left.
+    pub fn keep(&self, bytes: usize) -> Option<Room> {
+        self.room(Use::Watch, bytes)
+    }
+
+    fn room(&self, used_for: Use, bytes: usize) -> Option<Room> {
+        let Self { all: AnswerRoom(all), client } = self;
+        let (all, bytes) = (all.clone(), u64::try_from(bytes).ok()?);
+        let (client, part) = match *client {
+            _ if bytes == 0 => (None, Part::Shared),
+            None => (None, all.part(None, used_for, bytes)?),
+            Some(client) => (Some(client), all.part_for(client, used_for, bytes)?),
         };
-        let bytes = bytes as u64;
-        let held = all.held.fetch_add(bytes, Relaxed).saturating_add(bytes);
-        // From here on, dropping `room` releases the bytes.
-        let room = Room { all: all.clone(), bytes, _each: each };
-        let (most, shared) = (all.most.load(Relaxed), all.shared_most());
-        match self.client {
-            None if held <= most => return Some(room),
-            Some(_) if held <= shared => return Some(room),
-            None | Some(_) => limit_reached("answer_bytes"),
-        }
-        if !all.is_little(self.client?, room.bytes) {
-            return None;
-        }
-        if held > most {
-            limit_reached("reserved_answer_bytes");
-            return None;
-        }
-        Some(room)
+        Some(Room { all, client, bytes, used_for, part })
     }
 }
 
 impl All {
+    /// Takes bytes for a client; `None` if there is no room.
+    fn part_for(&self, client: ClientKey, used_for: Use, bytes: u64) -> Option<Part> {
+        // Locks the client's entry.
+        let entry = self.clients.entry(client);
+        let mut held = match &entry {
+            Entry::Occupied(held) => *held.get(),
+            Entry::Vacant(_) => Default::default(),
+        };
+        if held.iter().sum::<u64>().saturating_add(bytes) > self.each.load(Relaxed) {
+            limit_reached("client_answer_bytes");
+            return None;
+        }
+        let held_for = &mut held[used_for as usize];
+        let part = self.part(Some(*held_for), used_for, bytes)?;
+        *held_for += bytes;
+        drop(entry.insert(held));
+        Some(part)
+    }
+
+    /// Takes bytes from what is shared, or from the reserve if the client holds little; `None` if there is no room.
+    fn part(&self, held: Option<u64>, used_for: Use, bytes: u64) -> Option<Part> {
+        if add(&self.shared, bytes, self.shared_most()) {
+            return Some(Part::Shared);
+        }
+        if !held.is_some_and(|held| used_for.is_little(held, bytes)) {
+            limit_reached("answer_bytes");
+            return None;
+        }
+        if !add(self.reserved(used_for), bytes, self.reserve_most()) {
+            match used_for {
+                Use::Answer => limit_reached("reserved_answer_bytes"),
+                Use::Watch => limit_reached("reserved_watch_bytes"),
+            }
+            return None;
+        }
+        Some(Part::Reserve)
+    }
+
+    fn reserved(&self, used_for: Use) -> &AtomicU64 {
+        &self.reserved[used_for as usize]
+    }
+
+    /// What is reserved for each use.
+    fn reserve_most(&self) -> u64 {
+        if self.is_divided { self.most.load(Relaxed) / RESERVES } else { 0 }
+    }
+
     /// What is not reserved.
     fn shared_most(&self) -> u64 {
-        let most = self.most.load(Relaxed);
-        most - most / RESERVE
+        self.most.load(Relaxed) - 2 * self.reserve_most()
     }
+}
 
-    /// Whether a client may take that many bytes from the reserve. They count as taken already.
-    fn is_little(&self, client: ClientKey, taken: u64) -> bool {
-        let taken = usize::try_from(taken).unwrap_or(usize::MAX);
-        taken <= RESERVED_MAX && self.each.held(client).saturating_sub(taken) < LITTLE
-    }
+/// Adds bytes to those that are held, unless these are more than `most` then.
+fn add(held: &AtomicU64, bytes: u64, most: u64) -> bool {
+    let sum = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= most);
+    held.fetch_update(Relaxed, Relaxed, sum).is_ok()
+}
 
-    /// The used and the whole part that is not reserved.
-    fn shared(&self) -> (u64, u64) {
-        let most = self.shared_most();
-        (self.held.load(Relaxed).min(most), most)
-    }
-
-    /// The used and the whole reserve.
-    fn reserved(&self) -> (u64, u64) {
-        let most = self.shared_most();
-        (self.held.load(Relaxed).saturating_sub(most), self.most.load(Relaxed) - most)
+impl Use {
+    /// Whether a client that holds that many bytes may take that many from the reserve.
+    fn is_little(self, held: u64, bytes: u64) -> bool {
+        let (little, most) = match self {
+            Self::Answer => (LITTLE, RESERVED_MAX),
+            Self::Watch => (LITTLE_WATCHES, RESERVED_WATCH_MAX),
+        };
+        held < little && bytes <= most
     }
 }
 
@@ -152,58 +238,147 @@ impl AsRef<[u8]> for Held {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.all.held.fetch_sub(self.bytes, Relaxed);
+        let Self { all, client, bytes, used_for, part } = self;
+        if let Some(client) = client
+            && let Entry::Occupied(mut held) = all.clients.entry(*client)
+        {
+            held.get_mut()[*used_for as usize] -= *bytes;
+            if *held.get() == [0, 0] {
+                held.remove();
+            }
+        }
+        let held = match part {
+            Part::Shared => &all.shared,
+            Part::Reserve => all.reserved(*used_for),
+        };
+        held.fetch_sub(*bytes, Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::recorder;
+
+    const MIB: usize = 1 << 20;
 
     fn of(room: &AnswerRoom, name: &str) -> ClientRoom {
         room.of(Some(ClientKey::of(&name)))
     }
 
+    /// What is held of the shared part, of the reserve for answers, and of that for watches.
+    fn held(room: &AnswerRoom) -> [usize; 3] {
+        let AnswerRoom(all) = room;
+        [&all.shared, &all.reserved[0], &all.reserved[1]].map(|held| usize::try_from(held.load(Relaxed)).unwrap())
+    }
+
+    /// How often each limit was reached while that ran.
+    fn reached(run: impl FnOnce()) -> String {
+        let recorder = recorder();
+        metrics::with_local_recorder(&recorder, run);
+        recorder
+            .handle()
+            .render()
+            .lines()
+            .filter_map(|line| line.strip_prefix("kube_fanout_limits_reached_total"))
+            .collect()
+    }
+
     #[test]
     fn one_client_leaves_room_for_others() {
-        const MIB: usize = 1 << 20;
         let room = AnswerRoom::new(80 << 20, 50 << 20);
         let [jane, john] = ["jane", "john"].map(|name| of(&room, name));
-        let anyone = room.of(None);
-        let first = jane.take(50 * MIB).expect("all that one client may have");
-        assert!(jane.take(1).is_none());
-        assert!(jane.take(0).is_some(), "what holds nothing needs no room");
-        let second = john.take(20 * MIB).expect("the rest of what is not reserved");
+        let watch = jane.keep(20 * MIB).expect("watches count, too");
+        let first = jane.take(30 * MIB).expect("all that one client may have");
+        assert!(jane.take(1).is_none() && jane.keep(1).is_none());
+        assert!(jane.take(0).is_some() && jane.keep(0).is_some(), "what holds nothing needs no room");
+        let second = john.take(10 * MIB).expect("the rest of what is not reserved");
         assert!(john.take(1).is_none(), "there is no more of it in all");
-        drop((first, second));
-        drop(anyone.take(80 * MIB).expect("everything was given back"));
+        drop((watch, first, second));
         room.set(16 << 20, 5);
-        assert!(jane.take(6).is_none() && anyone.take(17 * MIB).is_none() && jane.take(5).is_some());
-        assert_eq!(room.0.held.load(Relaxed), 0);
+        assert!(jane.take(6).is_none() && jane.keep(6).is_none() && jane.take(5).is_some());
+        assert_eq!(held(&room), [0; 3]);
+        assert!(room.0.clients.is_empty());
+    }
+
+    #[test]
+    fn clients_that_are_not_told_apart_have_one_limit() {
+        let room = AnswerRoom::undivided(80 << 20);
+        let anyone = room.of(None);
+        let [answer, watch] = [anyone.take(70 * MIB), anyone.keep(10 * MIB)];
+        assert!(answer.is_some() && watch.is_some());
+        assert!(anyone.take(1).is_none() && anyone.keep(1).is_none());
+        room.set(90 << 20, 5);
+        assert!(anyone.take(10 * MIB).is_some());
+        assert_eq!(held(&room), [80 * MIB, 0, 0]);
     }
 
     #[test]
     fn who_holds_little_takes_from_the_reserve() {
+        let reserved = usize::try_from(RESERVED_MAX).unwrap();
         let room = AnswerRoom::new(80 << 20, 80 << 20);
         let [hostile, jane, john] = ["hostile", "jane", "john"].map(|name| of(&room, name));
-        let _unread = hostile.take(70 << 20).expect("all that is not reserved");
+        let _unread = hostile.take(60 * MIB).expect("all that is not reserved");
         assert!(hostile.take(1).is_none() && hostile.take(0).is_some());
-        assert!(jane.take(RESERVED_MAX + 1).is_none(), "too much at once");
-        let pieces = [LITTLE - 1, RESERVED_MAX].map(|bytes| jane.take(bytes).expect("it holds little"));
+        assert!(jane.take(reserved + 1).is_none(), "too much at once");
+        let pieces = [MIB - 1, reserved].map(|bytes| jane.take(bytes).expect("it holds little"));
         assert!(jane.take(1).is_none(), "it holds more than little");
-        let others = john.take(RESERVED_MAX).expect("another client's");
+        let others = john.take(reserved).expect("another client's");
         let third = of(&room, "third");
-        assert!(third.take(RESERVED_MAX).is_none(), "the reserve is bounded");
-        assert_eq!((room.0.shared(), room.0.reserved().1), ((70 << 20, 70 << 20), 10 << 20));
+        assert!(third.take(reserved).is_none(), "the reserve is bounded");
+        assert_eq!(held(&room), [60 * MIB, MIB - 1 + 2 * reserved, 0]);
         drop(pieces);
-        assert!(third.take(RESERVED_MAX).is_some() && jane.take(RESERVED_MAX).is_some());
+        assert!(third.take(reserved).is_some() && jane.take(reserved).is_some());
         drop(others);
-        assert_eq!(room.0.reserved().0, 0);
+        assert_eq!(held(&room), [60 * MIB, 0, 0]);
+    }
+
+    /// As the service account of a DaemonSet has them: two on each of 5,000 nodes.
+    #[test]
+    fn what_watches_hold_takes_nothing_from_the_reserve_of_answers() {
+        const SELECTORS: usize = 320;
+        let room = AnswerRoom::new(256 << 20, 192 << 20);
+        let [jane, john, hostile] = ["jane", "john", "hostile"].map(|name| of(&room, name));
+        let watches: Vec<_> = (0..5000).map(|_| jane.keep(SELECTORS).expect("shared")).collect();
+        let _unread = hostile.take((192 << 20) - 5000 * SELECTORS).expect("the rest of what is not reserved");
+        assert!(jane.take(4 * MIB).is_some(), "no answer of hers is on its way");
+        let more: Vec<_> = (0..5000).map(|_| jane.keep(SELECTORS).expect("reserved")).collect();
+        assert_eq!(held(&room), [192 * MIB, 0, 5000 * SELECTORS]);
+        let answer = jane.take(4 * MIB).expect("with all her watches");
+        drop((watches, more, answer));
+
+        // A client's watches take little more than 4 MiB, and those of all clients leave the answers' reserve alone.
+        let piece = usize::try_from(RESERVED_WATCH_MAX).unwrap();
+        let keep_all = |client: &ClientRoom| std::iter::from_fn(|| client.keep(piece)).collect::<Vec<_>>();
+        let _shared = hostile.take(192 * MIB - held(&room)[0]).expect("her watches' room");
+        assert!(jane.keep(piece + 1).is_none(), "too much at once");
+        let first = keep_all(&jane);
+        assert_eq!(first.len(), 4 * MIB / piece);
+        let others: Vec<_> = (0..20).flat_map(|number| keep_all(&of(&room, &number.to_string()))).collect();
+        assert_eq!(held(&room), [192 * MIB, 0, 32 * MIB]);
+        assert!(john.keep(1).is_none() && john.take(4 * MIB).is_some());
+        drop((first, others));
+    }
+
+    /// Whatever is counted was refused or delayed.
+    #[test]
+    fn a_limit_is_reached_if_there_is_no_room() {
+        let room = AnswerRoom::new(16 << 20, 14 << 20);
+        let [hostile, other, jane] = ["hostile", "other", "jane"].map(|name| of(&room, name));
+        let mut unread = Vec::new();
+        let refused = |room: Option<Room>| assert!(room.is_none());
+        let text = reached(|| unread.extend([hostile.take(12 * MIB), jane.take(MIB), jane.keep(1)]));
+        assert_eq!((text.as_str(), held(&room)), ("", [12 * MIB, MIB, 1]));
+        assert_eq!(reached(|| refused(jane.take(1))), "{limit=\"answer_bytes\"} 1");
+        assert_eq!(reached(|| refused(hostile.keep(3 * MIB))), "{limit=\"client_answer_bytes\"} 1");
+        assert_eq!(reached(|| refused(other.take(MIB + 1))), "{limit=\"reserved_answer_bytes\"} 1");
+        unread.extend((0..31).map(|_| other.keep(64 << 10)));
+        assert_eq!(reached(|| refused(other.keep(64 << 10))), "{limit=\"reserved_watch_bytes\"} 1");
     }
 
     #[test]
     fn bytes_hold_their_room_until_the_last_of_them_is_gone() {
-        let room = AnswerRoom::new(10, 10).of(None);
+        let room = AnswerRoom::undivided(10).of(None);
         let mut bytes = room.take(10).expect("all of it").holding(b"0123456789".to_vec());
         let sent = bytes.split_to(4);
         assert_eq!((&*sent, &*bytes), (&b"0123"[..], &b"456789"[..]));

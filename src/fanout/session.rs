@@ -381,7 +381,7 @@ mod tests {
     };
 
     fn room(bytes: u64) -> ClientRoom {
-        AnswerRoom::new(bytes, bytes).of(None)
+        AnswerRoom::undivided(bytes).of(None)
     }
 
     /// Everything, whole and without bookmarks, for a minute.

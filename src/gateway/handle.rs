@@ -139,7 +139,12 @@ impl Stages {
             // Boxed: it is five times the size of the others, which every request would carry.
             ReadVerb::Watch => Box::pin(serve::watch(&read, permit)).await,
         }?;
-        let room = read.room.take(answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
+        let own_bytes = answer.body().own_bytes();
+        let room = match verb {
+            ReadVerb::Get | ReadVerb::List => read.room.take(own_bytes),
+            ReadVerb::Watch => read.room.keep(own_bytes),
+        }
+        .ok_or(Refusal::TooManyBytes)?;
         let (audit_id, code) = (serve::audit_id(&answer), answer.status().as_u16());
         let in_flight = account.answered(asked, &context.info, user.as_deref(), audit_id, code);
         Ok(answer.map(|body| Inner::Served(Served::new(body, in_flight, room))))

@@ -280,7 +280,7 @@ impl Candidate {
         };
         // Without a place, or without immediate room in the audit log, the watch stays with upstream.
         let account = self.stages.accounts.open(ReadVerb::Watch, None, counted).now_or_never()?.ok()?;
-        let room = read.room.take(body.own_bytes())?;
+        let room = read.room.keep(body.own_bytes())?;
         metrics.watch_taken_over();
         let asked = self.stages.accounts.asked(&self.request, self.context.peer);
         let in_flight =

@@ -130,7 +130,7 @@ async fn run_following(
     let audit = audit(config, &tasks).await?;
     let audit_health = audit.as_ref().and_then(AuditLog::health);
     let accounts = Accounts::new(watches.clone(), audit);
-    let room = AnswerRoom::new(config.limits.answer_bytes, config.limits.answer_bytes_per_client);
+    let room = answer_room(config);
     let cachers =
         Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), cacher_config(config), tasks.clone());
     let (settings, top_clients) = (Settings::new(serve_config(config), access_lines(config)), TopClients::default());
@@ -322,6 +322,16 @@ fn tracer(config: &Config, access: &kube_client::Config, tasks: &Tasks) -> Trace
 fn client_shares(limits: &LimitsConfig) -> (Shares, Shares) {
     let forwarded = Shares::new(limits.forwarded_per_client, "client_forwarded_requests");
     (forwarded, Shares::new(limits.watches_per_client, "client_watches"))
+}
+
+/// Clients are only told apart in the delegated mode.
+fn answer_room(config: &Config) -> AnswerRoom {
+    match config.clients {
+        ClientsConfig::Trusted(_) => AnswerRoom::undivided(config.limits.answer_bytes),
+        ClientsConfig::Delegated(_) => {
+            AnswerRoom::new(config.limits.answer_bytes, config.limits.answer_bytes_per_client)
+        }
+    }
 }
 
 fn connection_limits(config: &Config) -> listener::Limits {

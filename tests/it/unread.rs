@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     delegated::Scene,
-    harness::{Client, Route, World, passing, skip, until, upstream::directly},
+    harness::{Client, Route, Watch, World, passing, skip, until, upstream::directly},
     reads::{definition, widget},
 };
 
@@ -17,6 +17,7 @@ const OBJECT: usize = 1 << 20;
 const ALL: &str = "/api/v1/configmaps?resourceVersion=0";
 const SELECTED: &str = "/api/v1/configmaps?resourceVersion=0&labelSelector=!no-such-label";
 const WATCH: &str = "/api/v1/configmaps?watch=1&resourceVersion=0";
+const JANE: [(&str, &str); 1] = [("authorization", "Bearer jane-token")];
 const ONE: &str = "/api/v1/namespaces/default/configmaps/large-0?resourceVersion=0";
 
 fn create_large(sim: &Sim) {
@@ -103,7 +104,7 @@ async fn selected_lists_of_metadata_count_against_the_limit() {
     assert_eq!(refused.route, Route::Rejected("answer_bytes".to_owned()));
 }
 
-async fn gets_until_refused(client: &Client) -> Vec<crate::harness::Watch> {
+async fn gets_until_refused(client: &Client) -> Vec<Watch> {
     let mut unread = Vec::new();
     loop {
         match client.open(ONE).await {
@@ -184,9 +185,9 @@ async fn watches_count_the_selectors_that_they_hold() {
     drop(until("room that was given back", async || world.client().open(&path).await.ok()).await);
 }
 
-/// Each holds a quarter, and waits for more: all that is shared is used up.
-#[tokio::test]
-async fn a_client_that_reads_is_served_beside_five_that_do_not() {
+/// A gateway with ten objects of 1 MiB, and its users. Five of them read nothing: each holds a quarter of the room, and
+/// waits for more, so that all that is shared is used up. Before that, jane opens her watches.
+async fn beside_five_that_do_not_read(watches: &[String]) -> (Scene, Vec<Watch>) {
     let scene = Scene::start_with(|config| {
         config.limits.answer_bytes = 4 * ROOM;
         config.limits.answer_bytes_per_client = ROOM;
@@ -202,18 +203,24 @@ async fn a_client_that_reads_is_served_beside_five_that_do_not() {
     }
     until("the cache is filled", async || (scene.get("jane-token", ALL).await.route == Route::Served).then_some(()))
         .await;
-    let mut unread = Vec::new();
+    let mut open = Vec::new();
+    for path in watches {
+        open.push(scene.gateway.client.watch_with(path, &JANE).await);
+    }
     for (token, _) in hostile {
         let client = scene.gateway.client.taking_a_byte();
         let authorization = format!("Bearer {token}");
         let headers = [("authorization", authorization.as_str())];
         for _ in 0..20 {
-            unread.push(client.watch_with(WATCH, &headers).await);
+            open.push(client.watch_with(WATCH, &headers).await);
         }
         let refused = until("no more room", async || client.open_with(ONE, &headers).await.err()).await;
         assert_eq!(refused.route, Route::Rejected("answer_bytes".to_owned()));
     }
+    (scene, open)
+}
 
+async fn jane_reads(scene: &Scene) {
     for path in [ALL, SELECTED, ONE] {
         let answer = scene.get("jane-token", path).await;
         assert_eq!((answer.status.as_u16(), answer.route), (200, Route::Served), "{path}");
@@ -222,7 +229,7 @@ async fn a_client_that_reads_is_served_beside_five_that_do_not() {
     }
     let watch_list = format!("{WATCH}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1");
     for (path, ends) in [(WATCH, false), (&watch_list, true)] {
-        let mut watch = scene.gateway.client.watch_with(path, &[("authorization", "Bearer jane-token")]).await;
+        let mut watch = scene.gateway.client.watch_with(path, &JANE).await;
         for number in 0..10 {
             let event = watch.line().await.unwrap().unwrap();
             assert!(event.contains(&format!(r#""name":"large-{number}""#)), "event {number} of {path}");
@@ -231,5 +238,29 @@ async fn a_client_that_reads_is_served_beside_five_that_do_not() {
             let event = watch.line().await.unwrap().unwrap();
             assert!(event.contains(r#""k8s.io/initial-events-end":"true""#), "{event}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_reads_goes_on_beside_five_that_do_not() {
+    let (scene, _open) = beside_five_that_do_not_read(&[]).await;
+    jane_reads(&scene).await;
+}
+
+/// A service account of a DaemonSet has watches on each node. What they hold is no reason to refuse its reads.
+#[tokio::test]
+async fn a_client_with_many_watches_reads_and_opens_more_beside_five_that_do_not_read() {
+    let values: Vec<_> = (0..800).map(|number| format!("v-{number:08}")).collect();
+    let path = |number| {
+        let selector = format!("labelSelector=a-{number}+in+({})", values.join(","));
+        format!("/api/v1/configmaps?watch=1&resourceVersion=0&{selector}")
+    };
+    // Together more than a megabyte, as 3,500 watches by kube-proxy's selector.
+    let watches: Vec<_> = (0..30).map(path).collect();
+    let (scene, _open) = beside_five_that_do_not_read(&watches).await;
+    jane_reads(&scene).await;
+    for number in 30..60 {
+        let watch = scene.gateway.client.open_with(&path(number), &JANE).await;
+        assert!(watch.is_ok(), "{number}: {:?}", watch.err());
     }
 }

@@ -13,6 +13,8 @@ const STREAMS: usize = 1000;
 const UNREAD_WATCHES: usize = 2000;
 /// The number of watches of each of several users that are not read: more than their share of `limits.answerBytes`.
 const UNREAD_EACH: usize = 200;
+/// The number of watches of one user on all nodes of a cluster.
+const OPEN_WATCHES: usize = 5000;
 /// The number of connections to the admin port: more than it accepts.
 const ADMIN_CONNECTIONS: usize = 150;
 /// The number of upgraded connections that one client asks for: the whole pool.
@@ -38,6 +40,9 @@ const SELECTED_WATCH: &str =
     "/api/v1/namespaces/conf/configmaps?watch=1&resourceVersion=0&labelSelector=hostile&timeoutSeconds=600";
 /// A watch of config maps without initial events.
 const CONFIG_MAPS: &str = "/api/v1/namespaces/conf/configmaps?watch=1&labelSelector=none&timeoutSeconds=600";
+/// A watch by labels as long as those of kube-proxy, which selects nothing here.
+const NODE_WATCH: &str = "/api/v1/namespaces/conf/pods?watch=1&resourceVersion=0&timeoutSeconds=600&\
+    labelSelector=service.kubernetes.io%2Fheadless,service.kubernetes.io%2Fservice-proxy-name";
 /// A watch over a WebSocket, which takes a connection upstream.
 const WATCH: &str = "/api/v1/namespaces/conf/pods?watch=1&fieldSelector=metadata.name%3Dpod-00&timeoutSeconds=600";
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -49,6 +54,7 @@ const EVENTS: &str = "/api/v1/namespaces/conf/events?watch=1&timeoutSeconds=600"
 const UNREAD: u8 = 2;
 const UPGRADING: u8 = 3;
 const IDLE: u8 = 4;
+const DAEMON_SET: u8 = 5;
 const SPELLING: u8 = 10;
 
 impl Scene<'_> {
@@ -91,10 +97,19 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// The same watches of five users, who together hold all shared memory.
+    /// The same of five users, who hold all the memory that is shared, while the bystander's user has as many watches as
+    /// the service account of a DaemonSet.
     pub(super) async fn unread_watches_of_five(&mut self, quiet: &Times) -> Result<()> {
         let name = "1,000 watches of five users that are not read";
         let api = &self.side.server.endpoint;
+        let mut open = Vec::new();
+        for _ in 0..OPEN_WATCHES / STREAMS {
+            let connection = self.victim.unread(DAEMON_SET).await?;
+            let reader = || Some("Bearer conformance-reader".to_owned());
+            let answers = connection.ask(0..STREAMS, |_| (NODE_WATCH.to_owned(), reader())).await;
+            self.tally.equal(&format!("{name}: the bystander's other watches"), &STREAMS, &answers.len());
+            open.push((connection, answers));
+        }
         identity::grant_keeper(api, &SEVERAL).await?;
         let before = self.reached("answer_bytes").await?;
         let mut held = Vec::new();
@@ -108,7 +123,7 @@ impl Scene<'_> {
         self.beside(name, quiet, REQUESTS).await?;
         let reached = self.reached("answer_bytes").await? - before;
         self.tally.holds(name, reached > 0, || "the limit was not reached".to_owned());
-        drop(held);
+        drop((held, open));
         identity::revoke_keeper(api).await
     }
 
