@@ -462,9 +462,8 @@ async fn a_lease_without_a_verdict_ends_after_three_intervals_if_others_get_one(
     let mut lease = lease(&authorizer).await;
     let began = Instant::now();
     let ended = loop {
-        // Upstream answers other reviews all the time. The pooled connection may have died in the time that has passed.
-        let is_answered = ask(&authorizer, "joe", PODS).await.is_ok() || ask(&authorizer, "joe", PODS).await.is_ok();
-        assert!(is_answered);
+        // Upstream answers other reviews all the time.
+        ask(&authorizer, "joe", PODS).await.unwrap();
         match settled(&mut lease, Instant::now()).await {
             Standing::Until(due) => pass(due.duration_since(Instant::now())).await,
             ended @ (Standing::UnderReview | Standing::Overdue | Standing::Revoked | Standing::Unconfirmed) => {

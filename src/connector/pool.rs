@@ -22,15 +22,13 @@ use super::{
     RequestBody,
     access::{Access, Transport},
     dialer::{Dialer, Protocols},
-    exclusive::Exclusive,
+    exclusive::{Exclusive, IDLE_TIMEOUT},
     slot::Slot,
     target::Target,
 };
 
 /// Concurrent requests on one connection: the minimum that RFC 9113 (6.5.2) recommends servers to allow.
 pub(super) const LANE_REQUESTS_MAX: u32 = 100;
-/// An unused connection is closed after this time.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Unused HTTP/1.1 connections kept in a lane.
 const IDLE_CONNECTIONS_MAX: usize = 8;
 /// A quiet HTTP/2 connection is pinged at this interval, and given up if the ping is not answered in time.

@@ -1,9 +1,11 @@
 //! Requests to servers on loopback, with and without TLS.
 
+use std::time::Duration;
+
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, task::JoinSet, time::timeout};
 
 use super::{
     BuildError, Connector, Fault, RequestBody, Retry, SendError,
@@ -105,6 +107,29 @@ async fn a_write_is_never_repeated() {
     assert!(matches!(error, SendError::ConnectionLost { reused: true, .. }), "{error:?}");
     assert_eq!(own.send(request("GET", "/3")).await.unwrap().status(), StatusCode::NO_CONTENT);
     assert!(server.join_next().await.unwrap().unwrap().starts_with("GET /3 "));
+}
+
+/// API servers and load balancers close unused connections. A write that is sent at that moment is lost.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_upstream_may_be_closing_is_not_used_for_a_write() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own = Connector::new(&config(listener.local_addr().unwrap())).unwrap().own_requests();
+    let mut server = JoinSet::new();
+    server.spawn(async move {
+        let (mut first, _) = listener.accept().await.unwrap();
+        read_head(&mut first).await;
+        write(&mut first, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+        let (mut second, _) = listener.accept().await.unwrap();
+        let head = read_head(&mut second).await;
+        write(&mut second, "HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n").await;
+        head
+    });
+    let answer = own.send(request("POST", "/1")).await.unwrap();
+    assert_eq!(text(answer).await, "");
+    tokio::time::advance(Duration::from_secs(31)).await;
+    let answer = timeout(Duration::from_secs(5), own.send(request("POST", "/2"))).await;
+    assert_eq!(answer.expect("sent on a connection of its own").unwrap().status(), StatusCode::CREATED);
+    assert!(server.join_next().await.unwrap().unwrap().starts_with("POST /2 "));
 }
 
 #[tokio::test]

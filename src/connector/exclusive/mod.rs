@@ -26,6 +26,7 @@ use hyper::{body::Incoming, client::conn::http1};
 use tower::{Service, ServiceExt};
 
 pub(super) use body::ExclusiveBody;
+pub(super) use idle::IDLE_TIMEOUT;
 
 use super::{BoxError, RequestBody, dialer::Dialer};
 use connection::Connection;

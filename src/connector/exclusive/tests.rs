@@ -180,7 +180,7 @@ async fn a_connection_that_rested_for_long_is_not_used_again() {
         heads
     });
     assert_eq!(text(&gateway, "GET", "/1").await, "");
-    tokio::time::advance(super::idle::IDLE_TIMEOUT).await;
+    tokio::time::advance(super::IDLE_TIMEOUT).await;
     assert_eq!(text(&gateway, "POST", "/2").await, "");
     assert_eq!(script.end().await, ["GET /1 HTTP/1.1", "POST /2 HTTP/1.1"]);
 }
