@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Result, anyhow};
+use futures_util::future;
 use http_body_util::BodyExt;
 use tokio::time::{Duration, Instant, timeout};
 
@@ -21,7 +22,7 @@ const FLOOD: usize = 3000;
 const SLOW_FLOOD: usize = 1000;
 /// The number of its requests at a time: more than the reviews that one client may have.
 const AT_ONCE: usize = 300;
-/// The address of a flood; those of several follow it.
+/// The address of a flood; those of several follow it. The bystander has another one.
 const FLOODING: u8 = 30;
 /// The time within which a watch without a right ends: that of a verdict, and three intervals of reviews (the manual,
 /// `operations`: time without a review of a watch).
@@ -35,9 +36,11 @@ struct Flood {
 }
 
 impl Flood {
+    /// Sends at least that many requests, each time as many as may be on their way on all connections together. There is
+    /// a connection for each address in `from`.
     fn start(
         victim: Victim,
-        from: u8,
+        from: Vec<u8>,
         at_least: usize,
         request: impl Fn(usize) -> (String, Option<String>) + Send + 'static,
     ) -> Self {
@@ -46,11 +49,14 @@ impl Flood {
         let thread = std::thread::spawn(move || -> Result<usize> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
-                let attack = victim.unread(from).await?;
+                let attacks = future::try_join_all(from.into_iter().map(|from| victim.unread(from))).await?;
+                let each = AT_ONCE.div_ceil(attacks.len());
                 let mut asked = 0;
                 while asked < at_least || !asks_on.load(Relaxed) {
-                    attack.ask(asked..asked + AT_ONCE, &request).await;
-                    asked += AT_ONCE;
+                    let numbers = |connection| asked + connection * each..asked + (connection + 1) * each;
+                    let all = attacks.iter().enumerate();
+                    future::join_all(all.map(|(connection, attack)| attack.ask(numbers(connection), &request))).await;
+                    asked += each * attacks.len();
                 }
                 Ok(asked)
             })
@@ -69,13 +75,22 @@ impl Flood {
 impl Scene<'_> {
     /// Distinct selectors, for each of which the gateway must send an access review to the API server.
     pub(super) async fn many_questions(&mut self, quiet: &Times) -> Result<()> {
-        self.flood("distinct selectors of one user", FLOOD, quiet, |number| selected("keeper", number)).await
+        self.flood("distinct selectors of one user", vec![FLOODING], FLOOD, quiet, |number| selected("keeper", number))
+            .await
     }
 
     /// Invented tokens, for each of which the gateway must send a token review to the API server.
     pub(super) async fn many_tokens(&mut self, quiet: &Times) -> Result<()> {
-        let request = |number| (LIST.to_owned(), Some(format!("Bearer invented-{number}")));
-        self.flood("invented tokens of one address", FLOOD, quiet, request).await
+        for (attack, from) in [
+            ("one address", vec![FLOODING]),
+            ("100 connections of one address", vec![FLOODING; 100]),
+            ("50 addresses", (FLOODING..FLOODING + 50).collect()),
+        ] {
+            let series = from.len();
+            let request = move |number| (LIST.to_owned(), Some(format!("Bearer invented-{series}-{number}")));
+            self.flood(&format!("invented tokens of {attack}"), from, FLOOD, quiet, request).await?;
+        }
+        Ok(())
     }
 
     /// Versions that do not exist: of groups, and of the collection.
@@ -88,14 +103,14 @@ impl Scene<'_> {
             };
             (path, Some("Bearer conformance-keeper".to_owned()))
         };
-        self.flood("invented versions", SLOW_FLOOD, quiet, request).await
+        self.flood("invented versions", vec![FLOODING], SLOW_FLOOD, quiet, request).await
     }
 
     /// Requests of which each is a line in the log.
     pub(super) async fn unread_log(&mut self, quiet: &Times) -> Result<()> {
         self.delegated.gateway.stop_reading();
         let request = |_| (LIST.to_owned(), Some("Bearer conformance-keeper".to_owned()));
-        self.flood("a log that is not read", FLOOD, quiet, request).await
+        self.flood("a log that is not read", vec![FLOODING], FLOOD, quiet, request).await
     }
 
     /// Reviews of as many users as fill the queue, and a watch whose user loses the right to it.
@@ -107,7 +122,9 @@ impl Scene<'_> {
         let full = self.reached("access_reviews").await?;
         let floods: Vec<_> = (FLOODING..)
             .zip(SEVERAL)
-            .map(|(from, user)| Flood::start(self.victim.clone(), from, FLOOD, move |number| selected(user, number)))
+            .map(|(from, user)| {
+                Flood::start(self.victim.clone(), vec![from], FLOOD, move |number| selected(user, number))
+            })
             .collect();
         let beside = self.beside(name, quiet, REQUESTS).await;
         identity::revoke_pods(api, "nobody").await?;
@@ -141,11 +158,12 @@ impl Scene<'_> {
     async fn flood(
         &mut self,
         name: &str,
+        from: Vec<u8>,
         at_least: usize,
         quiet: &Times,
         request: impl Fn(usize) -> (String, Option<String>) + Send + 'static,
     ) -> Result<()> {
-        let flood = Flood::start(self.victim.clone(), FLOODING, at_least, request);
+        let flood = Flood::start(self.victim.clone(), from, at_least, request);
         let beside = self.beside(name, quiet, MANY_REQUESTS).await;
         let asked = flood.end().await?;
         self.tally.note(format!("{name}: {asked} were sent"));

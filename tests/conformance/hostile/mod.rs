@@ -67,6 +67,8 @@ struct Scene<'a> {
 /// The measurements of a bystander.
 struct Times {
     requests: Vec<Duration>,
+    /// Of tokens that the gateway has not seen before.
+    new_tokens: Vec<Duration>,
     /// The most resident memory of the gateway, in bytes.
     resident: u64,
 }
@@ -116,9 +118,11 @@ impl Scene<'_> {
     async fn beside(&mut self, attack: &str, quiet: &Times, requests: usize) -> Result<()> {
         let times = self.bystander(attack, requests).await?;
         let grown = times.resident.saturating_sub(quiet.resident);
-        let (quiet, now) = (quiet.p99(), times.p99());
+        let (now, new) = (p99(&times.requests), p99(&times.new_tokens));
+        let (quiet, new_quiet) = (p99(&quiet.requests), p99(&quiet.new_tokens));
         self.tally.note(format!(
-            "{attack}: the bystander's p99 is {now:.1?}, {quiet:.1?} when it is quiet; {} MiB more",
+            "{attack}: the bystander's p99 is {now:.1?}, {quiet:.1?} when it is quiet; with new tokens {new:.1?}, \
+             {new_quiet:.1?}; {} MiB more",
             grown >> 20
         ));
         self.tally.holds(&format!("{attack}: memory"), grown <= MEMORY, || {
@@ -131,7 +135,7 @@ impl Scene<'_> {
     async fn bystander(&mut self, during: &str, requests: usize) -> Result<Times> {
         let api = &self.side.server.endpoint;
         let mut watch = self.watch().await?;
-        let mut times = Times { requests: Vec::new(), resident: 0 };
+        let mut times = Times { requests: Vec::new(), new_tokens: Vec::new(), resident: 0 };
         for number in 0..requests {
             // Every fourth request has a new token, and is forwarded.
             let is_new = number % 4 == 0;
@@ -141,9 +145,8 @@ impl Scene<'_> {
             let started = Instant::now();
             let ask = Ask::get(path).header("authorization", &format!("Bearer {token}"));
             let answer = timeout(Duration::from_secs(20), client.send(&ask)).await;
-            if !is_new {
-                times.requests.push(started.elapsed());
-            }
+            let kind = if is_new { &mut times.new_tokens } else { &mut times.requests };
+            kind.push(started.elapsed());
             let status = answer.map_or(0, |answer| answer.map_or(0, |answer| answer.status));
             self.tally.equal(&format!("{during}: a client with a token of its own"), &200, &status);
             let probe = Endpoint::plain(&format!("http://{}", self.admin))?;
@@ -191,12 +194,10 @@ impl Scene<'_> {
     }
 }
 
-impl Times {
-    fn p99(&self) -> Duration {
-        let mut times = self.requests.clone();
-        times.sort();
-        times.get(times.len() * 99 / 100).copied().unwrap_or_default()
-    }
+fn p99(times: &[Duration]) -> Duration {
+    let mut times = times.to_vec();
+    times.sort();
+    times.get(times.len() * 99 / 100).copied().unwrap_or_default()
 }
 
 async fn until_told(watch: &mut Response<Incoming>, marker: &str) -> Result<()> {
