@@ -74,6 +74,7 @@
 //! |---|---|
 //! | [`apimachinery`] | Kubernetes' terms as types: parsing, comparing, writing. Pure |
 //! | [`json`] | finding values in JSON text without decoding them. Pure |
+//! | `certificate` | the fields of X.509 certificates. Pure |
 //! | [`lifecycle`] | tasks, shutdown, drain, the limit of open files |
 //! | [`config`] | parsing and validating the configuration; reports all problems at once |
 //! | [`telemetry`] | all metrics, the log, the access log |
@@ -105,6 +106,7 @@ pub mod audit;
 pub mod authn;
 pub mod authz;
 pub mod cacher;
+mod certificate;
 pub mod config;
 pub mod connector;
 pub mod encode;

@@ -18,8 +18,8 @@ use webpki::{
     ALL_VERIFICATION_ALGS, EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeId, KeyPurposeIdIter, KeyUsage,
     RequiredEkuNotFoundContext, VerifiedPath, anchor_from_trusted_cert,
 };
-use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
+use crate::certificate::{Certificate, Version};
 use crate::config::PemFile;
 use crate::telemetry::{self, Chain};
 
@@ -130,22 +130,21 @@ fn parse(file: &PemFile, pem: &[u8]) -> Result<Vec<Authority>, AuthoritiesError>
 impl Authority {
     fn from_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
         let anchor = anchor_from_trusted_cert(certificate).ok()?.to_owned();
-        let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-        let purposes = parsed.extended_key_usage().ok()?;
-        let for_clients = purposes.is_none_or(|purposes| purposes.value.any || purposes.value.client_auth);
-        let valid = parsed.validity();
-        let valid = valid.not_before.timestamp()..=valid.not_after.timestamp();
-        (for_clients && is_signer(certificate)).then_some(Self { anchor, valid })
+        let read = Certificate::parse(certificate).ok()?;
+        let for_clients = read.is_for_clients.unwrap_or(true);
+        (for_clients && may_sign(&read)).then_some(Self { anchor, valid: read.valid })
     }
 }
 
 /// Whether a certificate may sign others.
 fn is_signer(certificate: &CertificateDer<'_>) -> bool {
-    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
-    let (Ok(constraints), Ok(usage)) = (parsed.basic_constraints(), parsed.key_usage()) else { return false };
+    Certificate::parse(certificate).is_ok_and(|read| may_sign(&read))
+}
+
+fn may_sign(certificate: &Certificate) -> bool {
     // X.509 v1 and v2 certificates have no extension to say so.
-    let is_authority = constraints.map_or(parsed.version() != X509Version::V3, |constraints| constraints.value.ca);
-    is_authority && usage.is_none_or(|usage| usage.value.key_cert_sign())
+    let is_authority = certificate.is_authority.unwrap_or(certificate.version != Version::V3);
+    is_authority && certificate.signs_certificates.unwrap_or(true)
 }
 
 /// Accepts what Go accepts as a client certificate: no extended key usage, `clientAuth` or `anyExtendedKeyUsage`.

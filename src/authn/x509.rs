@@ -4,23 +4,17 @@ use std::fmt::Write;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
-use x509_parser::{
-    oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME},
-    prelude::{FromDer, X509Certificate},
-};
 
-use crate::apimachinery::UserInfo;
+use crate::{
+    apimachinery::UserInfo,
+    certificate::{Certificate, Unreadable},
+};
 
 /// The extra key, since Kubernetes 1.32, under which a certificate user's certificate is identified.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// A certificate cannot be parsed, or its subject is in an encoding that is not supported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot read the certificate's subject")]
-pub(super) struct Unreadable;
-
 /// The parts of a certificate that identify its user.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Subject {
     /// The last one if there are several; empty if there is none.
     pub(super) common_name: String,
@@ -31,17 +25,8 @@ pub(super) struct Subject {
 
 impl Subject {
     pub(super) fn of(certificate: &CertificateDer<'_>) -> Result<Self, Unreadable> {
-        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| Unreadable)?;
-        let mut subject = Self { not_after: parsed.validity().not_after.timestamp(), ..Self::default() };
-        for attribute in parsed.subject().iter_attributes() {
-            let text = || attribute.as_str().map(str::to_owned).map_err(|_| Unreadable);
-            if *attribute.attr_type() == OID_X509_COMMON_NAME {
-                subject.common_name = text()?;
-            } else if *attribute.attr_type() == OID_X509_ORGANIZATION_NAME {
-                subject.organizations.push(text()?);
-            }
-        }
-        Ok(subject)
+        let Certificate { mut common_names, organizations, valid, .. } = Certificate::parse(certificate)?;
+        Ok(Self { common_name: common_names.pop().unwrap_or_default(), organizations, not_after: *valid.end() })
     }
 
     /// The user, with no group added. `None` without a common name.

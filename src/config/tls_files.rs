@@ -14,7 +14,8 @@ use rustls::{
     },
     sign::CertifiedKey,
 };
-use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
+
+use crate::certificate::{Certificate, Version};
 
 /// A PEM file with the certificates of authorities that peers are verified against.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +102,7 @@ impl TlsFiles {
     /// One of them is missing or invalid, or they do not match.
     pub fn certified_key(&self, pem: &TlsPem) -> Result<CertifiedKey, PemError> {
         let chain = certificates(&self.cert_file, &pem.cert)?;
-        if X509Certificate::from_der(&chain[0]).is_ok_and(|(_, parsed)| parsed.version() == X509Version::V1) {
+        if Certificate::parse(&chain[0]).is_ok_and(|read| read.version == Version::V1) {
             return Err(PemError::Version { file: self.cert_file.clone() });
         }
         let key = PrivateKeyDer::from_pem_slice(&pem.key)
@@ -160,7 +161,8 @@ mod tests {
         }
         fn sequence(content: &[u8]) -> Vec<u8> {
             let length = u16::try_from(content.len()).unwrap().to_be_bytes();
-            [&[0x30, 0x82], &length[..], content].concat()
+            let head = if length[0] == 0 { vec![0x30, 0x81, length[1]] } else { [&[0x30, 0x82], &length[..]].concat() };
+            [&head, content].concat()
         }
         let (_, certificate, _) = value(certificate);
         let (_, mut fields, signature) = value(certificate);

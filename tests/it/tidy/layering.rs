@@ -14,9 +14,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Types only: no IO, no clock.
     ("apimachinery", &[]),
     ("json",         &[]),
+    ("certificate",  &[]),
     ("telemetry",    &["apimachinery"]),
     ("lifecycle",    &[]),
-    ("config",       &["apimachinery"]),
+    ("config",       &["apimachinery", "certificate"]),
     // Receives the parts of a request from its caller, and does not depend on the gateway.
     ("traces",       &["apimachinery", "telemetry", "lifecycle"]),
     // Independent of HTTP, tasks and watchers.
@@ -36,7 +37,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("upstream",     &["apimachinery", "telemetry", "lifecycle", "reflector", "connector"]),
     // Authentication by reviews upstream. The listener owns what a connection has shown, such as its client
     // certificate.
-    ("authn",        &["apimachinery", "telemetry", "lifecycle", "config", "upstream", "listener", "fairness", "memo"]),
+    ("authn",        &["apimachinery", "certificate", "telemetry", "lifecycle", "config", "upstream", "listener", "fairness", "memo"]),
     ("audit",        &["apimachinery", "telemetry", "lifecycle"]),
     // What was authorized is the scope of the read.
     ("authz",        &["apimachinery", "telemetry", "lifecycle", "store", "upstream", "fairness", "memo"]),
