@@ -10,8 +10,8 @@ use std::{
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use kube_fanout::config::{
-    self, ClientAccess, ClientsConfig, Config, ConfigFile, LoadError, LoggingConfig, LoggingFormat, Overrides, PemFile,
-    Problems, UpstreamConfig,
+    self, Checked, ClientAccess, ClientsConfig, Config, ConfigFile, LoadError, LoggingConfig, LoggingFormat, Overrides,
+    PemFile, Problems, UpstreamConfig,
 };
 use kube_fanout::{
     DemoOptions, Reloads, StatusOptions, lifecycle,
@@ -430,8 +430,8 @@ fn check(path: &Path, online: bool) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let file = path.display();
     match runtime.block_on(checked(path, online))? {
-        Ok(notes) => {
-            let notes: String = notes.iter().map(|note| format!("{file}: {note}\n")).collect();
+        Ok(checked) => {
+            let notes: String = checked.notes.iter().map(|note| format!("{file}: {note}\n")).collect();
             return print(&format!("{notes}{file}: no problems\n"));
         }
         Err(LoadError::Invalid(Problems(problems))) => {
@@ -444,17 +444,15 @@ fn check(path: &Path, online: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(EXIT_INVALID))
 }
 
-/// What is worth knowing of a configuration without problems.
-async fn checked(path: &Path, online: bool) -> anyhow::Result<Result<Vec<String>, LoadError>> {
-    let mut checked = Config::check(path).await;
-    if let (Ok(notes), true) = (&mut checked, online) {
-        let (_, config) = ConfigFile::load(path.to_owned(), Overrides::default())?;
-        let text = std::fs::read_to_string(path)?;
-        let kube_fanout::LookedUp { problems, notes: more } = kube_fanout::look_up(&config).await?;
-        if !problems.is_empty() {
-            return Ok(Err(LoadError::Invalid(Problems(problems).located(&text))));
-        }
-        notes.extend(Problems(more).located(&text).0.iter().map(ToString::to_string));
+async fn checked(path: &Path, online: bool) -> anyhow::Result<Result<Checked, LoadError>> {
+    let mut checked = match Config::check(path).await {
+        Ok(checked) if online => checked,
+        checked => return Ok(checked),
+    };
+    let kube_fanout::LookedUp { problems, notes } = kube_fanout::look_up(&checked.config).await?;
+    if !problems.is_empty() {
+        return Ok(Err(checked.invalid(problems)));
     }
-    Ok(checked)
+    checked.note(notes);
+    Ok(Ok(checked))
 }

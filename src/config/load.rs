@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::config::location::Locations;
 use crate::config::raw::{Document, Scalar};
-use crate::config::shape::{self, Misshapen};
+use crate::config::shape::{self, Mended, Misshapen};
 use crate::config::validate::validate;
 use crate::config::{API_VERSION, Config, KIND, Problem, Problems, schema};
 
@@ -21,6 +21,29 @@ pub struct Overrides {
     /// Replaces all listeners with one for plain HTTP.
     pub listen: Option<String>,
     pub admin_listen: Option<String>,
+}
+
+/// A configuration without problems.
+#[derive(Debug)]
+pub struct Checked {
+    pub config: Config,
+    /// What is worth knowing though it is no problem.
+    pub notes: Vec<String>,
+    /// The content of the file.
+    text: String,
+}
+
+impl Checked {
+    /// Adds what is worth knowing, in the form of problems.
+    pub fn note(&mut self, notes: Vec<Problem>) {
+        self.notes.extend(Problems(notes).located(&self.text).0.iter().map(ToString::to_string));
+    }
+
+    /// The error for problems that were found later.
+    #[must_use]
+    pub fn invalid(&self, problems: Vec<Problem>) -> LoadError {
+        LoadError::Invalid(Problems(problems).located(&self.text))
+    }
 }
 
 /// Why there is no usable configuration.
@@ -37,25 +60,26 @@ impl Config {
         Self::parse(text, overrides).map_err(|problems| LoadError::Invalid(problems.located(text)))
     }
 
-    /// Checks a file's configuration, the files that it names, and what it needs of this machine. Changes nothing.
-    /// Returns what is worth knowing though it is no problem.
+    /// Checks a file's configuration, the files that it names, and what it needs of this machine. Changes nothing, and
+    /// reads the file once.
     ///
     /// # Errors
     /// The file cannot be read or has problems: all of them. If it has none, all problems of files and of the machine.
-    pub async fn check(file: &Path) -> Result<Vec<String>, LoadError> {
+    pub async fn check(file: &Path) -> Result<Checked, LoadError> {
         let text = read(file)?;
-        let checked = match Self::parse(&text, &Overrides::default()) {
-            Ok(config) => config.check_machine().await,
-            Err(problems) => Err(problems),
-        };
-        let notes = checked.map_err(|problems| LoadError::Invalid(problems.located(&text)))?;
-        let Problems(notes) = Problems(notes).located(&text);
-        Ok(notes.iter().map(ToString::to_string).collect())
+        let config = Self::parse_file(&text, &Overrides::default())?;
+        let mut checked = Checked { config, notes: Vec::new(), text };
+        match checked.config.check_machine().await {
+            Ok(notes) => checked.note(notes),
+            Err(Problems(problems)) => return Err(checked.invalid(problems)),
+        }
+        Ok(checked)
     }
 
     /// What is worth knowing, in the form of problems.
     async fn check_machine(&self) -> Result<Vec<Problem>, Problems> {
         let mut problems = self.check_surroundings();
+        problems.extend(self.is_own_upstream().await);
         problems.extend(self.check_files().await.err().into_iter().flat_map(|Problems(problems)| problems));
         let note = self.default_upstream().await.unwrap_or_else(|Problems(more)| {
             problems.extend(more);
@@ -92,11 +116,15 @@ impl Config {
             Ok(document) => return validate(&document, overrides),
             Err(problems) => problems,
         };
-        let Some((document, mut problems)) = shape::mended(text, schema::form) else { return Err(unread) };
-        if let Err(Problems(mut others)) = validate(&document, overrides) {
-            others.retain(|other| !problems.iter().any(|misshapen| shape::follows_from(other, misshapen)));
+        let Some(Mended { document, misshapen, repeated }) = shape::mended(text, schema::form) else {
+            return Err(unread);
+        };
+        let mut problems = repeated;
+        if let Some(Err(Problems(mut others))) = document.map(|document| validate(&document, overrides)) {
+            others.retain(|other| !misshapen.iter().any(|misshapen| shape::follows_from(other, misshapen)));
             problems.extend(others);
         }
+        problems.extend(misshapen);
         Err(Problems(problems))
     }
 }
@@ -120,8 +148,9 @@ fn parse_formed<T: DeserializeOwned>(text: &str, form: fn(&str) -> Option<String
         })
     });
     parsed.map_err(|error| {
-        if let Some(fault) = Locations::of(text).into_fault() {
-            return Problems(vec![fault]);
+        let faults = Locations::of(text).into_faults();
+        if !faults.is_empty() {
+            return Problems(faults);
         }
         let field = if field == WHOLE_DOCUMENT { String::new() } else { field };
         let found = found(&error, &field);
@@ -234,11 +263,6 @@ drain: {timeout: 3s}
     #[test]
     fn what_is_no_tree_is_told_of_with_its_place() {
         for (text, expected) in [
-            ("reads: {fillWait: 1s}\nlimits: {}\nreads: {}", "line 3, column 1: reads: given twice, first in line 1"),
-            (
-                "reads:\n  fillWait: 1s\n  fillWait: 2s",
-                "line 3, column 3: reads.fillWait: given twice, first in line 2",
-            ),
             (
                 "reads:\n  fillWait: 1s\n freshnessWait: 2s",
                 "line 3, column 2: this line's indentation is that of no field",

@@ -17,8 +17,10 @@ pub struct Location {
 #[derive(Default)]
 pub(super) struct Locations {
     fields: HashMap<String, Location>,
-    /// Why the text is not YAML, or uses YAML that a configuration must not use.
+    /// Why the text is not YAML.
     fault: Option<Problem>,
+    /// Fields that are given twice, which a configuration must not have. Without those within such a field.
+    repeated: Vec<Problem>,
 }
 
 /// A mapping or a sequence that has not ended.
@@ -34,7 +36,7 @@ impl Locations {
         reason = "of all kinds of events, values matter, and there may be more kinds"
     )]
     pub(super) fn of(text: &str) -> Self {
-        let (mut found, mut open, mut fault) = (HashMap::new(), Vec::new(), None);
+        let (mut found, mut open, mut fault, mut repeated) = (HashMap::new(), Vec::new(), None, Vec::new());
         for event in Parser::new_from_str(text) {
             let (event, span) = match event {
                 Ok(event) => event,
@@ -61,9 +63,11 @@ impl Locations {
                     Some(Open::Mapping { path, key: key @ None }) => {
                         let field = member(path, &text);
                         let at = Location::of(span);
-                        if let Some(first) = found.insert(field.clone(), at) {
+                        // The first value is the one that is checked.
+                        let first = *found.entry(field.clone()).or_insert(at);
+                        if first != at && !is_repeated(path, &repeated) {
                             let given = format!("given twice, first in line {}", first.line);
-                            fault.get_or_insert(Problem { at: Some(at), ..Problem::new(&field, &given, "") });
+                            repeated.push(Problem { at: Some(at), ..Problem::new(&field, &given, "") });
                         }
                         *key = Some(text.into_owned());
                     }
@@ -79,12 +83,23 @@ impl Locations {
                 _ => {}
             }
         }
-        Self { fields: found, fault }
+        Self { fields: found, fault, repeated }
     }
 
-    /// Why the text cannot be read, if its structure is the reason: the first place where it is.
-    pub(super) fn into_fault(self) -> Option<Problem> {
-        self.fault
+    /// Why the text is not YAML, in the first place where it is not; or else the fields that are given twice.
+    pub(super) fn into_faults(self) -> Vec<Problem> {
+        match self.fault {
+            Some(fault) => vec![fault],
+            None => self.repeated,
+        }
+    }
+
+    /// The fields that are given twice.
+    ///
+    /// # Errors
+    /// The text is not YAML.
+    pub(super) fn into_repeated(self) -> Result<Vec<Problem>, Problem> {
+        self.fault.map_or(Ok(self.repeated), Err)
     }
 
     /// The place of a field; if it is missing, that of its parent.
@@ -110,6 +125,16 @@ fn begin(open: &[Open], found: &mut HashMap<String, Location>, span: Span) -> St
             path
         }
     }
+}
+
+/// Whether a mapping is, or is in, the value of a field that is given twice.
+fn is_repeated(path: &str, repeated: &[Problem]) -> bool {
+    repeated.iter().any(|problem| is_in(path, &problem.field))
+}
+
+/// Whether a field is another one, or within it.
+pub(super) fn is_in(inner: &str, outer: &str) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 fn value_ended(open: &mut [Open]) {

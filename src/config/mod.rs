@@ -14,6 +14,7 @@ mod ineffective;
 mod load;
 mod location;
 mod nearest;
+mod own_upstream;
 mod problem;
 mod proxy_headers;
 mod quantity;
@@ -40,7 +41,7 @@ pub use clients::{
     DEFAULT_TOKEN_FAILURE_TTL, DEFAULT_TOKEN_SUCCESS_TTL, DEFAULT_WATCH_INTERVAL, DelegatedConfig, FrontProxyConfig,
     IdentityConfig, RequestHeaderConfig, TrustedConfig,
 };
-pub use load::{LoadError, Overrides};
+pub use load::{Checked, LoadError, Overrides};
 pub use location::Location;
 pub use problem::{Problem, Problems};
 pub use proxy_headers::ProxyHeaders;

@@ -4,9 +4,10 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use serde_path_to_error::{Path, Segment};
+use serde_saphyr::DuplicateKeyPolicy;
 
 use crate::config::Problem;
-use crate::config::location::Locations;
+use crate::config::location::{Locations, is_in};
 
 /// What a place needs in place of a value of the wrong shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,40 +56,53 @@ impl Misshapen {
     }
 }
 
-/// The document in `text` with an empty value in each place whose value has the wrong shape, and these places. `form` says
-/// what is allowed in a place. `None` if the text is not valid YAML, or something else is wrong.
-pub(super) fn mended<T: DeserializeOwned>(text: &str, form: fn(&str) -> Option<String>) -> Option<(T, Vec<Problem>)> {
-    if Locations::of(text).into_fault().is_some() {
-        return None;
-    }
-    let mut tree: Value = serde_saphyr::from_str(text).ok()?;
-    let mut problems: Vec<Problem> = Vec::new();
+/// How much of a document could be read.
+pub(super) struct Mended<T> {
+    /// With an empty value in each place whose value has the wrong shape; `None` if there are more such places than
+    /// [`MISSHAPEN_MAX`].
+    pub(super) document: Option<T>,
+    pub(super) misshapen: Vec<Problem>,
+    /// Fields that are given twice; the document has the first value.
+    pub(super) repeated: Vec<Problem>,
+}
+
+/// The maximum number of places of the wrong shape that are reported at once. The document is read again for each.
+const MISSHAPEN_MAX: usize = 100;
+
+/// What can be read of the document in `text`. `form` says what is allowed in a place. `None` if the text is not valid
+/// YAML, or if something else is wrong than repeated fields and values of the wrong shape.
+pub(super) fn mended<T: DeserializeOwned>(text: &str, form: fn(&str) -> Option<String>) -> Option<Mended<T>> {
+    let repeated = Locations::of(text).into_repeated().ok()?;
+    let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::FirstWins };
+    let mut tree: Value = serde_saphyr::from_str_with_options(text, options).ok()?;
+    let mut misshapen: Vec<Problem> = Vec::new();
     loop {
         let error = match serde_path_to_error::deserialize(&tree) {
-            Ok(document) => return Some((document, problems)),
+            Ok(document) => return Some(Mended { document: Some(document), misshapen, repeated }),
             Err(error) => error,
         };
+        if misshapen.len() == MISSHAPEN_MAX {
+            misshapen.push(Problem::new("", "more fields may have values of the wrong shape: correct these first", ""));
+            return Some(Mended { document: None, misshapen, repeated });
+        }
         let field = error.path().to_string();
-        let misshapen = Misshapen::of(&error.inner().to_string())?;
+        let shape = Misshapen::of(&error.inner().to_string())?;
         // The second time, an empty value would not help.
-        if problems.iter().any(|problem| problem.field == field) {
+        if misshapen.iter().any(|problem| problem.field == field) {
             return None;
         }
-        *place(&mut tree, error.path())? = match misshapen.needed {
+        *place(&mut tree, error.path())? = match shape.needed {
             Shape::List => Value::Array(Vec::new()),
             Shape::Fields => Value::Object(Map::new()),
             Shape::Single => Value::String(String::new()),
         };
-        problems.push(misshapen.problem(&field, form(&field)));
+        misshapen.push(shape.problem(&field, form(&field)));
     }
 }
 
 /// Whether a problem may only be there because a value of the wrong shape was replaced: it is about the place, what is in
 /// it, or what it is in.
 pub(super) fn follows_from(problem: &Problem, misshapen: &Problem) -> bool {
-    let is_in = |inner: &str, outer: &str| {
-        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-    };
     is_in(&problem.field, &misshapen.field) || is_in(&misshapen.field, &problem.field)
 }
 
@@ -105,6 +119,7 @@ fn place<'tree>(tree: &'tree mut Value, path: &Path) -> Option<&'tree mut Value>
 
 #[cfg(test)]
 mod tests {
+    use super::MISSHAPEN_MAX;
     use crate::config::{API_VERSION, Config, KIND, Overrides};
 
     #[test]
@@ -148,6 +163,51 @@ colour: red
             assert!(found.starts_with(expected), "{found} begins with {expected}");
         }
         assert_eq!(found.len(), expected.len(), "{found:#?}");
+    }
+
+    #[test]
+    fn repeated_fields_hide_no_other_problems() {
+        let text = format!(
+            "apiVersion: {API_VERSION}
+kind: {KIND}
+reads: {{fillWait: lang, fillWait: 1s}}
+limits: {{connections: {{}}, connections: 3}}
+cache:
+  idleTimeuot: 1h
+cache:
+  idleTimeuot: 1h
+  exclude: pods
+cache: {{exclude: Pods}}
+colour: red
+"
+        );
+        let problems = Config::parse(&text, &Overrides::default()).unwrap_err().located(&text);
+        let found: Vec<_> = problems.0.iter().map(ToString::to_string).collect();
+        let expected = [
+            "line 3, column 9: reads.fillWait: \"lang\" was given; allowed: a duration",
+            "line 3, column 25: reads.fillWait: given twice, first in line 3",
+            "line 4, column 10: limits.connections: a mapping was given; allowed: a number",
+            "line 4, column 27: limits.connections: given twice, first in line 4",
+            "line 6, column 3: cache.idleTimeuot: no such field; allowed: exclude, ",
+            "line 7, column 1: cache: given twice, first in line 5",
+            "line 10, column 1: cache: given twice, first in line 5",
+            "line 11, column 1: colour: no such field; allowed: ",
+        ];
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.starts_with(expected), "{found} begins with {expected}");
+        }
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\nreads: {{}}\nreads: {{}}\n");
+        assert_eq!(Config::parse(&text, &Overrides::default()).unwrap_err().0.len(), 1);
+    }
+
+    #[test]
+    fn the_number_of_reported_places_is_bounded() {
+        let places = "[a], ".repeat(MISSHAPEN_MAX + 100);
+        let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\ncolour: red\ncache: {{prewarm: [{places}]}}");
+        let problems = Config::parse(&text, &Overrides::default()).unwrap_err();
+        assert_eq!(problems.0.len(), MISSHAPEN_MAX + 1);
+        assert!(problems.to_string().contains("correct these first"), "{problems}");
     }
 
     #[test]
