@@ -18,7 +18,8 @@ NAME, NAMESPACE = "kube-fanout", "gateways"
 API_VERSIONS = ("1.25", "1.31", "1.37")
 # Kinds that are no part of Kubernetes.
 MONITORING = "monitoring.coreos.com/v1"
-FOREIGN = (MONITORING, "cert-manager.io/v1")
+CERTIFICATES = "cert-manager.io/v1"
+FOREIGN = (MONITORING, CERTIFICATES)
 
 CHART = helm.Chart.load(FOLDER)
 
@@ -61,17 +62,21 @@ def invalid(objects: list[dict], version: str) -> list[str]:
     return problems
 
 
-def invalid_monitoring(renderings: dict[str, list[dict]]) -> list[str]:
-    """What the Prometheus operator would not take of objects by the name of their rendering. One call: Node.js starts slowly."""
-    items = {name: [item for item in objects if item["apiVersion"] == MONITORING] for name, objects in renderings.items()}
+def invalid_foreign(renderings: dict[str, list[dict]]) -> list[str]:
+    """What the Prometheus operator and cert-manager would not take of objects by the name of their rendering: by models that
+    are generated from their definitions. One call: Node.js starts slowly."""
+    items = {name: [item for item in objects if item["apiVersion"] in FOREIGN] for name, objects in renderings.items()}
     script = """
-const models = await import(process.env.MODELS);
+const models = {};
+for (const [version, path] of Object.entries(JSON.parse(process.env.MODELS))) models[version] = await import(path);
 for (const [name, items] of Object.entries(JSON.parse(process.env.ITEMS))) for (const item of items) {
-  try { new models[item.kind](item).validate(); }
+  try { new models[item.apiVersion][item.kind](item).validate(); }
   catch (error) { console.log(`${name}: ${item.kind} ${item.metadata.name}: ${error.message}`); }
 }"""
-    models = f"{os.environ['NODE_PATH']}/@kubernetes-models/prometheus-operator/{MONITORING}/index.js"
-    variables = os.environ | {"MODELS": models, "ITEMS": json.dumps(items)}
+    packages = {MONITORING: "prometheus-operator", CERTIFICATES: "cert-manager"}
+    modules = f"{os.environ['NODE_PATH']}/@kubernetes-models"
+    models = {version: f"{modules}/{package}/{version}/index.js" for version, package in packages.items()}
+    variables = os.environ | {"MODELS": json.dumps(models), "ITEMS": json.dumps(items)}
     ran = subprocess.run(["node", "--input-type=module", "-e", script], env=variables, capture_output=True, text=True)
     return ran.stdout.splitlines() + ran.stderr.splitlines()
 

@@ -6,7 +6,7 @@ import random
 import helm_python as helm
 import yaml
 
-from chart import API_VERSIONS, invalid, invalid_monitoring, merged, nested, one, pod_of, render, ways_of_use
+from chart import API_VERSIONS, invalid, invalid_foreign, merged, nested, one, pod_of, render, ways_of_use
 from gateway import problems_of, text_of
 
 DELEGATED_DAEMON = {"kind": "DaemonSet"}
@@ -85,7 +85,7 @@ def toggles() -> list[str]:
             problems += [f"{name}: {one}" for one in invalid(render(values, version), version)]
         if name != "config of another":
             problems += [f"{name}: {problem}" for problem in problems_of(text_of(objects))]
-    return problems + invalid_monitoring(rendered)
+    return problems + invalid_foreign(rendered)
 
 
 def pairs_of_toggles() -> list[str]:

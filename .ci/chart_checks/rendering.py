@@ -3,7 +3,7 @@
 import helm_python as helm
 import yaml
 
-from chart import API_VERSIONS, FOLDER, ROOT, invalid, invalid_monitoring, nested, render, ways_of_use
+from chart import API_VERSIONS, FOLDER, ROOT, invalid, invalid_foreign, nested, one, render, ways_of_use
 
 # From this severity on a finding is a warning.
 WARNING = 2
@@ -86,9 +86,12 @@ def ways_of_use_are_valid() -> list[str]:
     # That the validators can fail.
     wrong = nested("metrics.podMonitor", {"enabled": True, "relabelings": [{"sourceLabels": 1}]})
     broken = render(wrong | nested("podSecurityContext.runAsUser", "root"), API_VERSIONS[0])
-    if not invalid(broken, API_VERSIONS[0]) or not invalid_monitoring({"broken": broken}):
+    certificate = one(render(nested("tls.certManager", {"enabled": True, "issuerRef": {"name": "x"}})), "Certificate")
+    certificate["spec"]["duration"] = 1
+    taken = [objects for objects in (broken, [certificate]) if not invalid_foreign({"broken": objects})]
+    if not invalid(broken, API_VERSIONS[0]) or taken:
         problems.append("a broken rendering is taken for a valid one")
-    return problems + invalid_monitoring(rendered)
+    return problems + invalid_foreign(rendered)
 
 
 def bad_values_are_refused() -> list[str]:

@@ -4,6 +4,7 @@ with the rights of the chart and no others; and clients of it."""
 import base64
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -14,7 +15,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from chart import NAME, NAMESPACE
+from chart import NAME, NAMESPACE, one, render
 from gateway import BINARY
 
 WITHIN = 30
@@ -123,6 +124,7 @@ def clients_are_served(server, binaries: Path) -> list[str]:
         ran = gateway.kubectl(binaries, Path(folder), reader, "get", "deployments", "--all-namespaces", "--output", "name")
         if ran.stdout != f"deployment.apps/{NAME}\n":
             problems.append(f"kubectl with the kubeconfig of pods says: {ran.stdout}{ran.stderr}")
+        problems += helm_test(gateway, Path(folder), server.token_of(NAME))
         metrics = gateway.admin("/metrics")
     ran = subprocess.run(["promtool", "check", "metrics"], input=metrics, capture_output=True, text=True)
     if ran.returncode != 0:
@@ -130,6 +132,27 @@ def clients_are_served(server, binaries: Path) -> list[str]:
     if gateway.process.returncode != 0:
         problems.append(f"the gateway ends with {gateway.process.returncode}")
     return problems
+
+
+def helm_test(gateway: Gateway, folder: Path, token: str) -> list[str]:
+    """The pod of `helm test`, with its command as it is rendered: only its two files and the address are those of this machine."""
+    container = one(render({}), "Pod")["spec"]["containers"][0]
+    places = {"/var/run/secrets/kubernetes.io/serviceaccount/token": "test-token", "/etc/gateway/ca.crt": "ca.crt"}
+    command = [*container["command"], *container["args"]]
+    for place, file in places.items():
+        if place not in command[-1]:
+            return [f"the pod of helm test does not use {place}"]
+        command[-1] = command[-1].replace(place, str(folder / file))
+    (folder / ".curlrc").write_text(f"connect-to = {HOST}:443:127.0.0.1:{gateway.ports[0]}\n")
+
+    def run(token: str, *command: str) -> subprocess.CompletedProcess:
+        (folder / "test-token").write_text(token)
+        variables = os.environ | {"CURL_HOME": str(folder), "no_proxy": "*"}
+        return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
+
+    passed, refused = run(token, *command), run("invented", *command[:-1], command[-1].replace("--retry 5", "--retry 0"))
+    problems = [f"helm test fails: {passed.stdout}{passed.stderr}"] * (passed.returncode != 0)
+    return problems + ["helm test passes with an invented token"] * (refused.returncode == 0)
 
 
 def log_of(folder: str) -> str:
