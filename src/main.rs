@@ -52,8 +52,8 @@ enum Command {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// Also ask the API servers, as the gateway would, whether they answer, and have the resources of cache.prewarm
-        /// and cache.exclude.
+        /// Also ask the API servers, as the gateway would, whether they answer, have the resources of cache.prewarm and
+        /// cache.exclude, and let the gateway do what it has to do.
         #[arg(long)]
         online: bool,
     },

@@ -3,6 +3,7 @@
 mod clients;
 mod reload;
 mod resources;
+mod rights;
 
 use std::{sync::Arc, time::Duration};
 

@@ -4,12 +4,18 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::RunError;
+use super::{
+    RunError,
+    rights::{self, Answer, Right},
+};
 use crate::{
     apimachinery::{GroupResource, GroupVersionResource},
     cacher::{AGGREGATED, NO_SUCH_GROUP, NO_SUCH_RESOURCE, NOT_WATCHABLE},
-    config::{ClientsConfig, Config, DEFAULT_EXCLUDE, Problem, UpstreamConfig, meant},
+    config::{
+        ClientsConfig, Config, DEFAULT_EXCLUDE, IdentityConfig, MetricsAuthorization, Problem, UpstreamConfig, meant,
+    },
     connector::{Connector, TroubleKind},
+    lifecycle::Tasks,
     telemetry::Chain,
     upstream::{Discovery, ServedBy, Upstream},
 };
@@ -22,8 +28,9 @@ pub struct LookedUp {
     pub notes: Vec<Problem>,
 }
 
-/// Asks every API server of the configuration for its version, as the gateway does at its start; and the upstream about
-/// the resources of `cache.prewarm` and `cache.exclude`: those that it does not have, or that cannot be kept warm.
+/// Asks every API server of the configuration for its version, as the gateway does at its start, and whether the gateway
+/// may do there what it has to do; and the upstream about the resources of `cache.prewarm` and `cache.exclude` (those that
+/// it does not have, or that cannot be kept warm) and about the certificate of `clients.identity.frontProxy`.
 ///
 /// # Errors
 /// Connections cannot be set up.
@@ -31,24 +38,42 @@ pub async fn look_up(config: &Config) -> Result<LookedUp, RunError> {
     let mut found = LookedUp::default();
     let upstream = found.reached("upstream.kubeconfig", &config.upstream).await?;
     if let ClientsConfig::Delegated(delegated) = &config.clients {
-        let reviews = [&delegated.authentication.reviews, &delegated.authorization.reviews];
-        for (section, reviewer) in ["authentication", "authorization"].into_iter().zip(reviews) {
-            if let Some(reviewer) = reviewer {
-                found.reached(&format!("clients.{section}.kubeconfig"), reviewer).await?;
+        let reviews = [
+            ("authentication", &delegated.authentication.reviews, rights::TOKEN_REVIEWS),
+            ("authorization", &delegated.authorization.reviews, rights::ACCESS_REVIEWS),
+        ];
+        for (section, reviewer, right) in reviews {
+            let reviewer = match reviewer {
+                Some(reviewer) => found.reached(&format!("clients.{section}.kubeconfig"), reviewer).await?,
+                None => upstream.clone(),
+            };
+            if let Some((_, reviewer)) = reviewer {
+                found.require(&format!("clients.{section}"), &reviewer, &right).await;
             }
         }
     }
-    if let Some(upstream) = upstream {
-        found.problems.extend(unusable_resources(config, upstream).await);
+    if let Some((connector, upstream)) = upstream {
+        found.problems.extend(unusable_resources(config, upstream.clone()).await);
+        found.may_cache(config, &upstream).await;
+        if let ClientsConfig::Delegated(delegated) = &config.clients
+            && let Some(identity) = &delegated.identity
+        {
+            found.may_assert(identity, &connector, &upstream).await;
+        }
     }
     Ok(found)
 }
 
 impl LookedUp {
     /// The API server that a field leads to; `None` if there is none, which becomes a problem of the field.
-    async fn reached(&mut self, field: &str, config: &UpstreamConfig) -> Result<Option<Upstream>, RunError> {
+    async fn reached(
+        &mut self,
+        field: &str,
+        config: &UpstreamConfig,
+    ) -> Result<Option<(Connector, Upstream)>, RunError> {
         let access = config.resolve().await.map_err(RunError::UpstreamConfig)?;
-        let upstream = Upstream::new(Connector::new(&access).map_err(RunError::Upstream)?);
+        let connector = Connector::new(&access).map_err(RunError::Upstream)?;
+        let upstream = Upstream::new(connector.clone());
         upstream.probe_once().await;
         let mut is_reached = true;
         for trouble in upstream.troubles() {
@@ -64,7 +89,65 @@ impl LookedUp {
                 break;
             }
         }
-        Ok(is_reached.then_some(upstream))
+        Ok(is_reached.then_some((connector, upstream)))
+    }
+
+    /// Lists and watches for the caches, and the documents that the gateway looks at for them.
+    async fn may_cache(&mut self, config: &Config, upstream: &Upstream) {
+        for (index, resource) in config.cache.prewarm.iter().enumerate() {
+            for verb in ["list", "watch"] {
+                let right = Right::new(verb, &resource.group, &resource.resource);
+                self.require(&format!("cache.prewarm[{index}]"), upstream, &right).await;
+            }
+        }
+        for (right, effect) in rights::OF_DOCUMENTS {
+            self.advise("upstream", upstream, &right, effect).await;
+        }
+        if config.admin.metrics_authorization == MetricsAuthorization::Delegated {
+            for right in [rights::TOKEN_REVIEWS, rights::ACCESS_REVIEWS] {
+                self.require("admin.metricsAuthorization", upstream, &right).await;
+            }
+        }
+    }
+
+    /// What the gateway needs to name its clients to upstream.
+    async fn may_assert(&mut self, identity: &IdentityConfig, connector: &Connector, upstream: &Upstream) {
+        match identity {
+            IdentityConfig::Impersonation => {
+                for right in rights::OF_IMPERSONATION {
+                    let effect = "clients that are not among those that it may impersonate are refused when forwarded";
+                    self.advise("clients.identity.impersonation", upstream, &right, effect).await;
+                }
+            }
+            IdentityConfig::FrontProxy(config) => {
+                let tasks = Tasks::new();
+                let field = "clients.identity.frontProxy";
+                match connector.as_front_proxy(&config.files, config.headers.clone(), &tasks) {
+                    Err(error) => self.problems.push(problem(field, Chain(&error).to_string())),
+                    Ok(proxy) => {
+                        let verdict = proxy.probe(&tasks).await;
+                        self.problems.extend(verdict.err().map(|error| problem(field, error.to_string())));
+                    }
+                }
+                tasks.token().cancel();
+            }
+        }
+    }
+
+    /// A right without which the gateway does not work as configured.
+    async fn require(&mut self, field: &str, upstream: &Upstream, right: &Right<'_>) {
+        match right.ask(upstream).await {
+            Answer::Missing(why) => self.problems.push(problem(field, why)),
+            Answer::Unknown(why) => self.notes.push(problem(field, why)),
+            Answer::Granted => {}
+        }
+    }
+
+    /// A right without which it does less.
+    async fn advise(&mut self, field: &str, upstream: &Upstream, right: &Right<'_>, effect: &str) {
+        if let Answer::Missing(why) = right.ask(upstream).await {
+            self.notes.push(problem(field, format!("{why}; {effect}")));
+        }
     }
 }
 
@@ -132,4 +215,105 @@ async fn unusable(
         Some(resource) if !resource.is_watchable() => Some(NOT_WATCHABLE),
         Some(_) => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Response, StatusCode};
+    use http_body_util::BodyExt;
+    use serde_json::{Value, json};
+
+    use crate::{
+        config::Overrides,
+        connector::test_server::{TestServer, full},
+    };
+
+    /// A server of pods, which denies what is in `denied`: `VERB RESOURCE`.
+    async fn looked_up(fields: &str, denied: &'static [&'static str]) -> (Vec<String>, Vec<String>) {
+        let server = TestServer::start(move |request| async move {
+            let path = request.uri().path().to_owned();
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let resource =
+                |name: &str| json!({"name": name, "namespaced": true, "kind": "", "verbs": ["list", "watch"]});
+            // Secrets are excluded by default.
+            let resources = ["pods", "secrets"].map(resource);
+            let document = match path.as_str() {
+                "/version" => json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0"}),
+                "/api" => json!({"kind": "APIVersions", "versions": ["v1"]}),
+                "/api/v1" => json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": resources}),
+                "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
+                    let mut review: Value = serde_json::from_slice(&body).unwrap();
+                    let asked = &review["spec"]["resourceAttributes"];
+                    let text = |name: &str| asked[name].as_str().unwrap_or_default().to_owned();
+                    let is_denied = denied.contains(&format!("{} {}", text("verb"), text("resource")).as_str());
+                    review["status"] = json!({"allowed": !is_denied, "reason": ""});
+                    review
+                }
+                _ => {
+                    let mut answer = Response::new(full("404 page not found"));
+                    *answer.status_mut() = StatusCode::NOT_FOUND;
+                    return answer;
+                }
+            };
+            Response::new(full(document.to_string()))
+        })
+        .await;
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let cluster = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server.config.cluster_url.to_string()}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}],
+        });
+        std::fs::write(&kubeconfig, cluster.to_string()).unwrap();
+        let text = format!(
+            "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\nupstream: {{kubeconfig: '{}'}}\n{fields}",
+            kubeconfig.display()
+        );
+        let config = Config::parse(&text, &Overrides::default()).unwrap();
+        let LookedUp { problems, notes } = look_up(&config).await.unwrap();
+        let lines = |problems: Vec<Problem>| problems.iter().map(ToString::to_string).collect();
+        (lines(problems), lines(notes))
+    }
+
+    #[tokio::test]
+    async fn rights_without_which_nothing_works_are_problems() {
+        let delegated = "clients: {mode: delegated, authentication: {clientCAFile: /ca}, identity: {impersonation: {}}}\ncache: {prewarm: [pods]}";
+        assert_eq!(looked_up(delegated, &[]).await, (Vec::new(), Vec::new()));
+        let denied = &["watch pods", "create tokenreviews", "create subjectaccessreviews"];
+        let (problems, notes) = looked_up(delegated, denied).await;
+        let not_let = "the API server does not let the gateway";
+        assert_eq!(
+            problems,
+            [
+                format!("clients.authentication: {not_let} create tokenreviews.authentication.k8s.io"),
+                format!("clients.authorization: {not_let} create subjectaccessreviews.authorization.k8s.io"),
+                format!("cache.prewarm[0]: {not_let} watch pods"),
+            ]
+        );
+        assert_eq!(notes, [""; 0]);
+        let (problems, _) = looked_up("cache: {prewarm: [pods]}", denied).await;
+        assert_eq!(problems, [format!("cache.prewarm[0]: {not_let} watch pods")]);
+        let (problems, _) = looked_up("admin: {metricsAuthorization: delegated}", denied).await;
+        assert_eq!(problems.len(), 2, "{problems:?}");
+    }
+
+    #[tokio::test]
+    async fn rights_without_which_less_works_are_notes() {
+        let delegated =
+            "clients: {mode: delegated, authentication: {clientCAFile: /ca}, identity: {impersonation: {}}}";
+        let denied = &["list apiservices", "get customresourcedefinitions", "impersonate users", "impersonate groups"];
+        let (problems, notes) = looked_up(delegated, denied).await;
+        assert_eq!(problems, [""; 0]);
+        for (note, (field, words)) in notes.iter().zip([
+            ("upstream: ", "list apiservices.apiregistration.k8s.io; without, only the core group"),
+            ("upstream: ", "get customresourcedefinitions.apiextensions.k8s.io; without, only resources"),
+            ("clients.identity.impersonation: ", "impersonate users; clients that"),
+            ("clients.identity.impersonation: ", "impersonate groups; clients that"),
+        ]) {
+            assert!(note.starts_with(field) && note.contains(words), "{note}");
+        }
+        assert_eq!(notes.len(), 4, "{notes:?}");
+    }
 }

@@ -142,3 +142,32 @@ async fn the_servers_of_reviews_are_asked_too_and_a_refused_version_is_no_proble
     assert_eq!((code, text.lines().count()), (Some(0), 2), "{text}");
     assert!(text.contains("may not get /version") && text.contains("no problems"), "{text}");
 }
+
+#[tokio::test]
+async fn a_configuration_is_read_once_so_that_it_may_come_through_a_pipe() {
+    let server = Sim::new().start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", &server.url())).unwrap();
+    let text = format!(
+        "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\ncache: {{prewarm: [pdos]}}\nupstream: {{kubeconfig: \"{}\"}}\n",
+        kubeconfig.display()
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+    command.args(["check", "--online", "--config", "/dev/stdin"]);
+    command
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut input, text.as_bytes()).await.unwrap();
+    drop(input);
+    let output = within("the check", child.wait_with_output()).await.unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        text.starts_with("/dev/stdin: line 3, column 19: cache.prewarm[0]: \"pdos\": the API server has"),
+        "{text}"
+    );
+    assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
+}

@@ -1,0 +1,147 @@
+//! What the gateway has to be allowed to do at an API server, and whether it is.
+
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReviewStatus,
+};
+
+use crate::{
+    apimachinery::GroupResource,
+    telemetry::Chain,
+    upstream::{ReviewError, Upstream},
+};
+
+const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// A verb on all objects of a resource, in all namespaces.
+pub(super) struct Right<'a> {
+    verb: &'a str,
+    group: &'a str,
+    resource: &'a str,
+}
+
+/// To know clients by their tokens.
+pub(super) const TOKEN_REVIEWS: Right<'_> = Right::new("create", "authentication.k8s.io", "tokenreviews");
+/// To know what clients may read.
+pub(super) const ACCESS_REVIEWS: Right<'_> = Right::new("create", "authorization.k8s.io", "subjectaccessreviews");
+/// To name clients to the API server. They may be narrowed to some names, which this question does not show.
+pub(super) const OF_IMPERSONATION: [Right<'_>; 2] =
+    [Right::new("impersonate", "", "users"), Right::new("impersonate", "", "groups")];
+/// To know which resources may be cached, and what is missing without.
+pub(super) const OF_DOCUMENTS: [(Right<'_>, &str); 2] = [
+    (
+        Right::new("list", "apiregistration.k8s.io", "apiservices"),
+        "without, only the core group and custom resources are cached",
+    ),
+    (
+        Right::new("get", "apiextensions.k8s.io", "customresourcedefinitions"),
+        "without, only resources of the core group are cached",
+    ),
+];
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Granted,
+    /// What is missing, in words.
+    Missing(String),
+    /// Why the server does not say.
+    Unknown(String),
+}
+
+impl<'a> Right<'a> {
+    pub(super) const fn new(verb: &'a str, group: &'a str, resource: &'a str) -> Self {
+        Self { verb, group, resource }
+    }
+
+    /// Asks the server, with the gateway's own credentials.
+    pub(super) async fn ask(&self, upstream: &Upstream) -> Answer {
+        let attributes = ResourceAttributes {
+            verb: Some(self.verb.to_owned()),
+            group: Some(self.group.to_owned()),
+            resource: Some(self.resource.to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        match upstream.review(PATH, &review).await {
+            Ok(SelfSubjectAccessReview { status: Some(status), .. }) => self.verdict(&status),
+            Ok(_) => Answer::Unknown(format!("{}: the API server's review has no verdict", self.asked())),
+            // A server without this API, such as an embedded one, has no rules either.
+            Err(ReviewError::Status { status: http::StatusCode::NOT_FOUND, .. }) => Answer::Granted,
+            Err(error) => {
+                Answer::Unknown(format!("{}: the API server cannot be asked: {}", self.asked(), Chain(&error)))
+            }
+        }
+    }
+
+    fn verdict(&self, status: &SubjectAccessReviewStatus) -> Answer {
+        if status.allowed {
+            return Answer::Granted;
+        }
+        let reasons = [&status.reason, &status.evaluation_error].into_iter().flatten();
+        let reasons: Vec<_> = reasons.filter(|reason| !reason.is_empty()).map(String::as_str).collect();
+        let because = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
+        Answer::Missing(format!("the API server does not let the gateway {}{because}", self.words()))
+    }
+
+    fn asked(&self) -> String {
+        format!("whether the gateway may {}", self.words())
+    }
+
+    fn words(&self) -> String {
+        let resource = GroupResource { group: self.group.into(), resource: self.resource.into() };
+        format!("{} {resource}", self.verb)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Response;
+    use http_body_util::BodyExt;
+
+    use crate::connector::test_server::{TestServer, full};
+
+    /// A server that answers reviews like this.
+    async fn asked(status: u16, answer: fn(SelfSubjectAccessReview) -> String) -> Answer {
+        let server = TestServer::start(move |request| async move {
+            assert_eq!((request.method().as_str(), request.uri().path()), ("POST", PATH));
+            let review = request.into_body().collect().await.unwrap().to_bytes();
+            let answer = answer(serde_json::from_slice(&review).unwrap());
+            Response::builder().status(status).body(full(answer)).unwrap()
+        })
+        .await;
+        TOKEN_REVIEWS.ask(&server.upstream()).await
+    }
+
+    #[tokio::test]
+    async fn a_missing_right_is_named_with_its_reason() {
+        let allowed = |allowed| SubjectAccessReviewStatus { allowed, ..SubjectAccessReviewStatus::default() };
+        assert_eq!(TOKEN_REVIEWS.verdict(&allowed(true)), Answer::Granted);
+        let missing = "the API server does not let the gateway create tokenreviews.authentication.k8s.io";
+        assert_eq!(TOKEN_REVIEWS.verdict(&allowed(false)), Answer::Missing(missing.to_owned()));
+        let answer = asked(201, |mut review| {
+            let attributes = review.spec.resource_attributes.as_ref().unwrap();
+            assert_eq!(attributes.verb.as_deref(), Some("create"));
+            assert_eq!(attributes.group.as_deref(), Some("authentication.k8s.io"));
+            assert_eq!((attributes.resource.as_deref(), &attributes.namespace), (Some("tokenreviews"), &None));
+            let reason = Some("no rule".to_owned());
+            review.status = Some(SubjectAccessReviewStatus { reason, ..SubjectAccessReviewStatus::default() });
+            serde_json::to_string(&review).unwrap()
+        });
+        assert_eq!(answer.await, Answer::Missing(format!("{missing} (no rule)")));
+    }
+
+    #[tokio::test]
+    async fn without_a_verdict_nothing_is_known() {
+        for (status, answer) in [(403, ""), (500, ""), (201, "{}"), (201, r#"{"spec":{}}"#)] {
+            let found = match answer {
+                "" => asked(status, |_| String::new()).await,
+                "{}" => asked(status, |_| "{}".to_owned()).await,
+                _ => asked(status, |_| r#"{"spec":{}}"#.to_owned()).await,
+            };
+            let Answer::Unknown(why) = found else { panic!("{status} {answer}: {found:?}") };
+            assert!(why.starts_with("whether the gateway may create tokenreviews.authentication.k8s.io: "), "{why}");
+        }
+        assert_eq!(asked(404, |_| String::new()).await, Answer::Granted);
+    }
+}
