@@ -187,8 +187,9 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         let Collection { resource, kind, fields, encoding } = &self.collection;
         // Asked first: if upstream is upgraded during the fill, the store is merely filled once more, and never
         // mistaken for one that the new program filled.
-        let server = self.upstream.server(began).await;
+        let mut server = self.upstream.server(began).await;
         let head = Head::read(self.upstream.head().await?, kind)?;
+        self.ask_again(&mut server, began).await;
         let fields = fill::known_fields(&self.upstream, fields).await?;
         let schema = Arc::new(match (encoding, head.shape.encoding()) {
             (Encoding::Json, Encoding::Json) => Schema::new(head.shape.clone(), fields),
@@ -307,13 +308,14 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     }
 
     async fn verify(&mut self) -> Input {
-        let server = self.upstream.server(self.unsure_since).await;
-        if let Some(before) = self.machine.other_server(server.as_deref()) {
-            tracing::info!(resource = %self.collection.resource, before, now = server,
-                "upstream runs another version than before");
-        }
+        let mut server = self.upstream.server(self.unsure_since).await;
         match self.look().await {
             Ok((progress, head, same_resource)) => {
+                self.ask_again(&mut server, self.unsure_since).await;
+                if let Some(before) = self.machine.other_server(server.as_deref()) {
+                    tracing::info!(resource = %self.collection.resource, before, now = server,
+                        "upstream runs another version than before");
+                }
                 // Watch-list is tried again: one slow server or one refusal at the time of the fill need not be
                 // permanent.
                 let is_asked = self.writer.is_some() && !self.machine.health().watch_list;
@@ -324,6 +326,14 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
                 self.unsure_since = Instant::now();
                 Input::VerifyFailed(failure)
             }
+        }
+    }
+
+    /// Asks for upstream's version once more if there was none. Upstream has answered another request since: when it was
+    /// asked first, it may have been unreachable, and another program may have been started since.
+    async fn ask_again(&self, server: &mut Option<String>, since: Instant) {
+        if server.is_none() {
+            *server = self.upstream.server(since).await;
         }
     }
 

@@ -25,7 +25,7 @@ struct Script {
     asked: Arc<Mutex<Vec<String>>>,
     /// Whether silence follows the last scripted bytes, instead of the end of the body.
     falls_silent: bool,
-    /// The versions that upstream reports, one after the other; then it reports none.
+    /// The versions that upstream reports, one after the other; then it reports none. An empty one is not reported.
     servers: Arc<Mutex<VecDeque<&'static str>>>,
     /// After how many questions for it the resource's definition is a different one.
     redefined_after: Option<usize>,
@@ -108,7 +108,7 @@ impl ListWatch for Script {
     }
 
     async fn server(&self, _: tokio::time::Instant) -> Option<String> {
-        self.servers.lock().unwrap().pop_front().map(str::to_owned)
+        self.servers.lock().unwrap().pop_front().filter(|version| !version.is_empty()).map(str::to_owned)
     }
 
     async fn is_same_resource(&self) -> Result<bool, Failure> {
@@ -308,6 +308,19 @@ async fn what_may_not_be_bridged_is_filled_anew() {
         let told = ["filled at 9".to_owned(), format!("unbridged: {why}"), "filled at 12".to_owned()];
         assert_eq!(seen.events()[..3], told);
         assert_eq!(seen.objects(), [("ns/b".to_owned(), 13)]);
+    }
+}
+
+/// One API server broke off, and another one answers: the request for the version failed while none did.
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_answers_again_is_asked_for_its_version_again() {
+    // When a watch is resumed, and during a fill.
+    for servers in [["v1", "", "v2"], ["", "v1", "v2"]] {
+        let watches = [Ok([event("ADDED", "a", 3), end(9)].concat()), Ok(end(12))];
+        let script =
+            Script { servers: Arc::new(Mutex::new(VecDeque::from(servers))), ..Script::new(&[9, 9, 12], watches) };
+        let (_, asked) = run(script).await;
+        assert_eq!(asked[..2], ["state None", "state Some(9)"], "{servers:?}");
     }
 }
 
