@@ -66,10 +66,6 @@ pub struct Refusal {
     pub status: u16,
 }
 
-/// One of several servers behind the address, each with its own cache.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Server(pub(crate) usize);
-
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     state: Mutex<State>,
@@ -84,9 +80,6 @@ struct State {
     /// Requests that are accepted and never answered.
     swallowed: Vec<Refusal>,
     event_delay: Duration,
-    /// How far the caches of several servers are behind. Connections are distributed over the servers in turn.
-    lags: Vec<Duration>,
-    connections: usize,
     /// Whether initial events show an older state, and the changes since then are sent before the end of the initial
     /// events.
     early_changes: bool,
@@ -119,24 +112,6 @@ impl Faults {
 
     pub(crate) fn set_event_delay(&self, delay: Duration) {
         self.state().event_delay = delay;
-    }
-
-    pub(crate) fn set_lags(&self, lags: &[Duration]) {
-        self.state().lags = lags.to_vec();
-    }
-
-    /// The server for the next connection.
-    pub(crate) fn next_server(&self) -> Server {
-        let mut state = self.state();
-        state.connections += 1;
-        Server(state.connections)
-    }
-
-    /// How far the cache of that server is behind.
-    pub(crate) fn lag(&self, server: Option<Server>) -> Duration {
-        let state = self.state();
-        let lag = server.and_then(|Server(number)| state.lags.get(number % state.lags.len().max(1)));
-        lag.copied().unwrap_or_default()
     }
 
     pub(crate) fn early_changes(&self) -> bool {

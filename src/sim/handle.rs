@@ -16,6 +16,7 @@ use super::{
     faults::Faults,
     history::HISTORY_CHANGES_MAX,
     rest,
+    servers::{Rewrite, Server, Servers},
     storage::Storage,
     stored::Stored,
     write::{self, Part, Place, Preconditions},
@@ -33,8 +34,8 @@ impl Sim {
     /// A server that keeps at most `changes_max` changes of each collection.
     pub fn with_history(changes_max: usize) -> Self {
         let storage = Storage::new(changes_max);
-        let sim =
-            Self(Arc::new(Simulation { storage, faults: Faults::default(), census: Arc::new(Census::default()) }));
+        let (faults, servers, census) = (Faults::default(), Servers::default(), Arc::new(Census::default()));
+        let sim = Self(Arc::new(Simulation { storage, faults, servers, census }));
         for name in NAMESPACES {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             sim.create(namespace).expect("no namespace exists yet");
@@ -48,6 +49,15 @@ impl Sim {
         B: http_body::Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
     {
         rest::answer(&self.0, request).await
+    }
+
+    /// Answers one request as one of several servers behind the address ([`Self::lag_caches`]).
+    pub async fn handle_by<B>(&self, server: usize, mut request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
+    {
+        request.extensions_mut().insert(Server(server));
+        self.handle(request).await
     }
 
     /// Creates an object including its status, and returns it as stored.
@@ -167,7 +177,9 @@ impl Sim {
     /// # Errors
     /// The history lacks some of the changes since that revision.
     pub fn rewind(&self, revision: u64) -> Result<(), Refused> {
-        self.0.storage.rewind(revision).map_err(|_| Refused(format!("revision {revision} is compacted")))
+        self.0.storage.rewind(revision).map_err(|_| Refused(format!("revision {revision} is compacted")))?;
+        self.0.servers.set_back(revision);
+        Ok(())
     }
 
     /// Simulates an upgrade of the server to a version that writes the objects of a resource differently, at the same
@@ -242,7 +254,18 @@ impl Sim {
     /// over them in turn. A cache answers reads at any version and sends its watches its own events; a read that
     /// requires a fresher state gets the newest one.
     pub fn lag_caches(&self, lags: &[Duration]) {
-        self.0.faults.set_lags(lags);
+        self.0.servers.set_lags(lags);
+    }
+
+    /// Empties the cache of one server, as a restart would: it knows nothing from before now. Its connections stay open.
+    pub fn empty_cache(&self, server: usize) {
+        self.0.servers.start_at(Server(server), self.revision());
+    }
+
+    /// Gives one server another program, which reports `git_version` and writes each object after `rewrite`. Its
+    /// connections stay open.
+    pub fn upgrade_server(&self, server: usize, git_version: &str, rewrite: Rewrite) {
+        self.0.servers.upgrade(Server(server), git_version, rewrite);
     }
 
     /// Makes initial events show a state of a few seconds ago, and sends the changes since then before the end of the

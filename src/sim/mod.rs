@@ -39,6 +39,7 @@ mod reply;
 mod rest;
 mod select;
 mod server;
+mod servers;
 mod shapes;
 mod storage;
 mod stored;
@@ -56,10 +57,12 @@ pub use census::Counts;
 pub use demo::Churn;
 pub use faults::{Features, Refusal};
 pub use server::SimServer;
+pub use servers::Rewrite;
 pub use watch::Cut;
 
 use census::Census;
 use faults::Faults;
+use servers::Servers;
 use storage::Storage;
 
 /// The version in `/version`.
@@ -76,6 +79,7 @@ pub struct Sim(Arc<Simulation>);
 struct Simulation {
     storage: Storage,
     faults: Faults,
+    servers: Servers,
     census: Arc<Census>,
 }
 

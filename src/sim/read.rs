@@ -1,6 +1,6 @@
 //! Gets and lists (read-path 1.1 to 1.3).
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use super::{
     Simulation,
@@ -10,6 +10,7 @@ use super::{
     options::{Freshness, ListOptions, Parameters},
     path::Target,
     select::Selection,
+    servers::Server,
     shapes::list::Page,
     storage::View,
     stored::Stored,
@@ -19,12 +20,13 @@ use super::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cache<'a> {
     pub(crate) simulation: &'a Simulation,
-    pub(crate) lag: Duration,
+    pub(crate) server: Option<Server>,
 }
 
 impl Cache<'_> {
     fn view(&self, definition: &Definition) -> View {
-        self.simulation.storage.cached_view(definition, self.lag)
+        let servers = &self.simulation.servers;
+        self.simulation.storage.cached_view(definition, servers.lag(self.server), servers.started_at(self.server))
     }
 }
 

@@ -14,7 +14,6 @@ use super::{
     definition::Definition,
     discovery,
     failure::Failure,
-    faults::Server,
     negotiate, openapi,
     options::Parameters,
     patch::Patch,
@@ -22,6 +21,7 @@ use super::{
     read::{self, Cache},
     reply::{Reply, Style},
     select::Selection,
+    servers::Server,
     shapes::{list::Page, representation::Representation},
     stored::Stored,
     watch::{Format, Started, WatchStream},
@@ -54,14 +54,14 @@ where
         }
         match simulation.faults.refused("get", parts.uri.path()) {
             Some(failure) => Err(failure),
-            None => Ok(document(simulation, &path, &parts.headers)),
+            None => Ok(document(simulation, parts.extensions.get().copied(), &path, &parts.headers)),
         }
     };
     reply.unwrap_or_else(|failure| Reply::failure(&failure)).into_response(&style)
 }
 
 /// Answers paths that are not resources.
-fn document(simulation: &Simulation, path: &Path, headers: &HeaderMap) -> Reply {
+fn document(simulation: &Simulation, server: Option<Server>, path: &Path, headers: &HeaderMap) -> Reply {
     let features = simulation.faults.features();
     let definitions = simulation.storage.definitions();
     let aggregated = features.aggregated_discovery && negotiate::aggregated_discovery(headers);
@@ -76,7 +76,10 @@ fn document(simulation: &Simulation, path: &Path, headers: &HeaderMap) -> Reply 
         Path::GroupVersion { group, version } => discovery::resources(&definitions, group, version),
         Path::OpenApi => Some(openapi::index(&definitions)),
         Path::OpenApiOf { group, version } => openapi::document(&definitions, group, version),
-        Path::Version => Some(version(&simulation.faults.git_version())),
+        Path::Version => {
+            let own = simulation.servers.git_version(server);
+            Some(version(&own.unwrap_or_else(|| simulation.faults.git_version())))
+        }
         Path::Health => return Reply::text(StatusCode::OK, "ok"),
         Path::Resource(_) | Path::Unknown => None,
     };
@@ -175,17 +178,18 @@ impl<'a> Call<'a> {
     }
 
     fn cache(&self) -> Cache<'a> {
-        Cache { simulation: self.simulation, lag: self.simulation.faults.lag(self.server) }
+        Cache { simulation: self.simulation, server: self.server }
     }
 
     async fn get(&self) -> Result<Reply, Failure> {
         let object = read::get(self.cache(), &self.definition, self.target, self.parameters).await?;
-        Ok(self.object(StatusCode::OK, object))
+        Ok(self.object(StatusCode::OK, self.written(object)))
     }
 
     async fn list(&self) -> Result<Reply, Failure> {
         let options = self.parameters.list()?;
         let mut page = read::list(self.cache(), &self.definition, self.target, options).await?;
+        page.objects = page.objects.into_iter().map(|object| self.written(object)).collect();
         // As 1.20 does.
         if matches!(self.representation, Representation::Metadata(_)) && !self.simulation.faults.features().watch_list {
             page.remaining = None;
@@ -280,6 +284,11 @@ impl<'a> Call<'a> {
 
     fn api_version(&self) -> String {
         self.definition.api_version(&self.target.version)
+    }
+
+    /// The object as this server writes it.
+    fn written(&self, object: Arc<Stored>) -> Arc<Stored> {
+        self.simulation.servers.written_by(self.server, &self.definition, object)
     }
 
     fn object(&self, code: StatusCode, object: Arc<Stored>) -> Reply {

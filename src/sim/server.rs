@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lifecycle::Tasks;
 
-use super::{Sim, census::Order, faults::Server, rest};
+use super::{Sim, census::Order, rest, servers::Server};
 
 /// How long open requests may take once the server is asked to stop.
 const GRACE: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ impl Sim {
                 accepted = listener.accept() => {
                     match accepted {
                         Ok((stream, _)) => {
-                            let server = self.simulation().faults.next_server();
+                            let server = self.simulation().servers.next();
                             connections.spawn(connection(self.clone(), stream, server, stop.clone()));
                         }
                         Err(_) => sleep(ACCEPT_PAUSE).await,

@@ -116,14 +116,15 @@ impl Storage {
         Ok(View { revision, objects: objects.into_values().collect() })
     }
 
-    /// The objects in a cache that is behind by `lag`; the current ones if the earlier state is no longer known.
-    pub(crate) fn cached_view(&self, definition: &Definition, lag: Duration) -> View {
+    /// The objects in a cache that is behind by `lag` and began at `started_at`; the current ones if the earlier state
+    /// is no longer known.
+    pub(crate) fn cached_view(&self, definition: &Definition, lag: Duration, started_at: u64) -> View {
         let time = Instant::now().checked_sub(lag).filter(|_| !lag.is_zero());
         let revision = time.and_then(|time| {
             let state = self.state();
             state.collections.get(&definition.group_resource())?.history.revision_at(time)
         });
-        let view = revision.and_then(|revision| self.view_at(definition, revision).ok());
+        let view = revision.and_then(|revision| self.view_at(definition, revision.max(started_at)).ok());
         view.unwrap_or_else(|| self.view(definition))
     }
 

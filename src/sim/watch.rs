@@ -14,10 +14,10 @@ use super::{
     census::{OpenWatch, Order},
     definition::Definition,
     failure::Failure,
-    faults::Server,
-    history::{Change, History},
+    history::{Change, History, Lost},
     options::{Freshness, WatchOptions, WatchStart},
     select::Selection,
+    servers::Server,
     shapes::{list, representation::Representation},
     stored::Stored,
 };
@@ -99,14 +99,16 @@ impl WatchStream {
         {
             return Ok(Started::Error(Failure::too_large_version(revision, current, true)));
         }
+        let servers = &simulation.servers;
+        let started_at = servers.started_at(server);
         let (mut view, history) =
             simulation.storage.start_watch(&format.definition).ok_or_else(Failure::unknown_resource)?;
         match options.start {
             WatchStart::State(_) if simulation.faults.early_changes() && options.initial_events_end => {
-                view = simulation.storage.cached_view(&format.definition, EARLY);
+                view = simulation.storage.cached_view(&format.definition, EARLY, 0);
             }
             WatchStart::State(Freshness::Any) => {
-                view = simulation.storage.cached_view(&format.definition, simulation.faults.lag(server));
+                view = simulation.storage.cached_view(&format.definition, servers.lag(server), started_at);
             }
             WatchStart::State(_) | WatchStart::Now | WatchStart::After(_) => {}
         }
@@ -117,13 +119,8 @@ impl WatchStream {
             WatchStart::Now => (Vec::new(), view.revision),
             WatchStart::After(revision) => (Vec::new(), revision),
         };
-        if let Err(super::history::Lost::Expired { oldest }) = history.after(cursor) {
-            let message = if format.definition.is_events() {
-                "The resourceVersion for the provided watch is too old.".to_owned()
-            } else {
-                format!("too old resource version: {cursor} ({oldest})")
-            };
-            return Ok(Started::Error(Failure::expired(message)));
+        if let Some(oldest) = oldest_after(cursor, &history, started_at) {
+            return Ok(Started::Error(expired(&format.definition, cursor, oldest)));
         }
         let life = match options.timeout {
             _ if options.no_time => Duration::ZERO,
@@ -175,7 +172,7 @@ impl WatchStream {
                 // The watch fell out of the window, or the collection is gone: it ends without an error in both cases.
                 let Ok(pending) = pending else { return None };
                 let faults = &self.simulation.faults;
-                let delay = faults.event_delay().max(faults.lag(self.server));
+                let delay = faults.event_delay().max(self.simulation.servers.lag(self.server));
                 let text = self.changes(&pending, now, delay);
                 if !text.is_empty() {
                     return Some(Ok(text.into()));
@@ -258,9 +255,10 @@ impl WatchStream {
         text
     }
 
-    fn event(&mut self, kind: &str, object: &Stored, text: &mut Vec<u8>) {
+    fn event(&mut self, kind: &str, object: &Arc<Stored>, text: &mut Vec<u8>) {
         let Format { definition, api_version, representation } = &self.format;
-        let body = representation.event_object(definition, api_version, object, self.first);
+        let object = self.simulation.servers.written_by(self.server, definition, object.clone());
+        let body = representation.event_object(definition, api_version, &object, self.first);
         self.first = false;
         list::event(kind, &body, text);
     }
@@ -291,6 +289,22 @@ impl WatchStream {
         let last = self.end.checked_sub(BOOKMARK_BEFORE_END)?;
         (last > now).then(|| last.min(now + BOOKMARK_PERIOD))
     }
+}
+
+/// The oldest version that a watch can start from, if this one is older.
+fn oldest_after(version: u64, history: &History, started_at: u64) -> Option<u64> {
+    match history.after(version) {
+        Err(Lost::Expired { oldest }) => Some(oldest.max(started_at)),
+        Ok(_) | Err(Lost::Closed) => (version < started_at).then_some(started_at),
+    }
+}
+
+fn expired(definition: &Definition, version: u64, oldest: u64) -> Failure {
+    Failure::expired(if definition.is_events() {
+        "The resourceVersion for the provided watch is too old.".to_owned()
+    } else {
+        format!("too old resource version: {version} ({oldest})")
+    })
 }
 
 /// Adds a field to a bookmark's metadata ([`super::Features::newer_bookmarks`]).
