@@ -52,15 +52,6 @@ impl Sim {
         tokio::time::timeout(GRACE, ended).await.unwrap_or_default();
     }
 
-    /// Serves one connection until it ends. `server` is the number of the server behind the address that it reaches
-    /// ([`Self::lag_caches`]). Dropping the future breaks the connection.
-    pub async fn serve_connection<I>(&self, stream: I, server: usize)
-    where
-        I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
-        connection(self.clone(), stream, Server(server), CancellationToken::new()).await;
-    }
-
     /// Starts serving on a free port of the loopback address.
     ///
     /// # Errors

@@ -5,16 +5,19 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
-use hyper::{body::Incoming, client::conn::http1};
-use hyper_util::rt::TokioIo;
+use hyper::{
+    body::Incoming,
+    client::conn::{http1, http2},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::time::{sleep, timeout};
 use turmoil::net::TcpStream;
 
 use crate::{
     informer::Informer,
-    phase::Phases,
-    record::Record,
-    servers::{GATEWAY_PORT, gateway},
+    phase::{Phase, Phases},
+    selection::Selection,
+    world::{GATEWAY_PORT, GATEWAYS, World, gateway},
 };
 
 /// Longer than the gateway waits for anything.
@@ -24,14 +27,22 @@ const QUIET_MAX: Duration = Duration::from_secs(150);
 /// How long a client may take to catch up once nothing goes wrong: longer than the gateway waits after many failures.
 const IN_SYNC_MAX: Duration = Duration::from_secs(40);
 /// The longest time between two restarts of an informer.
-const RESTART_MAX: Duration = Duration::from_secs(120);
+const RESTART_MAX: Duration = Duration::from_secs(60);
+/// The longest time that an informer is away.
+const AWAY_MAX: Duration = Duration::from_secs(10);
 
-/// A client of all gateways.
+/// A client of all gateways, or of one.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    pub(crate) number: usize,
-    pub(crate) gateways: usize,
-    pub(crate) record: Record,
+    pub(crate) name: String,
+    pub(crate) world: World,
+    /// `None`: any.
+    pub(crate) gateway: Option<usize>,
+    /// `Accept` of lists.
+    pub(crate) lists: &'static str,
+    /// `Accept` of watches.
+    pub(crate) watches: &'static str,
+    pub(crate) is_http2: bool,
 }
 
 /// A complete response.
@@ -64,7 +75,7 @@ impl Client {
     /// Opens a watch, or returns the response that refuses it.
     pub(crate) async fn open(&self, path: &str) -> Result<Watch, Answer> {
         let none = Answer { status: StatusCode::SERVICE_UNAVAILABLE, body: Bytes::new() };
-        let Ok(Some(response)) = timeout(ANSWER_MAX, self.send(path)).await else { return Err(none) };
+        let Ok(Some(response)) = timeout(ANSWER_MAX, self.send(path, self.watches)).await else { return Err(none) };
         let (head, body) = response.into_parts();
         if head.status == StatusCode::OK {
             return Ok(Watch { body, unread: BytesMut::new(), client: self.clone() });
@@ -74,20 +85,31 @@ impl Client {
     }
 
     async fn whole(&self, path: &str) -> Option<Answer> {
-        let (head, body) = self.send(path).await?.into_parts();
+        let (head, body) = self.send(path, self.lists).await?.into_parts();
         let body = body.collect().await.ok()?.to_bytes();
-        self.record.told(self.number, &body);
+        self.world.record.told(&self.name, &body);
         Some(Answer { status: head.status, body })
     }
 
     /// `None` without an answer.
-    async fn send(&self, path: &str) -> Option<http::Response<Incoming>> {
-        let name = gateway(fastrand::usize(..self.gateways));
-        let stream = TcpStream::connect((name, GATEWAY_PORT)).await.ok()?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
+    async fn send(&self, path: &str, accept: &str) -> Option<http::Response<Incoming>> {
+        let number = self.gateway.unwrap_or_else(|| fastrand::usize(..GATEWAYS));
+        let stream = TokioIo::new(TcpStream::connect((gateway(number), GATEWAY_PORT)).await.ok()?);
+        let uri = format!("http://127.0.0.1{path}");
+        let mut request = Request::get(if self.is_http2 { &uri } else { path })
+            .header("accept", accept)
+            .header("user-agent", &self.name);
+        if self.world.is_delegated {
+            request = request.header("authorization", format!("Bearer {}", self.name));
+        }
+        if self.is_http2 {
+            let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.ok()?;
+            tokio::task::spawn_local(async move { connection.await.ok() });
+            return sender.send_request(request.body(Empty::<Bytes>::new()).unwrap()).await.ok();
+        }
+        let (mut sender, connection) = http1::handshake(stream).await.ok()?;
         tokio::task::spawn_local(async move { connection.await.ok() });
-        let request = Request::get(path).header("host", "127.0.0.1").body(Empty::<Bytes>::new()).unwrap();
-        sender.send_request(request).await.ok()
+        sender.send_request(request.header("host", "127.0.0.1").body(Empty::<Bytes>::new()).unwrap()).await.ok()
     }
 }
 
@@ -97,7 +119,7 @@ impl Watch {
         loop {
             if let Some(end) = memchr::memchr(b'\n', &self.unread) {
                 let line = self.unread.split_to(end + 1);
-                self.client.record.told(self.client.number, &line);
+                self.client.world.record.told(&self.client.name, &line);
                 return Ok(Some(String::from_utf8(line.to_vec()).unwrap()));
             }
             match timeout(QUIET_MAX, self.body.frame()).await {
@@ -112,20 +134,39 @@ impl Watch {
     }
 }
 
-/// Follows as long as things go wrong; in each calm it has to catch up. It is restarted now and then, with or without its
-/// state.
-pub(crate) async fn follow(mut informer: Informer, mut phases: Phases) -> turmoil::Result {
+/// Follows as long as things go wrong; in each calm it has to catch up.
+pub(crate) async fn follow(client: Client, selection: Selection, mut phases: Phases) -> turmoil::Result {
+    let anew = || Informer::new(client.clone(), client.world.sim.clone(), selection.clone());
+    let mut informer = anew();
+    loop {
+        let phase = phases.now();
+        match phase {
+            Phase::Troubled => {
+                tokio::select! {
+                    () = restart_often(&mut informer) => {}
+                    () = phases.until_not(phase) => {}
+                }
+                continue;
+            }
+            Phase::Calm | Phase::Over => informer.catch_up().await,
+            Phase::Restored => informer = anew(),
+        }
+        if !phases.done_with(phase).await {
+            return Ok(());
+        }
+    }
+}
+
+/// Follows, and is restarted now and then: at once or after a while, with or without its state.
+async fn restart_often(informer: &mut Informer) {
     loop {
         tokio::select! {
             _ = informer.follow() => {}
-            () = sleep(RESTART_MAX.mul_f64(fastrand::f64())) => informer.break_off(fastrand::bool()),
-            () = phases.until_quiet() => {
-                informer.catch_up().await;
-                phases.report_in_sync();
-                if !phases.goes_on().await {
-                    return Ok(());
-                }
-            }
+            () = sleep(RESTART_MAX.mul_f64(fastrand::f64())) => {}
+        }
+        informer.break_off(fastrand::u32(..4) > 0);
+        if fastrand::bool() {
+            sleep(AWAY_MAX.mul_f64(fastrand::f64())).await;
         }
     }
 }

@@ -13,24 +13,30 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests, without Rust's harness")]
 
+mod api_server;
 mod clients;
+mod faults;
+mod gateway;
 #[allow(dead_code, reason = "the other tests use all of it")]
 #[path = "../it/harness/informer.rs"]
 mod informer;
 mod phase;
 mod play;
+mod probe;
 mod reader;
 mod record;
 #[allow(dead_code, reason = "the other tests use all of it")]
 #[path = "../it/harness/selection.rs"]
 mod selection;
-mod servers;
+mod settings;
 #[path = "../it/harness/upstream.rs"]
 mod upstream;
+mod world;
 mod writer;
 
 use std::{
     fs,
+    io::stderr,
     ops::Range,
     process::{Child, Command, ExitCode, Stdio},
 };
@@ -38,6 +44,7 @@ use std::{
 use clap::Parser;
 use clients::{Client, Watch, within};
 use play::play;
+use tracing::level_filters::LevelFilter;
 
 /// Plays seeds.
 #[derive(Debug, Parser)]
@@ -45,6 +52,9 @@ struct Options {
     /// Plays one seed in this process.
     #[arg(long)]
     seed: Option<u64>,
+    /// Writes the gateways' log to standard error, with this level.
+    #[arg(long, requires = "seed")]
+    log: Option<LevelFilter>,
     /// Plays these seeds.
     #[arg(long, value_parser = range, default_value = "1..4")]
     seeds: Range<u64>,
@@ -56,6 +66,9 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     if let Some(seed) = options.seed {
+        if let Some(level) = options.log {
+            tracing_subscriber::fmt().with_max_level(level).with_writer(stderr).without_time().init();
+        }
         println!("{}", play(seed));
         return ExitCode::SUCCESS;
     }

@@ -10,6 +10,9 @@ pub(crate) enum Phase {
     Troubled,
     /// Nothing is written and nothing goes wrong: every client must soon have what upstream has.
     Calm,
+    /// Upstream's storage was restored from a backup, and clients are restarted, as the manual says. Nothing is written
+    /// until each gateway has noticed it.
+    Restored,
     /// As calm, and the last one.
     Over,
 }
@@ -46,27 +49,29 @@ impl Director {
         self.phase.send_replace(phase);
     }
 
-    /// How many clients have caught up since the phase began.
+    /// How many parties have done what the phase demands.
     pub(crate) fn in_sync(&self) -> usize {
         self.in_sync.get()
     }
 }
 
 impl Phases {
-    pub(crate) fn is_troubled(&self) -> bool {
-        *self.phase.borrow() == Phase::Troubled
+    pub(crate) fn now(&self) -> Phase {
+        *self.phase.borrow()
     }
 
-    pub(crate) async fn until_quiet(&mut self) {
-        self.phase.wait_for(|phase| *phase != Phase::Troubled).await.unwrap();
+    /// Waits for the end of a phase.
+    pub(crate) async fn until_not(&mut self, phase: Phase) {
+        self.phase.wait_for(|now| *now != phase).await.unwrap();
     }
 
-    /// Whether there is a next phase, in which things go wrong again; it has begun.
-    pub(crate) async fn goes_on(&mut self) -> bool {
-        *self.phase.wait_for(|phase| *phase != Phase::Calm).await.unwrap() == Phase::Troubled
-    }
-
-    pub(crate) fn report_in_sync(&self) {
+    /// Reports that this party has done what the phase demands, and waits for the next one. Whether there is one.
+    pub(crate) async fn done_with(&mut self, phase: Phase) -> bool {
         self.in_sync.set(self.in_sync.get() + 1);
+        if phase == Phase::Over {
+            return false;
+        }
+        self.until_not(phase).await;
+        true
     }
 }

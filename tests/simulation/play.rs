@@ -1,30 +1,32 @@
-//! One run: the world, and what goes wrong between its servers.
+//! One run: the world, and what goes wrong in it.
 
-use std::time::Duration;
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fastrand::Rng;
-use kube_fanout::{config::MostRecentReads, sim::Sim};
+use kube_fanout::sim::Sim;
 use mad_turmoil::{rand::set_rng, time::SimClocksGuard};
 use rand::{SeedableRng, rngs::StdRng};
 use tokio::sync::watch;
 
 use crate::{
+    api_server::serve,
     clients::{Client, follow},
-    informer::Informer,
+    faults::{Fault, Servers},
+    gateway::{Balancing, front},
     phase::{Director, Phase},
+    probe::{PROBE, probe},
     reader::Reader,
     record::Record,
     selection::Selection,
-    servers::{api_server, front, gateway, serve},
-    writer::{APPS, write},
+    settings::Settings,
+    world::{API_SERVERS, GATEWAYS, World, api_server, gateway, selection},
+    writer::write,
 };
 
-const API_SERVERS: usize = 3;
-const GATEWAYS: usize = 2;
 const INFORMERS: usize = 12;
 const READERS: usize = 3;
-/// Who has to catch up: these, and the writer.
-const PARTIES: usize = INFORMERS + READERS + 1;
+/// Who has to do something in each phase: these, and the writer.
+const PARTIES: usize = INFORMERS + READERS + GATEWAYS + 1;
 /// The longest time for which things go wrong, before all have to catch up.
 const TROUBLED_MAX: Duration = Duration::from_secs(60);
 /// How often they do.
@@ -36,36 +38,11 @@ const TICK: Duration = Duration::from_millis(20);
 /// The longest way of a message.
 const LATENCY_MAX: Duration = Duration::from_millis(80);
 /// One tick in so many, something goes wrong.
-const FAULT_EVERY: u32 = 250;
-/// The longest time that a fault lasts, in ticks.
-const FAULT_TICKS: u32 = 1_000;
-/// Changes that a watch of upstream can still be told of.
-const HISTORY: usize = 200;
+const FAULT_EVERY: u32 = 200;
+/// Behind one calm in so many, the storage is restored from a backup.
+const RESTORE_EVERY: u32 = 4;
 /// How far the caches of the API servers are behind.
 const LAGS: [Duration; API_SERVERS] = [Duration::ZERO, Duration::from_millis(400), Duration::from_millis(1_500)];
-
-/// What is not a matter of the network.
-struct Switches {
-    /// Whether each API server is up.
-    up: Vec<watch::Sender<bool>>,
-    /// How often each gateway was rolled.
-    rolled: Vec<watch::Sender<u32>>,
-}
-
-/// What goes wrong between servers, until it is mended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    /// kill -9.
-    GatewayDown(usize),
-    /// SIGTERM, and a new process once it has drained.
-    GatewayRolled(usize),
-    ApiServerDown(usize),
-    /// Nothing arrives, until everything does: shorter than connections live without an answer.
-    Held {
-        gateway: usize,
-        api_server: usize,
-    },
-}
 
 /// Plays a seed, and returns what happened.
 pub(crate) fn play(seed: u64) -> String {
@@ -73,29 +50,27 @@ pub(crate) fn play(seed: u64) -> String {
     fastrand::seed(seed);
     let _clocks = SimClocksGuard::init();
     let mut rng = Rng::with_seed(seed);
-    let (sim, record) = (Sim::with_history(HISTORY), Record::default());
-    let director = Director::new();
+    let settings = Settings::draw(&mut rng);
+    let sim = Sim::with_history(settings.history);
+    sim.set_features(settings.features);
     sim.lag_caches(&LAGS);
-    let mut network = network(seed);
-    let switches = Switches {
-        up: (0..API_SERVERS).map(|number| api_server_host(&mut network, &sim, number)).collect(),
-        rolled: (0..GATEWAYS).map(|number| gateway_host(&mut network, &mut rng, number)).collect(),
+    let world = World {
+        sim: sim.clone(),
+        record: Record::default(),
+        is_delegated: settings.is_delegated(),
+        forwarded: Arc::default(),
+        edition: Rc::default(),
     };
-    network.client("writer", write((sim.clone(), GATEWAYS), rng.fork(), record.clone(), director.phases()));
-    for number in 0..INFORMERS {
-        let client = Client { number, gateways: GATEWAYS, record: record.clone() };
-        let informer = Informer::new(client, sim.clone(), selection(&mut rng));
-        network.client(format!("informer-{number}"), follow(informer, director.phases()));
-    }
-    for number in 0..READERS {
-        let client = Client { number: INFORMERS + number, gateways: GATEWAYS, record: record.clone() };
-        let reader = Reader::new(client, sim.clone(), selection(&mut rng), rng.fork());
-        network.client(format!("reader-{number}"), reader.read(director.phases()));
-    }
-    let troubles = Troubles { network, switches, lasting: Vec::new(), record: record.clone(), rng };
-    let elapsed = troubles.direct(&director);
+    let director = Director::new();
+    let mut network = network(seed);
+    let up = (0..API_SERVERS).map(|number| api_server_host(&mut network, &world, number)).collect();
+    let rolled = (0..GATEWAYS).map(|number| gateway_host(&mut network, &settings, number)).collect();
+    clients(&mut network, &world, &director, &mut rng);
+    let servers = Servers::new(network, &world, up, rolled);
+    let elapsed =
+        Play { servers, record: world.record.clone(), has_upgrades: settings.has_upgrades, rng }.direct(&director);
     let lists = sim.counts().requests("list", "pods");
-    format!("{record}, {lists} lists upstream in {elapsed:?}")
+    format!("{}, {lists} lists upstream in {elapsed:?}; {settings}", world.record)
 }
 
 fn network<'a>(seed: u64) -> turmoil::Sim<'a> {
@@ -109,115 +84,97 @@ fn network<'a>(seed: u64) -> turmoil::Sim<'a> {
         .build()
 }
 
-/// Starts an API server.
-fn api_server_host(network: &mut turmoil::Sim<'_>, sim: &Sim, number: usize) -> watch::Sender<bool> {
+fn api_server_host(network: &mut turmoil::Sim<'_>, world: &World, number: usize) -> watch::Sender<bool> {
     let (up, is_up) = watch::channel(true);
-    let sim = sim.clone();
-    network.host(api_server(number), move || serve(sim.clone(), number, is_up.clone()));
+    let world = world.clone();
+    network.host(api_server(number), move || serve(world.clone(), number, is_up.clone()));
     up
 }
 
-/// Starts a gateway.
-fn gateway_host(network: &mut turmoil::Sim<'_>, rng: &mut Rng, number: usize) -> watch::Sender<u32> {
+fn gateway_host(network: &mut turmoil::Sim<'_>, settings: &Settings, number: usize) -> watch::Sender<u32> {
     let (rolled, is_rolled) = watch::channel(0);
-    let reads = *rng.choice(&[MostRecentReads::Forward, MostRecentReads::Auto, MostRecentReads::Prove]).unwrap();
-    network.host(gateway(number), move || front(API_SERVERS, reads, is_rolled.clone()));
+    let config = settings.gateways[number].clone();
+    let balancing = if settings.has_upgrades { Balancing::Sticky(Arc::default()) } else { Balancing::EachConnection };
+    network.host(gateway(number), move || front(config.clone(), balancing.clone(), is_rolled.clone()));
     rolled
 }
 
-fn selection(rng: &mut Rng) -> Selection {
-    let app = *rng.choice(&APPS).unwrap();
-    match rng.u32(..4) {
-        0 => Selection::pods().of_app(app),
-        1 => Selection::pods().on_node(&format!("node-{app}")),
-        2 => Selection::pods().in_namespace("default"),
-        _ => Selection::pods(),
+/// Starts all clients, and the writer.
+fn clients(network: &mut turmoil::Sim<'_>, world: &World, director: &Director, rng: &mut Rng) {
+    network.client("writer", write(world.clone(), rng.fork(), director.phases()));
+    let client = |name: String, selection: &Selection, rng: &mut Rng| {
+        let (lists, watches) = (selection.accept_list(), selection.accept_watch());
+        Client { name, world: world.clone(), gateway: None, lists, watches, is_http2: rng.u32(..3) == 0 }
+    };
+    for number in 0..INFORMERS {
+        let (name, selection) = (format!("informer-{number}"), selection(rng));
+        let client = client(name.clone(), &selection, rng);
+        network.client(name, follow(client, selection, director.phases()));
+    }
+    for number in 0..READERS {
+        let (name, selection) = (format!("reader-{number}"), selection(rng));
+        let client = client(name.clone(), &selection, rng);
+        network.client(name, Reader::new(client, selection, rng.fork()).read(director.phases()));
+    }
+    for number in 0..GATEWAYS {
+        let name = format!("{PROBE}{number}");
+        let client = Client { gateway: Some(number), ..client(name.clone(), &Selection::pods(), rng) };
+        network.client(name, probe(client, director.phases()));
     }
 }
 
 /// What goes wrong, and when.
-struct Troubles<'a> {
-    network: turmoil::Sim<'a>,
-    switches: Switches,
-    /// Each with the ticks that it lasts.
-    lasting: Vec<(Fault, u32)>,
+struct Play<'a> {
+    servers: Servers<'a>,
     record: Record,
+    has_upgrades: bool,
     rng: Rng,
 }
 
-impl Troubles<'_> {
+impl Play<'_> {
     /// Plays all phases; how long they took.
     fn direct(mut self, director: &Director) -> Duration {
         let (mut left, mut until) = (TROUBLES, self.next_calm());
-        while !self.network.step().unwrap_or_else(|error| panic!("{error}")) {
+        while !self.servers.network.step().unwrap_or_else(|error| panic!("{error}")) {
+            self.servers.tick();
+            let is_done = director.in_sync() == PARTIES && self.servers.lasting.is_empty();
             match director.phase() {
-                Phase::Troubled if self.network.elapsed() > until => {
+                Phase::Troubled if self.servers.network.elapsed() > until => {
                     left -= 1;
-                    self.end(|_| true);
+                    self.servers.mend();
                     director.begin(if left == 0 { Phase::Over } else { Phase::Calm });
                 }
-                Phase::Troubled => self.tick(),
-                Phase::Calm if director.in_sync() == PARTIES => {
+                Phase::Troubled => self.trouble(),
+                Phase::Calm if is_done && self.restores() => director.begin(Phase::Restored),
+                Phase::Calm | Phase::Restored if is_done => {
                     until = self.next_calm();
                     director.begin(Phase::Troubled);
                 }
-                Phase::Calm | Phase::Over => {}
+                Phase::Calm | Phase::Restored | Phase::Over => {}
             }
         }
-        self.network.elapsed()
+        self.servers.network.elapsed()
     }
 
     fn next_calm(&mut self) -> Duration {
-        self.network.elapsed() + TROUBLED_MAX.mul_f64(self.rng.f64())
+        self.servers.network.elapsed() + TROUBLED_MAX.mul_f64(self.rng.f64())
     }
 
-    fn tick(&mut self) {
-        self.lasting.iter_mut().for_each(|(_, ticks)| *ticks = ticks.saturating_sub(1));
-        self.end(|ticks| ticks == 0);
+    fn trouble(&mut self) {
         if self.rng.u32(..FAULT_EVERY) == 0 {
-            let fault = Fault::random(&mut self.rng);
-            if !self.lasting.iter().any(|(other, _)| *other == fault) {
-                self.record.fault(&(self.network.elapsed(), fault));
-                fault.begin(&mut self.network, &self.switches);
-                self.lasting.push((fault, self.rng.u32(..FAULT_TICKS)));
+            let fault = Fault::random(self.has_upgrades, &mut self.rng);
+            if self.servers.break_down(fault, &mut self.rng) {
+                self.record.fault(&(self.servers.network.elapsed(), fault));
             }
         }
     }
 
-    /// Ends the faults with so many ticks left.
-    fn end(&mut self, is_over: impl Fn(u32) -> bool) {
-        for (fault, _) in self.lasting.extract_if(.., |(_, ticks)| is_over(*ticks)) {
-            fault.end(&mut self.network, &self.switches);
+    /// Whether the storage is restored now.
+    fn restores(&mut self) -> bool {
+        let is_restored = self.rng.u32(..RESTORE_EVERY) == 0 && self.servers.restore(&mut self.rng);
+        if is_restored {
+            self.record.restore();
         }
-    }
-}
-
-impl Fault {
-    fn random(rng: &mut Rng) -> Self {
-        let (gateway, api_server) = (rng.usize(..GATEWAYS), rng.usize(..API_SERVERS));
-        match rng.u32(..4) {
-            0 => Self::GatewayDown(gateway),
-            1 => Self::GatewayRolled(gateway),
-            2 => Self::ApiServerDown(api_server),
-            _ => Self::Held { gateway, api_server },
-        }
-    }
-
-    fn begin(self, network: &mut turmoil::Sim<'_>, switches: &Switches) {
-        match self {
-            Self::GatewayDown(number) => network.crash(gateway(number)),
-            Self::GatewayRolled(number) => switches.rolled[number].send_modify(|times| *times += 1),
-            Self::ApiServerDown(number) => drop(switches.up[number].send_replace(false)),
-            Self::Held { gateway: from, api_server: to } => network.hold(gateway(from), api_server(to)),
-        }
-    }
-
-    fn end(self, network: &mut turmoil::Sim<'_>, switches: &Switches) {
-        match self {
-            Self::GatewayDown(number) => network.bounce(gateway(number)),
-            Self::GatewayRolled(_) => {}
-            Self::ApiServerDown(number) => drop(switches.up[number].send_replace(true)),
-            Self::Held { gateway: from, api_server: to } => network.release(gateway(from), api_server(to)),
-        }
+        is_restored
     }
 }

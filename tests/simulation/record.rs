@@ -17,11 +17,12 @@ struct Recorded {
     events: u64,
     faults: u64,
     changes: u64,
+    restores: u64,
 }
 
 impl Record {
     /// A line of a watch, or an answer, that a client was given.
-    pub(crate) fn told(&self, client: usize, text: &[u8]) {
+    pub(crate) fn told(&self, client: &str, text: &[u8]) {
         let mut recorded = self.0.borrow_mut();
         recorded.events += 1;
         (client, text).hash(&mut recorded.hasher);
@@ -34,6 +35,11 @@ impl Record {
         format!("{fault:?}").hash(&mut recorded.hasher);
     }
 
+    /// The storage was restored from a backup.
+    pub(crate) fn restore(&self) {
+        self.0.borrow_mut().restores += 1;
+    }
+
     pub(crate) fn change(&self) {
         self.0.borrow_mut().changes += 1;
     }
@@ -41,7 +47,11 @@ impl Record {
 
 impl fmt::Display for Record {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Recorded { hasher, events, faults, changes } = &*self.0.borrow();
-        write!(formatter, "{changes} changes, {faults} faults, {events} lines, {:016x}", hasher.finish())
+        let Recorded { hasher, events, faults, changes, restores } = &*self.0.borrow();
+        write!(
+            formatter,
+            "{changes} changes, {faults} faults, {restores} restores, {events} lines, {:016x}",
+            hasher.finish()
+        )
     }
 }

@@ -7,56 +7,70 @@ use kube_fanout::sim::{Refusal, Sim};
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    phase::Phases,
+    phase::{Phase, Phases},
     record::Record,
     upstream::{pod, pods},
+    world::{GATEWAYS, World},
 };
 
-const NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
+pub(crate) const NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 const NAMES: [&str; 5] = ["a", "a-b", "b", "c", "d"];
 pub(crate) const APPS: [&str; 3] = ["x", "y", "z"];
 /// The longest pause between two writes.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long watches may stay at upstream once nothing goes wrong.
-const FROM_MEMORY_MAX: Duration = Duration::from_secs(120);
+const AT_REST_MAX: Duration = Duration::from_secs(120);
 /// The longest time that an event is late.
 const DELAY_MILLISECONDS: u64 = 50;
 /// One write in so many is followed by a fault.
 const FAULT_EVERY: u32 = 240;
 
 /// Writes as long as things go wrong; in each calm it ends upstream's own faults.
-pub(crate) async fn write(
-    (sim, gateways): (Sim, usize),
-    mut rng: Rng,
-    record: Record,
-    mut phases: Phases,
-) -> turmoil::Result {
+pub(crate) async fn write(world: World, mut rng: Rng, mut phases: Phases) -> turmoil::Result {
+    let sim = &world.sim;
     loop {
-        while phases.is_troubled() {
-            sleep(PAUSE.mul_f64(rng.f64())).await;
-            change(&sim, &mut rng);
-            record.change();
-            match rng.u32(..FAULT_EVERY) {
-                0 => fault(&sim, &mut rng, &record),
-                1..4 => heal(&sim),
-                _ => {}
+        let phase = phases.now();
+        match phase {
+            Phase::Troubled => {
+                sleep(PAUSE.mul_f64(rng.f64())).await;
+                if phases.now() == phase {
+                    trouble(&world, &mut rng);
+                }
+                continue;
+            }
+            Phase::Calm => heal(sim),
+            Phase::Restored => {}
+            Phase::Over => {
+                heal(sim);
+                until_at_rest(sim).await;
             }
         }
-        heal(&sim);
-        phases.report_in_sync();
-        if !phases.goes_on().await {
-            break;
+        if !phases.done_with(phase).await {
+            return Ok(());
         }
     }
-    // Each gateway has one watch, and what was forwarded for a while has been taken over.
-    let from_memory = async {
-        while sim.counts().open_watches("pods") > gateways {
+}
+
+/// One change, and sometimes a fault, or its end.
+fn trouble(world: &World, rng: &mut Rng) {
+    change(&world.sim, rng);
+    world.record.change();
+    match rng.u32(..FAULT_EVERY) {
+        0 => fault(&world.sim, rng, &world.record),
+        1..4 => heal(&world.sim),
+        _ => {}
+    }
+}
+
+/// Each gateway has one watch at most, and nothing is left of what was forwarded.
+async fn until_at_rest(sim: &Sim) {
+    let at_rest = async {
+        while sim.counts().open_watches("pods") > GATEWAYS {
             sleep(PAUSE).await;
         }
     };
-    let in_time = timeout(FROM_MEMORY_MAX, from_memory).await;
+    let in_time = timeout(AT_REST_MAX, at_rest).await;
     in_time.unwrap_or_else(|_| panic!("{:?}", sim.counts()));
-    Ok(())
 }
 
 /// Creates, changes or deletes a random pod.

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::{
     Client, Watch,
-    selection::{Objects, Selection, entry},
+    selection::{Objects, Selection},
     upstream::directly,
     within,
 };
@@ -104,6 +104,7 @@ impl Informer {
     }
 
     /// Breaks off its own watch, like a client that is restarted with or without its state.
+    #[allow(dead_code, reason = "only the simulation restarts informers")]
     pub(crate) fn break_off(&mut self, keeps_state: bool) {
         self.watch = None;
         self.initial = None;
@@ -174,12 +175,17 @@ impl Informer {
     }
 
     async fn list(&mut self) {
-        let answer = self.client.get(&self.selection.path("resourceVersion=0")).await;
+        // A client that has had a state does not go back, at another gateway either.
+        let parameters = match self.highest {
+            0 => "resourceVersion=0".to_owned(),
+            highest => format!("resourceVersion={highest}&resourceVersionMatch=NotOlderThan"),
+        };
+        let answer = self.client.get(&self.selection.path(&parameters)).await;
         if answer.status != 200 {
             return sleep(AGAIN_AFTER).await;
         }
         let list: Value = serde_json::from_slice(&answer.body).unwrap();
-        let items = list["items"].as_array().unwrap().iter().cloned().map(entry).collect();
+        let items = self.selection.entries(&list);
         self.replace(items, version_of(&list));
         self.assert_state().await;
     }
@@ -193,7 +199,7 @@ impl Informer {
             return;
         }
         let list: Value = serde_json::from_str(&body).unwrap();
-        let expected: Objects = list["items"].as_array().unwrap().iter().cloned().map(entry).collect();
+        let expected: Objects = self.selection.entries(&list).into_iter().collect();
         assert_eq!(self.objects, expected, "{:?} at {version}", self.selection);
     }
 
@@ -245,7 +251,7 @@ impl Informer {
 
     fn change(&mut self, kind: &str, object: Value) {
         let version = version_of(&object);
-        let (key, object) = entry(object);
+        let (key, object) = self.selection.entry(object);
         if let Some(initial) = &mut self.initial {
             assert_eq!(kind, "ADDED", "{key} among the initial events");
             return initial.push((key, object));

@@ -19,12 +19,22 @@ pub(crate) struct Selection {
     /// The value of the field `spec.nodeName`.
     node: Option<String>,
     name: Option<String>,
+    /// Whether the client only asks for the objects' metadata.
+    is_metadata: bool,
 }
 
 impl Selection {
     pub(crate) fn all(group: &str, resource: &str) -> Self {
         let resource = GroupResource { group: group.into(), resource: resource.into() };
-        Self { resource, version: "v1".to_owned(), namespace: None, app: None, node: None, name: None }
+        Self {
+            resource,
+            version: "v1".to_owned(),
+            namespace: None,
+            app: None,
+            node: None,
+            name: None,
+            is_metadata: false,
+        }
     }
 
     pub(crate) fn pods() -> Self {
@@ -45,6 +55,36 @@ impl Selection {
 
     pub(crate) fn named(self, name: &str) -> Self {
         Self { name: Some(name.to_owned()), ..self }
+    }
+
+    #[allow(dead_code, reason = "only the simulation has such informers")]
+    pub(crate) fn of_metadata(self) -> Self {
+        Self { is_metadata: true, ..self }
+    }
+
+    #[allow(dead_code, reason = "only the simulation has such informers")]
+    pub(crate) fn is_metadata(&self) -> bool {
+        self.is_metadata
+    }
+
+    /// The `Accept` header of a client that lists the selection.
+    #[allow(dead_code, reason = "only the simulation has such informers")]
+    pub(crate) fn accept_list(&self) -> &'static str {
+        if self.is_metadata {
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+        } else {
+            "application/json"
+        }
+    }
+
+    /// The `Accept` header of a client that watches the selection.
+    #[allow(dead_code, reason = "only the simulation has such informers")]
+    pub(crate) fn accept_watch(&self) -> &'static str {
+        if self.is_metadata {
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+        } else {
+            "application/json"
+        }
     }
 
     /// The path with these parameters besides those of the selection.
@@ -70,7 +110,22 @@ impl Selection {
     /// The selected objects upstream.
     pub(crate) fn expected(&self, sim: &Sim) -> Objects {
         let objects = sim.objects(&self.resource).unwrap();
-        objects.into_iter().filter(|object| self.matches(object)).map(entry).collect()
+        objects.into_iter().filter(|object| self.matches(object)).map(|object| self.entry(object)).collect()
+    }
+
+    /// An object as an entry of [`Objects`], as far as the client asks for it.
+    pub(crate) fn entry(&self, object: Value) -> (String, Value) {
+        let (key, mut object) = entry(object);
+        if self.is_metadata {
+            object.as_object_mut().unwrap().retain(|member, _| member == "metadata");
+        }
+        (key, object)
+    }
+
+    /// The objects of a list.
+    pub(crate) fn entries(&self, list: &Value) -> Vec<(String, Value)> {
+        // An empty list of metadata has `null`.
+        list["items"].as_array().into_iter().flatten().map(|object| self.entry(object.clone())).collect()
     }
 
     fn matches(&self, object: &Value) -> bool {
@@ -83,11 +138,12 @@ impl Selection {
     }
 }
 
-/// An object as an entry of [`Objects`].
-pub(crate) fn entry(mut object: Value) -> (String, Value) {
+/// An object as an entry of [`Objects`], without what depends on the API server's program.
+fn entry(mut object: Value) -> (String, Value) {
     let metadata = &object["metadata"];
     let text = |key: &str| metadata[key].as_str().unwrap_or_default();
     let key = format!("{}/{}", text("namespace"), text("name"));
+    object["metadata"].as_object_mut().unwrap().retain(|member, _| member != "annotations");
     let members = object.as_object_mut().unwrap();
     members.remove("kind");
     members.remove("apiVersion");

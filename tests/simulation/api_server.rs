@@ -1,0 +1,101 @@
+//! API servers, as hosts of the simulated network.
+
+use std::{
+    convert::Infallible,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header::USER_AGENT};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use kube_fanout::sim::{self, Rewrite, Sim};
+use serde_json::{Value, json};
+use tokio::{sync::watch, task::JoinSet};
+use turmoil::net::{TcpListener, TcpStream};
+
+use crate::{probe::PROBE, world::World};
+
+pub(crate) const PORT: u16 = 6443;
+const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+/// What newer programs write into each object; the oldest one writes nothing.
+const EDITIONS: [Rewrite; EDITION_MAX] = [edition::<1>, edition::<2>, edition::<3>, edition::<4>];
+/// The newest program.
+pub(crate) const EDITION_MAX: usize = 4;
+
+type Body = Either<Full<Bytes>, sim::Body>;
+
+/// Serves connections whenever `is_up`; going down breaks them, as a crash would. Its cache is empty when it comes back.
+/// It is not a host that crashes: the storage keeps times of one clock.
+pub(crate) async fn serve(world: World, number: usize, mut is_up: watch::Receiver<bool>) -> turmoil::Result {
+    loop {
+        is_up.wait_for(|is_up| *is_up).await?;
+        let listener = TcpListener::bind((ANY, PORT)).await?;
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => {
+                    let (stream, _) = accepted?;
+                    connections.spawn_local(connection(world.clone(), number, stream));
+                }
+                Some(_) = connections.join_next() => {}
+                down = is_up.wait_for(|is_up| !is_up) => {
+                    down?;
+                    break;
+                }
+            }
+        }
+        drop(connections);
+        is_up.wait_for(|is_up| *is_up).await?;
+        world.sim.empty_cache(number);
+    }
+}
+
+/// Gives an API server another program.
+pub(crate) fn upgrade(sim: &Sim, number: usize, edition: usize) {
+    sim.upgrade_server(number, &format!("v1.36.{edition}"), EDITIONS[edition - 1]);
+}
+
+/// The program that wrote an object.
+pub(crate) fn edition_of(object: &Value) -> usize {
+    object["metadata"]["annotations"]["edition"].as_str().map_or(0, |edition| edition.parse().unwrap())
+}
+
+fn edition<const NUMBER: usize>(object: &mut Value) {
+    object["metadata"]["annotations"] = json!({"edition": NUMBER.to_string()});
+}
+
+async fn connection(world: World, number: usize, stream: TcpStream) {
+    let (sim, forwarded) = (world.sim, world.forwarded);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let agent = request.headers().get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+        if let Some(agent) = agent.filter(|agent| agent.starts_with(PROBE)) {
+            forwarded.lock().unwrap().push(agent.to_owned());
+        }
+        let sim = sim.clone();
+        async move { Ok::<_, Infallible>(answer(&sim, number, request).await) }
+    });
+    let builder = auto::Builder::new(TokioExecutor::new());
+    // However the connection ended, the gateway notices it.
+    builder.serve_connection(TokioIo::new(stream), service).await.unwrap_or_default();
+}
+
+async fn answer(sim: &Sim, number: usize, request: Request<Incoming>) -> Response<Body> {
+    let kind = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+    if request.method() != Method::POST {
+        return sim.handle_by(number, request).await.map(Either::Right);
+    }
+    let review = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let mut review: Value = serde_json::from_slice(&review).unwrap_or_default();
+    review["status"] = match &*kind {
+        "tokenreviews" => json!({"authenticated": true, "user": {"username": review["spec"]["token"]}}),
+        _ => json!({"allowed": true}),
+    };
+    let mut response = Response::new(Either::Left(review.to_string().into()));
+    *response.status_mut() = StatusCode::CREATED;
+    response
+}

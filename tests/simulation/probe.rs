@@ -1,0 +1,75 @@
+//! Looks at one gateway from time to time: whether it works as it should once nothing goes wrong.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::{
+    api_server::edition_of,
+    clients::{Client, within},
+    phase::{Phase, Phases},
+    selection::Selection,
+};
+
+/// What user agents of probes begin with.
+pub(crate) const PROBE: &str = "probe-";
+/// The time between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Looks in each calm, and after each restore.
+pub(crate) async fn probe(client: Client, mut phases: Phases) -> turmoil::Result {
+    loop {
+        let phase = phases.now();
+        match phase {
+            Phase::Troubled => {
+                phases.until_not(phase).await;
+                continue;
+            }
+            Phase::Calm | Phase::Over => {
+                let what = format!("{}: an answer from memory, as the newest program writes it", client.name);
+                within(&what, is_at_rest(&client)).await;
+            }
+            Phase::Restored => within("an answer from memory, of the restored storage", has_noticed(&client)).await,
+        }
+        if !phases.done_with(phase).await {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits until reads are answered from memory, with what the newest program writes.
+async fn is_at_rest(client: &Client) {
+    loop {
+        client.world.was_forwarded(&client.name);
+        if let Some(list) = list(client).await {
+            let edition = client.world.edition.get();
+            let is_new = list["items"].as_array().unwrap().iter().all(|object| edition_of(object) == edition);
+            if is_new && !client.world.was_forwarded(&client.name) {
+                return;
+            }
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Waits until the gateway no longer answers with a version that upstream does not have.
+async fn has_noticed(client: &Client) {
+    loop {
+        client.world.was_forwarded(&client.name);
+        if let Some(list) = list(client).await
+            && !client.world.was_forwarded(&client.name)
+        {
+            let version: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+            if version <= client.world.sim.revision() {
+                return;
+            }
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+async fn list(client: &Client) -> Option<Value> {
+    let answer = client.get(&Selection::pods().path("resourceVersion=0")).await;
+    if answer.status == 200 { serde_json::from_slice(&answer.body).ok() } else { None }
+}

@@ -1,0 +1,116 @@
+//! What a seed decides for the whole run: the kind of upstream, and the configuration of each gateway.
+
+use std::{fmt, time::Duration};
+
+use fastrand::Rng;
+use kube_fanout::{
+    config::{
+        Address, AuthenticationConfig, AuthorizationConfig, ClientsConfig, Config, DelegatedConfig, ListenerConfig,
+        MostRecentReads, MostRecentWatch, Overrides, StaleWatches,
+    },
+    sim::Features,
+};
+
+use crate::world::{GATEWAY_PORT, GATEWAYS};
+
+/// How long a review is remembered, and how often an open watch is authorized again.
+const REVIEWED: Duration = Duration::from_secs(10);
+
+/// The settings of a run.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) features: Features,
+    /// Changes that a watch of upstream can still be told of.
+    pub(crate) history: usize,
+    /// Whether API servers are upgraded one after another. Then each gateway has all its connections to one of them:
+    /// else it cannot know which program filled a cache (the chapter `consistency`).
+    pub(crate) has_upgrades: bool,
+    pub(crate) gateways: Vec<Config>,
+}
+
+impl Settings {
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        let features = if rng.u32(..5) == 0 { Features::old() } else { Features::default() };
+        let history = *rng.choice(&[10, 200, 200, 10_000]).unwrap();
+        let clients = if rng.bool() { delegated() } else { ClientsConfig::default() };
+        let has_upgrades = rng.u32(..3) == 0;
+        Self {
+            features,
+            history,
+            has_upgrades,
+            gateways: (0..GATEWAYS).map(|_| gateway(clients.clone(), rng)).collect(),
+        }
+    }
+
+    /// Whether gateways ask upstream who a client is, and what it may read.
+    pub(crate) fn is_delegated(&self) -> bool {
+        matches!(self.gateways[0].clients, ClientsConfig::Delegated(_))
+    }
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let clients = if self.is_delegated() { "delegated" } else { "trusted" };
+        let upstream = if self.features.watch_list { "" } else { ", old upstream" };
+        let upgrades = if self.has_upgrades { ", upgrades" } else { "" };
+        write!(formatter, "{clients}{upstream}{upgrades}, history of {}", self.history)
+    }
+}
+
+fn gateway(clients: ClientsConfig, rng: &mut Rng) -> Config {
+    let mut config = Config::defaults(&Overrides::default()).unwrap();
+    let address = Address::Tcp(([127, 0, 0, 1], GATEWAY_PORT).into());
+    let max_connection_age = rng.bool().then_some(Duration::from_secs(30));
+    config.listeners = vec![ListenerConfig { max_connection_age, ..ListenerConfig::plain(address) }];
+    config.clients = clients;
+    if rng.u32(..4) > 0 {
+        // So small that the history loses changes that a slow watcher has not read; it keeps some hundred.
+        config.cache.history.bytes = 1;
+    }
+    if rng.bool() {
+        config.cache.history.age = Duration::from_secs(10);
+    }
+    config.cache.bridge = rng.u32(..4) > 0;
+    if rng.u32(..3) == 0 {
+        config.cache.idle_timeout = Duration::from_secs(5);
+    }
+    if rng.u32(..4) == 0 {
+        // Longer than the time between two bookmarks.
+        config.cache.max_staleness = Some(Duration::from_secs(100));
+        config.cache.stale_watches = StaleWatches::End;
+    }
+    if rng.bool() {
+        config.reads.freshness_wait = Duration::from_secs(1);
+    }
+    let most_recent = [MostRecentReads::Forward, MostRecentReads::Auto, MostRecentReads::Prove];
+    config.reads.most_recent = *rng.choice(&most_recent).unwrap();
+    if rng.u32(..4) == 0 {
+        config.reads.most_recent_watch = MostRecentWatch::Forward;
+    }
+    if rng.bool() {
+        config.drain.timeout = Duration::from_secs(2);
+    }
+    config.limits.forwarded_per_client = 8;
+    config
+}
+
+fn delegated() -> ClientsConfig {
+    ClientsConfig::Delegated(Box::new(DelegatedConfig {
+        authentication: AuthenticationConfig {
+            client_ca: None,
+            request_header: None,
+            reviews: None,
+            audiences: Vec::new(),
+            success_ttl: REVIEWED,
+            failure_ttl: Duration::ZERO,
+            anonymous: false,
+        },
+        authorization: AuthorizationConfig {
+            reviews: None,
+            allowed_ttl: REVIEWED,
+            denied_ttl: REVIEWED,
+            watch_interval: REVIEWED,
+        },
+        identity: None,
+    }))
+}

@@ -1,0 +1,65 @@
+//! What all parties of a run share.
+
+use std::{
+    cell::Cell,
+    rc::Rc,
+    sync::{Arc, Mutex},
+};
+
+use fastrand::Rng;
+use kube_fanout::sim::Sim;
+
+use crate::{
+    record::Record,
+    selection::Selection,
+    writer::{APPS, NAMESPACES},
+};
+
+pub(crate) const API_SERVERS: usize = 3;
+pub(crate) const GATEWAYS: usize = 2;
+pub(crate) const GATEWAY_PORT: u16 = 8001;
+
+/// Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    /// The storage of all API servers.
+    pub(crate) sim: Sim,
+    pub(crate) record: Record,
+    pub(crate) is_delegated: bool,
+    /// The user agents of probes' requests that reached upstream.
+    pub(crate) forwarded: Arc<Mutex<Vec<String>>>,
+    /// The newest program that an API server runs.
+    pub(crate) edition: Rc<Cell<usize>>,
+}
+
+impl World {
+    /// Whether a request of this user agent reached upstream since the last question.
+    pub(crate) fn was_forwarded(&self, user_agent: &str) -> bool {
+        let mut forwarded = self.forwarded.lock().unwrap();
+        let before = forwarded.len();
+        forwarded.retain(|other| other != user_agent);
+        forwarded.len() < before
+    }
+}
+
+pub(crate) fn gateway(number: usize) -> String {
+    format!("gateway-{number}")
+}
+
+pub(crate) fn api_server(number: usize) -> String {
+    format!("api-server-{number}")
+}
+
+pub(crate) fn selection(rng: &mut Rng) -> Selection {
+    let app = *rng.choice(&APPS).unwrap();
+    let namespace = *rng.choice(&NAMESPACES).unwrap();
+    let selection = match rng.u32(..6) {
+        0 => Selection::pods().of_app(app),
+        1 => Selection::pods().on_node(&format!("node-{app}")),
+        2 => Selection::pods().in_namespace(namespace),
+        3 => Selection::pods().in_namespace(namespace).of_app(app),
+        4 => Selection::pods().in_namespace(namespace).named("a"),
+        _ => Selection::pods(),
+    };
+    if rng.u32(..4) == 0 { selection.of_metadata() } else { selection }
+}
