@@ -51,7 +51,6 @@ mod secrecy;
 // Shared limits.
 mod shares;
 // Random changes, faults and clients.
-mod simulation;
 // Tables, as kubectl prints them.
 mod tables;
 // Watches that start upstream and continue from memory.
