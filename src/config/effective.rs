@@ -21,6 +21,7 @@ impl Config {
             fields.extend(age.map(|age| ("listeners[].maxConnectionAge", duration_text(age))));
         }
         fields.extend(upstream_fields(&self.upstream, ["upstream.kubeconfig", "upstream.context"]));
+        fields.extend(list("upstream.servers", &self.servers));
         match &self.clients {
             ClientsConfig::Trusted(trusted) => {
                 fields.push(("clients.mode", "trusted".to_owned()));

@@ -21,6 +21,7 @@ mod quantity;
 mod raw;
 mod reload;
 mod schema;
+mod server_address;
 mod shape;
 mod surroundings;
 mod tls_files;
@@ -47,6 +48,7 @@ pub use problem::{Problem, Problems};
 pub use proxy_headers::ProxyHeaders;
 pub use reload::ConfigFile;
 pub use schema::schema;
+pub use server_address::{InvalidServerAddress, ServerAddress};
 pub use tls_files::{PemError, PemFile, TlsFiles, TlsPem};
 pub use tls_policy::{TlsPolicy, TlsVersion};
 pub use upstream::{UpstreamConfigError, is_clear_text};
@@ -103,6 +105,8 @@ pub const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 pub const DEFAULT_ANSWER_BYTES: u64 = 1 << 30;
 /// The default of Kubernetes' components: OTLP over gRPC on this machine.
 pub const DEFAULT_TRACING_ENDPOINT: &str = "localhost:4317";
+/// More servers than the control plane of any usual cluster has.
+pub const SERVERS_MAX: usize = 16;
 /// Less than a pod's default termination grace period of 30 s.
 pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -112,6 +116,8 @@ pub struct Config {
     /// At least one.
     pub listeners: Vec<ListenerConfig>,
     pub upstream: UpstreamConfig,
+    /// The API servers of the upstream's cluster, dialled in place of its address; none for that address alone.
+    pub servers: Vec<ServerAddress>,
     pub clients: ClientsConfig,
     pub cache: CacheConfig,
     pub reads: ReadsConfig,

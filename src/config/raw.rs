@@ -57,6 +57,7 @@ pub(super) struct ListenerTls {
 pub(super) struct Upstream {
     pub(super) kubeconfig: Option<Scalar>,
     pub(super) context: Option<Scalar>,
+    pub(super) servers: Option<Vec<Scalar>>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

@@ -99,7 +99,7 @@ impl Config {
         let Self { cache, .. } = &taken;
         let sections = [
             ("listeners", taken.listeners != new.listeners),
-            ("upstream", taken.upstream != new.upstream),
+            ("upstream", taken.upstream != new.upstream || taken.servers != new.servers),
             ("clients", taken.clients != new.clients),
             ("cache.history", cache.history != new.cache.history),
             ("cache.bridge", cache.bridge != new.cache.bridge),

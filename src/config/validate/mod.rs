@@ -5,6 +5,7 @@ mod cache;
 mod clients;
 mod listeners;
 mod proxy_headers;
+mod servers;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -46,6 +47,7 @@ pub(super) fn validate(document: &Document, overrides: &Overrides) -> Result<Con
     check.mode_is_known = of_clients.mode_is_known;
     let listeners = check.listeners(document.listeners.as_deref(), overrides.listen.as_deref(), &clients);
     let upstream = check.upstream(document.upstream.as_ref(), overrides);
+    let servers = check.servers(document.upstream.as_ref().and_then(|upstream| upstream.servers.as_deref()));
     check.problems.append(&mut of_clients.problems);
     let (cache, reads) = (check.cache(document.cache.as_ref(), &clients), check.reads(document.reads.as_ref()));
     let admin = check.admin(document.admin.as_ref(), overrides.admin_listen.as_deref(), &clients);
@@ -61,6 +63,7 @@ pub(super) fn validate(document: &Document, overrides: &Overrides) -> Result<Con
     let config = Config {
         listeners,
         upstream,
+        servers,
         clients,
         cache,
         reads,
@@ -94,7 +97,7 @@ impl Check {
     fn upstream(&mut self, raw: Option<&raw::Upstream>, overrides: &Overrides) -> UpstreamConfig {
         let mut config = UpstreamConfig::default();
         if let Some(raw) = raw {
-            self.unknown("upstream", &raw.unknown, &["kubeconfig", "context"]);
+            self.unknown("upstream", &raw.unknown, &["kubeconfig", "context", "servers"]);
             config.kubeconfig = self.text("upstream.kubeconfig", raw.kubeconfig.as_ref()).map(PathBuf::from);
             config.context = self.text("upstream.context", raw.context.as_ref());
         }
