@@ -25,6 +25,7 @@ use super::{
     body::Received,
     client_certificate::ClientCertificate,
     dialer::{Dial, Dialer, Protocols, dial},
+    servers::{Choice, Route, Servers},
     socket::SocketOpener,
 };
 
@@ -35,6 +36,8 @@ pub(super) type Transport = BoxCloneSyncService<Request<RequestBody>, Response<R
 pub(super) struct Access {
     config: Config,
     sockets: SocketOpener,
+    /// `None` if there is only the address of the configuration.
+    servers: Option<Servers>,
     dial: Dial,
     tls: ClientConfig,
     server_name: Option<ServerName<'static>>,
@@ -47,25 +50,25 @@ pub(super) struct Access {
 
 impl Access {
     /// The server and the gateway's own credentials.
-    pub(super) fn new(config: Config, sockets: SocketOpener) -> Result<Self, BuildError> {
+    pub(super) fn new(config: Config, sockets: SocketOpener, servers: Option<Servers>) -> Result<Self, BuildError> {
         let certificate = ClientCertificate::of(&config.auth_info).map_err(BuildError::Certificate)?;
-        Self::build(config, sockets, certificate)
+        Self::build(config, (sockets, servers), certificate)
     }
 
     /// The same server, TLS and proxy, without credentials: no certificate, token, plugin or impersonation.
     pub(super) fn without_credentials(&self) -> Result<Self, BuildError> {
-        Self::build(anonymous(&self.config), self.sockets.clone(), None)
+        Self::build(anonymous(&self.config), self.way(), None)
     }
 
     /// The same server, TLS and proxy, with this client certificate as the only credential.
     pub(super) fn with_certificate(&self, certificate: Arc<ClientCertificate>) -> Result<Self, BuildError> {
-        Self::build(anonymous(&self.config), self.sockets.clone(), Some(certificate))
+        Self::build(anonymous(&self.config), self.way(), Some(certificate))
     }
 
     /// `certificate` replaces the one in the configuration.
     fn build(
         config: Config,
-        sockets: SocketOpener,
+        (sockets, servers): (SocketOpener, Option<Servers>),
         certificate: Option<Arc<ClientCertificate>>,
     ) -> Result<Self, BuildError> {
         let unusable = |error| BuildError::Credentials(Box::new(error));
@@ -89,6 +92,7 @@ impl Access {
             headers: config.extra_headers_layer().map_err(unusable)?,
             config,
             sockets,
+            servers,
         })
     }
 
@@ -103,8 +107,19 @@ impl Access {
         &self.config
     }
 
-    pub(super) fn dialer(&self, protocols: Protocols) -> Dialer {
-        Dialer::new(self.dial.clone(), self.tls.clone(), self.server_name.clone(), protocols)
+    fn way(&self) -> (SocketOpener, Option<Servers>) {
+        (self.sockets.clone(), self.servers.clone())
+    }
+
+    /// Several servers in place of the address of the configuration.
+    pub(super) fn servers(&self) -> Option<&Servers> {
+        self.servers.as_ref()
+    }
+
+    /// `choice` is among several servers.
+    pub(super) fn dialer(&self, protocols: Protocols, choice: Choice) -> Dialer {
+        let route = self.servers.clone().map(|servers| Route { servers, choice });
+        Dialer::new(self.dial.clone(), self.tls.clone(), self.server_name.clone(), protocols, route)
     }
 
     /// Wraps a client in kube-client's layers for credentials and configured headers.

@@ -26,6 +26,18 @@ pub(super) async fn deliver(
     client: Option<ClientKey>,
     request: Request<RequestBody>,
 ) -> Result<Response<ResponseBody>, SendError> {
+    let answer = deliver_unnoted(target, pools, client, request).await;
+    target.reachable.note(target, answer.as_ref().err());
+    answer
+}
+
+/// The same for a request whose outcome says nothing of upstream as a whole.
+pub(super) async fn deliver_unnoted(
+    target: &Target,
+    pools: &[&Pool],
+    client: Option<ClientKey>,
+    request: Request<RequestBody>,
+) -> Result<Response<ResponseBody>, SendError> {
     let (mut head, body) = request.into_parts();
     head.uri = target.join(&head.uri).map_err(|InvalidTarget| SendError::InvalidTarget)?;
     // The HTTP client uses the version that upstream offers, and sets Host from the URI.
@@ -42,7 +54,6 @@ pub(super) async fn deliver(
         }
         (answer, _) => answer,
     };
-    target.reachable.note(target, answer.as_ref().err());
     Ok(answer?.map(|received| ResponseBody::new(received, slot)))
 }
 

@@ -25,10 +25,12 @@ use hyper_util::{
 };
 use kube_client::{Config, client::ConfigExt};
 use rustls::{ClientConfig, pki_types::ServerName};
+use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
 use super::{
     BoxError, BuildError,
+    servers::{Broken, Held, Route},
     socket::{Socket, SocketOpener},
 };
 
@@ -47,6 +49,8 @@ pub(super) enum Protocols {
 #[derive(Clone)]
 pub(super) struct Dialer {
     secured: HttpsConnector<Dial>,
+    /// `None` if there is only the address of the configuration.
+    route: Option<Route>,
 }
 
 /// The stream below TLS: directly to upstream, or through a proxy, which may use TLS itself.
@@ -57,6 +61,8 @@ pub(super) type Dial = BoxCloneSyncService<Uri, DialedStream, BoxError>;
 pub(super) struct UpstreamStream {
     stream: MaybeHttpsStream<DialedStream>,
     usage: ConnectionUse,
+    /// One of several servers.
+    held: Option<Held>,
 }
 
 /// Whether an answer was received on a connection. One that breaks without any answer was not stale.
@@ -69,12 +75,14 @@ pub(super) struct ConnectionUse(Arc<AtomicBool>);
 pub(super) struct ConnectTimedOut(pub(super) Duration);
 
 impl Dialer {
-    /// `server_name` is what upstream's certificate is checked against; `None` for the host that is dialled.
+    /// `server_name` is what upstream's certificate is checked against; `None` for the host that is dialled. `route`
+    /// leads to several servers.
     pub(super) fn new(
         dial: Dial,
         tls: ClientConfig,
         server_name: Option<ServerName<'static>>,
         protocols: Protocols,
+        route: Option<Route>,
     ) -> Self {
         let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         if let Some(name) = server_name {
@@ -84,7 +92,7 @@ impl Dialer {
             Protocols::Any => builder.enable_all_versions().wrap_connector(dial),
             Protocols::Http1 => builder.enable_http1().wrap_connector(dial),
         };
-        Self { secured }
+        Self { secured, route }
     }
 }
 
@@ -98,14 +106,22 @@ impl Service<Uri> for Dialer {
     }
 
     fn call(&mut self, address: Uri) -> Self::Future {
-        let connecting = self.secured.call(address);
+        let Some(route) = self.route.clone() else {
+            let connecting = self.secured.call(address);
+            return Box::pin(async move { Ok(UpstreamStream::new(in_time(connecting).await?, None)) });
+        };
+        let secured = self.secured.clone();
+        let open = move |address| -> BoxFuture<'static, _> { Box::pin(secured.clone().oneshot(address)) };
         Box::pin(async move {
-            let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
-                .await
-                .map_err(|_| ConnectTimedOut(CONNECT_TIMEOUT))??;
-            Ok(UpstreamStream { stream, usage: ConnectionUse::default() })
+            let (stream, held) = in_time(route.connect(open, address)).await?;
+            Ok(UpstreamStream::new(stream, Some(held)))
         })
     }
+}
+
+async fn in_time<S>(connecting: impl Future<Output = Result<S, BoxError>>) -> Result<S, BoxError> {
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+    connected.unwrap_or_else(|_| Err(Box::new(ConnectTimedOut(CONNECT_TIMEOUT))))
 }
 
 /// The route to upstream below TLS, over these sockets, with the same proxies that kube-client accepts.
@@ -162,6 +178,17 @@ impl ConnectionUse {
     }
 }
 
+impl UpstreamStream {
+    fn new(stream: MaybeHttpsStream<DialedStream>, held: Option<Held>) -> Self {
+        Self { stream, usage: ConnectionUse::default(), held }
+    }
+
+    /// Cancelled when the connection is not to be used any more; `None` if that never happens.
+    pub(super) fn token(&self) -> Option<CancellationToken> {
+        self.held.as_ref().map(Held::token)
+    }
+}
+
 impl Connection for UpstreamStream {
     fn connected(&self) -> Connected {
         self.stream.connected().extra(self.usage.clone())
@@ -174,6 +201,12 @@ impl Read for UpstreamStream {
         context: &mut Context<'_>,
         buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
+        // An error, not an end: it must never look like the end of an answer.
+        if let Some(held) = &mut self.held
+            && held.poll_broken(context).is_ready()
+        {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionReset, Broken)));
+        }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }

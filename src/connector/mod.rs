@@ -28,6 +28,8 @@ mod pool;
 mod probed;
 mod reachable;
 mod refusals;
+mod server_checks;
+mod servers;
 mod slot;
 mod socket;
 mod target;
@@ -49,6 +51,8 @@ pub use hop::{comes_from_gateway, has_passed};
 pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, NotBelieved, Outbound};
 pub use own_requests::OwnRequests;
 pub use probed::Probe;
+pub use server_checks::ServerChecks;
+pub use servers::{Finding, ServerState, Servers, Usage};
 pub use slot::Slot;
 pub use socket::{Socket, SocketOpener};
 pub use trouble::{Trouble, TroubleKind};
@@ -61,7 +65,7 @@ use refusals::Refusals;
 use target::Target;
 
 use crate::{
-    config::{ProxyHeaders, TlsFiles},
+    config::{ProxyHeaders, ServerAddress, TlsFiles},
     lifecycle::Tasks,
 };
 
@@ -86,16 +90,33 @@ impl Connector {
     /// # Errors
     /// The configuration cannot be used.
     pub fn new(config: &kube_client::Config) -> Result<Self, BuildError> {
-        Self::over(socket::tcp(), config)
+        Self::to_servers(config, &[], None)
     }
 
-    /// The same, over sockets that `sockets` opens in place of TCP.
+    /// The same, to several API servers of the cluster in place of the configuration's address, if there are any, and over
+    /// sockets that `sockets` opens in place of TCP. None of the servers is used before it was checked
+    /// ([`Self::server_checks`]).
     ///
     /// # Errors
     /// The configuration cannot be used.
-    pub fn over(sockets: SocketOpener, config: &kube_client::Config) -> Result<Self, BuildError> {
-        let shared = Shared { target: Target::of(config)?, access: Access::new(config.clone(), sockets)? };
-        Ok(Self { shared: Arc::new(shared) })
+    pub fn to_servers(
+        config: &kube_client::Config,
+        servers: &[ServerAddress],
+        sockets: Option<SocketOpener>,
+    ) -> Result<Self, BuildError> {
+        let access = Access::new(config.clone(), sockets.unwrap_or_else(socket::tcp), Servers::new(servers))?;
+        Ok(Self { shared: Arc::new(Shared { target: Target::of(config)?, access }) })
+    }
+
+    /// Several API servers in place of the configuration's address; `None` if there is only that.
+    pub fn servers(&self) -> Option<&Servers> {
+        self.shared.access.servers()
+    }
+
+    /// Requests to check each of several API servers; `None` if there is only the configuration's address.
+    pub fn server_checks(&self) -> Option<ServerChecks> {
+        let servers = self.servers()?.clone();
+        Some(ServerChecks::new(servers, &self.shared.access, self.target()))
     }
 
     /// The address of the API server, without credentials.
@@ -177,7 +198,8 @@ impl Connector {
     /// # Errors
     /// They would cross a network without TLS or over unverified TLS.
     pub fn refuse_exposed(&self) -> Result<(), BuildError> {
-        Exposed::of(self.shared.access.config()).map_or(Ok(()), |exposed| Err(exposed.into()))
+        let (config, servers) = (self.shared.access.config(), self.servers().map_or(&[][..], Servers::addresses));
+        Exposed::of(config, servers).map_or(Ok(()), |exposed| Err(exposed.into()))
     }
 }
 

@@ -12,6 +12,7 @@ use super::{
     delivery,
     dialer::Protocols,
     pool::{Pool, PoolSettings, Windows},
+    servers::Choice,
     target::Target,
 };
 use crate::apimachinery::Status;
@@ -19,6 +20,7 @@ use crate::apimachinery::Status;
 /// The gateway's own requests (one watch for each cache, proofs, discovery): 2,000 at once.
 const OWN: PoolSettings = PoolSettings {
     protocols: Protocols::Any,
+    choice: Choice::OneVersion,
     windows: Windows::EAGER,
     count: 20,
     limit: "upstream_own_requests",

@@ -23,6 +23,7 @@ use super::{
     access::{Access, Transport},
     dialer::{Dialer, Protocols},
     exclusive::{Exclusive, IDLE_TIMEOUT},
+    servers::Choice,
     slot::Slot,
     target::Target,
 };
@@ -68,6 +69,8 @@ pub(super) enum NoPlace {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PoolSettings {
     pub(super) protocols: Protocols,
+    /// Among several servers.
+    pub(super) choice: Choice,
     pub(super) windows: Windows,
     /// The number of lanes; each takes [`LANE_REQUESTS_MAX`] requests.
     pub(super) count: usize,
@@ -91,7 +94,7 @@ impl Windows {
 
 impl Pool {
     pub(super) fn new(access: &Access, settings: PoolSettings) -> Self {
-        let dialer = access.dialer(settings.protocols);
+        let dialer = access.dialer(settings.protocols, settings.choice);
         let lanes = (0..settings.count).map(|_| Lane {
             transport: access.transport(client(dialer.clone(), settings.windows)),
             places: Arc::new(Semaphore::new(LANE_REQUESTS_MAX as usize)),
@@ -104,7 +107,7 @@ impl Pool {
 
     /// A connection for each request, over HTTP/1.1. `limit` and `client_limit` are names of limits in the metrics.
     pub(super) fn exclusive(access: &Access, target: &Target, limit: &'static str, client_limit: &'static str) -> Self {
-        let exclusive = Exclusive::new(access.dialer(Protocols::Http1), target.host());
+        let exclusive = Exclusive::new(access.dialer(Protocols::Http1, Choice::Any), target.host());
         let places = Arc::new(Semaphore::new(EXCLUSIVE_MAX));
         let shares = Shares::new(share_of(EXCLUSIVE_MAX), client_limit);
         let lane = Lane { transport: access.transport(exclusive), places };

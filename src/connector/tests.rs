@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use tokio::{net::TcpListener, task::JoinSet, time::timeout};
 
 use super::{
-    BuildError, Connector, Fault, RequestBody, Retry, SendError,
+    BuildError, Connector, Fault, Finding, RequestBody, Retry, SendError,
     test_server::{TestBody, TestServer, config, full, read_head, write},
 };
 
@@ -200,4 +200,71 @@ async fn a_proxy_is_asked_for_a_tunnel_with_its_credentials() {
     assert_eq!(text(own.send(request("GET", "/x")).await.unwrap()).await, "GET /x HTTP/1.1 host,via");
     config.proxy_url = Some("ftp://proxy".parse().unwrap());
     assert!(matches!(Connector::new(&config), Err(BuildError::Proxy(_))));
+}
+
+/// A connector to a server at that address in place of the configuration's.
+fn among(config: &kube_client::Config, server: &str) -> Connector {
+    let connector = Connector::to_servers(config, &[server.parse().unwrap()], None).unwrap();
+    connector.servers().unwrap().found(vec![Some(Finding::Ready { version: None })]);
+    connector
+}
+
+#[tokio::test]
+async fn a_server_shows_a_certificate_of_its_address_or_of_the_configured_name() {
+    let server = TestServer::start_tls(describe).await;
+    let port = server.config.cluster_url.port_u16().unwrap();
+    let mut config = server.config.clone();
+    config.cluster_url = "https://cluster.invalid:6443/prefix".parse().unwrap();
+    let sent = async |config: &kube_client::Config, host: &str| {
+        let own = among(config, &format!("{host}:{port}")).own_requests();
+        Ok::<_, SendError>(text(own.send(request("GET", "/api")).await?).await)
+    };
+    let expected = "GET https://cluster.invalid:6443/prefix/api HTTP/2.0 via";
+    assert_eq!(sent(&config, "localhost").await.unwrap(), expected);
+    let error = sent(&config, "127.0.0.1").await.unwrap_err();
+    assert!(matches!(error, SendError::Unreachable(_)), "{error:?}");
+    config.tls_server_name = Some("localhost".to_owned());
+    assert_eq!(sent(&config, "127.0.0.1").await.unwrap(), expected);
+}
+
+#[tokio::test]
+async fn the_connections_of_every_kind_lead_to_a_server_and_break_when_it_is_not_used_any_more() {
+    let server = TestServer::start(describe).await;
+    let address = server.config.cluster_url.authority().unwrap().to_string();
+    let mut config = server.config.clone();
+    config.cluster_url = "http://127.0.0.1:1".parse().unwrap();
+    let connector = among(&config, &address);
+    let (own, gateway) = (connector.own_requests(), connector.as_gateway());
+    assert!(own.send(request("GET", "/")).await.is_ok());
+    let outbound = || gateway.outbound(request("GET", "/")).unwrap();
+    for answer in [outbound().send().await, outbound().long_running(true).send().await, outbound().send_http1().await] {
+        assert!(text(answer.unwrap()).await.starts_with("GET / HTTP/1.1"));
+    }
+    let states = || connector.servers().unwrap().states()[0].clone();
+    assert_eq!((states().server, states().connections), (address, 4));
+    let foreign = Finding::Foreign { error: "another cluster".to_owned() };
+    connector.servers().unwrap().found(vec![Some(foreign)]);
+    assert!(connector.server_checks().unwrap().send(0, request("GET", "/")).await.is_ok(), "it is checked");
+    let unused = async || {
+        let checks = async {
+            connector.servers().unwrap().wanted().await;
+            connector.servers().unwrap().found(vec![None]);
+            std::future::pending().await
+        };
+        tokio::select! {
+            answer = outbound().send() => answer,
+            never = checks => never,
+        }
+    };
+    let error = unused().await.unwrap_err();
+    assert!(matches!(error, SendError::Unreachable(_)), "an idle connection is not used: {error:?}");
+}
+
+#[tokio::test]
+async fn clients_credentials_are_not_sent_to_a_server_in_clear_text() {
+    let mut config = config(([127, 0, 0, 1], 1).into());
+    assert!(among(&config, "localhost:1").as_client().is_ok());
+    assert!(matches!(among(&config, "10.0.0.1:1").as_client(), Err(BuildError::ClearText(_))));
+    config.cluster_url = "http://elsewhere:1".parse().unwrap();
+    assert!(among(&config, "[::1]:1").as_client().is_ok(), "that address is not dialled");
 }

@@ -20,7 +20,7 @@ use crate::{
     cacher::{self, Cachers, StalenessLimit},
     config::{
         AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problem,
-        Problems, StaleWatches, UpstreamConfigError,
+        Problems, ServerAddress, StaleWatches, UpstreamConfigError,
     },
     connector::{BuildError, Connector, NotBelieved, SocketOpener},
     fairness::{AnswerRoom, Shares},
@@ -47,12 +47,13 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    fn connector(&self, access: &kube_client::Config, tasks: &Tasks) -> Result<Connector, RunError> {
-        let connector = match &self.upstream {
-            Some(opener) => Connector::over(opener.clone(), access),
-            None => Connector::new(access),
-        };
-        followed(connector, tasks)
+    fn connector(
+        &self,
+        access: &kube_client::Config,
+        servers: &[ServerAddress],
+        tasks: &Tasks,
+    ) -> Result<Connector, RunError> {
+        followed(Connector::to_servers(access, servers, self.upstream.clone()), tasks)
     }
 }
 
@@ -122,8 +123,9 @@ async fn run_following(
 ) -> Result<Drained, RunError> {
     // Clients are drained first, while caches are still followed; the operator's port is drained last.
     let (client_tasks, tasks, admin_tasks) = (Tasks::new(), Tasks::new(), Tasks::new());
-    let connector = sockets.connector(access, &tasks)?;
+    let connector = sockets.connector(access, &config.servers, &tasks)?;
     let upstream = Upstream::new(connector.clone());
+    upstream.keep_servers_checked(&tasks);
     upstream.keep_probed(&tasks);
     let (forwarded, watches) = client_shares(&config.limits);
     let (clients, reviewers) = clients::clients(config, &connector, forwarded.clone(), &tasks).await?;

@@ -60,6 +60,9 @@ pub(super) const CONFIG_RELOADS: &str = "kube_fanout_config_reloads_total";
 pub(super) const CONFIG_RELOAD_SUCCESSFUL: &str = "kube_fanout_config_last_reload_successful";
 pub(super) const CONFIG_NEEDS_RESTART: &str = "kube_fanout_config_fields_needing_restart";
 pub(super) const UPSTREAM_TROUBLES: &str = "kube_fanout_upstream_troubles";
+pub(super) const UPSTREAM_SERVER_IN_USE: &str = "kube_fanout_upstream_server_in_use";
+pub(super) const UPSTREAM_SERVER_CONNECTIONS: &str = "kube_fanout_upstream_server_connections";
+pub(super) const UPSTREAM_SERVER_SET_ASIDE: &str = "kube_fanout_upstream_server_set_aside_total";
 pub(super) const LOG_LINES_DROPPED: &str = "kube_fanout_log_lines_dropped_total";
 pub(super) const SPANS_EXPORTED: &str = "kube_fanout_spans_exported_total";
 pub(super) const SPANS_DROPPED: &str = "kube_fanout_spans_dropped_total";
@@ -121,6 +124,9 @@ pub const ALL: &[Metric] = &[
     gauge_of(CONFIG_RELOAD_SUCCESSFUL, Unit::Count, &[], "1 if the last reload of the configuration file succeeded, 0 if not."),
     gauge_of(CONFIG_NEEDS_RESTART, Unit::Count, &[], "Fields of the configuration file that have changed and need a restart to take effect."),
     gauge_of(UPSTREAM_TROUBLES, Unit::Count, &["kind"], "What is wrong now between the gateway and API servers, by kind; 0 while nothing is."),
+    gauge_of(UPSTREAM_SERVER_IN_USE, Unit::Count, &["server"], "1 if new connections go to this one of upstream.servers, 0 if it is set aside or not used."),
+    gauge_of(UPSTREAM_SERVER_CONNECTIONS, Unit::Count, &["server"], "Connections to this one of upstream.servers, open or being opened."),
+    counter_of(UPSTREAM_SERVER_SET_ASIDE, Unit::Count, &["server", "reason"], "How often this one of upstream.servers was set aside or no longer used, by reason."),
     counter_of(LOG_LINES_DROPPED, Unit::Count, &["cause"], "Log lines that were not written, by cause."),
     counter_of(SPANS_EXPORTED, Unit::Count, &[], "Spans that the trace collector accepted."),
     counter_of(SPANS_DROPPED, Unit::Count, &["cause"], "Spans that were not delivered to the trace collector, by cause."),

@@ -1,8 +1,10 @@
 //! Metrics of troubles between the gateway and API servers.
 
-use metrics::gauge;
+use metrics::{counter, gauge};
 
-use crate::telemetry::metrics::UPSTREAM_TROUBLES;
+use crate::telemetry::metrics::{
+    UPSTREAM_SERVER_CONNECTIONS, UPSTREAM_SERVER_IN_USE, UPSTREAM_SERVER_SET_ASIDE, UPSTREAM_TROUBLES,
+};
 
 /// Shows how many troubles of each kind there are now. Kinds without any have to be given, too: a series that is not
 /// there cannot be told from one that ended.
@@ -10,4 +12,19 @@ pub fn show_troubles(counts: impl IntoIterator<Item = (&'static str, usize)>) {
     for (kind, count) in counts {
         gauge!(UPSTREAM_TROUBLES, "kind" => kind).set(count as f64);
     }
+}
+
+/// Shows whether new connections go to one of several API servers. `server` is its configured address.
+pub fn server_is_in_use(server: &str, is_in_use: bool) {
+    gauge!(UPSTREAM_SERVER_IN_USE, "server" => server.to_owned()).set(if is_in_use { 1.0 } else { 0.0 });
+}
+
+/// Shows how many connections there are to one of several API servers.
+pub fn server_connections(server: &str, connections: usize) {
+    gauge!(UPSTREAM_SERVER_CONNECTIONS, "server" => server.to_owned()).set(connections as f64);
+}
+
+/// Counts that one of several API servers was set aside, or is not used at all.
+pub fn server_set_aside(server: &str, reason: &'static str) {
+    counter!(UPSTREAM_SERVER_SET_ASIDE, "server" => server.to_owned(), "reason" => reason).increment(1);
 }

@@ -8,6 +8,7 @@ mod list_watch;
 mod probe;
 mod review;
 mod server_version;
+mod servers;
 #[cfg(test)]
 mod tests;
 

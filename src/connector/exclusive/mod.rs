@@ -68,6 +68,9 @@ impl Shared {
         *request.uri_mut() = address.path_and_query().cloned().map(Uri::from).unwrap_or_default();
         request.headers_mut().insert(HOST, self.host.clone());
         while let Some(connection) = self.idle.take() {
+            if connection.is_broken() {
+                continue;
+            }
             match connection.send(request).await {
                 Ok((answer, connection)) => return Ok(self.received(answer, connection)),
                 Err(mut error) => match error.take_message() {
@@ -91,8 +94,9 @@ impl Shared {
 
     async fn connect(&self, address: Uri) -> Result<Box<Connection>, BoxError> {
         let stream = self.dialer.clone().oneshot(address).await?;
+        let token = stream.token();
         let (sender, driver) = http1::handshake(stream).await?;
-        Ok(Box::new(Connection::new(sender, driver)))
+        Ok(Box::new(Connection::new(sender, driver, token)))
     }
 
     fn received(&self, answer: Response<Incoming>, connection: Box<Connection>) -> Response<ExclusiveBody> {

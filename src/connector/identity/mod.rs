@@ -33,6 +33,7 @@ use super::{
     delivery::deliver,
     dialer::Protocols,
     pool::{Pool, PoolSettings, Windows},
+    servers::Choice,
     target::Target,
 };
 
@@ -42,7 +43,7 @@ pub use as_gateway::AsGateway;
 pub use as_impersonator::AsImpersonator;
 pub use probe::NotBelieved;
 
-use crate::config::is_clear_text;
+use crate::config::{ServerAddress, is_clear_text};
 use crate::fairness::{ClientKey, Turn, Turns};
 use known_tokens::KnownTokens;
 use strip::strip_credentials;
@@ -189,6 +190,7 @@ impl Connections {
     fn new(access: &Access, target: Target, limits: Limits) -> Arc<Self> {
         let shared = PoolSettings {
             protocols: Protocols::Any,
+            choice: Choice::Any,
             windows: Windows::PATIENT,
             count: SHARED_LANES,
             limit: limits.requests,
@@ -216,7 +218,14 @@ impl Connections {
 }
 
 fn upgrades(limit: &'static str, client_limit: &'static str) -> PoolSettings {
-    PoolSettings { protocols: Protocols::Http1, windows: Windows::PATIENT, count: UPGRADE_LANES, limit, client_limit }
+    PoolSettings {
+        protocols: Protocols::Http1,
+        choice: Choice::Any,
+        windows: Windows::PATIENT,
+        count: UPGRADE_LANES,
+        limit,
+        client_limit,
+    }
 }
 
 impl UserPart {
@@ -266,11 +275,15 @@ impl Exposed {
     /// Anyone who can read the traffic could impersonate the client; plain HTTP is allowed only to loopback, for a
     /// proxy or a sidecar of this machine. Unverified TLS is refused even on loopback, where it is only used
     /// for tunnels to other machines.
-    pub(super) fn of(config: &Config) -> Option<Self> {
+    pub(super) fn of(config: &Config, servers: &[ServerAddress]) -> Option<Self> {
         let is_tls = config.cluster_url.scheme() == Some(&http::uri::Scheme::HTTPS);
-        match is_tls {
-            true if config.accept_invalid_certs => Some(Self::Unverified(config.cluster_url.clone())),
-            false if is_clear_text(config) => Some(Self::ClearText(config.cluster_url.clone())),
+        let remote = servers.iter().find(|server| !server.is_loopback());
+        match (is_tls, remote) {
+            (true, _) if config.accept_invalid_certs => Some(Self::Unverified(config.cluster_url.clone())),
+            (false, Some(server)) => Some(Self::ClearText(server.authority().clone().into())),
+            (false, None) if servers.is_empty() && is_clear_text(config) => {
+                Some(Self::ClearText(config.cluster_url.clone()))
+            }
             _ => None,
         }
     }

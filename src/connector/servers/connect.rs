@@ -1,0 +1,118 @@
+//! Opens a connection to one of the servers, and to the next one if that fails.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use http::{Uri, uri::Authority};
+use tokio::time::{Instant, timeout};
+
+use super::{Broken, Choice, Held, Servers};
+use crate::{
+    connector::BoxError,
+    telemetry::{Chain, server_connections},
+};
+
+/// Time limit for one server while there is another one to try.
+const ATTEMPT_MAX: Duration = Duration::from_secs(3);
+
+/// The way to the servers, for connections of one kind.
+#[derive(Clone, Debug)]
+pub(in crate::connector) struct Route {
+    pub(in crate::connector) servers: Servers,
+    pub(in crate::connector) choice: Choice,
+}
+
+/// There is no server to connect to.
+#[derive(Debug, thiserror::Error)]
+#[error("none of the API servers can be used: {0}")]
+struct NoServer(String);
+
+/// A server accepted no connection in time; the next one is tried.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no connection within {ATTEMPT_MAX:?}")]
+struct AttemptTimedOut;
+
+impl Route {
+    /// Opens a connection with `open`, to `address` with the host and port of a server. The caller limits the time.
+    pub(in crate::connector) async fn connect<S>(
+        &self,
+        open: impl Fn(Uri) -> BoxFuture<'static, Result<S, BoxError>>,
+        address: Uri,
+    ) -> Result<(S, Held), BoxError> {
+        let (mut tried, mut last, mut waited) = (Vec::new(), None, false);
+        loop {
+            let Some(held) = self.servers.hold(self.choice, &tried) else {
+                match last {
+                    Some(error) => return Err(error),
+                    None if waited => return Err(Box::new(self.servers.none())),
+                    None => self.servers.checked().await,
+                }
+                waited = true;
+                continue;
+            };
+            tried.push(held.index);
+            let connecting = open(with_authority(&address, held.authority())?);
+            let connected = if self.servers.are_left(self.choice, &tried) {
+                timeout(ATTEMPT_MAX, connecting).await.unwrap_or_else(|_| Err(Box::new(AttemptTimedOut)))
+            } else {
+                connecting.await
+            };
+            match connected {
+                // It was found not to be of the cluster in the meantime.
+                Ok(_) if held.token.is_cancelled() => last = Some(Box::new(Broken)),
+                Ok(stream) => return Ok((stream, held)),
+                Err(error) => {
+                    self.servers.refused(held.index, &error);
+                    last = Some(error);
+                }
+            }
+        }
+    }
+}
+
+impl Servers {
+    /// A place for the next connection.
+    pub(super) fn hold(&self, choice: Choice, tried: &[usize]) -> Option<Held> {
+        let mut known = self.lock();
+        let index = known.choose(choice, tried, Instant::now())?;
+        let server = &mut known.servers[index];
+        server.connections += 1;
+        let token = if choice == Choice::OneVersion { &server.breaks.own } else { &server.breaks.all }.clone();
+        server_connections(&self.0.addresses[index].to_string(), server.connections);
+        drop(known);
+        let broken = Box::pin(token.clone().cancelled_owned());
+        Some(Held { servers: self.clone(), index, token, broken })
+    }
+
+    /// Whether there is another server to try.
+    fn are_left(&self, choice: Choice, tried: &[usize]) -> bool {
+        let known = self.lock();
+        let mut others = known.servers.iter().enumerate().filter(|(index, _)| !tried.contains(index));
+        !matches!(choice, Choice::Only(_)) && others.any(|(_, server)| server.is_member())
+    }
+
+    fn refused(&self, index: usize, error: &BoxError) {
+        let error = Chain(&**error).to_string();
+        self.lock().servers[index].refused(&self.0.addresses[index], &error, Instant::now());
+    }
+
+    /// Returns after the next check.
+    async fn checked(&self) {
+        let mut checks = self.0.checks.subscribe();
+        checks.mark_unchanged();
+        self.0.wanted.notify_one();
+        // The sender lives as long as `self`.
+        checks.changed().await.ok();
+    }
+
+    fn none(&self) -> NoServer {
+        let reasons = self.states().into_iter().map(|state| format!("{}: {}", state.server, state.error));
+        NoServer(reasons.collect::<Vec<_>>().join("; "))
+    }
+}
+
+fn with_authority(address: &Uri, server: &Authority) -> Result<Uri, BoxError> {
+    let mut parts = address.clone().into_parts();
+    parts.authority = Some(server.clone());
+    Uri::from_parts(parts).map_err(|error| Box::new(error) as BoxError)
+}

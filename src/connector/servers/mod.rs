@@ -1,0 +1,383 @@
+//! Several API servers of one cluster: which of them a new connection goes to.
+//!
+//! A server gets connections only after a check has found that it is of the cluster; who checks is not decided here
+//! ([`Servers::found`]). One that does not take connections, or is found unwell, is set aside: others are preferred, but
+//! if all are set aside, they are tried all the same. Nothing of a request has been sent while a connection is opened, so
+//! that trying the next server is safe for every request.
+
+mod choice;
+mod connect;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt, mem,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::uri::Authority;
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use crate::{
+    config::ServerAddress,
+    telemetry::{server_connections, server_is_in_use, server_set_aside},
+};
+
+use super::notice::bounded;
+
+pub(super) use connect::Route;
+
+/// How long a server that did not take a connection is set aside, the first time and at most; doubled each time that it
+/// happens again.
+const ASIDE_MIN: Duration = Duration::from_secs(1);
+const ASIDE_MAX: Duration = Duration::from_secs(30);
+/// A server that has taken connections for this long begins again with the shortest time.
+const WELL_AFTER: Duration = Duration::from_secs(60);
+
+/// The API servers of one cluster. Cheap to clone.
+#[derive(Clone)]
+pub struct Servers(Arc<Shared>);
+
+struct Shared {
+    addresses: Box<[ServerAddress]>,
+    known: Mutex<Known>,
+    /// The number of checks that have ended.
+    checks: watch::Sender<u64>,
+    /// Notified when a connection finds no server that it may go to.
+    wanted: Notify,
+}
+
+struct Known {
+    servers: Vec<Server>,
+    /// The `/version` of the servers that the gateway's own requests go to; `None` before the first.
+    followed: Option<Version>,
+}
+
+/// What a server says of its version; `None` if it does not.
+type Version = Option<Arc<str>>;
+
+/// What is known of one server.
+struct Server {
+    finding: Finding,
+    refused: Option<Refused>,
+    version: Version,
+    connections: usize,
+    breaks: Breaks,
+}
+
+/// When it did not take a connection, and until when it is set aside for that.
+struct Refused {
+    until: Instant,
+    times: u32,
+    error: String,
+}
+
+/// Break the open connections to a server.
+struct Breaks {
+    all: CancellationToken,
+    /// Of the gateway's own requests; a child of `all`.
+    own: CancellationToken,
+}
+
+/// What the last check has found out about a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// It is of the cluster and well. `version` is what it says of its version.
+    Ready { version: Option<String> },
+    /// It is of the cluster, but others are to be preferred.
+    Unwell { reason: &'static str, error: String },
+    /// Whether it is of the cluster is not known: it is not used.
+    Unknown { reason: &'static str, error: String },
+    /// It is not of the cluster: it is never used.
+    Foreign { error: String },
+}
+
+/// Which of the servers a connection may go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// Each that is of the cluster.
+    Any,
+    /// Those of one `/version`, as long as there is one: what caches hold is written by one program.
+    OneVersion,
+    /// This one, whatever is known of it: to check it.
+    Only(usize),
+}
+
+/// The state of one server, for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerState {
+    /// Host and port.
+    pub server: String,
+    pub state: Usage,
+    pub version: Option<String>,
+    pub connections: usize,
+    /// Why it is not in use. Foreign text, of bounded length; empty if it is in use.
+    pub error: String,
+}
+
+/// Whether a server gets connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    InUse,
+    /// Only if none is in use.
+    Aside,
+    /// None, since it is not known whether it is of the cluster.
+    Unknown,
+    /// None.
+    Foreign,
+}
+
+/// The place of a connection to one of the servers, from before it is opened.
+pub(super) struct Held {
+    servers: Servers,
+    index: usize,
+    token: CancellationToken,
+    broken: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+/// The server of an open connection is not to be used any more.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the API server of this connection is not used any more")]
+pub(super) struct Broken;
+
+impl Servers {
+    /// `None` without addresses.
+    pub(super) fn new(addresses: &[ServerAddress]) -> Option<Self> {
+        if addresses.is_empty() {
+            return None;
+        }
+        let servers = addresses.iter().map(|_| Server::unchecked()).collect();
+        let known = Mutex::new(Known { servers, followed: None });
+        let shared =
+            Shared { addresses: addresses.into(), known, checks: watch::Sender::new(0), wanted: Notify::new() };
+        shared.addresses.iter().for_each(|address| server_is_in_use(&address.to_string(), false));
+        Some(Self(Arc::new(shared)))
+    }
+
+    pub fn addresses(&self) -> &[ServerAddress] {
+        &self.0.addresses
+    }
+
+    /// Records what a check of all servers has found out; `None` for a server that was not asked. Breaks the connections
+    /// to servers that are not to be used any more.
+    pub fn found(&self, findings: Vec<Option<Finding>>) {
+        let now = Instant::now();
+        let mut known = self.lock();
+        for (address, (server, finding)) in self.0.addresses.iter().zip(known.servers.iter_mut().zip(findings)) {
+            if let Some(finding) = finding {
+                server.note(address, finding, now);
+            }
+        }
+        drop(known);
+        self.0.checks.send_modify(|checks| *checks += 1);
+    }
+
+    /// Resolves when a connection waits for a check.
+    pub async fn wanted(&self) {
+        self.0.wanted.notified().await;
+    }
+
+    /// The state of each, in the order of the configuration.
+    pub fn states(&self) -> Vec<ServerState> {
+        let (known, now) = (self.lock(), Instant::now());
+        let servers = self.0.addresses.iter().zip(&known.servers);
+        let state = |(address, server): (&ServerAddress, &Server)| ServerState {
+            server: address.to_string(),
+            state: server.state(now),
+            version: server.version.as_deref().map(str::to_owned),
+            connections: server.connections,
+            error: server.error(now).to_owned(),
+        };
+        servers.map(state).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    fn unchecked() -> Self {
+        let finding = Finding::Unknown { reason: "unchecked", error: "it was not checked yet".to_owned() };
+        Self { finding, refused: None, version: None, connections: 0, breaks: Breaks::new() }
+    }
+
+    /// Whether it is of the cluster.
+    fn is_member(&self) -> bool {
+        matches!(self.finding, Finding::Ready { .. } | Finding::Unwell { .. })
+    }
+
+    fn is_set_aside(&self, now: Instant) -> bool {
+        !matches!(self.finding, Finding::Ready { .. })
+            || self.refused.as_ref().is_some_and(|refused| now < refused.until)
+    }
+
+    fn state(&self, now: Instant) -> Usage {
+        match self.finding {
+            Finding::Foreign { .. } => Usage::Foreign,
+            Finding::Unknown { .. } => Usage::Unknown,
+            Finding::Ready { .. } | Finding::Unwell { .. } if self.is_set_aside(now) => Usage::Aside,
+            Finding::Ready { .. } | Finding::Unwell { .. } => Usage::InUse,
+        }
+    }
+
+    fn error(&self, now: Instant) -> &str {
+        match (&self.finding, &self.refused) {
+            (Finding::Ready { .. }, Some(refused)) if now < refused.until => &refused.error,
+            (Finding::Ready { .. }, _) => "",
+            (Finding::Unwell { error, .. } | Finding::Unknown { error, .. } | Finding::Foreign { error }, _) => error,
+        }
+    }
+
+    /// Records a finding, and tells of it if it changes the state.
+    fn note(&mut self, address: &ServerAddress, finding: Finding, now: Instant) {
+        let (before, was_member) = (self.state(now), self.is_member());
+        let is_first = matches!(self.finding, Finding::Unknown { reason: "unchecked", .. });
+        if let Finding::Ready { version } = &finding {
+            let version: Version = version.as_deref().map(Arc::from);
+            // Another program answers at its address: caches find that out when their watches end.
+            if self.version.is_some() && self.version != version {
+                self.breaks.own();
+            }
+            self.version = version;
+        }
+        self.finding = finding.bounded();
+        if was_member && !self.is_member() {
+            self.breaks.all();
+        }
+        let state = self.state(now);
+        server_is_in_use(&address.to_string(), state == Usage::InUse);
+        if state == before && !is_first {
+            return;
+        }
+        let error = self.error(now);
+        match &self.finding {
+            Finding::Ready { .. } if state == Usage::InUse => {
+                tracing::info!(server = %address, version = self.version.as_deref(), "API server in use");
+            }
+            Finding::Ready { .. } => {}
+            Finding::Unwell { reason, .. } => {
+                server_set_aside(&address.to_string(), reason);
+                tracing::warn!(server = %address, error, "API server set aside; others are preferred");
+            }
+            Finding::Unknown { reason, .. } => {
+                server_set_aside(&address.to_string(), reason);
+                tracing::warn!(server = %address, error, "API server not used, because it cannot be checked");
+            }
+            Finding::Foreign { .. } => {
+                server_set_aside(&address.to_string(), "foreign");
+                tracing::error!(server = %address, error, "API server refused: it is not of the cluster of the others");
+            }
+        }
+    }
+
+    /// Records that it did not take a connection.
+    fn refused(&mut self, address: &ServerAddress, error: &str, now: Instant) {
+        let was_set_aside = self.is_set_aside(now);
+        let before = self.refused.take().filter(|before| now.duration_since(before.until) < WELL_AFTER);
+        // Of connections that fail at the same time, only the first counts.
+        let times = match before {
+            Some(before) if now < before.until => before.times,
+            Some(before) => before.times + 1,
+            None => 0,
+        };
+        let aside = ASIDE_MIN.saturating_mul(1 << times.min(5)).min(ASIDE_MAX);
+        self.refused = Some(Refused { until: now + aside, times, error: bounded(error) });
+        if !was_set_aside {
+            server_is_in_use(&address.to_string(), false);
+            server_set_aside(&address.to_string(), "connect");
+            tracing::warn!(server = %address, error = self.error(now), "API server set aside; others are preferred");
+        }
+    }
+}
+
+impl Usage {
+    /// The word for the status.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InUse => "inUse",
+            Self::Aside => "aside",
+            Self::Unknown => "unknown",
+            Self::Foreign => "foreign",
+        }
+    }
+
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::InUse => "in use",
+            Self::Aside => "set aside, other servers are preferred",
+            Self::Unknown => "not used, since it cannot be checked",
+            Self::Foreign => "never used, since it is not of the cluster",
+        }
+    }
+}
+
+impl Finding {
+    fn bounded(self) -> Self {
+        match self {
+            Self::Ready { version } => Self::Ready { version },
+            Self::Unwell { reason, error } => Self::Unwell { reason, error: bounded(&error) },
+            Self::Unknown { reason, error } => Self::Unknown { reason, error: bounded(&error) },
+            Self::Foreign { error } => Self::Foreign { error: bounded(&error) },
+        }
+    }
+}
+
+impl Breaks {
+    fn new() -> Self {
+        let all = CancellationToken::new();
+        Self { own: all.child_token(), all }
+    }
+
+    fn all(&mut self) {
+        mem::replace(self, Self::new()).all.cancel();
+    }
+
+    fn own(&mut self) {
+        mem::replace(&mut self.own, self.all.child_token()).cancel();
+    }
+}
+
+impl Held {
+    fn authority(&self) -> &Authority {
+        self.servers.0.addresses[self.index].authority()
+    }
+
+    /// Cancelled when the connection is not to be used any more.
+    pub(super) fn token(&self) -> CancellationToken {
+        self.token.clone()
+    }
+
+    /// Ready when the connection is not to be used any more.
+    pub(super) fn poll_broken(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.broken.as_mut().poll(context)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut known = self.servers.lock();
+        let server = &mut known.servers[self.index];
+        server.connections = server.connections.saturating_sub(1);
+        server_connections(&self.servers.0.addresses[self.index].to_string(), server.connections);
+    }
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Servers").field(&self.states()).finish()
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Held").field("server", &self.servers.0.addresses[self.index]).finish_non_exhaustive()
+    }
+}

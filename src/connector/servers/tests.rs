@@ -1,0 +1,200 @@
+//! Choices among servers, and connections to them.
+
+use tokio::{net::TcpListener, task::JoinSet, time::advance};
+
+use super::*;
+
+fn servers(addresses: &[String]) -> Servers {
+    let addresses: Vec<ServerAddress> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+    Servers::new(&addresses).unwrap()
+}
+
+fn named(names: &[&str]) -> Servers {
+    servers(&names.iter().map(|name| format!("{name}:1")).collect::<Vec<_>>())
+}
+
+fn ready(version: &str) -> Option<Finding> {
+    Some(Finding::Ready { version: Some(version.to_owned()) })
+}
+
+fn unwell() -> Option<Finding> {
+    Some(Finding::Unwell { reason: "silent", error: String::new() })
+}
+
+fn foreign() -> Option<Finding> {
+    Some(Finding::Foreign { error: "another cluster".to_owned() })
+}
+
+fn unknown() -> Option<Finding> {
+    Some(Finding::Unknown { reason: "unreachable", error: "refused".to_owned() })
+}
+
+fn choose(servers: &Servers, choice: Choice, tried: &[usize]) -> Option<usize> {
+    servers.lock().choose(choice, tried, Instant::now())
+}
+
+/// All that may be chosen.
+fn chosen(servers: &Servers, choice: Choice) -> Vec<usize> {
+    let mut chosen: Vec<_> = (0..100).filter_map(|_| choose(servers, choice, &[])).collect();
+    chosen.sort_unstable();
+    chosen.dedup();
+    chosen
+}
+
+#[test]
+fn no_server_is_used_before_it_is_found_to_be_of_the_cluster() {
+    let servers = named(&["a", "b", "c"]);
+    assert_eq!(choose(&servers, Choice::Any, &[]), None);
+    servers.found(vec![foreign(), unknown(), None]);
+    assert_eq!(choose(&servers, Choice::Any, &[]), None);
+    assert_eq!(choose(&servers, Choice::Only(0), &[]), Some(0), "it may be checked");
+    assert_eq!(choose(&servers, Choice::Only(0), &[0]), None);
+    servers.found(vec![None, None, ready("v1")]);
+    assert_eq!(choose(&servers, Choice::Any, &[]), Some(2));
+    assert_eq!(choose(&servers, Choice::Any, &[2]), None);
+}
+
+#[test]
+fn one_that_is_set_aside_is_used_when_there_is_no_other() {
+    let servers = named(&["a", "b"]);
+    servers.found(vec![unwell(), ready("v1")]);
+    assert_eq!(chosen(&servers, Choice::Any), [1]);
+    assert_eq!(choose(&servers, Choice::Any, &[1]), Some(0));
+    servers.found(vec![unwell(), unwell()]);
+    assert_eq!(choose(&servers, Choice::Any, &[]), Some(0));
+    let states: Vec<_> = servers.states().into_iter().map(|state| state.state).collect();
+    assert_eq!(states, [Usage::Aside; 2]);
+}
+
+#[test]
+fn the_one_with_the_fewest_connections_is_next() {
+    let servers = named(&["a", "b"]);
+    servers.found(vec![ready("v1"), ready("v1")]);
+    let first = servers.hold(Choice::Any, &[]).unwrap();
+    let second = servers.hold(Choice::Any, &[]).unwrap();
+    assert_ne!(first.index, second.index);
+    assert_eq!(chosen(&servers, Choice::Any), [0, 1]);
+    let (freed, kept) = (first.index, second);
+    drop(first);
+    assert_eq!(chosen(&servers, Choice::Any), [freed]);
+    drop(kept);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_takes_no_connection_is_set_aside_for_longer_each_time() {
+    let servers = named(&["a", "b"]);
+    servers.found(vec![ready("v1"), ready("v1")]);
+    let refused = || servers.lock().servers[0].refused(&servers.0.addresses[0], "refused", Instant::now());
+    for seconds in [1, 2, 4, 8, 16, 30, 30] {
+        refused();
+        refused();
+        advance(Duration::from_secs(seconds) - Duration::from_millis(1)).await;
+        assert_eq!(chosen(&servers, Choice::Any), [1], "{seconds}");
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(chosen(&servers, Choice::Any), [0, 1], "{seconds}");
+    }
+    advance(WELL_AFTER).await;
+    refused();
+    advance(ASIDE_MIN).await;
+    assert_eq!(chosen(&servers, Choice::Any), [0, 1]);
+}
+
+#[test]
+fn own_requests_keep_to_one_version_through_a_rolling_upgrade() {
+    let servers = named(&["a", "b", "c"]);
+    let own = || chosen(&servers, Choice::OneVersion);
+    servers.found(vec![ready("v1"), ready("v1"), ready("v1")]);
+    assert_eq!(own(), [0, 1, 2]);
+    // The one with a connection is chosen if there is no other.
+    let held = servers.hold(Choice::OneVersion, &[0, 1]).unwrap();
+    for (findings, expected) in [
+        (vec![unknown(), ready("v1"), ready("v1")], vec![1]),
+        (vec![ready("v2"), ready("v1"), ready("v1")], vec![1]),
+        (vec![ready("v2"), unknown(), ready("v1")], vec![2]),
+        (vec![ready("v2"), ready("v2"), ready("v1")], vec![2]),
+    ] {
+        servers.found(findings);
+        assert_eq!(own(), expected);
+        assert!(!held.token.is_cancelled());
+    }
+    assert_eq!(chosen(&servers, Choice::Any), [0, 1], "clients go to any that has few connections");
+    // It drains, and its connections stay open until the others are used.
+    servers.found(vec![ready("v2"), ready("v2"), unwell()]);
+    assert!(!held.token.is_cancelled());
+    assert_eq!(own(), [0, 1]);
+    assert!(held.token.is_cancelled(), "caches find out that another program answers");
+    servers.found(vec![ready("v2"), ready("v2"), ready("v1")]);
+    assert_eq!(own(), [0, 1]);
+}
+
+#[test]
+fn own_connections_to_a_server_of_another_version_than_before_break() {
+    let servers = named(&["a"]);
+    servers.found(vec![ready("v1")]);
+    let (own, any) = (servers.hold(Choice::OneVersion, &[]).unwrap(), servers.hold(Choice::Any, &[]).unwrap());
+    servers.found(vec![ready("v1")]);
+    assert!(!own.token.is_cancelled());
+    servers.found(vec![ready("v2")]);
+    assert!(own.token.is_cancelled() && !any.token.is_cancelled());
+}
+
+#[test]
+fn connections_to_a_server_that_is_not_used_any_more_break() {
+    let servers = named(&["a", "b"]);
+    servers.found(vec![ready("v1"), ready("v1")]);
+    let held = [0, 1].map(|other| servers.hold(Choice::Any, &[other]).unwrap());
+    let own = servers.hold(Choice::OneVersion, &[0]).unwrap();
+    let broken = || [&held[0], &held[1], &own].map(|held| held.token.is_cancelled());
+    servers.found(vec![ready("v1"), unwell()]);
+    assert_eq!(broken(), [false; 3]);
+    servers.found(vec![ready("v1"), foreign()]);
+    assert_eq!((held[0].index, held[1].index), (1, 0));
+    assert_eq!(broken(), [true, false, true]);
+}
+
+/// The index of the server that a connection leads to, and its error.
+async fn connected(servers: &Servers) -> Result<usize, String> {
+    let route = Route { servers: servers.clone(), choice: Choice::Any };
+    let open = |address: http::Uri| -> futures_util::future::BoxFuture<'static, _> {
+        Box::pin(async move {
+            let address = address.authority().unwrap().as_str().to_owned();
+            Ok(tokio::net::TcpStream::connect(address).await?)
+        })
+    };
+    let connected = route.connect(open, "https://cluster:6443/api".parse().unwrap()).await;
+    connected.map(|(_, held)| held.index).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn the_next_server_is_tried_until_one_takes_the_connection() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let servers = servers(&[closed, listener.local_addr().unwrap().to_string()]);
+    servers.found(vec![ready("v1"), ready("v1")]);
+    while servers.states()[0].error.is_empty() {
+        assert_eq!(connected(&servers).await, Ok(1));
+    }
+    assert_eq!(servers.states()[0].state, Usage::Aside);
+    servers.found(vec![None, unknown()]);
+    let error = connected(&servers).await.unwrap_err();
+    assert!(error.contains("refused"), "the error of the last one: {error}");
+}
+
+#[tokio::test]
+async fn a_connection_waits_for_a_check_and_says_why_there_is_no_server() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let servers = servers(&[listener.local_addr().unwrap().to_string(), "b:1".to_owned()]);
+    let mut checks = JoinSet::new();
+    let checked = servers.clone();
+    checks.spawn(async move {
+        checked.wanted().await;
+        checked.found(vec![ready("v1"), foreign()]);
+        checked.wanted().await;
+        checked.found(vec![foreign(), foreign()]);
+    });
+    assert_eq!(connected(&servers).await, Ok(0));
+    servers.found(vec![unknown(), None]);
+    let error = connected(&servers).await.unwrap_err();
+    let [one, other] = [&servers.states()[0].server, "b:1"].map(|server| format!("{server}: another cluster"));
+    assert_eq!(error, format!("none of the API servers can be used: {one}; {other}"));
+}

@@ -1,0 +1,245 @@
+//! Decides from the answers of several API servers which of them are of one cluster. Pure.
+//!
+//! Servers are of one cluster if they have the same `kube-system` namespace, by its uid, and the same storage. The latter
+//! is judged by versions of most-recent reads, which an API server answers from the storage's newest state: of two such
+//! reads, one of which began after the other had been answered, the later one must not show an older version, whichever
+//! servers answered them. All reads of a round end before the next round begins.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::answer::{Answer, Said};
+use crate::{apimachinery::ResourceVersion, connector::Finding};
+
+/// How many rounds in a row a server may leave unanswered; then its connections are broken.
+const SILENT_MAX: u32 = 3;
+/// A server that is not of the cluster is asked again after one round, then two, and so on, doubled up to this number.
+const REST_MAX: u32 = 64;
+/// If none of the servers is of the known cluster, and some cannot be asked, the others are believed to be a new or
+/// restored one after this time.
+const ADOPT_AFTER: Duration = Duration::from_secs(60);
+
+/// What is known of the cluster and its servers.
+#[derive(Debug)]
+pub(super) struct Judge {
+    cluster: Option<Cluster>,
+    /// When a server of the cluster last answered.
+    seen: Instant,
+    /// The server that the others are compared with.
+    reference: Option<usize>,
+    servers: Vec<Known>,
+    /// Whether a server is to be compared with the others in the next round.
+    is_open: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Cluster {
+    /// Of the namespace `kube-system`.
+    uid: String,
+    /// The highest version that a member has shown.
+    head: ResourceVersion,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    standing: Standing,
+    /// The version that it showed in the round before, or in an earlier one.
+    head: Option<ResourceVersion>,
+    /// Consecutive rounds without an answer.
+    silent: u32,
+    /// Rounds in which it is not asked, and how many there were the last time.
+    rest: u32,
+    rested: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Standing {
+    #[default]
+    Unknown,
+    Member,
+    Foreign,
+}
+
+/// The outcome of one round.
+#[derive(Debug)]
+pub(super) struct Judgement {
+    /// `None` for servers of which nothing new is known.
+    pub(super) findings: Vec<Option<Finding>>,
+    /// A server is to be compared with the others: the next round should follow at once.
+    pub(super) is_open: bool,
+    /// None of the servers was of the cluster that was known before: they are believed to be of a new one.
+    pub(super) is_another: bool,
+}
+
+impl Judge {
+    pub(super) fn new(servers: usize, now: Instant) -> Self {
+        Self { cluster: None, seen: now, reference: None, servers: vec![Known::default(); servers], is_open: false }
+    }
+
+    /// Which servers are to be asked in the next round.
+    pub(super) fn due(&mut self) -> Vec<bool> {
+        let due = |known: &mut Known| {
+            let is_due = known.rest == 0;
+            known.rest = known.rest.saturating_sub(1);
+            is_due
+        };
+        self.servers.iter_mut().map(due).collect()
+    }
+
+    /// Judges the answers of a round; `None` for servers that were not asked.
+    pub(super) fn round(&mut self, answers: &[Option<Answer>], now: Instant) -> Judgement {
+        let said: Vec<Option<&Said>> = answers.iter().map(|answer| answer.as_ref().and_then(Answer::said)).collect();
+        let is_another = self.recognize(&said, now);
+        self.reference = self.reference(&said);
+        self.is_open = false;
+        let judged = answers.iter().enumerate();
+        let findings = judged.map(|(index, answer)| self.judge(index, answer.as_ref()?, &said)).collect();
+        for (index, said) in said.iter().enumerate() {
+            self.learn(index, *said);
+        }
+        Judgement { findings, is_open: self.is_open, is_another }
+    }
+
+    /// Learns which cluster it is: that of the first server, in the order of the configuration, that answers. Whether
+    /// another one was known before.
+    fn recognize(&mut self, said: &[Option<&Said>], now: Instant) -> bool {
+        let Some(first) = said.iter().copied().flatten().next() else { return false };
+        if let Some(cluster) = &self.cluster {
+            if said.iter().flatten().any(|said| cluster.has(said)) {
+                self.seen = now;
+                return false;
+            }
+            let mut others = self.servers.iter().zip(said).filter(|(known, _)| known.standing != Standing::Foreign);
+            let all_answered = others.all(|(_, said)| said.is_some());
+            if !all_answered && now.duration_since(self.seen) < ADOPT_AFTER {
+                return false;
+            }
+        }
+        let is_another = self.cluster.is_some();
+        self.cluster = Some(Cluster { uid: first.uid.clone(), head: first.head });
+        (self.seen, self.reference) = (now, None);
+        self.servers.iter_mut().for_each(|known| (known.standing, known.head) = (Standing::Unknown, None));
+        is_another
+    }
+
+    /// The server to compare the others with: the one before, or else the first member. Before there is one, the first
+    /// server of the cluster that answers.
+    fn reference(&self, said: &[Option<&Said>]) -> Option<usize> {
+        let cluster = self.cluster.as_ref()?;
+        let with = |standing: Standing| {
+            move |index: &usize| {
+                self.servers[*index].standing == standing && said[*index].is_some_and(|said| cluster.has(said))
+            }
+        };
+        let before = self.reference.filter(with(Standing::Member));
+        let member = || (0..said.len()).find(with(Standing::Member));
+        let has_members = self.servers.iter().any(|known| known.standing == Standing::Member);
+        before
+            .or_else(member)
+            .or_else(|| if has_members { None } else { (0..said.len()).find(with(Standing::Unknown)) })
+    }
+
+    /// What an answer shows of a server; `None` if it is nothing new.
+    fn judge(&mut self, index: usize, answer: &Answer, said: &[Option<&Said>]) -> Option<Finding> {
+        let known = &mut self.servers[index];
+        known.silent = if let Answer::Silent(_) = answer { known.silent + 1 } else { 0 };
+        let is_member = known.standing == Standing::Member;
+        match answer {
+            Answer::Said(now) => self.judge_said(index, now, said),
+            Answer::Untold(_) | Answer::Silent(_) if known.standing == Standing::Foreign => {
+                known.rest = known.rested;
+                None
+            }
+            Answer::Untold(error) if is_member => Some(Finding::Unwell { reason: "failing", error: error.clone() }),
+            Answer::Silent(error) if is_member && known.silent < SILENT_MAX => {
+                Some(Finding::Unwell { reason: "silent", error: error.clone() })
+            }
+            // It may be another one when it answers again.
+            Answer::Silent(error) | Answer::Untold(error) | Answer::Unreachable(error) => {
+                *known = Known { silent: known.silent, ..Known::default() };
+                Some(Finding::Unknown { reason: answer.reason(), error: error.clone() })
+            }
+        }
+    }
+
+    fn judge_said(&mut self, index: usize, now: &Said, all: &[Option<&Said>]) -> Option<Finding> {
+        if let Some(error) = self.cluster.as_ref()?.contradiction(now) {
+            return Some(self.foreign(index, error));
+        }
+        // It was asked in this round, and so after everything that was said in earlier ones.
+        let reference = self.reference.and_then(|reference| all[reference]);
+        let known = &mut self.servers[index];
+        match (known.standing, known.head, reference) {
+            _ if self.reference == Some(index) => Some(self.member(index, now)),
+            (Standing::Member | Standing::Unknown, Some(head), Some(reference)) if reference.head < head => {
+                let error = format!(
+                    "its storage was at version {head}, which that of the others had not reached: it is another one"
+                );
+                Some(self.foreign(index, error))
+            }
+            (Standing::Unknown, None, Some(_)) | (Standing::Foreign, _, Some(_)) => {
+                (known.standing, known.rest, self.is_open) = (Standing::Unknown, 0, true);
+                None
+            }
+            (Standing::Foreign, _, None) => {
+                known.rest = known.rested;
+                None
+            }
+            // Compared, or none of the others can be asked.
+            (Standing::Member | Standing::Unknown, ..) => Some(self.member(index, now)),
+        }
+    }
+
+    fn member(&mut self, index: usize, said: &Said) -> Finding {
+        let known = &mut self.servers[index];
+        (known.standing, known.rest, known.rested) = (Standing::Member, 0, 0);
+        match &said.unready {
+            None => Finding::Ready { version: said.version.clone() },
+            Some(error) => Finding::Unwell { reason: "not_ready", error: error.clone() },
+        }
+    }
+
+    fn foreign(&mut self, index: usize, error: String) -> Finding {
+        let known = &mut self.servers[index];
+        known.standing = Standing::Foreign;
+        known.rested = (known.rested * 2).clamp(1, REST_MAX);
+        known.rest = known.rested;
+        if self.reference == Some(index) {
+            self.reference = None;
+        }
+        Finding::Foreign { error }
+    }
+
+    /// Keeps what a server has said for the next round.
+    fn learn(&mut self, index: usize, said: Option<&Said>) {
+        let Some(said) = said else { return };
+        self.servers[index].head = Some(said.head);
+        if self.servers[index].standing == Standing::Member
+            && let Some(cluster) = &mut self.cluster
+        {
+            cluster.head = cluster.head.max(said.head);
+        }
+    }
+}
+
+impl Cluster {
+    fn has(&self, said: &Said) -> bool {
+        self.contradiction(said).is_none()
+    }
+
+    /// Why a server that says this is not of the cluster.
+    fn contradiction(&self, said: &Said) -> Option<String> {
+        let Said { uid, head, .. } = said;
+        if *uid != self.uid {
+            return Some(format!(
+                "it is of another cluster: its namespace kube-system has the uid {uid}, that of the others {}",
+                self.uid
+            ));
+        }
+        (*head < self.head).then(|| {
+            let known = self.head;
+            format!("its storage is at version {head}, behind {known}, which the others had reached: it is another one, or was restored")
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! Keeps several API servers of one cluster checked: whether each is of the cluster, and well
+//! ([`crate::manual::operations`], "Several API servers").
+
+mod answer;
+mod judge;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep};
+
+use super::Upstream;
+use crate::{
+    connector::{ServerChecks, ServerState},
+    lifecycle::Tasks,
+};
+use answer::ask;
+use judge::{Judge, Judgement};
+
+/// The pause between two rounds of checks.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// The shortest pause, when a connection waits because no server can be used.
+const CHECK_AGAIN: Duration = Duration::from_millis(200);
+
+impl Upstream {
+    /// Checks the servers in a task of `tasks` until the drain begins; does nothing if there is only one address.
+    pub fn keep_servers_checked(&self, tasks: &Tasks) {
+        let Some(checks) = self.shared.connector.server_checks() else { return };
+        let token = tasks.token().clone();
+        tasks.spawn("upstream servers", async move {
+            let _ended = token.run_until_cancelled(check(checks)).await;
+        });
+    }
+
+    /// Checks the servers, so that they can be used; does nothing if there is only one address.
+    pub async fn check_servers_once(&self) {
+        let Some(checks) = self.shared.connector.server_checks() else { return };
+        let mut judge = Judge::new(checks.servers().addresses().len(), Instant::now());
+        while round(&checks, &mut judge).await {}
+    }
+
+    /// The states of the servers, in the order of the configuration; empty if there is only one address.
+    pub fn servers(&self) -> Vec<ServerState> {
+        self.shared.connector.servers().map(|servers| servers.states()).unwrap_or_default()
+    }
+}
+
+async fn check(checks: ServerChecks) {
+    let mut judge = Judge::new(checks.servers().addresses().len(), Instant::now());
+    loop {
+        while round(&checks, &mut judge).await {}
+        let wanted = async {
+            sleep(CHECK_AGAIN).await;
+            checks.servers().wanted().await;
+        };
+        tokio::select! {
+            () = sleep(CHECK_EVERY) => {}
+            () = wanted => {}
+        }
+    }
+}
+
+/// Asks all servers that are due. Whether another round is to follow at once.
+async fn round(checks: &ServerChecks, judge: &mut Judge) -> bool {
+    let due = judge.due();
+    let asked = due.into_iter().enumerate().map(
+        async |(index, is_due)| {
+            if is_due { Some(ask(checks, index).await) } else { None }
+        },
+    );
+    let answers = join_all(asked).await;
+    let Judgement { findings, is_open, is_another } = judge.round(&answers, Instant::now());
+    if is_another {
+        tracing::warn!("the cluster of upstream.servers was replaced or restored");
+    }
+    checks.servers().found(findings);
+    is_open
+}
