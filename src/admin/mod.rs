@@ -32,6 +32,15 @@ pub struct Check {
     pub ready: bool,
     /// Whether the gateway is ready only if this is. A cache that fills while requests are forwarded is not required.
     pub required: bool,
+    /// What happens while it is not ready, for one that is not required.
+    pub otherwise: &'static str,
+}
+
+impl Check {
+    /// The gateway is ready only if this is.
+    pub fn required(name: impl Into<String>, ready: bool) -> Self {
+        Self { name: name.into(), ready, required: true, otherwise: "" }
+    }
 }
 
 /// Serves the operator's port. Cheap to clone.
@@ -131,7 +140,7 @@ impl Admin {
     }
 
     fn readiness(&self) -> Vec<Check> {
-        let shutdown = Check { name: "shutdown".to_owned(), ready: !self.draining.is_cancelled(), required: true };
+        let shutdown = Check::required("shutdown", !self.draining.is_cancelled());
         let mut checks = vec![ping(), shutdown];
         checks.extend((self.checks)());
         checks
@@ -163,7 +172,7 @@ const NOT_FOUND: &str = "not found; the paths are /, /status.json, /metrics, /li
 
 /// Shows only that the gateway answers.
 fn ping() -> Check {
-    Check { name: "ping".to_owned(), ready: true, required: true }
+    Check::required("ping", true)
 }
 
 /// `ok`, or one line per check if `verbose` or if a required one fails.
@@ -173,10 +182,10 @@ fn health(endpoint: &str, checks: &[Check], verbose: bool) -> Response<Full<Byte
         return text(StatusCode::OK, "ok".to_owned());
     }
     let mut lines = String::new();
-    for Check { name, ready, required } in checks {
+    for Check { name, ready, required, otherwise } in checks {
         let written = match (ready, required) {
             (true, _) => writeln!(lines, "[+]{name} ok"),
-            (false, false) => writeln!(lines, "[+]{name} not ready: requests are forwarded"),
+            (false, false) => writeln!(lines, "[+]{name} not ready: {otherwise}"),
             (false, true) => writeln!(lines, "[-]{name} failed: not ready"),
         };
         written.expect("a string takes everything");
@@ -232,7 +241,7 @@ mod tests {
     }
 
     fn check(name: &str, ready: bool, required: bool) -> Check {
-        Check { name: name.to_owned(), ready, required }
+        Check { name: name.to_owned(), ready, required, otherwise: "requests are forwarded" }
     }
 
     async fn get(admin: &Admin, path: &str) -> (u16, String) {

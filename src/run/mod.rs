@@ -22,7 +22,7 @@ use crate::{
         AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problem,
         Problems, ServerAddress, StaleWatches, UpstreamConfigError,
     },
-    connector::{BuildError, Connector, NotBelieved, SocketOpener},
+    connector::{BuildError, Connector, NotBelieved, SocketOpener, Usage},
     fairness::{AnswerRoom, Shares},
     gateway::{Accounts, Gateway, Journal, Settings},
     lifecycle::{Drained, Tasks},
@@ -164,12 +164,12 @@ async fn run_following(
             samples: status_samples(&exposition, &admin_tasks),
             cachers: cachers.clone(),
             top_clients,
-            upstream,
+            upstream: upstream.clone(),
             reviewers,
             mode: mode(&config.clients),
             configuration: configured(current.clone()),
         };
-        let admin = Admin::new(exposition, checks(&cachers, audit_health), client_tasks.token().clone());
+        let admin = Admin::new(exposition, checks(&cachers, upstream, audit_health), client_tasks.token().clone());
         let admin = admin.with_metrics_access(metrics_access).with_status(source, bound.address().is_local());
         admin.serve(bound, &admin_tasks);
     }
@@ -363,13 +363,26 @@ fn access_lines(config: &Config) -> AccessLines {
     }
 }
 
-/// The conditions of readiness.
-fn checks(cachers: &Cachers, audit: Option<AuditHealth>) -> impl Fn() -> Vec<Check> + Send + Sync + use<> {
+/// The conditions of readiness. That one of several API servers is not in use is told, and changes nothing.
+fn checks(
+    cachers: &Cachers,
+    upstream: Upstream,
+    audit: Option<AuditHealth>,
+) -> impl Fn() -> Vec<Check> + Send + Sync + use<> {
     let cachers = cachers.clone();
-    let check = |(name, ready, required)| Check { name: format!("cache/{name}"), ready, required };
+    let cache = |(name, ready, required)| {
+        let name = format!("cache/{name}");
+        Check { name, ready, required, otherwise: "requests are forwarded" }
+    };
     move || {
         let audit = audit.as_ref().map(|audit| audit.is_writable());
-        let audit = audit.map(|ready| Check { name: "audit".to_owned(), ready, required: true });
-        audit.into_iter().chain(cachers.readiness().into_iter().map(check)).collect()
+        let audit = audit.map(|ready| Check::required("audit", ready));
+        let servers = upstream.servers().into_iter().map(|server| Check {
+            name: format!("upstream/{}", server.server),
+            ready: server.state == Usage::InUse,
+            required: false,
+            otherwise: server.state.in_words(),
+        });
+        audit.into_iter().chain(servers).chain(cachers.readiness().into_iter().map(cache)).collect()
     }
 }

@@ -11,7 +11,7 @@ use super::{
     detail::Detail,
     estimate, reasons,
     samples::{self, Difference, Totals},
-    troubles,
+    servers, troubles,
 };
 use crate::{
     cacher::Cachers,
@@ -88,6 +88,7 @@ impl Source {
         Upstream {
             server: self.upstream.address(),
             version: self.upstream.last_version(),
+            servers: self.upstream.servers().into_iter().map(|state| servers::row(state, detail)).collect(),
             troubles: self.troubles(detail),
         }
     }

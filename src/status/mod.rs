@@ -12,6 +12,7 @@ mod model;
 mod page;
 mod reasons;
 mod samples;
+mod servers;
 mod text;
 mod troubles;
 mod units;
@@ -20,7 +21,7 @@ pub use collect::{Configured, Source, savings};
 pub use detail::Detail;
 pub use model::{
     API_VERSION, Cache, CacheBytes, CheckStatus, ClientStatus, Forwarded, Gateway, GatewayStatus, KIND, LastHour,
-    Limit, Reads, Reload, Resource, Restart, Savings, Setting, SlowWatcher, State, Trouble, Upstream,
+    Limit, Reads, Reload, Resource, Restart, Savings, Server, Setting, SlowWatcher, State, Trouble, Upstream,
 };
 pub use page::{Asset, html};
 pub use samples::Samples;

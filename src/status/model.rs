@@ -86,8 +86,27 @@ pub struct Upstream {
     pub server: String,
     /// The version that it last reported; `None` until it has answered.
     pub version: Option<String>,
+    /// Those of `upstream.servers`; empty if there is only the address of the kubeconfig.
+    pub servers: Vec<Server>,
     /// What keeps the gateway from it, and from other servers that it asks for reviews; the worst first.
     pub troubles: Vec<Trouble>,
+}
+
+/// One of several API servers of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Server {
+    /// Host and port.
+    pub server: String,
+    /// `inUse`; `aside`: of the cluster, used only if no other is in use; `unknown`: not used, since it cannot be checked;
+    /// `foreign`: never used, since it is not of the cluster.
+    pub state: String,
+    /// The version that it last reported.
+    pub version: Option<String>,
+    /// Those of the gateway, open or being opened.
+    pub connections: u64,
+    /// Why it is not in use. Empty if names are withheld.
+    pub error: String,
 }
 
 /// Something that is wrong between the gateway and an API server.

@@ -119,6 +119,7 @@ fn summary(status: &GatewayStatus) -> String {
             ),
         ),
     ];
+    lines.splice(2..2, upstream.servers.iter().map(|server| ("server", server.line())));
     let failed = gateway.checks.iter().filter(|check| check.required && !check.ready);
     lines.extend(failed.map(|check| ("failed", printable(&check.name))));
     let mut text = String::new();

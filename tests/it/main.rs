@@ -48,6 +48,8 @@ mod reads;
 mod redefined;
 // Contents that are never logged.
 mod secrecy;
+// Several API servers of one cluster.
+mod servers;
 // Shared limits.
 mod shares;
 // Random changes, faults and clients.

@@ -39,6 +39,9 @@ pub(super) fn header(status: &GatewayStatus) -> Markup {
                     None => span.soft { "not known yet" },
                 }
             }))
+            @for server in &upstream.servers {
+                (fact("server", html! { span.bad[!server.is_in_use()] { (printable(&server.line())) } }))
+            }
             (fact("CPU", html! { (format!("{:.2}", gateway.cpu_cores)) " cores" }))
             (fact("memory", number("memoryBytes", gateway.memory_bytes, &bytes(gateway.memory_bytes))))
             (fact("connections", number("connections", gateway.connections, &count(gateway.connections))))

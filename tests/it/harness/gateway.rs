@@ -66,8 +66,18 @@ impl Gateway {
 
     /// The readiness on the admin port: status and text.
     pub(crate) async fn readyz(&self) -> (u16, String) {
+        self.of_admin("/readyz").await
+    }
+
+    /// The same with all its lines.
+    pub(crate) async fn verbose_readyz(&self) -> (u16, String) {
+        self.of_admin("/readyz?verbose").await
+    }
+
+    async fn of_admin(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.admin).await.unwrap();
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await.unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).await.unwrap();
         let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());

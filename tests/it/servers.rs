@@ -1,0 +1,293 @@
+//! Several API servers of one cluster behind one gateway: they end, freeze, lag, come back, or are of another cluster.
+
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use http::Request;
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use kube_fanout::sim::Sim;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, duplex, split},
+    join,
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+};
+
+use crate::harness::{Gateway, Informer, Route, Selection, passing, skip, until, upstream::pod, within};
+
+/// Longer than the gateway leaves servers alone between two checks.
+const CHECKED: Duration = Duration::from_secs(6);
+/// Small enough to be no reason for a watch to end.
+const STEP: Duration = Duration::from_millis(500);
+const BUFFER: usize = 64 << 10;
+
+/// One of several API servers of a storage, at its own address.
+struct ApiServer {
+    sim: Sim,
+    /// Which of the storage's servers it is: each has a cache of its own.
+    number: usize,
+    address: SocketAddr,
+    frozen: watch::Sender<bool>,
+    running: JoinSet<()>,
+}
+
+impl ApiServer {
+    async fn start(sim: &Sim, number: usize) -> Self {
+        let mut server = Self {
+            sim: sim.clone(),
+            number,
+            address: ([127, 0, 0, 1], 0).into(),
+            frozen: watch::Sender::new(false),
+            running: JoinSet::new(),
+        };
+        server.start_again().await;
+        server
+    }
+
+    async fn start_again(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.address = listener.local_addr().unwrap();
+        let (sim, number, frozen) = (self.sim.clone(), self.number, self.frozen.subscribe());
+        self.running.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                connections.spawn(serve(sim.clone(), number, stream, frozen.clone()));
+            }
+        });
+    }
+
+    /// Breaks its connections and closes its port.
+    async fn kill(&mut self) {
+        self.running.shutdown().await;
+    }
+
+    /// Takes connections and bytes, and answers none.
+    fn freeze(&self) {
+        self.frozen.send_replace(true);
+    }
+
+    fn thaw(&self) {
+        self.frozen.send_replace(false);
+    }
+}
+
+/// Serves one connection while the server is not frozen.
+async fn serve(sim: Sim, number: usize, stream: TcpStream, mut frozen: watch::Receiver<bool>) {
+    let (outer, inner) = duplex(BUFFER);
+    let (mut read, mut write) = stream.into_split();
+    let (mut from_server, mut to_server) = split(outer);
+    let mut thawed = frozen.clone();
+    let requests = async {
+        let mut buffer = vec![0; BUFFER];
+        while let Ok(count @ 1..) = read.read(&mut buffer).await {
+            frozen.wait_for(|frozen| !frozen).await.unwrap();
+            if to_server.write_all(&buffer[..count]).await.is_err() {
+                break;
+            }
+        }
+        to_server.shutdown().await.ok();
+    };
+    let answers = async {
+        let mut buffer = vec![0; BUFFER];
+        while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
+            thawed.wait_for(|frozen| !frozen).await.unwrap();
+            if write.write_all(&buffer[..count]).await.is_err() {
+                break;
+            }
+        }
+        write.shutdown().await.ok();
+    };
+    let service = service_fn(move |request: Request<Incoming>| {
+        let sim = sim.clone();
+        async move { Ok::<_, Infallible>(sim.handle_by(number, request).await) }
+    });
+    let builder = auto::Builder::new(TokioExecutor::new());
+    tokio::select! {
+        // However the connection ended, the gateway notices it.
+        _ = builder.serve_connection(TokioIo::new(inner), service) => {}
+        ((), ()) = async { join!(requests, answers) } => {}
+    }
+}
+
+/// A storage, its servers, and a gateway that has all of them.
+struct Cluster {
+    sim: Sim,
+    servers: Vec<ApiServer>,
+    gateway: Gateway,
+}
+
+impl Cluster {
+    async fn start(servers: usize) -> Self {
+        let sim = Sim::new();
+        let mut started = Vec::new();
+        for number in 0..servers {
+            started.push(ApiServer::start(&sim, number).await);
+        }
+        let gateway = in_front_of(&started).await;
+        Self { sim, servers: started, gateway }
+    }
+
+    fn create(&self, name: &str) {
+        self.sim.create(pod("default", name, "x")).unwrap();
+    }
+
+    /// Returns when the gateway finds this many servers in use.
+    async fn in_use(&self, count: usize) {
+        let look = async || {
+            let (_, text) = self.gateway.verbose_readyz().await;
+            (text.lines().filter(|line| line.contains("]upstream/") && line.ends_with(" ok")).count() == count)
+                .then_some(())
+        };
+        passing(STEP, until("the servers in use", look)).await;
+    }
+}
+
+/// A gateway whose kubeconfig leads nowhere: only its servers are dialled.
+async fn in_front_of(servers: &[ApiServer]) -> Gateway {
+    let addresses: Vec<_> = servers.iter().map(|server| server.address.to_string().parse().unwrap()).collect();
+    Gateway::start_with("http://127.0.0.1:1", |config| config.servers = addresses).await
+}
+
+const PODS: &str = "/api/v1/pods";
+const FORWARDED: &str = "/api/v1/namespaces/default/events";
+
+#[tokio::test]
+async fn a_server_at_a_time_may_end_and_no_client_lists_again() {
+    let mut cluster = Cluster::start(2).await;
+    cluster.gateway.warm(PODS).await;
+    cluster.in_use(2).await;
+    let mut informer = Informer::new(cluster.gateway.client.clone(), cluster.sim.clone(), Selection::pods());
+    informer.catch_up().await;
+    for (round, down) in [0, 1, 0, 1].into_iter().enumerate() {
+        cluster.servers[down].kill().await;
+        cluster.create(&format!("pod-{round}"));
+        assert_eq!(cluster.gateway.client.get(FORWARDED).await.status, 200, "round {round}");
+        let created = cluster
+            .gateway
+            .client
+            .request(
+                "POST",
+                "/api/v1/namespaces/default/configmaps",
+                &[("content-type", "application/json")],
+                Bytes::from(format!(r#"{{"metadata":{{"name":"m-{round}"}}}}"#)),
+            )
+            .await;
+        assert_eq!(created.status, 201, "round {round}: {}", created.text());
+        passing(STEP, informer.catch_up()).await;
+        cluster.servers[down].start_again().await;
+        cluster.in_use(2).await;
+    }
+    assert_eq!((informer.told.states, informer.told.broken, informer.told.expired), (1, 0, 0), "{:?}", informer.told);
+}
+
+#[tokio::test]
+async fn connections_to_a_frozen_server_are_given_up() {
+    let cluster = Cluster::start(2).await;
+    cluster.gateway.warm(PODS).await;
+    cluster.in_use(2).await;
+    let mut informer = Informer::new(cluster.gateway.client.clone(), cluster.sim.clone(), Selection::pods());
+    informer.catch_up().await;
+    for frozen in [0, 1] {
+        cluster.servers[frozen].freeze();
+        cluster.create(&format!("pod-{frozen}"));
+        // Also those on connections to the frozen server.
+        let answers = async {
+            for _ in 0..5 {
+                assert_eq!(cluster.gateway.client.get(FORWARDED).await.status, 200);
+            }
+            informer.catch_up().await;
+        };
+        Box::pin(passing(STEP, within("answers in spite of the frozen server", answers))).await;
+        cluster.in_use(1).await;
+        cluster.servers[frozen].thaw();
+        cluster.in_use(2).await;
+    }
+    assert_eq!((informer.told.states, informer.told.expired), (1, 0), "{:?}", informer.told);
+}
+
+#[tokio::test]
+async fn a_server_of_another_cluster_is_refused_and_never_used() {
+    let (sim, other) = (Sim::new(), Sim::new());
+    other.create(pod("default", "of-another-cluster", "x")).unwrap();
+    let servers = [ApiServer::start(&sim, 0).await, ApiServer::start(&other, 0).await];
+    let gateway = in_front_of(&servers).await;
+    gateway.warm(PODS).await;
+    skip(CHECKED).await;
+    for _ in 0..20 {
+        assert!(!gateway.client.get("/api/v1/pods").await.text().contains("of-another-cluster"));
+        assert_eq!(gateway.client.get(FORWARDED).await.status, 200);
+    }
+    let (status, text) = gateway.verbose_readyz().await;
+    assert_eq!(status, 200, "{text}");
+    let lines = [
+        format!("[+]upstream/{} ok", servers[0].address),
+        format!("[+]upstream/{} not ready: never used, since it is not of the cluster", servers[1].address),
+    ];
+    assert!(lines.iter().all(|line| text.contains(line)), "{text}");
+    let asked = other.counts();
+    assert_eq!((asked.requests("list", "pods"), asked.requests("list", "events")), (0, 0));
+    assert!(asked.requests("list", "namespaces") > 0);
+}
+
+#[tokio::test]
+async fn a_watch_that_goes_on_at_a_server_that_lags_is_silent_and_not_wrong() {
+    let mut cluster = Cluster::start(2).await;
+    cluster.gateway.warm(PODS).await;
+    cluster.in_use(2).await;
+    let mut informer = Informer::new(cluster.gateway.client.clone(), cluster.sim.clone(), Selection::pods());
+    informer.catch_up().await;
+    for round in 0..4 {
+        cluster.sim.lag_caches(&if round % 2 == 0 {
+            [Duration::ZERO, Duration::from_secs(20)]
+        } else {
+            [Duration::from_secs(20), Duration::ZERO]
+        });
+        cluster.create(&format!("pod-{round}"));
+        passing(STEP, informer.catch_up()).await;
+        let fresh = round % 2;
+        cluster.servers[fresh].kill().await;
+        cluster.create(&format!("late-{round}"));
+        passing(STEP, informer.catch_up()).await;
+        cluster.servers[fresh].start_again().await;
+        cluster.in_use(2).await;
+    }
+    assert_eq!((informer.told.states, informer.told.expired), (1, 0), "{:?}", informer.told);
+}
+
+#[tokio::test]
+async fn without_any_server_the_gateway_behaves_as_with_one() {
+    let mut cluster = Cluster::start(2).await;
+    cluster.gateway.warm(PODS).await;
+    cluster.in_use(2).await;
+    for server in &mut cluster.servers {
+        server.kill().await;
+    }
+    let answer = cluster.gateway.client.get(FORWARDED).await;
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    assert_eq!(cluster.gateway.client.get(&format!("{PODS}?resourceVersion=0")).await.route, Route::Served);
+    // The first request finds that it is back: none waits for the next check.
+    cluster.servers[1].start_again().await;
+    assert_eq!(cluster.gateway.client.get(FORWARDED).await.status, 200);
+}
+
+#[tokio::test]
+async fn tunnels_lead_to_a_server_that_is_in_use() {
+    let mut cluster = Cluster::start(2).await;
+    cluster.gateway.warm(PODS).await;
+    cluster.in_use(2).await;
+    cluster.servers[0].kill().await;
+    let mut stream = TcpStream::connect(cluster.gateway.client.address()).await.unwrap();
+    let head = "GET /api/v1/namespaces/default/pods/p/exec HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\n\
+                upgrade: websocket\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut status = [0; 12];
+    within("an answer", stream.read_exact(&mut status)).await.unwrap();
+    // The embedded server has no such pod, and says so.
+    assert_eq!(&status, b"HTTP/1.1 404");
+}
