@@ -12,9 +12,10 @@ use crate::{
     apimachinery::{GroupResource, GroupVersionResource},
     cacher::{AGGREGATED, NO_SUCH_GROUP, NO_SUCH_RESOURCE, NOT_WATCHABLE},
     config::{
-        ClientsConfig, Config, DEFAULT_EXCLUDE, IdentityConfig, MetricsAuthorization, Problem, UpstreamConfig, meant,
+        ClientsConfig, Config, DEFAULT_EXCLUDE, IdentityConfig, MetricsAuthorization, Problem, ServerAddress,
+        UpstreamConfig, meant,
     },
-    connector::{Connector, TroubleKind},
+    connector::{Connector, TroubleKind, Usage},
     lifecycle::Tasks,
     telemetry::Chain,
     upstream::{Discovery, ServedBy, Upstream},
@@ -36,7 +37,7 @@ pub struct LookedUp {
 /// Connections cannot be set up.
 pub async fn look_up(config: &Config) -> Result<LookedUp, RunError> {
     let mut found = LookedUp::default();
-    let upstream = found.reached("upstream.kubeconfig", &config.upstream).await?;
+    let upstream = found.reached("upstream.kubeconfig", &config.upstream, &config.servers).await?;
     if let ClientsConfig::Delegated(delegated) = &config.clients {
         let reviews = [
             ("authentication", &delegated.authentication.reviews, rights::TOKEN_REVIEWS),
@@ -44,7 +45,7 @@ pub async fn look_up(config: &Config) -> Result<LookedUp, RunError> {
         ];
         for (section, reviewer, right) in reviews {
             let reviewer = match reviewer {
-                Some(reviewer) => found.reached(&format!("clients.{section}.kubeconfig"), reviewer).await?,
+                Some(reviewer) => found.reached(&format!("clients.{section}.kubeconfig"), reviewer, &[]).await?,
                 None => upstream.clone(),
             };
             if let Some((_, reviewer)) = reviewer {
@@ -70,10 +71,23 @@ impl LookedUp {
         &mut self,
         field: &str,
         config: &UpstreamConfig,
+        servers: &[ServerAddress],
     ) -> Result<Option<(Connector, Upstream)>, RunError> {
         let access = config.resolve().await.map_err(RunError::UpstreamConfig)?;
-        let connector = Connector::new(&access).map_err(RunError::Upstream)?;
+        let connector = Connector::to_servers(&access, servers, None).map_err(RunError::Upstream)?;
         let upstream = Upstream::new(connector.clone());
+        upstream.check_servers_once().await;
+        let mut in_use = servers.len();
+        for (index, state) in upstream.servers().into_iter().enumerate() {
+            if state.state != Usage::InUse {
+                let told = problem(&format!("upstream.servers[{index}]"), format!("{}: {}", state.server, state.error));
+                self.problems.push(told);
+                in_use -= 1;
+            }
+        }
+        if !servers.is_empty() && in_use == 0 {
+            return Ok(None);
+        }
         upstream.probe_once().await;
         let mut is_reached = true;
         for trouble in upstream.troubles() {
