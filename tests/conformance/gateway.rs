@@ -76,11 +76,30 @@ impl Gateway {
         certificates: &Certificates,
         folder: &Path,
     ) -> Result<Self> {
+        let upstream = format!("{{kubeconfig: \"{}\"}}", upstream.display());
+        Self::start_at(name, &upstream, fields, certificates, folder).await
+    }
+
+    /// With several servers of one cluster, or what is said to be that; the kubeconfig of the first one.
+    pub(crate) async fn start_among(name: &str, servers: &[&Server], certificates: &Certificates) -> Result<Self> {
+        let first = servers.first().context("no server")?;
+        let addresses: Vec<_> = servers.iter().map(|server| format!("\"{}\"", server.address())).collect();
+        let kubeconfig = first.kubeconfig.display();
+        let upstream = format!("{{kubeconfig: \"{kubeconfig}\", servers: [{}]}}", addresses.join(", "));
+        Self::start_at(name, &upstream, "", certificates, &certificates.folder).await
+    }
+
+    async fn start_at(
+        name: &str,
+        upstream: &str,
+        fields: &str,
+        certificates: &Certificates,
+        folder: &Path,
+    ) -> Result<Self> {
         let config = folder.join(format!("{name}.yaml"));
-        let upstream = upstream.display().to_string();
         // A fixed address, so that it stays the same after a restart.
         let address = format!("127.0.0.1:{}", free_port()?);
-        write_config(&config, &upstream, &address, fields)?;
+        write_config(&config, upstream, &address, fields)?;
         let seen = Arc::new(Mutex::new(Seen::default()));
         let child = launched(&config, &seen).await?;
         let url = format!("http://{address}");
@@ -140,6 +159,24 @@ impl Gateway {
     /// The address of the admin port.
     pub(crate) fn admin(&self) -> Option<String> {
         lock(&self.seen).addresses.get("admin port").cloned()
+    }
+
+    /// How many of its servers are in each of these states.
+    pub(crate) async fn servers<const N: usize>(&self, states: [&str; N]) -> Result<[usize; N]> {
+        let admin = self.admin().context("no admin port")?;
+        let status = Endpoint::plain(&format!("http://{admin}"))?.json("/status.json").await?;
+        let servers = status["upstream"]["servers"].as_array().context("no servers")?;
+        Ok(states.map(|state| servers.iter().filter(|server| server["state"] == state).count()))
+    }
+
+    /// Returns when this many of its servers are in use.
+    pub(crate) async fn in_use(&self, count: usize) -> Result<()> {
+        let started = Instant::now();
+        while self.servers(["inUse"]).await? != [count] {
+            anyhow::ensure!(started.elapsed() < PATIENCE * 3, "not {count} servers in use");
+            sleep(POLL).await;
+        }
+        Ok(())
     }
 
     /// The resident memory of the process, in bytes.
@@ -222,7 +259,7 @@ fn write_config(path: &Path, upstream: &str, address: &str, fields: &str) -> Res
     let text = format!(
         "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n\
          listeners: [{{address: \"{address}\"}}]\nadmin: {{address: \"127.0.0.1:0\"}}\n\
-         upstream: {{kubeconfig: \"{upstream}\"}}\n{}\n{fields}\n",
+         upstream: {upstream}\n{}\n{fields}\n",
         logging(),
     );
     Ok(fs::write(path, text)?)

@@ -19,6 +19,7 @@
 //! * `verified`: a cache that has missed a change is found, and filled again
 //! * `bridge`: informers of every kind, each of which lists once, however often the API server is killed
 //! * `rollouts`: the same, however often the gateways are rolled or killed
+//! * `failover`: the same, with two API servers of which one at a time is killed or frozen; a server of another cluster
 //! * `storm`: a thousand watchers through crashes of upstream and of the gateway
 //!
 //! Run by `cargo test --test conformance`, with words of scenarios as arguments to run only those. The servers come
@@ -36,6 +37,7 @@ mod compare;
 mod crowd;
 mod definitions;
 mod events;
+mod failover;
 mod flags;
 mod foreign;
 mod gateway;
@@ -219,6 +221,7 @@ async fn one_by_one(chosen: Chosen<'_>, mut world: World) {
         chosen.run(format!("rollouts {custom}"), rollouts::custom(crd, certificates)).await;
     }
     chosen.run(format!("rollouts {builtin}"), rollouts::builtin(full, certificates)).await;
+    chosen.run(format!("failover {builtin}"), failover::run(full, certificates)).await;
     chosen.run(format!("storm {builtin}"), storm::run(full)).await;
 }
 

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A running program.
 pub(crate) struct Process {
@@ -35,6 +36,11 @@ impl Process {
             .spawn()
             .with_context(|| format!("{} cannot be started", program.display()))?;
         Ok(Self { name, child, log })
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        let id = Pid::from_raw(i32::try_from(self.child.id())?).context("no process")?;
+        Ok(kill_process(id, signal)?)
     }
 
     /// Fails with the end of its log if it is not running any more.

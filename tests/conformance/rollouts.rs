@@ -15,7 +15,7 @@ use crate::{
     client::version_of,
     gateway::Gateway,
     report::Tally,
-    resuming::{self, Between, CONFIG_MAPS, Followed, Record, SELECTORS, Seen, WIDGETS, record},
+    resuming::{self, Between, CONFIG_MAPS, Followed, Record, SELECTORS, Seen, Told, WIDGETS, record},
 };
 
 /// Watches end within the first half of this time.
@@ -64,13 +64,7 @@ async fn run(side: &Side, followed: Followed, certificates: &Certificates) -> Re
         done = future::try_join(truth, informers) => done?,
     };
 
-    let truth: BTreeMap<_, _> = SELECTORS.into_iter().zip(truth).collect();
-    for (number, told) in told.iter().enumerate() {
-        let happened = truth[told.selector].iter().filter(|(_, version)| *version > told.from);
-        let difference = first_difference(&happened.copied().collect(), &told.record);
-        tally.compared(&format!("what informer {number} was told"), difference);
-        tally.equal(&format!("lists of informer {number}"), &(1, &Vec::new()), &(told.lists, &told.expired));
-    }
+    compare(&mut tally, truth, &told);
     let Sizes { informers, rounds } = sizes;
     let (watches, events) =
         told.iter().fold((0, 0), |(watches, events), told| (watches + told.watches, events + told.events));
@@ -78,6 +72,18 @@ async fn run(side: &Side, followed: Followed, certificates: &Certificates) -> Re
         "{informers} informers, {REPLICAS} gateways rolled {rounds} times and killed {rounds} times, {changes} changes: {watches} watches, {events} events"
     ));
     Ok(tally)
+}
+
+/// Compares what each informer was told with what the API server itself told, for each of the selectors; and its lists
+/// with one.
+pub(crate) fn compare(tally: &mut Tally, truth: Vec<Record>, told: &[Told]) {
+    let truth: BTreeMap<_, _> = SELECTORS.into_iter().zip(truth).collect();
+    for (number, told) in told.iter().enumerate() {
+        let happened = truth[told.selector].iter().filter(|(_, version)| *version > told.from);
+        let difference = first_difference(&happened.copied().collect(), &told.record);
+        tally.compared(&format!("what informer {number} was told"), difference);
+        tally.equal(&format!("lists of informer {number}"), &(1, &Vec::new()), &(told.lists, &told.expired));
+    }
 }
 
 fn first_difference(happened: &Record, told: &Record) -> Option<String> {

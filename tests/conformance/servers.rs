@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::{
@@ -119,13 +120,33 @@ impl Server {
 
     /// Another API server on the same storage, which ends when this is dropped.
     pub(crate) fn beside(&self, certificates: &Certificates) -> Result<Self> {
+        let mut server = self.copy("beside", certificates)?;
+        server.start_api()?;
+        Ok(server)
+    }
+
+    /// An API server with a storage of its own, as of another cluster with the same certificates. Both end when this is
+    /// dropped.
+    pub(crate) fn apart(&self, certificates: &Certificates) -> Result<Self> {
+        let (storage, peer) = (free_port()?, free_port()?);
+        let mut server = self.copy("apart", certificates)?;
+        server.arguments.retain(|argument| !argument.starts_with("--etcd-servers="));
+        server.arguments.push(format!("--etcd-servers=http://127.0.0.1:{storage}"));
+        server.etcd_arguments = flags::etcd(&server.folder.join("etcd"), storage, peer);
+        server.start_storage()?;
+        server.start_api()?;
+        Ok(server)
+    }
+
+    /// The same server at another port, not started.
+    fn copy(&self, name: &str, certificates: &Certificates) -> Result<Self> {
         let port = free_port()?;
-        let folder = self.folder.join("beside");
+        let folder = self.folder.join(name);
         fs::create_dir_all(&folder)?;
         let mut arguments = self.arguments.clone();
         arguments.retain(|argument| !argument.starts_with("--secure-port="));
         arguments.push(format!("--secure-port={port}"));
-        let mut server = Self {
+        Ok(Self {
             endpoint: Endpoint::direct(&format!("https://127.0.0.1:{port}"), Path::new(&certificates.file("ca.crt")))?,
             kubeconfig: self.kubeconfig.clone(),
             version: self.version.clone(),
@@ -137,9 +158,17 @@ impl Server {
             etcd_program: self.etcd_program.clone(),
             etcd_arguments: self.etcd_arguments.clone(),
             etcd: None,
-        };
-        server.start_api()?;
-        Ok(server)
+        })
+    }
+
+    /// Host and port.
+    pub(crate) fn address(&self) -> &str {
+        self.endpoint.base.trim_start_matches("https://")
+    }
+
+    /// Stops the process of the API server without ending it, or lets it go on.
+    pub(crate) fn freeze_api(&self, is_frozen: bool) -> Result<()> {
+        self.api.as_ref().context("it does not run")?.signal(if is_frozen { Signal::STOP } else { Signal::CONT })
     }
 
     pub(crate) fn start_api(&mut self) -> Result<()> {
