@@ -70,6 +70,8 @@ struct Server {
     version: Version,
     connections: usize,
     breaks: Breaks,
+    /// The state that the log was last told of; `None` before the first check.
+    told: Option<Usage>,
 }
 
 /// When it did not take a connection, and until when it is set aside for that.
@@ -206,7 +208,7 @@ impl Servers {
 impl Server {
     fn unchecked() -> Self {
         let finding = Finding::Unknown { reason: "unchecked", error: "it was not checked yet".to_owned() };
-        Self { finding, refused: None, version: None, connections: 0, breaks: Breaks::new() }
+        Self { finding, refused: None, version: None, connections: 0, breaks: Breaks::new(), told: None }
     }
 
     /// Whether it is of the cluster.
@@ -238,8 +240,7 @@ impl Server {
 
     /// Records a finding, and tells of it if it changes the state.
     fn note(&mut self, address: &ServerAddress, finding: Finding, now: Instant) {
-        let (before, was_member) = (self.state(now), self.is_member());
-        let is_first = matches!(self.finding, Finding::Unknown { reason: "unchecked", .. });
+        let was_member = self.is_member();
         if let Finding::Ready { version } = &finding {
             let version: Version = version.as_deref().map(Arc::from);
             // Another program answers at its address: caches find that out when their watches end.
@@ -254,7 +255,7 @@ impl Server {
         }
         let state = self.state(now);
         server_is_in_use(&address.to_string(), state == Usage::InUse);
-        if state == before && !is_first {
+        if self.told.replace(state) == Some(state) {
             return;
         }
         let error = self.error(now);
@@ -280,7 +281,6 @@ impl Server {
 
     /// Records that it did not take a connection.
     fn refused(&mut self, address: &ServerAddress, error: &str, now: Instant) {
-        let was_set_aside = self.is_set_aside(now);
         let before = self.refused.take().filter(|before| now.duration_since(before.until) < WELL_AFTER);
         // Of connections that fail at the same time, only the first counts.
         let times = match before {
@@ -290,7 +290,8 @@ impl Server {
         };
         let aside = ASIDE_MIN.saturating_mul(1 << times.min(5)).min(ASIDE_MAX);
         self.refused = Some(Refused { until: now + aside, times, error: bounded(error) });
-        if !was_set_aside {
+        if self.told == Some(Usage::InUse) {
+            self.told = Some(Usage::Aside);
             server_is_in_use(&address.to_string(), false);
             server_set_aside(&address.to_string(), "connect");
             tracing::warn!(server = %address, error = self.error(now), "API server set aside; others are preferred");

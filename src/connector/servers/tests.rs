@@ -127,6 +127,22 @@ fn own_requests_keep_to_one_version_through_a_rolling_upgrade() {
     assert_eq!(own(), [0, 1]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_log_is_told_of_each_state_once() {
+    let servers = named(&["a"]);
+    let told = || servers.lock().servers[0].told;
+    assert_eq!(told(), None);
+    servers.found(vec![ready("v1")]);
+    assert_eq!(told(), Some(Usage::InUse));
+    servers.lock().servers[0].refused(&servers.0.addresses[0], "refused", Instant::now());
+    assert_eq!(told(), Some(Usage::Aside));
+    servers.found(vec![ready("v1")]);
+    assert_eq!(told(), Some(Usage::Aside), "still");
+    advance(ASIDE_MIN).await;
+    servers.found(vec![ready("v1")]);
+    assert_eq!(told(), Some(Usage::InUse), "and of its end");
+}
+
 #[test]
 fn own_connections_to_a_server_of_another_version_than_before_break() {
     let servers = named(&["a"]);
