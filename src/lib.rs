@@ -62,7 +62,8 @@
 //! | form | [`encode::Form`] | how objects are written for one request: the encoding, and whole objects or only metadata |
 //! | attributes | [`authz::Attributes`] | the attributes for authorizing a read, derived as the API server does |
 //! | permit, lease | [`authz::Permit`], [`authz::Lease`] | permission for one read from memory, which only `authz` can create; for a watch, permission that is renewed from time to time |
-//! | upstream | [`upstream::Upstream`] | the API server, and the only server that the gateway connects to |
+//! | upstream | [`upstream::Upstream`] | the API server; besides it, the gateway connects only to its peers |
+//! | peer, provenance | [`peers::Peers`], [`apimachinery::Provenance`] | another gateway of the same cluster; the conditions under which upstream gave a state, which two gateways compare |
 //! | sim | [`sim::Sim`] | an embedded API server, for the demo and the tests |
 //!
 //! # Modules
@@ -88,6 +89,7 @@
 //! | [`fanout`] | the watchers, their positions, and which of them a change wakes |
 //! | [`connector`] | connections to the API server, and the identity that each request shows there |
 //! | [`upstream`] | what the gateway itself asks the API server: discovery, definitions, reviews; implements the reflector's requests |
+//! | [`peers`] | asking other gateways of the cluster for the state of a new cache |
 //! | [`cacher`] | the life of a resource's cache: started on first use, proven fresh, stopped when idle |
 //! | [`authn`], [`authz`] | the user of a request; whether the request is allowed |
 //! | [`serve`] | responses from memory |
@@ -120,6 +122,7 @@ pub mod listener;
 pub mod load;
 pub mod manual;
 pub mod memo;
+pub mod peers;
 pub mod reflector;
 pub mod serve;
 pub mod sim;

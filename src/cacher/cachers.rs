@@ -18,6 +18,7 @@ use crate::{
     apimachinery::{Encoding, GroupResource, GroupVersionResource},
     lifecycle::{Spread, Tasks},
     memo::{Bound, TtlCache},
+    peers::Peers,
     store::HistoryLimits,
     telemetry::{limit_reached, show_limit},
     upstream::{Discovery, Upstream},
@@ -70,6 +71,7 @@ pub(super) struct Shared {
     pub(super) proofs: DashMap<GroupResource, Arc<Proofs>>,
     pub(super) upstream: Upstream,
     pub(super) discovery: Discovery,
+    pub(super) peers: Option<Peers>,
     /// The last definition that was requested could not be read: the log has a line for that.
     pub(super) has_no_definitions: AtomicBool,
     pub(super) config: watch::Sender<Config>,
@@ -83,8 +85,8 @@ pub(super) struct Shared {
 }
 
 impl Cachers {
-    /// Starts nothing yet. `tasks` runs the reflectors.
-    pub fn new(upstream: Upstream, discovery: Discovery, config: Config, tasks: Tasks) -> Self {
+    /// Starts nothing yet. `tasks` runs the reflectors. `peers` are asked for the state of a new cache before upstream.
+    pub fn new(upstream: Upstream, discovery: Discovery, peers: Option<Peers>, config: Config, tasks: Tasks) -> Self {
         let (entries, not_cached, proofs) = (DashMap::new(), TtlCache::new(NOT_CACHED), DashMap::new());
         let (waiters, required) = (Semaphore::new(WAITERS_MAX), config.prewarm.clone());
         let config = watch::Sender::new(config);
@@ -95,6 +97,7 @@ impl Cachers {
             proofs,
             upstream,
             discovery,
+            peers,
             has_no_definitions: AtomicBool::new(false),
             config,
             required,
@@ -166,6 +169,16 @@ impl Cachers {
         if self.entry_filled(resource, encoding, limit).await.is_err() {
             sleep_until(limit).await;
         }
+    }
+
+    /// The instance of a resource in that encoding, if its cache is filled. Starts nothing, and does not count as use.
+    pub fn held(&self, resource: &GroupVersionResource, encoding: Encoding) -> Option<Arc<Instance>> {
+        self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?.instance().ok()
+    }
+
+    /// The other gateways of the cluster.
+    pub fn peers(&self) -> Option<&Peers> {
+        self.shared.peers.as_ref()
     }
 
     /// The size in memory of a resource's objects, in bytes; `None` unless its cache is filled. Starts nothing.

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     apimachinery::{Encoding, GroupVersionResource, selectable_fields},
     fanout::EndCause,
+    peers::ResourcePeers,
     reflector::{Collection, Reflector, Settings},
     telemetry::{CacheMetrics, Chain},
     upstream::{ApiResource, Crd, ResourceListWatch, ServedBy},
@@ -110,11 +111,12 @@ impl Shared {
         entry: &Arc<Entry>,
         StoreKey { resource, encoding }: &StoreKey,
         Found { api, definition }: Found,
-    ) -> Reflector<ResourceListWatch, CacherSink> {
+    ) -> Reflector<ResourceListWatch, CacherSink, ResourcePeers> {
         let mut fields = selectable_fields(&resource.group_resource(), api.namespaced);
         if let Some(definition) = &definition {
             fields.extend(definition.selectable_fields(&resource.version));
         }
+        let peers = ResourcePeers::new(self.peers.clone(), resource.clone(), *encoding, definition.as_ref());
         let upstream =
             ResourceListWatch::new(self.upstream.clone(), resource.clone(), api.namespaced, *encoding, definition);
         let kept = Resource {
@@ -134,7 +136,7 @@ impl Shared {
             let config = self.config.borrow();
             Settings { history: config.history, bridges: config.bridge }
         };
-        Reflector::new(upstream, sink, collection, settings, evidence)
+        Reflector::new(upstream, sink, collection, settings, evidence).asking(peers)
     }
 
     /// Returns when the cache is excluded, or was not used for a while.

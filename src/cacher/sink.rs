@@ -63,15 +63,17 @@ impl Sink for CacherSink {
     }
 
     fn filled(&mut self, filled: Filled, health: Health) {
+        let source = filled.source.as_str();
         let instance = Arc::new(Instance::new(self.resource.clone(), filled, health));
         instance.observe();
         self.resource.metrics.set_epoch(health.epoch);
+        self.resource.metrics.filled(source);
         self.resource.metrics.set_progress(instance.reader.progress());
         self.resource.proofs.add(&instance);
         self.let_go();
         self.instance = Some(instance.clone());
         tracing::info!(resource = %instance.resource, version = %instance.reader.progress(),
-            objects = instance.reader.snapshot().len(), epoch = health.epoch, "cache filled");
+            objects = instance.reader.snapshot().len(), epoch = health.epoch, source, "cache filled");
         self.entry.ready(instance);
         self.kept_up();
     }

@@ -4,8 +4,8 @@ use std::{fmt::Display, path::Path};
 
 use super::{
     AuditMode, ClientsConfig, Config, DelegatedConfig, IdentityConfig, ListenerConfig, LoggingAccess, LoggingFormat,
-    MetricsAuthorization, MostRecentReads, MostRecentWatch, StaleWatches, TlsVersion, UpstreamConfig,
-    quantity::duration_text,
+    MetricsAuthorization, MostRecentReads, MostRecentWatch, PeersConfig, PemFile, StaleWatches, TlsVersion,
+    UpstreamConfig, quantity::duration_text,
 };
 
 /// Fields as the configuration file names them, with their values.
@@ -71,6 +71,10 @@ impl Config {
             ("cache.history.bytes", size_text(cache.history.bytes)),
             ("cache.bridge", cache.bridge.to_string()),
         ]);
+        if let Some(PeersConfig { addresses, ca }) = &cache.peers {
+            fields.extend(list("cache.peers.addresses", addresses));
+            fields.extend(ca.as_ref().map(|PemFile(path)| ("cache.peers.caFile", path_text(path))));
+        }
         if let Some(max) = cache.max_staleness {
             fields.push(("cache.maxStaleness", duration_text(max)));
             fields.push(("cache.staleWatches", stale_watches.to_owned()));

@@ -32,6 +32,9 @@ impl Config {
             UpstreamConfig { context: Some(_), .. } => check.kubeconfig("upstream.context", Some(&self.upstream)).await,
             UpstreamConfig { kubeconfig: None, context: None } => {}
         }
+        if let Some(bundle) = self.cache.peers.as_ref().and_then(|peers| peers.ca.as_ref()) {
+            check.authorities("cache.peers.caFile", bundle).await;
+        }
         if let ClientsConfig::Delegated(delegated) = &self.clients {
             check.delegated(delegated).await;
         }

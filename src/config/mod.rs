@@ -31,6 +31,7 @@ mod validate;
 
 use std::{path::PathBuf, time::Duration};
 
+use http::Uri;
 use tracing::level_filters::LevelFilter;
 
 use crate::apimachinery::GroupResource;
@@ -178,12 +179,23 @@ pub struct CacheConfig {
     pub history: HistoryConfig,
     /// Whether a cache whose version upstream no longer knows is brought to the new state with its watches kept.
     pub bridge: bool,
+    /// Other gateways of the same cluster, which are asked for the state of a new cache before upstream. `None`: none.
+    pub peers: Option<PeersConfig>,
     /// The gateway is not ready while a cache has had no contact to upstream for this time. `None`: no limit.
     pub max_staleness: Option<Duration>,
     /// What happens to the watches of such a cache.
     pub stale_watches: StaleWatches,
     /// How often each cache is compared with upstream. `None`: never.
     pub verify_interval: Option<Duration>,
+}
+
+/// Other gateways of the same cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeersConfig {
+    /// At least one: a Service's, or a gateway's own. HTTPS, or HTTP at a loopback address.
+    pub addresses: Vec<Uri>,
+    /// The authorities of their certificates; `None` only without TLS.
+    pub ca: Option<PemFile>,
 }
 
 /// What happens to the watches of a cache that exceeds `cache.maxStaleness`.

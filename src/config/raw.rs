@@ -165,9 +165,19 @@ pub(super) struct Cache {
     pub(super) list_bytes_timeout: Option<Scalar>,
     pub(super) history: Option<History>,
     pub(super) bridge: Option<Scalar>,
+    pub(super) peers: Option<Peers>,
     pub(super) max_staleness: Option<Scalar>,
     pub(super) stale_watches: Option<Scalar>,
     pub(super) verify_interval: Option<Scalar>,
+    #[serde(flatten)]
+    pub(super) unknown: Unknown,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Peers {
+    pub(super) addresses: Option<Vec<Scalar>>,
+    pub(super) ca_file: Option<Scalar>,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }

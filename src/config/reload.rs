@@ -103,6 +103,7 @@ impl Config {
             ("clients", taken.clients != new.clients),
             ("cache.history", cache.history != new.cache.history),
             ("cache.bridge", cache.bridge != new.cache.bridge),
+            ("cache.peers", cache.peers != new.cache.peers),
             ("cache.maxStaleness", cache.max_staleness != new.cache.max_staleness),
             ("cache.staleWatches", cache.stale_watches != new.cache.stale_watches),
             ("cache.verifyInterval", cache.verify_interval != new.cache.verify_interval),

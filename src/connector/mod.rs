@@ -24,6 +24,7 @@ mod identity;
 mod lasting;
 mod notice;
 mod own_requests;
+mod peer_requests;
 mod pool;
 mod probed;
 mod reachable;
@@ -50,6 +51,7 @@ pub use error::{Fault, Retry, SendError};
 pub use hop::{comes_from_gateway, has_passed};
 pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, NotBelieved, Outbound};
 pub use own_requests::OwnRequests;
+pub use peer_requests::PeerRequests;
 pub use probed::Probe;
 pub use server_checks::ServerChecks;
 pub use servers::{Finding, ServerState, Servers, Usage};
@@ -149,6 +151,11 @@ impl Connector {
     /// Sends requests of the gateway itself.
     pub fn own_requests(&self) -> OwnRequests {
         OwnRequests::new(&self.shared.access, self.target())
+    }
+
+    /// Sends questions of the gateway itself to other gateways, if the address is theirs.
+    pub fn peer_requests(&self) -> PeerRequests {
+        PeerRequests::new(&self.shared.access, self.target())
     }
 
     /// Sends clients' requests with the gateway's own credentials: for clients that may do everything the gateway may.

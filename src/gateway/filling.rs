@@ -76,6 +76,17 @@ pub(super) async fn find(
     Err(ForwardReason::Representation)
 }
 
+/// The filled store for the first of the requested representations. Starts nothing and waits for nothing.
+pub(super) fn held(
+    cachers: &Cachers,
+    Route { target, representations, .. }: &Route<'_>,
+) -> Option<(Arc<Instance>, Representation)> {
+    let held = |&representation: &Representation| {
+        Some((cachers.held(&target.resource, representation.encoding)?, representation))
+    };
+    representations.iter().find_map(held)
+}
+
 #[cfg(test)]
 mod tests {
     use http::{Method, Request};

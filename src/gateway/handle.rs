@@ -14,6 +14,7 @@ use super::{
     context::RequestContext,
     filling,
     pages::NamedPage,
+    peer,
     permission::{Granted, Permission},
     record::{Journal, Record},
     refusal::{Refusal, Unserved},
@@ -88,9 +89,7 @@ impl Stages {
         connection: &Connection,
     ) -> Result<Option<NamedPage>, Refusal> {
         listener::check_well_formed(request).map_err(Refusal::Malformed)?;
-        if connector::has_passed(request.headers()) {
-            return Err(Refusal::Loop);
-        }
+        self.refuse_own(request.headers())?;
         self.admission.check(request, info, connection)
     }
 
@@ -248,7 +247,12 @@ impl Handler for Gateway {
         let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);
         let context = RequestContext { uri, info, credentials, peer, received: record.received() };
 
-        let mut answer = match stages.serve(&request, &context, &mut record, &asked).await {
+        let served = match peer::is_asking(request.headers()) {
+            // Boxed: it is rare.
+            true => Box::pin(stages.serve_peer(&request, &context, &mut record, &asked)).await.map_err(Unserved::from),
+            false => stages.serve(&request, &context, &mut record, &asked).await,
+        };
+        let mut answer = match served {
             Ok(answer) => Body::answer(record, Outcome::Served, None, answer),
             Err(Unserved::Refuse(refusal)) => stages.reject(respond::refusal(refusal), asked, &context.info, record),
             // Boxed, so that requests answered from memory do not carry its size.

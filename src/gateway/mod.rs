@@ -8,6 +8,7 @@ mod context;
 mod filling;
 mod handle;
 mod pages;
+mod peer;
 mod permission;
 mod record;
 mod refusal;

@@ -32,6 +32,12 @@ pub(super) enum Refusal {
          to one with the API server's own address"
     )]
     Loop,
+    /// A question to peers whose connection led back to the gateway.
+    #[error("the gateway received its own question to its peers")]
+    OwnQuestion,
+    /// A question of a peer, which is answered from memory or not at all.
+    #[error("this gateway has no such state in memory that it is sure of and that the client may read")]
+    NotInMemory,
     /// The client's watches exceed its share; other clients' watches go on.
     #[error("this client has too many watches; limits.watchesPerClient is the maximum")]
     TooManyWatches,
@@ -54,6 +60,8 @@ impl Refusal {
             Self::ForeignOrigin => "foreign_origin",
             Self::OwnPage => "own_page",
             Self::Loop => "loop",
+            Self::OwnQuestion => "own_question",
+            Self::NotInMemory => "not_in_memory",
             Self::TooManyWatches => "client_watches",
             Self::TooManyBytes => "answer_bytes",
             Self::Draining => "draining",

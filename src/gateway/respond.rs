@@ -41,10 +41,11 @@ pub(super) fn refusal(refusal: Refusal) -> Rejection {
         Refusal::ForeignHost | Refusal::ForeignOrigin | Refusal::OwnPage => {
             Status::forbidden(format!("kube-fanout: {refusal}"))
         }
-        Refusal::Loop => Status::loop_detected(format!("kube-fanout: {refusal}")),
+        Refusal::Loop | Refusal::OwnQuestion => Status::loop_detected(format!("kube-fanout: {refusal}")),
         Refusal::TooManyWatches | Refusal::TooManyBytes => {
             Status::too_many_requests(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS)
         }
+        Refusal::NotInMemory => Status::service_unavailable(format!("kube-fanout: {refusal}"), None),
         Refusal::Draining => Status::service_unavailable(format!("kube-fanout: {refusal}"), Some(RETRY_AFTER_SECONDS)),
     };
     Rejection { status, reason: refusal.as_str() }

@@ -10,7 +10,7 @@ use super::{
     fill::{Head, State},
 };
 use crate::{
-    apimachinery::ResourceVersion,
+    apimachinery::{Provenance, ResourceVersion},
     encode::BookmarkTemplate,
     store::{Change, NotBridged, Schema, Writer},
 };
@@ -61,6 +61,7 @@ pub(super) struct Refill<S> {
     pub(super) state: State<S>,
     /// What upstream reported as its version before it was asked for the state.
     pub(super) server: Option<String>,
+    pub(super) provenance: Option<Provenance>,
     pub(super) began: Instant,
 }
 

@@ -1,18 +1,19 @@
 //! The loop that drives a reflector: performs the machine's actions and reports their results back to it.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Action, Bridged, EventStream, Evidence, Failure, FillMode, Filled, Health, Input, ListWatch, Loss, Machine, Seen,
-    Unbridged, UpstreamEvent, WatchFrom, WatchRequest,
+    Action, Bridged, EventStream, Evidence, Failure, FillMode, Filled, Health, Input, ListWatch, Loss, Machine,
+    NoPeers, Peers, Seen, Unbridged, UpstreamEvent, WatchFrom, WatchRequest,
     bridge::Refill,
     fill::{self, Head, State, head_version},
     machine::Next,
+    peer_fill::{self, Expected},
 };
 use crate::{
-    apimachinery::{Encoding, GroupResource, ResourceVersion, SelectableField},
+    apimachinery::{Encoding, GroupResource, Provenance, ResourceVersion, SelectableField},
     encode::BookmarkTemplate,
     store::{self, Change, HistoryLimits, Schema, Writer},
 };
@@ -76,8 +77,14 @@ enum Outcome {
 
 /// Keeps a store equal to one resource of upstream.
 #[derive(Debug)]
-pub struct Reflector<L: ListWatch, S> {
+pub struct Reflector<L: ListWatch, S, P = NoPeers> {
     upstream: L,
+    peers: P,
+    /// Whether peers are asked for the next state. They are asked once: a store that had to be given up is filled by
+    /// upstream itself.
+    asks_peers: bool,
+    /// The provenance of the store's state, if it is known.
+    provenance: Option<Provenance>,
     sink: S,
     collection: Collection,
     settings: Settings,
@@ -103,6 +110,9 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         let now = Instant::now();
         Self {
             upstream,
+            peers: NoPeers,
+            asks_peers: false,
+            provenance: None,
             sink,
             collection,
             settings,
@@ -117,6 +127,30 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         }
     }
 
+    /// The same, which asks `peers` for the first state before it asks upstream.
+    pub fn asking<P: Peers>(self, peers: P) -> Reflector<L, S, P> {
+        let Self { upstream, sink, collection, settings, evidence, machine, filled_since, unsure_since, .. } = self;
+        Reflector {
+            upstream,
+            peers,
+            asks_peers: true,
+            provenance: None,
+            sink,
+            collection,
+            settings,
+            evidence,
+            machine,
+            writer: None,
+            head: None,
+            filled_since,
+            outcome: None,
+            unsure_since,
+            going_on: None,
+        }
+    }
+}
+
+impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
     /// Runs until the resource is gone or was replaced by another one.
     pub async fn run(mut self) {
         let mut input = Input::Start;
@@ -188,7 +222,10 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
         // Asked first: if upstream is upgraded during the fill, the store is merely filled once more, and never
         // mistaken for one that the new program filled.
         let mut server = self.upstream.server(began).await;
-        let head = Head::read(self.upstream.head().await?, kind)?;
+        let provenance = self.peers.provenance(server.as_deref(), began).await;
+        let page = self.upstream.head().await?;
+        let at_least = head_version(&page)?;
+        let head = Head::read(page, kind)?;
         self.ask_again(&mut server, began).await;
         let fields = fill::known_fields(&self.upstream, fields).await?;
         let schema = Arc::new(match (encoding, head.shape.encoding()) {
@@ -196,11 +233,20 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
             (Encoding::Protobuf, Encoding::Protobuf) => Schema::protobuf(head.shape.clone(), resource, fields),
             _ => return Err(Failure::Malformed),
         });
-        let state: State<L::Stream> = match mode {
-            FillMode::WatchList => fill::watch_list(&self.upstream, &schema, not_older_than).await?,
-            FillMode::List => fill::list(&self.upstream, &schema, not_older_than).await?,
+        let asks_peers = mem::take(&mut self.asks_peers) && not_older_than.is_none();
+        let of_peer = match &provenance {
+            Some(provenance) if asks_peers => {
+                let expected = Expected { schema: &schema, head: &head, kind, at_least, provenance };
+                peer_fill::state(&self.upstream, &self.peers, &expected).await
+            }
+            _ => None,
         };
-        let mut refill = Refill { head, schema, state, server, began };
+        let state: State<L::Stream> = match (of_peer, mode) {
+            (Some(state), _) => state,
+            (None, FillMode::WatchList) => fill::watch_list(&self.upstream, &schema, not_older_than).await?,
+            (None, FillMode::List) => fill::list(&self.upstream, &schema, not_older_than).await?,
+        };
+        let mut refill = Refill { head, schema, state, server, provenance, began };
         // Asked after the fill, so that the answer holds for the fetched state.
         if !self.upstream.is_same_resource().await? {
             return Ok(Input::Replaced);
@@ -213,14 +259,17 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
 
     /// Replaces the store by a new one.
     fn start_anew(&mut self, refill: Refill<L::Stream>) -> Input {
-        let Refill { head, schema, state, server, began } = refill;
+        let Refill { head, schema, state, server, provenance, began } = refill;
+        self.provenance.clone_from(&provenance);
         let (version, watching) = (state.version, state.watch.is_some());
         let (writer, reader) = store::store(schema, state.objects, version, self.settings.history);
         let advance = writer.advance_handle();
         (self.writer, self.filled_since, self.going_on) = (Some(writer), began, state.watch);
         let (list_kind, warnings, bookmark) = (head.list_kind.clone(), head.warnings.clone(), state.bookmark);
         self.head = Some(head);
-        self.outcome = Some(Outcome::Filled(Filled { reader, began, advance, list_kind, warnings, bookmark }));
+        let source = state.source;
+        let filled = Filled { reader, began, advance, list_kind, warnings, bookmark, source, provenance };
+        self.outcome = Some(Outcome::Filled(filled));
         Input::Filled { version, watching, server }
     }
 
@@ -236,8 +285,12 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     /// Applies the difference between the store and the new state, if that is allowed and possible.
     fn bridge(&mut self, refill: &mut Refill<L::Stream>) -> Option<Bridged> {
         let writer = self.writer.as_mut()?;
+        let is_same = || match (&self.provenance, &refill.provenance) {
+            (Some(before), Some(now)) if before != now => Err(Unbridged::Server),
+            _ => Ok(()),
+        };
         let may_be = refill.may_follow(writer.schema(), self.head.as_ref(), &self.machine, self.settings.bridges);
-        let bridged = may_be.and_then(|()| refill.bridge(writer));
+        let bridged = may_be.and_then(|()| is_same()).and_then(|()| refill.bridge(writer));
         bridged.inspect_err(|why| self.sink.unbridged(why)).ok()
     }
 

@@ -7,13 +7,14 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use super::{
-    ByteStream, EventStream, Failure, ListPage, ListRequest, ListWatch, UpstreamEvent, WatchFrom, WatchRequest,
+    ByteStream, EventStream, Failure, FillSource, ListPage, ListRequest, ListWatch, UpstreamEvent, WatchFrom,
+    WatchRequest,
     item_readers::ItemReaders,
     list_items::ListItems,
     page::{Page, PageFormat},
 };
 use crate::{
-    apimachinery::{Encoding, FieldSource, ResourceVersion, SelectableField},
+    apimachinery::{Encoding, FieldSource, Provenance, ResourceVersion, SelectableField},
     encode::BookmarkTemplate,
     store::{ChangeKind, Object, Reader, Schema, Shape},
 };
@@ -34,6 +35,9 @@ pub struct Filled {
     pub warnings: Vec<HeaderValue>,
     /// Known immediately if upstream supports watch-list, otherwise once its first bookmark arrived.
     pub bookmark: Option<BookmarkTemplate>,
+    pub source: FillSource,
+    /// The provenance of the state; `None` if it is not known, or there are no peers that may ask for it.
+    pub provenance: Option<Provenance>,
 }
 
 /// The part of a list before its items.
@@ -51,6 +55,7 @@ pub(super) struct State<S> {
     pub(super) bookmark: Option<BookmarkTemplate>,
     /// The watch that continues from the state.
     pub(super) watch: Option<EventStream<S>>,
+    pub(super) source: FillSource,
 }
 
 /// The version of a collection, from a list of it.
@@ -61,13 +66,21 @@ pub fn head_version(page: &ListPage) -> Result<ResourceVersion, Failure> {
 impl Head {
     /// `kind` is the kind of the objects, from discovery.
     pub(super) fn read(page: ListPage, kind: &str) -> Result<Self, Failure> {
-        let Page { list_kind, api_version, format, .. } = Page::read(&page.body)?;
-        let shape = match format {
-            PageFormat::Typed => Shape::typed(kind, &api_version),
-            PageFormat::Custom => Shape::Custom,
-            PageFormat::Protobuf => Shape::protobuf(kind, &api_version),
-        };
-        Ok(Self { list_kind, shape, warnings: page.warnings })
+        let read = Page::read(&page.body)?;
+        Ok(Self { shape: shape(&read, kind), list_kind: read.list_kind, warnings: page.warnings })
+    }
+
+    /// Whether a page of objects of that kind has the same form.
+    pub(super) fn is_of(&self, page: &Page, kind: &str) -> bool {
+        page.list_kind == self.list_kind && shape(page, kind) == self.shape
+    }
+}
+
+fn shape(Page { api_version, format, .. }: &Page, kind: &str) -> Shape {
+    match format {
+        PageFormat::Typed => Shape::typed(kind, api_version),
+        PageFormat::Custom => Shape::Custom,
+        PageFormat::Protobuf => Shape::protobuf(kind, api_version),
     }
 }
 
@@ -115,10 +128,24 @@ pub(super) async fn watch_list<L: ListWatch>(
             UpstreamEvent::Change { object, .. } => drop(objects.insert(object.key.clone(), Arc::new(object))),
             UpstreamEvent::Bookmark { version, template, initial_events_end: true } => {
                 let objects = objects.into_values().collect();
-                return Ok(State { objects, version, bookmark: Some(template), watch: Some(events) });
+                return Ok(State {
+                    objects,
+                    version,
+                    bookmark: Some(template),
+                    watch: Some(events),
+                    source: FillSource::Upstream,
+                });
             }
             UpstreamEvent::Bookmark { .. } => {}
         }
+    }
+}
+
+/// Reads a page. Its items are passed to `readers`, and are not in the result.
+pub(super) async fn page(stream: impl ByteStream, schema: &Schema, readers: &mut ItemReaders) -> Result<Page, Failure> {
+    match schema.shape.encoding() {
+        Encoding::Json => json_page(stream, readers).await,
+        Encoding::Protobuf => protobuf_page(stream, readers).await,
     }
 }
 
@@ -152,12 +179,11 @@ pub(super) async fn list<L: ListWatch>(
     let mut continue_token = None;
     loop {
         let stream = upstream.list(ListRequest { not_older_than, continue_token }).await?;
-        let page = match schema.shape.encoding() {
-            Encoding::Json => json_page(stream, &mut readers).await?,
-            Encoding::Protobuf => protobuf_page(stream, &mut readers).await?,
-        };
+        let page = page(stream, schema, &mut readers).await?;
         if page.continue_token.is_empty() {
-            return Ok(State { objects: readers.objects().await?, version: page.version, bookmark: None, watch: None });
+            let objects = readers.objects().await?;
+            let (version, source) = (page.version, FillSource::Upstream);
+            return Ok(State { objects, version, bookmark: None, watch: None, source });
         }
         continue_token = Some(page.continue_token);
     }

@@ -78,6 +78,12 @@ pub trait ListWatch: Send + Sync + 'static {
     /// Whether upstream accepts watch-lists now.
     fn knows_watch_list(&self) -> impl Future<Output = Result<bool, Failure>> + Send;
 
+    /// Opens a watch-list of the most recent state that selects no object: its first event is the bookmark at the end
+    /// of the initial events. Costs upstream no state. By default it is refused.
+    fn watch_nothing(&self) -> impl Future<Output = Result<Self::Stream, Failure>> + Send {
+        async { Err(Failure::Refused) }
+    }
+
     /// What upstream reports as its version (`/version`), requested no earlier than `since`; `None` if it does not
     /// report one. Another program may write the same objects differently.
     fn server(&self, since: Instant) -> impl Future<Output = Option<String>> + Send;

@@ -16,6 +16,8 @@ mod list_items;
 mod list_watch;
 mod machine;
 mod page;
+mod peer_fill;
+mod peers;
 mod status_body;
 #[cfg(test)]
 mod tests;
@@ -31,3 +33,4 @@ pub use health::{Condition, Health};
 pub use lines::{LineTooLong, Lines};
 pub use list_watch::{ByteStream, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest};
 pub use machine::{Action, FillMode, Input, Loss, Machine, Seen};
+pub use peers::{FillSource, NoPeers, PeerOutcome, Peers};

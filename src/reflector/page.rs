@@ -27,6 +27,8 @@ pub(super) struct Page {
     pub(super) version: ResourceVersion,
     /// Empty on the last page.
     pub(super) continue_token: String,
+    /// Whether there is a list of items, even an empty one. Go writes a nil slice as `null`.
+    pub(super) lists_items: bool,
     /// Each item has an allocation of its own, because it may live long and must not keep the page alive.
     pub(super) items: Vec<Bytes>,
 }
@@ -37,7 +39,6 @@ struct ListBody<'a> {
     kind: String,
     api_version: String,
     metadata: ListMetadata,
-    // Go writes a nil slice as `null`.
     #[serde(borrow, default)]
     items: Option<Vec<&'a RawValue>>,
 }
@@ -58,6 +59,7 @@ impl Page {
 
     fn read_json(body: &[u8]) -> Result<Self, Failure> {
         let list: ListBody<'_> = serde_json::from_slice(body).map_err(|_| Failure::Malformed)?;
+        let lists_items = list.items.is_some();
         let items = list.items.unwrap_or_default();
         Ok(Self {
             list_kind: list.kind,
@@ -67,6 +69,7 @@ impl Page {
             format: if body.starts_with(b"{\"kind\":") { PageFormat::Typed } else { PageFormat::Custom },
             version: version(&list.metadata.resource_version)?,
             continue_token: list.metadata.r#continue,
+            lists_items,
             items: items.into_iter().map(|item| Bytes::copy_from_slice(item.get().as_bytes())).collect(),
         })
     }
@@ -80,6 +83,7 @@ impl Page {
             api_version: list.api_version,
             format: PageFormat::Protobuf,
             continue_token: list.r#continue,
+            lists_items: true,
         })
     }
 }

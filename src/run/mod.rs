@@ -1,6 +1,7 @@
 //! Wiring: from a configuration and sockets to a gateway that serves until it is told to stop.
 
 mod clients;
+mod peers;
 mod reload;
 mod resources;
 mod rights;
@@ -64,6 +65,8 @@ pub enum RunError {
     UpstreamConfig(#[source] UpstreamConfigError),
     #[error("cannot set up connections to the API server")]
     Upstream(#[source] BuildError),
+    #[error("cannot read cache.peers.caFile")]
+    Peers(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot listen")]
     Bind(#[source] BindError),
     #[error("the files of the configuration have problems")]
@@ -134,8 +137,9 @@ async fn run_following(
     let audit_health = audit.as_ref().and_then(AuditLog::health);
     let accounts = Accounts::new(watches.clone(), audit);
     let room = answer_room(config);
+    let peers = peers::peers(&config.cache, access, &sockets, &upstream, &tasks).await?;
     let cachers =
-        Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), cacher_config(config), tasks.clone());
+        Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), peers, cacher_config(config), tasks.clone());
     let (settings, top_clients) = (Settings::new(serve_config(config), access_lines(config)), TopClients::default());
     let places = Places::new(connection_limits(config));
     places.show();

@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use crate::apimachinery::{Encoding, GroupVersionResource, ResourceVersion};
 use crate::telemetry::metrics::{
-    CACHE_BRIDGES, CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES,
-    CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION,
-    CACHE_RESOURCE_VERSION, CACHE_STALENESS, CACHE_VERIFICATIONS, FRESHNESS_PROOFS, REFLECTOR_RESTARTS,
-    UPSTREAM_WATCHES, WATCH_EVENTS, WATCHERS, WATCHES_ENDED, WATCHES_TAKEN_OVER,
+    CACHE_BRIDGES, CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_FILLS, CACHE_HISTORY_BYTES,
+    CACHE_HISTORY_CHANGES, CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG,
+    CACHE_PROGRESS_VERSION, CACHE_RESOURCE_VERSION, CACHE_STALENESS, CACHE_VERIFICATIONS, FRESHNESS_PROOFS,
+    REFLECTOR_RESTARTS, UPSTREAM_WATCHES, WATCH_EVENTS, WATCHERS, WATCHES_ENDED, WATCHES_TAKEN_OVER,
 };
 
 /// The metrics of one cache. Its gauges are set to zero when it is dropped.
@@ -153,6 +153,11 @@ impl CacheMetrics {
     /// Counts a comparison of the cache with upstream. `outcome` is a value of an enum.
     pub fn verified(&self, outcome: &'static str) {
         self.count(CACHE_VERIFICATIONS, "outcome", outcome);
+    }
+
+    /// Counts a fill that was not bridged. `source` is a value of an enum.
+    pub fn filled(&self, source: &'static str) {
+        self.count(CACHE_FILLS, "source", source);
     }
 
     /// Counts that the cache was filled again. `outcome` says whether its watches continued, or is a value of an enum

@@ -46,6 +46,8 @@ pub(super) const WATCHES_ENDED: &str = "kube_fanout_watches_ended_total";
 pub(super) const REFLECTOR_RESTARTS: &str = "kube_fanout_reflector_restarts_total";
 pub(super) const CACHE_VERIFICATIONS: &str = "kube_fanout_cache_verifications_total";
 pub(super) const CACHE_BRIDGES: &str = "kube_fanout_cache_bridges_total";
+pub(super) const CACHE_FILLS: &str = "kube_fanout_cache_fills_total";
+pub(super) const PEER_QUESTIONS: &str = "kube_fanout_peer_questions_total";
 pub(super) const FRESHNESS_PROOFS: &str = "kube_fanout_freshness_proofs_total";
 pub(super) const LIMITS_REACHED: &str = "kube_fanout_limits_reached_total";
 pub(super) const CONNECTIONS: &str = "kube_fanout_connections";
@@ -76,6 +78,7 @@ pub(super) const PROCESS_START: &str = "process_start_time_seconds";
 
 const CACHE: &[&str] = &["resource", "version", "encoding"];
 const CACHE_CAUSE: &[&str] = &["resource", "version", "encoding", "cause"];
+const CACHE_SOURCE: &[&str] = &["resource", "version", "encoding", "source"];
 const CACHE_OUTCOME: &[&str] = &["resource", "version", "encoding", "outcome"];
 const REQUEST: &[&str] = &["verb", "resource", "outcome", "reason"];
 const VERB_OUTCOME: &[&str] = &["verb", "outcome"];
@@ -109,6 +112,8 @@ pub const ALL: &[Metric] = &[
     counter_of(FRESHNESS_PROOFS, Unit::Count, CACHE_OUTCOME, "Attempts to prove the cache as fresh as upstream, by outcome."),
     counter_of(CACHE_VERIFICATIONS, Unit::Count, CACHE_OUTCOME, "Comparisons of the cache with upstream at the same version, by outcome."),
     counter_of(CACHE_BRIDGES, Unit::Count, CACHE_OUTCOME, "Refills of a cache whose version upstream no longer knew, by whether its watches continued."),
+    counter_of(CACHE_FILLS, Unit::Count, CACHE_SOURCE, "Fills of the cache that were not bridged, by where the state came from."),
+    counter_of(PEER_QUESTIONS, Unit::Count, &["outcome"], "Questions to other gateways for the state of a resource, by outcome."),
     counter_of(LIMITS_REACHED, Unit::Count, &["limit"], "How often something was refused, cut or delayed because a limit was reached."),
     gauge_of(LIMIT, Unit::Count, &["limit"], "The value of a limit, for limits whose use is measured."),
     gauge_of(LIMIT_USED, Unit::Count, &["limit"], "How much of a limit is used."),

@@ -29,6 +29,8 @@ const NOBODY: &str = "kube-fanout.";
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// The `Accept` header for Tables, which are JSON.
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+/// The timeout of a watch of no object, which is closed after its first event, in seconds.
+const NOTHING_SECONDS: u32 = 10;
 /// The maximum size of an error body that is read, in bytes.
 const STATUS_BYTES_MAX: usize = 64 << 10;
 
@@ -257,6 +259,14 @@ impl ListWatch for ResourceListWatch {
         let name = format!("fieldSelector=metadata.name%3D{NOBODY}");
         let watch_list = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
         self.is_accepted(&format!("{watch_list}&resourceVersion=0&timeoutSeconds=1&{name}")).await
+    }
+
+    async fn watch_nothing(&self) -> Result<ListWatchStream, Failure> {
+        let name = format!("fieldSelector=metadata.name%3D{NOBODY}");
+        let watch_list = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
+        let query = format!("{watch_list}&timeoutSeconds={NOTHING_SECONDS}&{name}");
+        let answer = self.get_at(&self.empty_path(), &query, accept(self.encoding), HEADERS_MAX).await?;
+        Ok(ListWatchStream { body: answer.into_body(), left: None })
     }
 
     async fn server(&self, since: Instant) -> Option<String> {

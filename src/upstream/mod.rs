@@ -1,6 +1,7 @@
 //! What the gateway itself asks the API server: discovery, definitions of custom resources, reviews, its version, and
 //! the lists and watches of caches.
 
+mod cluster;
 mod crd;
 mod discovery;
 mod fetch;

@@ -40,6 +40,8 @@ mod load;
 mod load_lists;
 // Caches that are started and stopped, drains.
 mod life;
+// Gateways that ask each other for their state.
+mod peers;
 // The built binary.
 mod process;
 // Gets and lists.

@@ -24,7 +24,7 @@ use super::{
     verified::MetadataPage,
 };
 use crate::{
-    apimachinery::{GroupVersionResource, ResourceVersion, Verb},
+    apimachinery::{GroupVersionResource, Provenance, ResourceVersion, Verb},
     authz::{NotCovered, Permit},
     encode::{
         BookmarkTemplate, ListEnvelope,
@@ -65,6 +65,8 @@ pub struct Instance {
     advance: Advance,
     /// When upstream was first asked for the state in the store.
     filled_since: Instant,
+    /// `None` if it is not known, or there are no peers that may ask for it.
+    provenance: Option<Provenance>,
     health: RwLock<Health>,
     staleness_limit: StalenessLimit,
     proofs: Arc<Proofs>,
@@ -92,7 +94,7 @@ pub(super) struct Resource {
 impl Instance {
     pub(super) fn new(resource: Resource, filled: Filled, health: Health) -> Self {
         let Resource { resource, namespaced, upstream, metrics, proofs, staleness_limit, spread } = resource;
-        let Filled { reader, began, advance, list_kind, warnings, bookmark } = filled;
+        let Filled { reader, began, advance, list_kind, warnings, bookmark, provenance, .. } = filled;
         let (_, next) = reader.snapshot_and_next();
         metrics.set_followed(health.is_followed());
         Self {
@@ -109,6 +111,7 @@ impl Instance {
             metrics,
             advance,
             filled_since: began,
+            provenance,
             health: RwLock::new(health),
             staleness_limit,
             proofs,
@@ -123,6 +126,11 @@ impl Instance {
     /// objects.
     pub fn view(&self, permit: &Permit, verb: Verb) -> Result<View, NotCovered> {
         Ok(View::new(self.reader.clone(), permit.scope(verb, &self.resource, self.namespaced)?))
+    }
+
+    /// The conditions under which upstream gave the state, for a peer to compare with its own.
+    pub fn provenance(&self) -> Option<&Provenance> {
+        self.provenance.as_ref()
     }
 
     /// Whether history reaches back to `version`, so that a watch can continue after it.

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     apimachinery::{Encoding, GroupVersionResource},
     connector::test_server::{TestServer, full},
-    reflector::Condition,
+    reflector::{Condition, FillSource},
     store::{ChangeKind, HistoryLimits, Object, Shape, Writer, store},
     telemetry::CacheMetrics,
 };
@@ -70,7 +70,16 @@ impl Both {
             let (writer, reader) = store(schema, Vec::new(), version(5), limits);
             let (advance, began) = (writer.advance_handle(), Instant::now());
             let (list_kind, warnings) = ("WidgetList".to_owned(), Vec::new());
-            let filled = Filled { reader, began, advance, list_kind, warnings, bookmark: None };
+            let filled = Filled {
+                reader,
+                began,
+                advance,
+                list_kind,
+                warnings,
+                bookmark: None,
+                source: FillSource::Upstream,
+                provenance: None,
+            };
             let instance = Arc::new(Instance::new(resource, filled, health(Condition::Followed)));
             proofs.add(&instance);
             Filled5 { instance, writer }

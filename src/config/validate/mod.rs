@@ -4,6 +4,7 @@ mod answers;
 mod cache;
 mod clients;
 mod listeners;
+mod peers;
 mod proxy_headers;
 mod servers;
 #[cfg(test)]

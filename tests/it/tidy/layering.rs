@@ -35,6 +35,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("connector",    &["apimachinery", "telemetry", "lifecycle", "config", "fairness", "memo"]),
     // Implements the trait that `reflector` declares: dependencies point at the domain.
     ("upstream",     &["apimachinery", "telemetry", "lifecycle", "reflector", "connector"]),
+    // Asks other gateways for what the reflector would ask upstream for.
+    ("peers",        &["apimachinery", "telemetry", "reflector", "connector", "upstream"]),
     // Authentication by reviews upstream. The listener owns what a connection has shown, such as its client
     // certificate.
     ("authn",        &["apimachinery", "certificate", "telemetry", "lifecycle", "config", "upstream", "listener", "fairness", "memo"]),
@@ -42,7 +44,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // What was authorized is the scope of the read.
     ("authz",        &["apimachinery", "telemetry", "lifecycle", "store", "upstream", "fairness", "memo"]),
     ("cacher",       &["apimachinery", "telemetry", "lifecycle", "memo", "store", "encode", "reflector", "fanout", "authz",
-                       "upstream"]),
+                       "upstream", "peers"]),
     // Parses what upstream sends to a forwarded watch, to continue it from memory.
     ("serve",        &["apimachinery", "json", "telemetry", "fairness", "authz", "store", "encode", "fanout", "cacher"]),
     ("forward",      &["lifecycle", "fairness", "authn", "connector"]),
@@ -63,7 +65,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("manual",       &[]),
     // Wiring.
     ("run",          &["admin", "apimachinery", "audit", "authn", "authz", "cacher", "config", "connector", "fairness", "forward", "gateway",
-                       "lifecycle", "listener", "serve", "status", "store", "telemetry", "traces", "upstream"]),
+                       "lifecycle", "listener", "peers", "serve", "status", "store", "telemetry", "traces", "upstream"]),
     ("demo",         &["config", "listener", "load", "run", "sim", "status", "telemetry"]),
     // Reads the status of a gateway as an operator does.
     ("status_command", &["status", "telemetry"]),

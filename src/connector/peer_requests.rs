@@ -1,0 +1,63 @@
+//! Sends the gateway's questions to other gateways of the same cluster, with its own credentials.
+
+use http::{HeaderValue, Request, Response, Version, header};
+use tower::ServiceExt;
+
+use super::{
+    RequestBody, ResponseBody, SendError,
+    access::Access,
+    dialer::Protocols,
+    hop,
+    pool::{NoPlace, Pool, PoolSettings, Windows},
+    servers::Choice,
+    target::{InvalidTarget, Target},
+};
+
+/// One question for each cache, at its first fill: 400 at once.
+const PEER: PoolSettings = PoolSettings {
+    protocols: Protocols::Http1,
+    // Peers are not behind `upstream.servers`: each address is dialled itself.
+    choice: Choice::Any,
+    windows: Windows::EAGER,
+    count: 4,
+    limit: "peer_requests",
+    // Unused: the gateway's own requests count for no client.
+    client_limit: "peer_requests",
+};
+
+/// Sends requests to the gateways behind one address. Each has a connection of its own: a load balancer decides for
+/// each connection which gateway is asked.
+#[derive(Debug)]
+pub struct PeerRequests {
+    target: Target,
+    pool: Pool,
+}
+
+impl PeerRequests {
+    pub(super) fn new(access: &Access, target: Target) -> Self {
+        Self { target, pool: Pool::new(access, PEER) }
+    }
+
+    /// The address, without credentials.
+    pub fn address(&self) -> String {
+        self.target.to_string()
+    }
+
+    /// Sends a request, whose answer is read without pause. Only path and query of the URI are used.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn send(&self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, SendError> {
+        let (mut head, body) = request.into_parts();
+        head.uri = self.target.join(&head.uri).map_err(|InvalidTarget| SendError::InvalidTarget)?;
+        head.version = Version::HTTP_11;
+        head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        hop::add(&mut head.headers);
+        let (transport, slot) = self.pool.admit(None).map_err(|why| match why {
+            NoPlace::Saturated => SendError::Saturated,
+            NoPlace::ClientShare => SendError::ClientShare,
+        })?;
+        let answer = transport.oneshot(Request::from_parts(head, body)).await.map_err(SendError::from_transport)?;
+        Ok(answer.map(|received| ResponseBody::new(received, slot)))
+    }
+}

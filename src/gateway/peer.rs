@@ -1,0 +1,99 @@
+//! Answers other gateways of the cluster, which ask for a state instead of upstream: from memory or not at all.
+//!
+//! Such a question is never forwarded and never starts a cache or waits for one, so no question causes another.
+
+use http::{HeaderMap, Request, Response};
+
+use super::{
+    account::Asked,
+    body::Inner,
+    context::RequestContext,
+    filling,
+    permission::Granted,
+    record::Record,
+    refusal::{Refusal, Unserved},
+    route::{self, ReadVerb, Route},
+    served::Served,
+    stages::Stages,
+};
+use crate::{
+    apimachinery::PEER,
+    connector,
+    serve::{self, ForwardReason, Read},
+    traces::Stage,
+};
+
+/// Whether another gateway asks for an answer from memory, and for no other.
+pub(super) fn is_asking(headers: &HeaderMap) -> bool {
+    headers.contains_key(PEER)
+}
+
+impl Stages {
+    /// Refuses requests that this gateway has sent itself.
+    pub(super) fn refuse_own(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        match is_asking(headers) {
+            // Its `Via` does not matter, since it goes no further.
+            true if self.cachers.peers().is_some_and(|peers| peers.are_asked_with(headers)) => {
+                Err(Refusal::OwnQuestion)
+            }
+            true => Ok(()),
+            false if connector::has_passed(headers) => Err(Refusal::Loop),
+            false => Ok(()),
+        }
+    }
+
+    /// Answers a peer from memory. The reason why it is not answered is only logged: that a resource is in memory is not
+    /// for everyone to know.
+    pub(super) async fn serve_peer<B>(
+        &self,
+        request: &Request<B>,
+        context: &RequestContext,
+        record: &mut Record,
+        asked: &Asked,
+    ) -> Result<Response<Inner>, Refusal> {
+        let answered = self.answer_peer(request, context, record, asked).await;
+        answered.map_err(|why| match why {
+            Unserved::Refuse(refusal) => refusal,
+            Unserved::Forward(why) => {
+                tracing::debug!(path = context.uri.path(), reason = why.as_str(), "a peer gets no state");
+                Refusal::NotInMemory
+            }
+        })
+    }
+
+    async fn answer_peer<B>(
+        &self,
+        request: &Request<B>,
+        context: &RequestContext,
+        record: &mut Record,
+        asked: &Asked,
+    ) -> Result<Response<Inner>, Unserved> {
+        let route = route::decide(request, &context.info)?;
+        let Route { verb: verb @ ReadVerb::List, target, .. } = route else {
+            return Err(ForwardReason::Representation.into());
+        };
+        let held = || filling::held(&self.cachers, &route);
+        // No review is sent for a cache that is not there.
+        let hopeless = || held().is_none().then_some(ForwardReason::CacheFilling);
+        record.enter(Stage::Authorize);
+        let granted = self.permission.grant(context, target, context.received, Some(record), hopeless).await?;
+        let Granted { permit, user, counted } = granted;
+        let (instance, representation) = held().ok_or(ForwardReason::CacheFilling)?;
+        let provenance = instance.provenance().cloned().ok_or(ForwardReason::Unproven)?;
+        record.enter(Stage::Serve);
+        let account = self.accounts.open(verb, None, counted).await?;
+        let (query, headers, config) = (context.query(), request.headers(), self.settings.reads());
+        let (client, room) = (record.client().clone(), self.room.of(counted));
+        let for_gateway = true;
+        let read =
+            Read { request: target, query, headers, instance, representation, client, for_gateway, room, config };
+        let mut answer = serve::list(&read, permit).await?;
+        if !provenance.write(answer.headers_mut()) {
+            return Err(ForwardReason::Unproven.into());
+        }
+        let room = read.room.take(answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
+        let (audit_id, code) = (serve::audit_id(&answer), answer.status().as_u16());
+        let in_flight = account.answered(asked, &context.info, user.as_deref(), audit_id, code);
+        Ok(answer.map(|body| Inner::Served(Served::new(body, in_flight, room))))
+    }
+}

@@ -1,0 +1,100 @@
+//! Fetches the whole state from another gateway, and checks it against what upstream itself says
+//! ([`crate::manual::consistency`], "Peers").
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+
+use super::{
+    EventStream, Failure, FillSource, ListWatch, PeerOutcome, Peers, UpstreamEvent, WatchFrom, WatchRequest,
+    fill::{self, Head, State},
+    item_readers::ItemReaders,
+};
+use crate::{
+    apimachinery::{Provenance, ResourceVersion},
+    encode::BookmarkTemplate,
+    store::Schema,
+};
+
+/// The maximum time to read and check a peer's state: as long as reads wait for a fill by default, since upstream may
+/// have to be asked after it.
+const STATE_MAX: Duration = Duration::from_secs(30);
+/// The maximum time for upstream to send the bookmark of an empty watch-list, which it knows at once.
+const BOOKMARK_MAX: Duration = Duration::from_secs(5);
+
+/// What a peer's state must agree with, as upstream has just said it.
+pub(super) struct Expected<'a> {
+    pub(super) schema: &'a Arc<Schema>,
+    pub(super) head: &'a Head,
+    /// Kind of the objects, from discovery.
+    pub(super) kind: &'a str,
+    /// Upstream's head version, requested after the fill had begun.
+    pub(super) at_least: ResourceVersion,
+    pub(super) provenance: &'a Provenance,
+}
+
+/// The state of a peer, with upstream's watch from there; `None` if upstream has to be asked for the state.
+pub(super) async fn state<L: ListWatch, P: Peers>(
+    upstream: &L,
+    peers: &P,
+    expected: &Expected<'_>,
+) -> Option<State<L::Stream>> {
+    let stream = peers.list(expected.at_least, expected.provenance).await?;
+    let checked = timeout(STATE_MAX, checked(upstream, stream, expected)).await;
+    match checked.unwrap_or(Err(PeerOutcome::Broken)) {
+        Ok(state) => {
+            peers.note(PeerOutcome::Used);
+            Some(state)
+        }
+        Err(outcome) => {
+            peers.note(outcome);
+            None
+        }
+    }
+}
+
+async fn checked<L: ListWatch, P>(
+    upstream: &L,
+    stream: P,
+    Expected { schema, head, kind, at_least, .. }: &Expected<'_>,
+) -> Result<State<L::Stream>, PeerOutcome>
+where
+    P: super::ByteStream,
+{
+    let mut readers = ItemReaders::new((*schema).clone());
+    let page = fill::page(stream, schema, &mut readers).await.map_err(unread)?;
+    let objects = readers.objects().await.map_err(unread)?;
+    let version = page.version;
+    // A gateway always writes the items of a list, and upstream may not.
+    let is_whole = page.lists_items && page.continue_token.is_empty();
+    let is_whole = is_whole && objects.iter().all(|object| object.version <= version);
+    if !is_whole || !head.is_of(&page, kind) {
+        return Err(PeerOutcome::Malformed);
+    }
+    if version < *at_least {
+        return Err(PeerOutcome::Old);
+    }
+    // Requested when the state is there: upstream has reached a lower version only if its versions went back.
+    let (reached, bookmark) = bookmark(upstream, schema).await.ok_or(PeerOutcome::Unconfirmed)?;
+    if reached < version {
+        return Err(PeerOutcome::Ahead);
+    }
+    let watch = upstream.watch(WatchRequest::new(WatchFrom::After(version))).await;
+    let watch = EventStream::new(watch.map_err(|_| PeerOutcome::Unconfirmed)?, schema.shape.encoding());
+    Ok(State { objects, version, bookmark: Some(bookmark), watch: Some(watch), source: FillSource::Peer })
+}
+
+fn unread(failure: Failure) -> PeerOutcome {
+    if failure == Failure::Malformed { PeerOutcome::Malformed } else { PeerOutcome::Broken }
+}
+
+/// The bookmark of a watch-list of no objects: shows that upstream supports watch-list, which version it has reached,
+/// and how it writes bookmarks.
+async fn bookmark<L: ListWatch>(upstream: &L, schema: &Schema) -> Option<(ResourceVersion, BookmarkTemplate)> {
+    let stream = upstream.watch_nothing().await.ok()?;
+    let mut events = EventStream::new(stream, schema.shape.encoding());
+    match events.next(schema, BOOKMARK_MAX).await.ok()?? {
+        UpstreamEvent::Bookmark { version, template, initial_events_end: true } => Some((version, template)),
+        UpstreamEvent::Bookmark { .. } | UpstreamEvent::Change { .. } => None,
+    }
+}

@@ -1,0 +1,133 @@
+//! The interface between a reflector and other gateways of the same cluster. Implemented by the module `peers`.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::{ByteStream, Failure};
+use crate::apimachinery::{Provenance, ResourceVersion};
+
+/// From where a store was filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FillSource {
+    Upstream,
+    Peer,
+}
+
+impl FillSource {
+    /// The value of the metric label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Upstream => "upstream",
+            Self::Peer => "peer",
+        }
+    }
+}
+
+/// What came of a question to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PeerOutcome {
+    #[error("the cache was filled with the peer's state")]
+    Used,
+    #[error("the connection led to this gateway itself")]
+    Itself,
+    #[error("the peer has no state in memory that it is sure of and may show, or none that is recent enough")]
+    NoState,
+    #[error("the peer refused the request")]
+    Refused,
+    #[error("the peer cannot be reached, or its certificate is not valid")]
+    Unreachable,
+    #[error("the peer did not answer in time")]
+    TimedOut,
+    #[error("the answer is not that of a gateway that answers peers")]
+    Foreign,
+    #[error("the peer's state is of another cluster")]
+    Cluster,
+    #[error("the peer's state was written by another version of the API server")]
+    Server,
+    #[error("the peer's state was written under another definition of the resource")]
+    Definition,
+    #[error("the peer's state is older than requested")]
+    Old,
+    #[error("the peer's state has a version that upstream has not reached; was its etcd restored?")]
+    Ahead,
+    #[error("the peer's state cannot be read, or contradicts itself or upstream")]
+    Malformed,
+    #[error("the peer's answer broke off, took too long, or is too large")]
+    Broken,
+    #[error("upstream does not support watch-list, or did not accept a watch from the version of the peer's state")]
+    Unconfirmed,
+}
+
+impl PeerOutcome {
+    /// The value of the metric label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Used => "used",
+            Self::Itself => "itself",
+            Self::NoState => "no_state",
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timed_out",
+            Self::Foreign => "foreign",
+            Self::Cluster => "cluster",
+            Self::Server => "server",
+            Self::Definition => "definition",
+            Self::Old => "old",
+            Self::Ahead => "ahead",
+            Self::Malformed => "malformed",
+            Self::Broken => "broken",
+            Self::Unconfirmed => "unconfirmed",
+        }
+    }
+
+    /// Whether it deserves an operator's attention: it cannot happen between replicas of one configuration.
+    pub const fn is_odd(self) -> bool {
+        matches!(self, Self::Foreign | Self::Cluster | Self::Ahead | Self::Malformed)
+    }
+}
+
+/// Other gateways of the same cluster, asked about one resource in one encoding.
+pub trait Peers: Send + Sync + 'static {
+    type Stream: ByteStream;
+
+    /// The provenance of a state that upstream would give now, read no earlier than `since`. `server` is upstream's
+    /// version. `None` if there are no peers, or it is not known: then no peer is asked, nor given a state.
+    fn provenance(&self, server: Option<&str>, since: Instant) -> impl Future<Output = Option<Provenance>> + Send;
+
+    /// The body of a list of the whole collection at `not_older_than` or later, with that provenance; `None` if no peer
+    /// has one. Questions without such an answer are counted.
+    fn list(
+        &self,
+        not_older_than: ResourceVersion,
+        expected: &Provenance,
+    ) -> impl Future<Output = Option<Self::Stream>> + Send;
+
+    /// Counts what came of the answer.
+    fn note(&self, outcome: PeerOutcome);
+}
+
+/// No other gateways.
+#[derive(Clone, Copy, Debug)]
+pub struct NoPeers;
+
+impl Peers for NoPeers {
+    type Stream = Infallible;
+
+    async fn provenance(&self, _: Option<&str>, _: Instant) -> Option<Provenance> {
+        None
+    }
+
+    async fn list(&self, _: ResourceVersion, _: &Provenance) -> Option<Infallible> {
+        None
+    }
+
+    fn note(&self, _: PeerOutcome) {}
+}
+
+impl ByteStream for Infallible {
+    async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
+        match *self {}
+    }
+}

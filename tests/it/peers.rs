@@ -1,0 +1,355 @@
+//! Gateways that ask others of their cluster for the state of a new cache, and those that are asked.
+
+use std::net::{SocketAddr, TcpListener as Reserved};
+
+use bytes::Bytes;
+use kube_fanout::{
+    config::{Config, PeersConfig},
+    sim::{Features, Sim},
+    telemetry,
+};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::Duration,
+};
+
+use crate::{
+    delegated::{PODS, delegated},
+    harness::{
+        Answer, Gateway, Route, World,
+        guarded::{GATEWAY_TOKEN, Guarded},
+        passing, until,
+        upstream::{directly, pod, pods},
+    },
+    reads::{definition, widget},
+};
+
+const WIDGETS: &str = "/apis/example.com/v1/widgets?resourceVersion=0";
+const WATCH_LIST: &str = "/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
+                          &resourceVersionMatch=NotOlderThan&resourceVersion=0&timeoutSeconds=2";
+const QUESTION: &str = "kube-fanout-peer: another";
+/// An address where nothing listens.
+const NOWHERE: &str = "http://127.0.0.1:1";
+const STEP: Duration = Duration::from_millis(500);
+
+fn peers(address: &str) -> impl FnOnce(&mut Config) {
+    let addresses = vec![address.parse().unwrap()];
+    move |config| config.cache.peers = Some(PeersConfig { addresses, ca: None })
+}
+
+/// A gateway that has pods in memory and answers peers, in front of its upstream.
+async fn first() -> World {
+    first_before(Sim::new()).await
+}
+
+async fn first_before(sim: Sim) -> World {
+    let world = World::start_with(sim, peers(NOWHERE)).await;
+    for name in ["a", "b", "c"] {
+        world.create_pod("default", name, "x");
+    }
+    world.gateway.warm("/api/v1/pods").await;
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    world
+}
+
+/// A gateway in front of the same upstream, which asks that address first.
+async fn second(world: &World, address: &str) -> Gateway {
+    Gateway::start_with(&world.server.url(), peers(address)).await
+}
+
+/// Upstream's requests for pods so far: lists and watches.
+fn asked_upstream(world: &World) -> (u64, u64) {
+    let counts = world.sim.counts();
+    (counts.requests("list", "pods"), counts.requests("watch", "pods"))
+}
+
+/// How many questions to peers have come to that, in all tests.
+fn questions(outcome: &str) -> u64 {
+    counted("kube_fanout_peer_questions_total{", outcome)
+}
+
+/// How many caches of the resource were filled from there, in all tests.
+fn fills(resource: &str, source: &str) -> u64 {
+    counted(&format!(r#"kube_fanout_cache_fills_total{{resource="{resource}""#), source)
+}
+
+fn counted(name: &str, label: &str) -> u64 {
+    let text = telemetry::install().unwrap().render();
+    let row = text.lines().find(|line| line.starts_with(name) && line.contains(&format!(r#"="{label}""#)));
+    row.map_or(0, |row| row.rsplit_once(' ').unwrap().1.parse().unwrap())
+}
+
+/// A whole response, as it was sent.
+async fn raw(address: SocketAddr, line: &str, header: &str) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("{line} HTTP/1.1\r\nhost: {address}\r\n{header}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await.unwrap();
+    response
+}
+
+/// What the first gateway answers a peer that asks for a collection.
+async fn recorded(world: &World, path: &str) -> String {
+    let response = raw(world.client().address(), &format!("GET {path}"), QUESTION).await;
+    let response = String::from_utf8(response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+    response
+}
+
+/// A peer that answers every question in this way, and closes the connection. Ends with its test.
+struct Fake {
+    url: String,
+    _connections: JoinSet<()>,
+}
+
+impl Fake {
+    /// `None`: it never answers.
+    async fn start(answer: Option<String>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let mut connections = JoinSet::new();
+        connections.spawn(async move {
+            let mut open = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let Some(answer) = &answer else {
+                    open.push(stream);
+                    continue;
+                };
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        Self { url, _connections: connections }
+    }
+}
+
+/// Asserts that memory has answered as upstream does.
+async fn assert_same(world: &World, answer: Answer, path: &str) {
+    assert_eq!((&answer.route, answer.text()), (&Route::Served, directly(&world.sim, path).await.1.as_str()));
+}
+
+/// Asserts that a new gateway does not use what a peer answers, counts why, and has upstream's own state.
+async fn assert_refused(world: &World, answer: Option<String>, path: &str, outcome: &str) {
+    let peer = Fake::start(answer).await;
+    assert_refused_at(world, &peer.url, path, outcome).await;
+}
+
+async fn assert_refused_at(world: &World, address: &str, path: &str, outcome: &str) {
+    let before = questions(outcome);
+    let gateway = second(world, address).await;
+    assert_same(world, passing(STEP, gateway.client.get(path)).await, path).await;
+    assert!(questions(outcome) > before, "{outcome}");
+}
+
+#[tokio::test]
+async fn a_new_gateway_has_the_state_of_a_peer_and_a_watch_of_its_own() {
+    let world = first().await;
+    // The peer has to show that nothing of this concerns pods.
+    world.sim.skip_revisions(50);
+    let (before, filled) = (asked_upstream(&world), fills("pods", "peer"));
+    let gateway = second(&world, world.client().url()).await;
+    let answer = gateway.client.get(PODS).await;
+    let (lists, watches) = asked_upstream(&world);
+    assert!(fills("pods", "peer") > filled);
+    assert_same(&world, answer, PODS).await;
+    // The head version for both gateways, and which fields can be selected.
+    assert!(lists - before.0 <= 3, "{lists} {before:?}");
+    // The watch, one of no object that shows its bookmarks, and the peer's small ones.
+    assert!(watches - before.1 <= 4, "{watches} {before:?}");
+    assert_eq!(world.sim.counts().open_watches("pods"), 2);
+
+    world.create_pod("default", "d", "x");
+    world.delete_pod("default/a");
+    gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    assert_same(&world, gateway.client.get(PODS).await, PODS).await;
+    assert_same(&world, passing(STEP, gateway.client.get(WATCH_LIST)).await, WATCH_LIST).await;
+}
+
+#[tokio::test]
+async fn upstream_sends_no_state_to_a_gateway_that_has_a_peer_s() {
+    let world = first().await;
+    // Of the first request for pods, upstream would send these, and no peer knows them.
+    let silently = |pod: &mut Value| pod["metadata"]["labels"]["app"] = "upstream".into();
+    world.sim.change_silently(&pods(), "default/a", silently).unwrap();
+    let gateway = second(&world, world.client().url()).await;
+    let answer = gateway.client.get(PODS).await;
+    assert_eq!((&answer.route, answer.text().contains("upstream")), (&Route::Served, false), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn custom_resources_of_one_definition_are_taken_and_of_another_are_not() {
+    let world = World::start_with(Sim::new(), peers(NOWHERE)).await;
+    world.sim.create(definition(".spec.size")).unwrap();
+    world.sim.create(widget("a", "small")).unwrap();
+    world.gateway.warm_skipping("/apis/example.com/v1/widgets").await;
+    let answer = recorded(&world, WIDGETS).await;
+    let filled = fills("widgets.example.com", "peer");
+    {
+        let gateway = second(&world, world.client().url()).await;
+        assert_eq!(gateway.client.get(WIDGETS).await.text(), directly(&world.sim, WIDGETS).await.1);
+        assert_eq!(fills("widgets.example.com", "peer"), filled + 1);
+    }
+    let crds = kube_fanout::apimachinery::GroupResource {
+        group: "apiextensions.k8s.io".into(),
+        resource: "customresourcedefinitions".into(),
+    };
+    world
+        .sim
+        .modify(&crds, "widgets.example.com", |crd| {
+            crd["spec"]["versions"][0]["selectableFields"] = serde_json::json!([])
+        })
+        .unwrap();
+    assert_refused(&world, Some(answer), WIDGETS, "definition").await;
+}
+
+#[tokio::test]
+async fn a_peer_that_has_no_state_is_asked_for_none() {
+    let world = World::start_with(Sim::new(), peers(NOWHERE)).await;
+    world.create_pod("default", "a", "x");
+    assert_refused_at(&world, world.client().url(), PODS, "no_state").await;
+    // The question has started nothing there.
+    assert_eq!(world.sim.counts().open_watches("pods"), 1);
+    assert_refused_at(&world, NOWHERE, PODS, "unreachable").await;
+}
+
+#[tokio::test]
+async fn a_gateway_whose_connection_leads_to_itself_asks_upstream() {
+    let world = first().await;
+    let reserved = Reserved::bind("127.0.0.1:0").unwrap();
+    let own = reserved.local_addr().unwrap();
+    drop(reserved);
+    let before = questions("itself");
+    let gateway = Gateway::start_with(&world.server.url(), |config| {
+        peers(&format!("http://{own}"))(config);
+        config.listeners[0].address = own.to_string().parse().unwrap();
+    })
+    .await;
+    assert_same(&world, gateway.client.get(PODS).await, PODS).await;
+    assert_eq!(questions("itself"), before + 3);
+}
+
+#[tokio::test]
+async fn a_state_of_another_origin_is_refused() {
+    let world = first().await;
+    let answer = recorded(&world, PODS).await;
+    let uid = answer.split("kube-fanout-cluster: ").nth(1).unwrap().split('\r').next().unwrap();
+    let elsewhere = answer.replace(uid, &"0".repeat(uid.len()));
+    assert_refused(&world, Some(elsewhere), PODS, "cluster").await;
+    // The API server itself.
+    assert_refused_at(&world, &world.server.url(), PODS, "foreign").await;
+    world.sim.upgrade("v1.37.0", &pods(), |_| {}).unwrap();
+    assert_refused(&world, Some(answer), PODS, "server").await;
+}
+
+#[tokio::test]
+async fn a_state_that_is_not_whole_is_refused() {
+    let world = first().await;
+    let answer = recorded(&world, PODS).await;
+    let half = answer[..answer.len() / 2].to_owned();
+    assert_refused(&world, Some(half), PODS, "broken").await;
+    assert_refused(&world, Some(answer.replace("\"items\"", "\"itemz\"")), PODS, "malformed").await;
+    assert_refused(&world, None, PODS, "timed_out").await;
+    let refusal = "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n";
+    assert_refused(&world, Some(refusal.to_owned()), PODS, "refused").await;
+}
+
+#[tokio::test]
+async fn a_state_of_another_time_is_refused() {
+    let world = first().await;
+    let (old, at) = (recorded(&world, PODS).await, world.sim.revision());
+    world.create_pod("default", "d", "x");
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    let new = recorded(&world, PODS).await;
+    assert_refused(&world, Some(old), PODS, "old").await;
+    // Of the peer's state nothing is left, and it has not noticed that.
+    world.sim.rewind(at).unwrap();
+    assert_refused(&world, Some(new), PODS, "ahead").await;
+}
+
+#[tokio::test]
+async fn behind_an_upstream_without_watch_list_no_state_is_taken() {
+    let sim = Sim::new();
+    sim.set_features(Features { watch_list: false, ..Features::default() });
+    let world = first_before(sim).await;
+    assert_refused_at(&world, world.client().url(), PODS, "unconfirmed").await;
+}
+
+#[tokio::test]
+async fn a_peer_s_question_is_answered_from_memory_or_not_at_all() {
+    let world = first().await;
+    let address = world.client().address();
+    let before = world.sim.counts();
+    for line in [
+        "GET /api/v1/configmaps?resourceVersion=0",
+        "GET /api/v1/pods",
+        "GET /api/v1/namespaces/default/pods/a",
+        "GET /api/v1/pods?watch=1",
+        "DELETE /api/v1/namespaces/default/pods/a",
+        "GET /version",
+    ] {
+        let response = String::from_utf8(raw(address, line, QUESTION).await).unwrap();
+        assert!(response.starts_with("HTTP/1.1 503 "), "{line}: {response}");
+        assert!(response.contains(r#""message":"kube-fanout: this gateway has no such state"#), "{response}");
+    }
+    assert_eq!(world.sim.counts(), before);
+    let to_client = String::from_utf8(raw(address, &format!("GET {PODS}"), "accept: */*").await).unwrap();
+    assert!(to_client.starts_with("HTTP/1.1 200 ") && !to_client.contains("kube-fanout"), "{to_client}");
+}
+
+#[tokio::test]
+async fn a_gateway_without_peers_answers_none() {
+    let world = World::start().await;
+    world.gateway.warm("/api/v1/pods").await;
+    let response = raw(world.client().address(), &format!("GET {PODS}"), QUESTION).await;
+    assert!(response.starts_with(b"HTTP/1.1 503 "));
+}
+
+/// Two gateways in delegated mode, of which the second has its state from the first if its own user may list pods.
+async fn delegated_source(may_list: bool) -> (Route, u64) {
+    let sim = Sim::new();
+    sim.create(pod("default", "a", "x")).unwrap();
+    let upstream = Guarded::start(sim.clone()).await;
+    upstream.add_user("jane-token", "jane");
+    upstream.add_user(GATEWAY_TOKEN, "gateway");
+    upstream.grant("jane", "list", "pods");
+    if may_list {
+        upstream.grant("gateway", "list", "pods");
+    }
+    let mut access = kube_client::Config::new(format!("http://{}", upstream.address).parse().unwrap());
+    access.auth_info.token = Some(GATEWAY_TOKEN.to_owned().into());
+    let start = async |peer: &str| {
+        let change = peers(peer);
+        Gateway::start_before(access.clone(), |config| {
+            config.clients = delegated();
+            change(config);
+        })
+        .await
+    };
+    let jane = [("authorization", "Bearer jane-token")];
+    let served = async |gateway: &Gateway| {
+        let answer = gateway.client.request("GET", PODS, &jane, Bytes::new()).await;
+        (answer.route == Route::Served).then_some(answer)
+    };
+    let first = start(NOWHERE).await;
+    until("the cache is filled", async || served(&first).await).await;
+    let before = sim.counts().requests("watch", "pods");
+    let second = start(first.client.url()).await;
+    let answer = until("the cache is filled", async || served(&second).await).await;
+    assert_eq!(answer.text(), directly(&sim, PODS).await.1);
+    (answer.route, sim.counts().requests("watch", "pods") - before)
+}
+
+#[tokio::test]
+async fn a_peer_gives_its_state_to_those_who_may_list_it() {
+    // The bookmark and the watch; or the watch-list alone.
+    assert_eq!(delegated_source(true).await, (Route::Served, 2));
+    assert_eq!(delegated_source(false).await, (Route::Served, 1));
+}
