@@ -20,6 +20,7 @@
 //! * `bridge`: informers of every kind, each of which lists once, however often the API server is killed
 //! * `rollouts`: the same, however often the gateways are rolled or killed
 //! * `failover`: the same, with two API servers of which one at a time is killed or frozen; a server of another cluster
+//! * `peers`: a further replica has its state from the others, and costs the API server watches only
 //! * `storm`: a thousand watchers through crashes of upstream and of the gateway
 //!
 //! Run by `cargo test --test conformance`, with words of scenarios as arguments to run only those. The servers come
@@ -51,6 +52,7 @@ mod objects;
 mod odd;
 mod own_writes;
 mod paging;
+mod peers;
 mod ports;
 mod printed;
 mod processes;
@@ -215,6 +217,10 @@ async fn one_by_one(chosen: Chosen<'_>, mut world: World) {
         chosen.run(format!("resumes {custom}"), resumes::custom(crd, certificates)).await;
     }
     chosen.run(format!("verified {builtin}"), verified::run(full, certificates)).await;
+    // Needs watch-list.
+    if full.server.has_watch_list {
+        chosen.run(format!("peers {builtin}"), peers::run(full, certificates)).await;
+    }
     chosen.run(format!("bridge {builtin}"), bridge::builtin(full, certificates)).await;
     if let Some(crd) = crd {
         chosen.run(format!("bridge {custom}"), bridge::custom(crd, certificates)).await;
