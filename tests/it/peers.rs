@@ -1,6 +1,12 @@
 //! Gateways that ask others of their cluster for the state of a new cache, and those that are asked.
 
-use std::net::{SocketAddr, TcpListener as Reserved};
+use std::{
+    net::{SocketAddr, TcpListener as Reserved},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use bytes::Bytes;
 use kube_fanout::{
@@ -103,6 +109,8 @@ async fn recorded(world: &World, path: &str) -> String {
 /// A peer that answers every question in this way, and closes the connection. Ends with its test.
 struct Fake {
     url: String,
+    /// The connections so far, each of which has one question.
+    asked: Arc<AtomicUsize>,
     _connections: JoinSet<()>,
 }
 
@@ -111,11 +119,13 @@ impl Fake {
     async fn start(answer: Option<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let mut connections = JoinSet::new();
+        let (asked, mut connections) = (Arc::<AtomicUsize>::default(), JoinSet::new());
+        let counted = asked.clone();
         connections.spawn(async move {
             let mut open = Vec::new();
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
+                counted.fetch_add(1, Relaxed);
                 let Some(answer) = &answer else {
                     open.push(stream);
                     continue;
@@ -127,7 +137,7 @@ impl Fake {
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
-        Self { url, _connections: connections }
+        Self { url, asked, _connections: connections }
     }
 }
 
@@ -272,6 +282,25 @@ async fn a_state_of_another_time_is_refused() {
     // Of the peer's state nothing is left, and it has not noticed that.
     world.sim.rewind(at).unwrap();
     assert_refused(&world, Some(new), PODS, "ahead").await;
+}
+
+#[tokio::test]
+async fn a_cache_that_was_given_up_is_filled_by_upstream() {
+    let world = first().await;
+    let at = world.sim.revision();
+    let peer = Fake::start(Some(recorded(&world, PODS).await)).await;
+    let gateway = second(&world, &peer.url).await;
+    assert_same(&world, gateway.client.get(PODS).await, PODS).await;
+    world.create_pod("default", "d", "x");
+    gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    world.sim.rewind(at).unwrap();
+    let look = async || {
+        let answer = gateway.client.get(PODS).await;
+        let is_upstream_s = answer.text() == directly(&world.sim, PODS).await.1;
+        (answer.route == Route::Served && is_upstream_s).then_some(())
+    };
+    passing(STEP, until("the state before that", look)).await;
+    assert_eq!(peer.asked.load(Relaxed), 1);
 }
 
 #[tokio::test]
