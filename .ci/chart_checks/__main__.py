@@ -19,6 +19,7 @@ CHECKS = [
     properties.toggles,
     properties.pairs_of_toggles,
     properties.rights,
+    properties.peers,
     sidecar.in_an_application,
     documents.readme_table,
     documents.schema_knows_every_field,

@@ -206,6 +206,20 @@ def dry_runs(server: Server) -> list[str]:
     return problems
 
 
+def readable(server: Server) -> list[int]:
+    """What the gateway's account gets for the namespace that names the cluster, as it asks for it, and for others."""
+    headers = {"Authorization": f"Bearer {server.token_of(NAME)}"}
+    codes = []
+    for path in ("/kube-system", "?fieldSelector=metadata.name%3Dkube-system", "/default", ""):
+        request = urllib.request.Request(f"{server.url}/api/v1/namespaces{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, context=server.context, timeout=10) as answer:
+                codes.append(answer.status)
+        except urllib.error.HTTPError as error:
+            codes.append(error.code)
+    return codes
+
+
 def release(config: helm.Config, server: Server) -> list[str]:
     deployment = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
     secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}-tls"
@@ -230,7 +244,9 @@ def release(config: helm.Config, server: Server) -> list[str]:
     config.rollback(NAME, version=1)
     expect("replicas after the rollback", replicas(), 2)
     expect("services after the rollback", server.names(services), {NAME})
-    config.upgrade(CHART, NAME, {"kind": "DaemonSet"}, namespace=NAMESPACE)
+    named = {"kind": "DaemonSet", "peers": {"enabled": True}, "rbac": {"resources": []}, "config": {"upstream": {"servers": ["a:1"]}}}
+    config.upgrade(CHART, NAME, named, namespace=NAMESPACE)
+    expect("rights of peers and servers", readable(server), [200, 200, 403, 403])
     expect("deployments of a DaemonSet", server.names(deployment), set())
     https, admin, beside, beside_admin, *static = free_ports(6)
     node_local = merged(ways_of_use()["node-local-values.yaml"], NOT_THERE, {"ports": {"https": https, "admin": admin}})

@@ -1,10 +1,12 @@
 """What holds of every rendering: each toggle alone, all together, and pairs of them."""
 
+import base64
 import itertools
 import random
 
 import helm_python as helm
 import yaml
+from cryptography import x509
 
 from chart import API_VERSIONS, invalid, invalid_foreign, merged, nested, one, pod_of, render, ways_of_use
 from gateway import problems_of, text_of
@@ -19,6 +21,9 @@ TOGGLES = {
     "autoscaling": {"autoscaling": {"enabled": True, "targetWatchersPerReplica": 5000}},
     "no budget": nested("podDisruptionBudget.enabled", False),
     "budget in percent": nested("podDisruptionBudget.minAvailable", "50%"),
+    "peers": nested("peers.enabled", True),
+    "own peers": nested("config.cache.peers", {"addresses": ["https://gateways.example:8443"], "caFile": "/etc/kube-fanout/tls/ca.crt"}),
+    "servers": nested("config.upstream.servers", ["10.0.0.1:6443", "10.0.0.2:6443"]),
     "no service": nested("service.enabled", False),
     "local": nested("service.internalTrafficPolicy", "Local"),
     "load balancer": {"service": {"type": "LoadBalancer", "annotations": {"a": "b"}, "labels": {"c": "d"}}},
@@ -66,7 +71,8 @@ TOGGLES = {
 }
 
 # What a pair of toggles may be refused for.
-RULES = ("use one", "scraped twice", "kind must be DaemonSet", "no listener in config.listeners")
+RULES = ("use one", "scraped twice", "kind must be DaemonSet", "no listener in config.listeners",
+         "peers.enabled: ")
 
 
 # How many of some thousand pairs are looked at, the same ones each time.
@@ -107,7 +113,7 @@ def pairs_of_toggles() -> list[str]:
 
 
 # Not together with all others.
-EXCLUSIVE = {"pod monitor", "own certificate", "no service", "own listener", "config of another", "no rights", "socket", "daemon",
+EXCLUSIVE = {"peers", "pod monitor", "own certificate", "no service", "own listener", "config of another", "no rights", "socket", "daemon",
              "host network", "trusted socket", "no contexts"}
 
 
@@ -195,10 +201,44 @@ def references(objects: list[dict], pod: dict) -> list[str]:
 
 
 def granted(values: dict) -> set[tuple[str, str, str]]:
-    """(group, resource, verb) of the ClusterRole."""
-    role = one(render(values), "ClusterRole")
-    combinations = [itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in role["rules"]]
-    return {right for each in combinations for right in each}
+    """(group, resource, verb) of the ClusterRole; of a rule with names, `resource/name`."""
+    found = set()
+    for rule in one(render(values), "ClusterRole")["rules"]:
+        names = [f"/{name}" for name in rule.get("resourceNames", [])] or [""]
+        resources = [resource + name for resource in rule["resources"] for name in names]
+        found.update(itertools.product(rule["apiGroups"], resources, rule["verbs"]))
+    return found
+
+
+def peers() -> list[str]:
+    """Replicas reach each other: by an address that their certificate has, with its authority, and past a policy that lets in and
+    out little else."""
+    closed = {"networkPolicy": {"enabled": True, "clients": [{"ipBlock": {"cidr": "10.9.0.0/16"}}], "egress": {"enabled": True}}}
+    problems = []
+    for values in (nested("peers.enabled", True), merged(nested("peers.enabled", True), TOGGLES["other ports"])):
+        objects = render(merged(closed, values))
+        port = pod_of(objects)["spec"]["containers"][0]["ports"][0]["containerPort"]
+        own = one(objects, "Deployment")["spec"]["selector"]
+        spec = one(objects, "NetworkPolicy")["spec"]
+        for direction, peer in (("ingress", "from"), ("egress", "to")):
+            rule = {"ports": [{"port": port, "protocol": "TCP"}], peer: [{"podSelector": own}]}
+            if rule not in spec[direction]:
+                problems.append(f"{direction} among replicas is not allowed: {spec[direction]}")
+        service, found = one(objects, "Service"), yaml.safe_load(text_of(objects))["cache"]["peers"]
+        host = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+        if found["addresses"] != [f"https://{host}:{service['spec']['ports'][0]['port']}"]:
+            problems.append(f"peers are asked at {found['addresses']}")
+        secret = next(item for item in objects if item["kind"] == "Secret")
+        certificate = x509.load_pem_x509_certificate(base64.b64decode(secret["data"]["tls.crt"]))
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)
+        mount = next(one["mountPath"] for one in pod_of(objects)["spec"]["containers"][0]["volumeMounts"] if one["name"] == "kube-fanout-tls")
+        folder, file = found["caFile"].rsplit("/", 1)
+        if host not in names or folder != mount or file not in secret["data"]:
+            problems.append(f"peers cannot be verified: {found['caFile']}, {names}")
+    without = one(render(closed), "NetworkPolicy")["spec"]
+    if any("podSelector" in peer for rule in without["ingress"] for peer in rule.get("from", [])):
+        problems.append("without peers, replicas are let in")
+    return problems
 
 
 def rights() -> list[str]:
@@ -209,6 +249,7 @@ def rights() -> list[str]:
     pods = {("", "pods", "list"), ("", "pods", "watch")}
     scales = {("apps", "deployments", "list"), ("apps", "deployments", "watch")}
     everything = {("*", "*", "list"), ("*", "*", "watch")}
+    peer, member = ({("", "namespaces/kube-system", verb)} for verb in ("get", "list"))
     none, trusted = nested("rbac.resources", []), merged(DELEGATED_DAEMON, TOGGLES["trusted socket"])
     by_impersonation = nested("config.clients.identity.impersonation", {})
     cases = [
@@ -219,6 +260,9 @@ def rights() -> list[str]:
         (merged(none, nested("config.cache.prewarm", ["pods"])), always | delegated | pods),
         (merged(none, trusted, ADMIN_TLS, nested("config.admin.metricsAuthorization", "delegated")), always | delegated),
         (nested("rbac.resources", ["*"]), always | delegated | everything),
+        (merged(none, nested("peers.enabled", True)), always | delegated | peer),
+        (merged(none, trusted, TOGGLES["own peers"]), always | peer),
+        (merged(none, TOGGLES["servers"]), always | delegated | member),
         (merged(none, by_impersonation), always | delegated | impersonation),
         (merged(none, by_impersonation, nested("rbac.impersonate", {"uids": True, "extraKeys": ["scopes"]})),
          always | delegated | impersonation

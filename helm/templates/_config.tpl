@@ -34,7 +34,16 @@
 {{- $config := dict "apiVersion" "kube-fanout.io/v1alpha1" "kind" "GatewayConfiguration" -}}
 {{- $_ := set $config "admin" (dict "address" (printf "0.0.0.0:%d" (int .Values.ports.admin))) -}}
 {{- $_ := set $config "listeners" (include "kube-fanout.listeners" . | fromJsonArray) -}}
+{{- if .Values.peers.enabled -}}
+{{- $service := printf "https://%s.%s.svc:%d" (include "kube-fanout.fullname" .) (include "kube-fanout.namespace" .) (int .Values.service.port) -}}
+{{- $_ := set $config "cache" (dict "peers" (dict "addresses" (list $service) "caFile" "/etc/kube-fanout/tls/ca.crt")) -}}
+{{- end -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy .Values.config)) -}}
+{{- end -}}
+
+{{/* "true" if replicas ask each other for the state of new caches. */}}
+{{- define "kube-fanout.hasPeers" -}}
+{{- if or .Values.peers.enabled (dig "cache" "peers" false .Values.config) }}true{{ end -}}
 {{- end -}}
 
 {{/* HTTPS or HTTP: how health and metrics are asked for. */}}
@@ -144,6 +153,17 @@
 {{- end -}}
 {{- if not $served -}}
 {{- fail (printf "no listener in config.listeners has port %d, the Service's target: set ports.https, or service.enabled to false" (int .Values.ports.https)) -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.peers.enabled -}}
+{{- if not (include "kube-fanout.hasService" .) -}}
+{{- fail "peers.enabled: replicas find each other by their Service, and there is none: it needs config.clients.mode delegated and service.enabled" -}}
+{{- end -}}
+{{- if not (include "kube-fanout.tlsSource" .) -}}
+{{- fail "peers.enabled: replicas know each other by the ca.crt of the gateway's certificate: set tls.existingSecret, tls.certManager or tls.selfSigned, or give config.cache.peers yourself" -}}
+{{- end -}}
+{{- if eq .Values.service.internalTrafficPolicy "Local" -}}
+{{- fail "peers.enabled: with service.internalTrafficPolicy Local, a gateway reaches only itself by the Service: use Cluster" -}}
 {{- end -}}
 {{- end -}}
 {{- include "kube-fanout.validateConfig" . -}}
