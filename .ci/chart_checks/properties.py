@@ -8,7 +8,7 @@ import helm_python as helm
 import yaml
 from cryptography import x509
 
-from chart import API_VERSIONS, invalid, invalid_foreign, merged, nested, one, pod_of, render, ways_of_use
+from chart import API_VERSIONS, ROOT, invalid, invalid_foreign, merged, nested, one, pod_of, render, ways_of_use
 from gateway import problems_of, text_of
 
 DELEGATED_DAEMON = {"kind": "DaemonSet"}
@@ -202,8 +202,12 @@ def references(objects: list[dict], pod: dict) -> list[str]:
 
 def granted(values: dict) -> set[tuple[str, str, str]]:
     """(group, resource, verb) of the ClusterRole; of a rule with names, `resource/name`."""
+    return rights_of(one(render(values), "ClusterRole"))
+
+
+def rights_of(role: dict) -> set[tuple[str, str, str]]:
     found = set()
-    for rule in one(render(values), "ClusterRole")["rules"]:
+    for rule in role["rules"]:
         names = [f"/{name}" for name in rule.get("resourceNames", [])] or [""]
         resources = [resource + name for resource in rule["resources"] for name in names]
         found.update(itertools.product(rule["apiGroups"], resources, rule["verbs"]))
@@ -271,6 +275,9 @@ def rights() -> list[str]:
          always | delegated | {("", "pods", "get")}),
     ]
     problems = [f"{values}: {sorted(granted(values) ^ wanted)}" for values, wanted in cases if granted(values) != wanted]
+    without_chart = [item for item in yaml.safe_load_all((ROOT / "config/rbac.yaml").read_text()) if item]
+    if rights_of(one(without_chart, "ClusterRole")) != granted({}):
+        problems.append(f"config/rbac.yaml differs from the chart: {sorted(rights_of(one(without_chart, 'ClusterRole')) ^ granted({}))}")
     for name, values in ways_of_use().items():
         if any(resource in ("secrets", "*") for _, resource, _ in granted(values)):
             problems.append(f"{name} may read Secrets")
