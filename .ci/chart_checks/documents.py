@@ -48,7 +48,7 @@ def fields(schema: dict, definitions: dict, path: str = "") -> set[str]:
 def documented() -> set[str]:
     """Paths of the fields in the manual's table of the configuration; `.b` after `x.a` is `x.b`."""
     text = OPERATIONS.read_text()
-    table = text[text.index("## Configuration") : text.index("Why a default is what it is")]
+    table = text[text.index("## Configuration") : text.index("Unknown fields are problems")]
     found = set()
     for row in re.findall(r"^\| (`[^|]*`) \|", table, re.M):
         names = re.findall(r"`([^`]+)`", row)
