@@ -18,6 +18,7 @@ CHECKS = [
     gateway.configurations,
     properties.toggles,
     properties.pairs_of_toggles,
+    properties.places,
     properties.rights,
     properties.peers,
     sidecar.in_an_application,

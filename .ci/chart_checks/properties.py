@@ -26,7 +26,11 @@ TOGGLES = {
     "servers": nested("config.upstream.servers", ["10.0.0.1:6443", "10.0.0.2:6443"]),
     "no service": nested("service.enabled", False),
     "local": nested("service.internalTrafficPolicy", "Local"),
-    "load balancer": {"service": {"type": "LoadBalancer", "annotations": {"a": "b"}, "labels": {"c": "d"}}},
+    "load balancer": {"service": {"type": "LoadBalancer", "annotations": {"a": "b"}, "labels": {"c": "d"}, "loadBalancerClass": "e/f",
+                                  "externalTrafficPolicy": "Local", "loadBalancerSourceRanges": ["10.0.0.0/8"]}},
+    "containers": {"initContainers": [{"name": "first", "image": "i"}], "extraContainers": [{"name": "beside", "image": "i"}],
+                   "annotations": {"z": "3"}},
+    "resolver": {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["10.0.0.10"]}},
     "policy": {"networkPolicy": {"enabled": True, "clients": [{"podSelector": {}}], "egress": {"enabled": True}}},
     "traces": nested("config.tracing", {"endpoint": "collector.example:14317", "samplingRatePerMillion": 100}),
     "service monitor": nested("metrics.serviceMonitor", {"enabled": True, "interval": "30s", "additionalLabels": {"r": "p"}}),
@@ -137,6 +141,24 @@ def laws(objects: list[dict]) -> list[str]:
         if container[probe]["httpGet"]["port"] not in [port["name"] for port in container["ports"]]:
             problems.append(f"{probe} asks a port that is not there")
     return problems
+
+
+def places() -> list[str]:
+    """What these values say stands in the object, and the gateway stays the first container."""
+    objects = render(merged(TOGGLES["load balancer"], TOGGLES["containers"], TOGGLES["resolver"]))
+    spec, service = pod_of(objects)["spec"], one(objects, "Service")["spec"]
+    plain = one(render({"service": {"externalTrafficPolicy": "Local", "loadBalancerSourceRanges": ["10.0.0.0/8"]}}), "Service")["spec"]
+    on_node = pod_of(render(TOGGLES["host network"]))["spec"]
+    facts = [
+        ([one["name"] for one in spec["initContainers"] + spec["containers"]] == ["first", "kube-fanout", "beside"], "containers"),
+        ((spec["dnsPolicy"], spec["dnsConfig"]) == ("None", {"nameservers": ["10.0.0.10"]}), "the resolver"),
+        (on_node["dnsPolicy"] == "ClusterFirstWithHostNet", "the resolver on the node's network"),
+        (one(objects, "Deployment")["metadata"]["annotations"] == {"z": "3"}, "annotations"),
+        ((service["externalTrafficPolicy"], service["loadBalancerClass"]) == ("Local", "e/f"), "the load balancer"),
+        (service["loadBalancerSourceRanges"] == ["10.0.0.0/8"], "its clients"),
+        (not {"externalTrafficPolicy", "loadBalancerSourceRanges"} & set(plain), "a Service within the cluster"),
+    ]
+    return [f"{what} is not as the values say" for holds, what in facts if not holds]
 
 
 def has_config(objects: list[dict]) -> bool:

@@ -143,7 +143,13 @@ spec:
   terminationGracePeriodSeconds: {{ include "kube-fanout.gracePeriod" . }}
   {{- if .Values.hostNetwork }}
   hostNetwork: true
-  dnsPolicy: ClusterFirstWithHostNet
+  {{- end }}
+  {{- with default (ternary "ClusterFirstWithHostNet" "" .Values.hostNetwork) .Values.dnsPolicy }}
+  dnsPolicy: {{ . }}
+  {{- end }}
+  {{- with .Values.dnsConfig }}
+  dnsConfig:
+    {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- with .Values.priorityClassName }}
   priorityClassName: {{ . }}
@@ -164,8 +170,15 @@ spec:
   topologySpreadConstraints:
     {{- include "kube-fanout.topologySpreadConstraints" . | nindent 4 }}
   {{- end }}
+  {{- with .Values.initContainers }}
+  initContainers:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
   containers:
   - {{ include "kube-fanout.container" . | nindent 4 | trim }}
+  {{- with .Values.extraContainers }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
   volumes:
     {{- include "kube-fanout.volumes" . | nindent 4 }}
 {{- end -}}
