@@ -23,6 +23,7 @@ CHECKS = [
     properties.peers,
     sidecar.in_an_application,
     documents.readme_table,
+    documents.readme_installs,
     documents.schema_knows_every_field,
     documents.versions,
     documents.alerts,

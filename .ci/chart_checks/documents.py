@@ -12,7 +12,7 @@ from pathlib import Path
 import promql_parser
 import yaml
 
-from chart import CHART, FOLDER, ROOT, nested, one, render
+from chart import CHART, FOLDER, ROOT, nested, one, render, ways_of_use
 
 OPERATIONS = ROOT / "src/manual/operations.md"
 ALERTS = ROOT / "src/manual/alerts.md"
@@ -30,6 +30,24 @@ def readme_table() -> list[str]:
         if made.read_text() != (FOLDER / "README.md").read_text():
             return ["helm/README.md differs: readme-generator --values helm/values.yaml --readme helm/README.md"]
     return []
+
+
+def readme_installs() -> list[str]:
+    """The README installs each values file, and makes the objects that it refers to; its values of a sidecar are taken."""
+    text = (FOLDER / "README.md").read_text()
+    problems = []
+    for file, values in ways_of_use().items():
+        if f"-f helm/ci/{file} " not in text and file not in ("defaults", "sidecar-values.yaml"):
+            problems.append(f"helm/README.md does not install {file}")
+        named = [("configmap", volume["configMap"]["name"]) for volume in values.get("volumes", []) if "configMap" in volume]
+        named += [(r"secret \w+", volume["secret"]["secretName"]) for volume in values.get("volumes", []) if "secret" in volume]
+        named += [(r"secret \w+", name) for name in [values.get("tls", {}).get("existingSecret")] if name]
+        problems += [f"helm/README.md does not make {name}, to which {file} refers" for kind, name in named
+                     if not re.search(f"create {kind} {name} ", text)]
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(# values.yaml of.*?)```", text, re.S)]
+    if [one(render(block["kube-fanout"]), "ClusterRoleBinding")["subjects"][0]["name"] for block in blocks] != ["application"]:
+        problems.append("helm/README.md's values of a sidecar are not for the application's account")
+    return problems
 
 
 def fields(schema: dict, definitions: dict, path: str = "") -> set[str]:
