@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future::pending,
     net::{IpAddr, Ipv4Addr},
 };
 
@@ -18,7 +19,10 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinSet};
 use turmoil::net::{TcpListener, TcpStream};
 
-use crate::{probe::PROBE, world::World};
+use crate::{
+    probe::PROBE,
+    world::{GATEWAYS, World, gateway},
+};
 
 pub(crate) const PORT: u16 = 6443;
 const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -39,8 +43,15 @@ pub(crate) async fn serve(world: World, number: usize, mut is_up: watch::Receive
         loop {
             tokio::select! {
                 accepted = listener.accept() => {
-                    let (stream, _) = accepted?;
-                    connections.spawn_local(connection(world.clone(), number, stream));
+                    let (stream, peer) = accepted?;
+                    let (world, cut_off) = (world.clone(), cut_off(world.cut_off.subscribe(), peer.ip()));
+                    connections.spawn_local(async move {
+                        tokio::select! {
+                            biased;
+                            () = cut_off => {}
+                            () = connection(world, number, stream) => {}
+                        }
+                    });
                 }
                 Some(_) = connections.join_next() => {}
                 down = is_up.wait_for(|is_up| !is_up) => {
@@ -52,6 +63,15 @@ pub(crate) async fn serve(world: World, number: usize, mut is_up: watch::Receive
         drop(connections);
         is_up.wait_for(|is_up| *is_up).await?;
         world.sim.empty_cache(number);
+    }
+}
+
+/// Resolves when the gateway of that address is cut off; never for other clients.
+async fn cut_off(mut cut_off: watch::Receiver<[bool; GATEWAYS]>, peer: IpAddr) {
+    let is_peer = |number: &usize| turmoil::lookup(gateway(*number)) == peer;
+    match (0..GATEWAYS).find(is_peer) {
+        Some(number) => drop(cut_off.wait_for(|cut_off| cut_off[number]).await),
+        None => pending().await,
     }
 }
 

@@ -27,7 +27,7 @@ const QUIET_MAX: Duration = Duration::from_secs(150);
 /// How long a client may take to catch up once nothing goes wrong: longer than the gateway waits after many failures.
 const IN_SYNC_MAX: Duration = Duration::from_secs(40);
 /// The longest time between two restarts of an informer.
-const RESTART_MAX: Duration = Duration::from_secs(60);
+const RESTART_MAX: Duration = Duration::from_secs(20);
 /// The longest time that an informer is away.
 const AWAY_MAX: Duration = Duration::from_secs(10);
 
@@ -136,7 +136,11 @@ impl Watch {
 
 /// Follows as long as things go wrong; in each calm it has to catch up.
 pub(crate) async fn follow(client: Client, selection: Selection, mut phases: Phases) -> turmoil::Result {
-    let anew = || Informer::new(client.clone(), client.world.sim.clone(), selection.clone());
+    let anew = || {
+        let mut informer = Informer::new(client.clone(), client.world.sim.clone(), selection.clone());
+        informer.compares_bookmarks = true;
+        informer
+    };
     let mut informer = anew();
     loop {
         let phase = phases.now();

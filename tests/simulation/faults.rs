@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::{
     api_server::{EDITION_MAX, upgrade},
-    world::{API_SERVERS, GATEWAYS, World, api_server, gateway},
+    world::{API_SERVERS, CutOff, GATEWAYS, World, api_server, gateway},
 };
 
 /// The longest time that a fault lasts, in ticks.
@@ -25,6 +25,8 @@ pub(crate) enum Fault {
     ApiServerDown(usize),
     /// It comes back as the newest program; if all are that already, as a newer one.
     ApiServerUpgraded(usize),
+    /// All API servers refuse it, and have forgotten by then what they did not tell it. The others hear of everything.
+    GatewayCutOff(usize),
     /// Nothing arrives, until everything does: shorter than connections live without an answer.
     Held {
         gateway: usize,
@@ -36,6 +38,7 @@ pub(crate) enum Fault {
 pub(crate) struct Servers<'a> {
     pub(crate) network: turmoil::Sim<'a>,
     sim: Sim,
+    cut_off: CutOff,
     /// Whether each API server is up.
     up: Vec<watch::Sender<bool>>,
     /// How often each gateway was rolled.
@@ -52,11 +55,12 @@ pub(crate) struct Servers<'a> {
 impl Fault {
     pub(crate) fn random(has_upgrades: bool, rng: &mut Rng) -> Self {
         let (gateway, api_server) = (rng.usize(..GATEWAYS), rng.usize(..API_SERVERS));
-        match rng.u32(..18) {
+        match rng.u32(..20) {
             0..4 => Self::GatewayDown(gateway),
             4..8 => Self::GatewayRolled(gateway),
             8..12 => Self::ApiServerDown(api_server),
             12..14 if has_upgrades => Self::ApiServerUpgraded(api_server),
+            14..16 => Self::GatewayCutOff(gateway),
             _ => Self::Held { gateway, api_server },
         }
     }
@@ -69,9 +73,9 @@ impl<'a> Servers<'a> {
         up: Vec<watch::Sender<bool>>,
         rolled: Vec<watch::Sender<u32>>,
     ) -> Self {
-        let (sim, newest) = (world.sim.clone(), world.edition.clone());
+        let (sim, cut_off, newest) = (world.sim.clone(), world.cut_off.clone(), world.edition.clone());
         let (editions, has_old_watches, lasting) = ([0; API_SERVERS], false, Vec::new());
-        Self { network, sim, up, rolled, editions, newest, has_old_watches, lasting }
+        Self { network, sim, cut_off, up, rolled, editions, newest, has_old_watches, lasting }
     }
 
     /// Begins a fault, unless it lasts already. Whether it began.
@@ -93,6 +97,7 @@ impl<'a> Servers<'a> {
                 self.up[number].send_replace(false);
                 self.upgrade(number);
             }
+            Fault::GatewayCutOff(number) => self.cut_off.send_modify(|cut_off| cut_off[number] = true),
             Fault::Held { gateway: from, api_server: to } => self.network.hold(gateway(from), api_server(to)),
         }
         self.lasting.push((fault, ticks));
@@ -104,6 +109,10 @@ impl<'a> Servers<'a> {
             Fault::GatewayRolled(_) => {}
             Fault::ApiServerDown(number) | Fault::ApiServerUpgraded(number) => {
                 self.up[number].send_replace(true);
+            }
+            Fault::GatewayCutOff(number) => {
+                self.sim.forget_history();
+                self.cut_off.send_modify(|cut_off| cut_off[number] = false);
             }
             Fault::Held { gateway: from, api_server: to } => self.network.release(gateway(from), api_server(to)),
         }

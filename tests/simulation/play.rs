@@ -19,7 +19,7 @@ use crate::{
     record::Record,
     selection::Selection,
     settings::Settings,
-    world::{API_SERVERS, GATEWAYS, World, api_server, gateway, selection},
+    world::{API_SERVERS, CutOff, GATEWAYS, World, api_server, gateway, selection},
     writer::write,
 };
 
@@ -60,6 +60,7 @@ pub(crate) fn play(seed: u64) -> String {
         is_delegated: settings.is_delegated(),
         forwarded: Arc::default(),
         edition: Rc::default(),
+        cut_off: CutOff::default(),
     };
     let director = Director::new();
     let mut network = network(seed);

@@ -8,6 +8,7 @@ use std::{
 
 use fastrand::Rng;
 use kube_fanout::sim::Sim;
+use tokio::sync::watch;
 
 use crate::{
     record::Record,
@@ -18,6 +19,9 @@ use crate::{
 pub(crate) const API_SERVERS: usize = 3;
 pub(crate) const GATEWAYS: usize = 2;
 pub(crate) const GATEWAY_PORT: u16 = 8001;
+
+/// Whether each gateway is refused by all API servers.
+pub(crate) type CutOff = watch::Sender<[bool; GATEWAYS]>;
 
 /// Clones share it.
 #[derive(Clone, Debug)]
@@ -30,6 +34,7 @@ pub(crate) struct World {
     pub(crate) forwarded: Arc<Mutex<Vec<String>>>,
     /// The newest program that an API server runs.
     pub(crate) edition: Rc<Cell<usize>>,
+    pub(crate) cut_off: CutOff,
 }
 
 impl World {

@@ -9,7 +9,7 @@
 //! already known. A client whose watch broke in the middle of a bridge and that continues elsewhere is sent some
 //! objects again, until a bookmark arrives.
 
-use std::{convert::Infallible, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
 use kube_fanout::sim::Sim;
 use serde_json::Value;
@@ -48,6 +48,9 @@ pub(crate) struct Informer {
     initial: Option<Vec<(String, Value)>>,
     /// The revision that upstream had acknowledged when a most-recent state was requested: the state must include it.
     acknowledged: u64,
+    /// Whether its objects are compared with upstream's at each bookmark: not where upstream itself is made to lose
+    /// changes.
+    pub(crate) compares_bookmarks: bool,
     pub(crate) told: Told,
 }
 
@@ -77,6 +80,7 @@ impl Informer {
             watch: None,
             initial: None,
             acknowledged: 0,
+            compares_bookmarks: false,
             told: Told::default(),
         }
     }
@@ -131,13 +135,16 @@ impl Informer {
                 let states = self.told.states;
                 // An invalid event from upstream may be forwarded. The client continues from its state, as client-go
                 // does.
-                let Ok(event) = serde_json::from_str(&line) else {
+                let Ok(event) = serde_json::from_str::<Value>(&line) else {
                     self.told.broken += 1;
                     return self.watch = None;
                 };
+                let is_bookmark = event["type"] == "BOOKMARK";
                 self.take(event);
                 if self.told.states > states {
                     self.assert_state().await;
+                } else if is_bookmark && self.compares_bookmarks {
+                    self.assert_versions().await;
                 }
             }
             Ok(None) => {
@@ -192,15 +199,30 @@ impl Informer {
 
     /// Asserts that the received state equals upstream's at that version, if upstream still knows the version.
     async fn assert_state(&self) {
-        let version = self.highest;
-        let exact = self.selection.path(&format!("resourceVersion={version}&resourceVersionMatch=Exact"));
-        let (status, body) = directly(&self.sim, &exact).await;
-        if status != 200 {
-            return;
+        if let Some(expected) = self.upstream_state().await {
+            assert_eq!(self.objects, expected, "{:?} at {}", self.selection, self.highest);
         }
-        let list: Value = serde_json::from_str(&body).unwrap();
-        let expected: Objects = self.selection.entries(&list).into_iter().collect();
-        assert_eq!(self.objects, expected, "{:?} at {version}", self.selection);
+    }
+
+    /// Asserts that it has the objects that upstream had at the version of a bookmark, each at its version then: nothing
+    /// is missing, and nothing is left that is gone. Their bytes may be those of an older program.
+    async fn assert_versions(&self) {
+        let versions = |objects: &Objects| -> BTreeMap<String, Value> {
+            let entries = objects.iter();
+            entries.map(|(key, object)| (key.clone(), object["metadata"]["resourceVersion"].clone())).collect()
+        };
+        if let Some(expected) = self.upstream_state().await {
+            let (received, expected) = (versions(&self.objects), versions(&expected));
+            assert_eq!(received, expected, "{:?} at the bookmark of {}", self.selection, self.highest);
+        }
+    }
+
+    /// What upstream had at the newest version that was received; `None` if it does not know that version any more.
+    async fn upstream_state(&self) -> Option<Objects> {
+        let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", self.highest);
+        let (status, body) = directly(&self.sim, &self.selection.path(&exact)).await;
+        let list: Value = (status == 200).then(|| serde_json::from_str(&body).unwrap())?;
+        Some(self.selection.entries(&list).into_iter().collect())
     }
 
     fn take(&mut self, mut event: Value) {
