@@ -11,6 +11,7 @@ mod clients;
 mod effective;
 mod files;
 mod ineffective;
+mod kubeconfig_file;
 mod load;
 mod location;
 mod nearest;
@@ -43,6 +44,7 @@ pub use clients::{
     DEFAULT_TOKEN_FAILURE_TTL, DEFAULT_TOKEN_SUCCESS_TTL, DEFAULT_WATCH_INTERVAL, DelegatedConfig, FrontProxyConfig,
     IdentityConfig, RequestHeaderConfig, TrustedConfig,
 };
+pub use kubeconfig_file::MalformedKubeconfig;
 pub use load::{Checked, LoadError, Overrides};
 pub use location::Location;
 pub use problem::{Problem, Problems};

@@ -4,13 +4,18 @@ use std::{env, io, net::IpAddr, path::PathBuf};
 
 use kube_client::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
-use crate::config::UpstreamConfig;
+use crate::config::{
+    UpstreamConfig,
+    kubeconfig_file::{self, MalformedKubeconfig},
+};
 
 /// Why configuration and environment yield no upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamConfigError {
     #[error("cannot read the kubeconfig {}", path.display())]
     Read { path: PathBuf, source: io::Error },
+    #[error("{0}")]
+    Malformed(MalformedKubeconfig),
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[source] KubeconfigError),
     #[error(
@@ -57,11 +62,10 @@ impl UpstreamConfig {
     /// # Errors
     /// A kubeconfig exists and cannot be used.
     pub(super) fn kubeconfig(&self) -> Result<Option<Kubeconfig>, UpstreamConfigError> {
-        let found = match &self.kubeconfig {
-            Some(path) => Kubeconfig::read_from(path).map(Some),
+        match &self.kubeconfig {
+            Some(path) => kubeconfig_file::read(path).map(Some),
             None => merged(kubectl_paths()),
-        };
-        Ok(found?)
+        }
     }
 }
 
@@ -84,11 +88,11 @@ pub(super) fn kubectl_paths() -> Vec<PathBuf> {
 }
 
 /// Merges those that exist; the first one takes precedence. `None` if none exists.
-fn merged(paths: Vec<PathBuf>) -> Result<Option<Kubeconfig>, KubeconfigError> {
+fn merged(paths: Vec<PathBuf>) -> Result<Option<Kubeconfig>, UpstreamConfigError> {
     let mut all: Option<Kubeconfig> = None;
     for path in paths {
-        let next = match Kubeconfig::read_from(path) {
-            Err(KubeconfigError::ReadConfig(error, _)) if error.kind() == io::ErrorKind::NotFound => continue,
+        let next = match kubeconfig_file::read(&path) {
+            Err(UpstreamConfigError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
             next => next?,
         };
         all = Some(match all {

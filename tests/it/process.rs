@@ -308,6 +308,49 @@ async fn a_changed_configuration_takes_effect_without_a_restart() {
 }
 
 #[tokio::test]
+async fn a_malformed_kubeconfig_shows_none_of_its_credentials() {
+    let token = "SUPERSECRETTOKEN";
+    let mut gateway = Process::start("").await;
+    let mut lines = BufReader::new(gateway.child.stderr.take().unwrap()).lines();
+    let kubeconfig = gateway.config.0.with_file_name("malformed");
+    let malformed =
+        format!("apiVersion: v1\nkind: Config\nusers:\n- name: u\n  user:\n    token: {token}\n   client-key: x\n");
+    std::fs::write(&kubeconfig, malformed).unwrap();
+    let told = format!("{}: line 7, column 4: this line's indentation", kubeconfig.display());
+    let text = std::fs::read_to_string(&gateway.config.0).unwrap();
+    let own = gateway.config.0.with_file_name("kubeconfig");
+    let text = text.replace(own.to_str().unwrap(), kubeconfig.to_str().unwrap());
+    std::fs::write(&gateway.config.0, &text).unwrap();
+    gateway.send(Signal::HUP);
+    let line = loop {
+        let line = within("a reload", lines.next_line()).await.unwrap().expect("a line of the log");
+        assert!(!line.contains(token), "{line}");
+        if line.contains("configuration not reloaded") {
+            break line;
+        }
+    };
+    assert!(line.contains(&told), "{line}");
+    let status = gateway.admin("/status.json").await;
+    assert!(status.contains(&told) && !status.contains(token), "{status}");
+    let status = shown(&gateway.admin, 0).await;
+    assert!(status.contains(&told) && !status.contains(token), "{status}");
+    let (config, kubeconfig) = (gateway.config.0.to_str().unwrap(), kubeconfig.to_str().unwrap());
+    for arguments in [
+        &["check", "--config", config][..],
+        &["check", "--online", "--config", config],
+        &["run", "--config", config],
+        &["kubeconfig", "--server", "https://gateway.example", "--kubeconfig", kubeconfig],
+        &["load", "--profile", "kubelets", "--kubeconfig", kubeconfig],
+    ] {
+        let command = Command::new(env!("CARGO_BIN_EXE_kube-fanout")).args(arguments).output();
+        let output = within("the end of the command", command).await.unwrap();
+        let all = [output.stdout, output.stderr].concat();
+        let all = String::from_utf8(all).unwrap();
+        assert!(all.contains(&told) && !all.contains(token) && !output.status.success(), "{arguments:?}: {all}");
+    }
+}
+
+#[tokio::test]
 async fn a_file_for_another_mode_needs_a_restart_as_a_whole() {
     let gateway = Process::start("").await;
     let status = async || {
