@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use crate::{
+    config::{TokenFile, TokenFileError},
     status::{self, GatewayStatus},
     telemetry::Chain,
 };
@@ -42,6 +43,8 @@ pub enum StatusError {
     Address(String),
     #[error("cannot use the credentials or authorities")]
     Credentials(#[source] kube_client::Error),
+    #[error("cannot use the token")]
+    Token(#[source] TokenFileError),
     #[error("cannot reach the gateway's admin port at {0}; --admin names another one")]
     Unreachable(String, #[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the gateway's admin port at {0} does not answer within {1:?}")]
@@ -114,7 +117,7 @@ struct Port {
 
 enum Way {
     Unix(PathBuf),
-    Network(kube_client::Client),
+    Network { client: kube_client::Client, token: Option<TokenFile> },
 }
 
 impl Port {
@@ -136,15 +139,15 @@ impl Port {
         }
         let mut access = kube_client::Config::new(url);
         access.root_cert_file.clone_from(&options.certificate_authority);
-        access.auth_info.token_file = options.token_file.as_ref().map(|path| path.display().to_string());
+        let token = options.token_file.as_deref().map(TokenFile::read).transpose().map_err(StatusError::Token)?;
         let client = kube_client::Client::try_from(access).map_err(StatusError::Credentials)?;
-        Ok(Self { name, way: Way::Network(client) })
+        Ok(Self { name, way: Way::Network { client, token } })
     }
 
     async fn ask(&self) -> Result<GatewayStatus, StatusError> {
         let answer = match &self.way {
             Way::Unix(path) => timeout(ANSWER_MAX, over_unix(path)).await,
-            Way::Network(client) => timeout(ANSWER_MAX, over_network(client)).await,
+            Way::Network { client, token } => timeout(ANSWER_MAX, over_network(client, token.as_ref())).await,
         };
         let answer = answer.map_err(|_| StatusError::TimedOut(self.name.clone(), ANSWER_MAX))?;
         let (status, body) = answer.map_err(|error| StatusError::Unreachable(self.name.clone(), error))?;
@@ -160,8 +163,12 @@ impl Port {
 
 type Answer = Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>>;
 
-async fn over_network(client: &kube_client::Client) -> Answer {
-    let answer = client.send(Request::get(PATH).body(Body::empty())?).await?;
+async fn over_network(client: &kube_client::Client, token: Option<&TokenFile>) -> Answer {
+    let mut request = Request::get(PATH).body(Body::empty())?;
+    if let Some(token) = token {
+        request.headers_mut().insert(header::AUTHORIZATION, token.header());
+    }
+    let answer = client.send(request).await?;
     let status = answer.status();
     Ok((status, Limited::new(answer.into_body(), BYTES_MAX).collect().await?.to_bytes()))
 }

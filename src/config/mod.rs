@@ -27,6 +27,7 @@ mod shape;
 mod surroundings;
 mod tls_files;
 mod tls_policy;
+mod token_file;
 mod upstream;
 mod validate;
 
@@ -54,6 +55,7 @@ pub use schema::schema;
 pub use server_address::{InvalidServerAddress, ServerAddress};
 pub use tls_files::{PemError, PemFile, TlsFiles, TlsPem};
 pub use tls_policy::{TlsPolicy, TlsVersion};
+pub use token_file::{TokenFile, TokenFileError};
 pub use upstream::{UpstreamConfigError, is_clear_text};
 
 // Also used to read other documents.

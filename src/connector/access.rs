@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
-use http::{Request, Response};
+use http::{Request, Response, header::AUTHORIZATION};
 use kube_client::{
     Config,
     client::{
@@ -18,7 +18,7 @@ use tower::{
     util::{BoxCloneSyncService, option_layer},
 };
 
-use crate::lifecycle::Tasks;
+use crate::{config::TokenFile, lifecycle::Tasks};
 
 use super::{
     BoxError, BuildError, RequestBody,
@@ -43,7 +43,9 @@ pub(super) struct Access {
     server_name: Option<ServerName<'static>>,
     /// `None` unless the client certificate is in files, which can change.
     certificate: Option<Arc<ClientCertificate>>,
-    /// Refreshes tokens that expire or rotate in a file. Shared by all transports.
+    /// Reads a token that rotates in a file. Shared by all transports.
+    token: Option<TokenFile>,
+    /// Refreshes tokens of plugins, which expire. Shared by all transports.
     credentials: Option<AuthLayer>,
     headers: ExtraHeadersLayer,
 }
@@ -67,10 +69,11 @@ impl Access {
 
     /// `certificate` replaces the one in the configuration.
     fn build(
-        config: Config,
+        mut config: Config,
         (sockets, servers): (SocketOpener, Option<Servers>),
         certificate: Option<Arc<ClientCertificate>>,
     ) -> Result<Self, BuildError> {
+        let token = TokenFile::taken(&mut config.auth_info).map_err(BuildError::Token)?;
         let unusable = |error| BuildError::Credentials(Box::new(error));
         let server_name = config
             .tls_server_name
@@ -88,6 +91,7 @@ impl Access {
             tls: tls.map_err(|error| BuildError::Tls(Box::new(error)))?,
             server_name: server_name.transpose()?,
             certificate,
+            token,
             credentials: config.auth_layer().map_err(unusable)?,
             headers: config.extra_headers_layer().map_err(unusable)?,
             config,
@@ -131,6 +135,13 @@ impl Access {
         B: Into<Received> + 'static,
     {
         let client = client.map_response(|answer| answer.map(Into::into)).map_err(Into::<BoxError>::into);
+        let token = self.token.clone();
+        let client = client.map_request(move |mut request: Request<RequestBody>| {
+            if let Some(token) = &token {
+                request.headers_mut().insert(AUTHORIZATION, token.header());
+            }
+            request
+        });
         let stack =
             ServiceBuilder::new().layer(option_layer(self.credentials.as_ref())).layer(&self.headers).service(client);
         BoxCloneSyncService::new(stack.map_err(BoxError::from))

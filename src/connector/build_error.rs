@@ -1,6 +1,7 @@
 //! Errors in the configuration of the connection to upstream.
 
 use super::client_certificate::CertificateError;
+use crate::config::TokenFileError;
 
 /// Why the configuration of the connection to upstream cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +12,8 @@ pub enum BuildError {
     Proxy(http::Uri),
     #[error("cannot use the credentials for the API server")]
     Credentials(#[source] Box<kube_client::Error>),
+    #[error("cannot use the token of the kubeconfig's user")]
+    Token(#[source] TokenFileError),
     #[error("cannot set up TLS to the API server")]
     Tls(#[source] Box<kube_client::Error>),
     #[error("{0} is not a valid TLS server name; allowed: a DNS name or an IP address")]

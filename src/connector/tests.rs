@@ -64,6 +64,32 @@ async fn the_credentials_of_the_configuration_are_added() {
 }
 
 #[tokio::test]
+async fn a_token_file_may_end_in_a_line_break() {
+    let server = TestServer::start(|request: Request<Incoming>| async move {
+        let identity = request.headers().get("authorization").map_or("none", |value| value.to_str().unwrap());
+        Response::new(full(identity.to_owned()))
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tok");
+    let mut config = server.config.clone();
+    config.auth_info.token_file = Some(path.display().to_string());
+    // The file takes precedence, as in kube-client.
+    let exec = serde_json::json!({"command": "/nowhere", "interactiveMode": "Never"});
+    config.auth_info.exec = Some(serde_json::from_value(exec).unwrap());
+    std::fs::write(&path, "made\n").unwrap();
+    let connector = Connector::new(&config).unwrap();
+    assert_eq!(text(connector.own_requests().send(request("GET", "/")).await.unwrap()).await, "Bearer made");
+    let outbound = connector.as_gateway().outbound(request("GET", "/")).unwrap();
+    assert_eq!(text(outbound.send().await.unwrap()).await, "Bearer made");
+    std::fs::write(&path, "\n").unwrap();
+    assert!(matches!(Connector::new(&config), Err(BuildError::Token(_))));
+    config.auth_info.token = Some("inline".to_owned().into());
+    let own = Connector::new(&config).unwrap().own_requests();
+    assert_eq!(text(own.send(request("GET", "/")).await.unwrap()).await, "Bearer inline");
+}
+
+#[tokio::test]
 async fn an_unreachable_server_is_told_apart() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let error = Connector::new(&config(address)).unwrap().own_requests().send(request("GET", "/")).await.unwrap_err();

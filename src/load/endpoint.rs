@@ -12,6 +12,8 @@ use tower::{
     util::{BoxCloneSyncService, option_layer},
 };
 
+use crate::config::TokenFile;
+
 use super::failure::{ErrorKind, Failure};
 
 /// The user agent of the tool.
@@ -59,7 +61,7 @@ pub enum EndpointError {
     #[error("cannot use the kubeconfig's TLS for {0}")]
     Tls(String, #[source] Box<kube_client::Error>),
     #[error("cannot use the kubeconfig's credentials for {0}")]
-    Credentials(String, #[source] Box<kube_client::Error>),
+    Credentials(String, #[source] BoxError),
     #[error("{0} is reached through a proxy, which is not supported")]
     Proxy(String),
 }
@@ -81,7 +83,7 @@ impl Endpoint {
             let name = ServerName::try_from(server_name).map_err(|_| EndpointError::Url(url.clone()))?;
             let tls = tls(config, name).map_err(|error| EndpointError::Tls(url.clone(), Box::new(error)))?;
             let credentials = credentials(config);
-            (Some(tls), Some(credentials.map_err(|error| EndpointError::Credentials(url.clone(), Box::new(error)))?))
+            (Some(tls), Some(credentials.map_err(|error| EndpointError::Credentials(url.clone(), error))?))
         } else {
             (None, None)
         };
@@ -171,10 +173,18 @@ impl Address {
     }
 }
 
-fn credentials(config: &kube_client::Config) -> Result<Credentials, kube_client::Error> {
+fn credentials(config: &kube_client::Config) -> Result<Credentials, BoxError> {
     let unchanged = service_fn(|request: LoadRequest| async move { Ok::<_, BoxError>(Response::new(request)) });
+    let mut config = config.clone();
+    let token = TokenFile::taken(&mut config.auth_info)?;
     let credentials = config.auth_layer()?;
     let headers = config.extra_headers_layer()?;
+    let unchanged = unchanged.map_request(move |mut request: LoadRequest| {
+        if let Some(token) = &token {
+            request.headers_mut().insert(header::AUTHORIZATION, token.header());
+        }
+        request
+    });
     Ok(BoxCloneSyncService::new(
         ServiceBuilder::new()
             .layer(option_layer(credentials))

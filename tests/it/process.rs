@@ -515,7 +515,12 @@ async fn the_status_command_distinguishes_an_unready_gateway_from_none() {
 async fn a_port_alone_is_one_of_this_machine() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
-    let status = Command::new(env!("CARGO_BIN_EXE_kube-fanout")).args(["status", "--admin", &port]).output();
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("tok");
+    // As `echo admin > tok` writes it.
+    std::fs::write(&token, "admin\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+    let status = command.args(["status", "--admin", &port, "--token-file"]).arg(&token).output();
     let asked = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = [0; 4_096];
@@ -525,6 +530,7 @@ async fn a_port_alone_is_one_of_this_machine() {
     };
     let (output, head) = within("the request", join(status, asked)).await;
     assert!(head.starts_with("GET /status.json "), "{head}");
+    assert!(head.contains("\r\nauthorization: Bearer admin\r\n"), "{head}");
     assert_eq!(output.unwrap().status.code(), Some(2), "a status without a state is that of no ready gateway");
 }
 

@@ -68,7 +68,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
                        "lifecycle", "listener", "peers", "serve", "status", "store", "telemetry", "traces", "upstream"]),
     ("demo",         &["config", "listener", "load", "run", "sim", "status", "telemetry"]),
     // Reads the status of a gateway as an operator does.
-    ("status_command", &["status", "telemetry"]),
+    ("status_command", &["config", "status", "telemetry"]),
 ];
 
 /// Names that only some modules may use, wherever they are declared.
