@@ -5,18 +5,29 @@ use std::net::IpAddr;
 use crate::config::{Address, Config, Problem};
 
 impl Config {
-    /// The problem that upstream's address is one of the gateway's own. Addresses that a name or another machine leads
+    /// The problems that addresses of upstream are the gateway's own. Addresses that a name or another machine leads
     /// back from are not recognised here, but by the first request.
-    pub(super) async fn is_own_upstream(&self) -> Option<Problem> {
+    pub(super) async fn is_own_upstream(&self) -> Vec<Problem> {
         // What cannot be resolved is a problem of its own.
-        let access = self.upstream.resolve().await.ok().filter(|access| access.proxy_url.is_none())?;
-        let url = access.cluster_url;
+        let access = self.upstream.resolve().await.ok().filter(|access| access.proxy_url.is_none());
+        let Some(url) = access.map(|access| access.cluster_url) else { return Vec::new() };
+        if self.servers.is_empty() {
+            return self.led_back("upstream.kubeconfig", "its server ", &url).into_iter().collect();
+        }
+        let servers = self.servers.iter().enumerate().filter_map(|(index, server)| {
+            let url = format!("{}://{}", url.scheme_str().unwrap_or("https"), server.authority()).parse().ok()?;
+            self.led_back(&format!("upstream.servers[{index}]"), "", &url)
+        });
+        servers.collect()
+    }
+
+    /// The problem that the URL of a field leads to the gateway.
+    fn led_back(&self, field_of_upstream: &str, what: &str, url: &http::Uri) -> Option<Problem> {
         let listeners = self.listeners.iter().enumerate();
         let addresses = listeners.map(|(index, listener)| (format!("listeners[{index}].address"), &listener.address));
         let mut addresses = addresses.chain([("admin.address".to_owned(), &self.admin.address)]);
-        let (field, _) = addresses.find(|(_, address)| leads_to(&url, address))?;
-        let field_of_upstream = "upstream.kubeconfig";
-        let found = format!("its server {url} is {field}: the gateway would send its requests to itself");
+        let (field, _) = addresses.find(|(_, address)| leads_to(url, address))?;
+        let found = format!("{what}{url} is {field}: the gateway would send its requests to itself");
         Some(Problem::new(field_of_upstream, &found, "the address of the API server"))
     }
 }
@@ -37,7 +48,7 @@ fn leads_to(url: &http::Uri, address: &Address) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{API_VERSION, KIND, Overrides};
+    use crate::config::{API_VERSION, KIND, LoadError, Overrides};
 
     #[test]
     fn an_address_is_its_own_by_port_and_by_what_it_accepts() {
@@ -73,10 +84,20 @@ mod tests {
             );
             std::fs::write(&file, text).unwrap();
             let config = Config::parse(&std::fs::read_to_string(&file).unwrap(), &Overrides::default()).unwrap();
-            let problem = config.is_own_upstream().await.map(|problem| problem.to_string());
+            let problem = config.is_own_upstream().await.first().map(ToString::to_string);
             let told = "upstream.kubeconfig: its server http://localhost:8001/ is listeners[0].address: ";
             assert_eq!(problem.is_some_and(|problem| problem.starts_with(told)), expected, "{listen}");
             assert_eq!(Config::check(&file).await.is_err(), expected, "{listen}");
         }
+        let text = format!(
+            "apiVersion: {API_VERSION}\nkind: {KIND}\nlisteners: [{{address: '127.0.0.1:8002'}}]\n\
+             upstream: {{kubeconfig: '{}', servers: ['10.0.0.1:6443', 'localhost:8002']}}\n",
+            kubeconfig.display()
+        );
+        std::fs::write(&file, text).unwrap();
+        let told = "upstream.servers[1]: http://localhost:8002/ is listeners[0].address: the gateway would send its";
+        let error = Config::check(&file).await.unwrap_err();
+        let LoadError::Invalid(problems) = error else { panic!("{error}") };
+        assert!(problems.0.len() == 1 && problems.to_string().contains(told), "{problems}");
     }
 }
