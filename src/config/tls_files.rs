@@ -16,6 +16,7 @@ use rustls::{
 };
 
 use crate::certificate::{Certificate, Version};
+use crate::config::Redacted;
 
 /// A PEM file with the certificates of authorities that peers are verified against.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +41,11 @@ pub struct TlsPem {
 #[derive(Debug, thiserror::Error)]
 pub enum PemError {
     #[error("no PEM certificate in {}", file.display())]
-    Certificate { file: PathBuf, source: pem::Error },
+    Certificate { file: PathBuf, source: Redacted },
     #[error("no certificate of a certificate authority in {}", file.display())]
     Authority { file: PathBuf, source: rustls::Error },
     #[error("no PEM private key in {}", file.display())]
-    Key { file: PathBuf, source: pem::Error },
+    Key { file: PathBuf, source: Redacted },
     #[error(
         "the certificate in {} is of X.509 version 1, but TLS needs one of version 3: issue it with an extension, such as \
          basicConstraints=CA:FALSE (openssl x509 -req -extfile)", file.display()
@@ -106,14 +107,14 @@ impl TlsFiles {
             return Err(PemError::Version { file: self.cert_file.clone() });
         }
         let key = PrivateKeyDer::from_pem_slice(&pem.key)
-            .map_err(|source| PemError::Key { file: self.key_file.clone(), source })?;
+            .map_err(|error| PemError::Key { file: self.key_file.clone(), source: Redacted::pem(&error) })?;
         CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).map_err(PemError::Pair)
     }
 }
 
 /// At least one certificate.
 fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
-    let none = |source| PemError::Certificate { file: file.to_owned(), source };
+    let none = |error: pem::Error| PemError::Certificate { file: file.to_owned(), source: Redacted::pem(&error) };
     let found: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(none)?;
     if found.is_empty() { Err(none(pem::Error::NoItemsFound)) } else { Ok(found) }
 }

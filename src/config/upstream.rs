@@ -5,7 +5,7 @@ use std::{env, io, net::IpAddr, path::PathBuf};
 use kube_client::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use crate::config::{
-    UpstreamConfig,
+    Redacted, UpstreamConfig,
     kubeconfig_file::{self, MalformedKubeconfig},
 };
 
@@ -17,7 +17,7 @@ pub enum UpstreamConfigError {
     #[error("{0}")]
     Malformed(MalformedKubeconfig),
     #[error("the kubeconfig cannot be used")]
-    Kubeconfig(#[source] KubeconfigError),
+    Kubeconfig(#[source] Redacted),
     #[error(
         "there is no kubeconfig, and this is no pod of a cluster: name one with --kubeconfig, upstream.kubeconfig or KUBECONFIG"
     )]
@@ -30,7 +30,7 @@ impl From<KubeconfigError> for UpstreamConfigError {
         if let KubeconfigError::ReadConfig(source, path) = error {
             Self::Read { path, source }
         } else {
-            Self::Kubeconfig(error)
+            Self::Kubeconfig(Redacted::new(&error))
         }
     }
 }

@@ -18,7 +18,10 @@ use tower::{
     util::{BoxCloneSyncService, option_layer},
 };
 
-use crate::{config::TokenFile, lifecycle::Tasks};
+use crate::{
+    config::{Redacted, TokenFile},
+    lifecycle::Tasks,
+};
 
 use super::{
     BoxError, BuildError, RequestBody,
@@ -74,7 +77,7 @@ impl Access {
         certificate: Option<Arc<ClientCertificate>>,
     ) -> Result<Self, BuildError> {
         let token = TokenFile::taken(&mut config.auth_info).map_err(BuildError::Token)?;
-        let unusable = |error| BuildError::Credentials(Box::new(error));
+        let unusable = |error: kube_client::Error| BuildError::Credentials(Redacted::new(&error));
         let server_name = config
             .tls_server_name
             .as_ref()
@@ -88,7 +91,7 @@ impl Access {
         };
         Ok(Self {
             dial: dial(&config, sockets.clone())?,
-            tls: tls.map_err(|error| BuildError::Tls(Box::new(error)))?,
+            tls: tls.map_err(|error| BuildError::Tls(Redacted::new(&error)))?,
             server_name: server_name.transpose()?,
             certificate,
             token,
@@ -144,7 +147,7 @@ impl Access {
         });
         let stack =
             ServiceBuilder::new().layer(option_layer(self.credentials.as_ref())).layer(&self.headers).service(client);
-        BoxCloneSyncService::new(stack.map_err(BoxError::from))
+        BoxCloneSyncService::new(stack.map_err(|error| Redacted::service(BoxError::from(error))))
     }
 }
 

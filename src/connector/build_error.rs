@@ -1,21 +1,22 @@
 //! Errors in the configuration of the connection to upstream.
 
 use super::client_certificate::CertificateError;
-use crate::config::TokenFileError;
+use crate::config::{Redacted, TokenFileError};
 
 /// Why the configuration of the connection to upstream cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error("the API server's address {0} lacks a scheme or a host; write it like https://api.example:6443")]
     Address(http::Uri),
-    #[error("the proxy {0} has an unsupported scheme; allowed: http, https, socks5")]
-    Proxy(http::Uri),
+    /// The scheme; the rest of the URL may have a password.
+    #[error("the kubeconfig's proxy-url has the unsupported scheme {0:?}; allowed: http, https, socks5")]
+    Proxy(String),
     #[error("cannot use the credentials for the API server")]
-    Credentials(#[source] Box<kube_client::Error>),
+    Credentials(#[source] Redacted),
     #[error("cannot use the token of the kubeconfig's user")]
     Token(#[source] TokenFileError),
     #[error("cannot set up TLS to the API server")]
-    Tls(#[source] Box<kube_client::Error>),
+    Tls(#[source] Redacted),
     #[error("{0} is not a valid TLS server name; allowed: a DNS name or an IP address")]
     ServerName(String),
     #[error("cannot use the client certificate")]

@@ -28,6 +28,8 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
+use crate::config::Redacted;
+
 use super::{
     BoxError, BuildError,
     servers::{Broken, Held, Route},
@@ -139,10 +141,10 @@ pub(super) fn dial(config: &Config, sockets: SocketOpener) -> Result<Dial, Build
         Some("https") => {
             let secured = config
                 .rustls_https_connector_with_connector(sockets)
-                .map_err(|error| BuildError::Tls(Box::new(error)))?;
+                .map_err(|error| BuildError::Tls(Redacted::new(&error)))?;
             Ok(boxed(with_proxy_credentials(Tunnel::new(proxy.clone(), secured), proxy)))
         }
-        _ => Err(BuildError::Proxy(proxy.clone())),
+        scheme => Err(BuildError::Proxy(scheme.unwrap_or_default().to_owned())),
     }
 }
 

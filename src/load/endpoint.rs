@@ -12,7 +12,7 @@ use tower::{
     util::{BoxCloneSyncService, option_layer},
 };
 
-use crate::config::TokenFile;
+use crate::config::{Redacted, TokenFile};
 
 use super::failure::{ErrorKind, Failure};
 
@@ -59,7 +59,7 @@ pub enum EndpointError {
     #[error("the URL of {0} contains a user or a password; put credentials into the kubeconfig")]
     UserInfo(String),
     #[error("cannot use the kubeconfig's TLS for {0}")]
-    Tls(String, #[source] Box<kube_client::Error>),
+    Tls(String, #[source] Redacted),
     #[error("cannot use the kubeconfig's credentials for {0}")]
     Credentials(String, #[source] BoxError),
     #[error("{0} is reached through a proxy, which is not supported")]
@@ -81,7 +81,7 @@ impl Endpoint {
         let (tls, credentials) = if address.is_tls {
             let server_name = config.tls_server_name.clone().unwrap_or_else(|| address.host.clone());
             let name = ServerName::try_from(server_name).map_err(|_| EndpointError::Url(url.clone()))?;
-            let tls = tls(config, name).map_err(|error| EndpointError::Tls(url.clone(), Box::new(error)))?;
+            let tls = tls(config, name).map_err(|error| EndpointError::Tls(url.clone(), Redacted::new(&error)))?;
             let credentials = credentials(config);
             (Some(tls), Some(credentials.map_err(|error| EndpointError::Credentials(url.clone(), error))?))
         } else {
@@ -177,7 +177,7 @@ fn credentials(config: &kube_client::Config) -> Result<Credentials, BoxError> {
     let unchanged = service_fn(|request: LoadRequest| async move { Ok::<_, BoxError>(Response::new(request)) });
     let mut config = config.clone();
     let token = TokenFile::taken(&mut config.auth_info)?;
-    let credentials = config.auth_layer()?;
+    let credentials = config.auth_layer().map_err(|error| Redacted::new(&error))?;
     let headers = config.extra_headers_layer()?;
     let unchanged = unchanged.map_request(move |mut request: LoadRequest| {
         if let Some(token) = &token {
@@ -187,6 +187,7 @@ fn credentials(config: &kube_client::Config) -> Result<Credentials, BoxError> {
     });
     Ok(BoxCloneSyncService::new(
         ServiceBuilder::new()
+            .map_err(Redacted::service)
             .layer(option_layer(credentials))
             .layer(headers)
             .map_err(BoxError::from)
