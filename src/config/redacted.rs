@@ -75,6 +75,7 @@ fn of_plugin(error: &AuthError) -> Option<String> {
             let said = if said.is_empty() { "nothing on its standard error".to_owned() } else { said };
             Some(format!("the kubeconfig's credential plugin failed with {}: {said}", out.status))
         }
+        AuthError::AuthExecStart(error) => Some(error.to_string()),
         AuthError::AuthExecParse(_) | AuthError::ParseTokenKey(_) => {
             Some("the output of the kubeconfig's credential plugin is not an ExecCredential".to_owned())
         }

@@ -51,6 +51,13 @@ impl UpstreamConfig {
         Ok(kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await?)
     }
 
+    /// The name of the kubeconfig's user; `None` if there is no kubeconfig, or its context has no user.
+    pub fn user(&self) -> Option<String> {
+        let kubeconfig = self.kubeconfig().ok().flatten()?;
+        let name = self.context.clone().or(kubeconfig.current_context)?;
+        kubeconfig.contexts.into_iter().find(|context| context.name == name)?.context?.user
+    }
+
     /// The names of the available contexts; empty if there is no kubeconfig, or it cannot be read.
     pub(super) fn contexts(&self) -> Vec<String> {
         let kubeconfig = self.kubeconfig().ok().flatten().unwrap_or_default();

@@ -7,7 +7,7 @@ use http::{Request, Response, header::AUTHORIZATION};
 use kube_client::{
     Config,
     client::{
-        ConfigExt,
+        AuthError, ConfigExt,
         middleware::{AuthLayer, ExtraHeadersLayer},
     },
     config::AuthInfo,
@@ -77,7 +77,13 @@ impl Access {
         certificate: Option<Arc<ClientCertificate>>,
     ) -> Result<Self, BuildError> {
         let token = TokenFile::taken(&mut config.auth_info).map_err(BuildError::Token)?;
-        let unusable = |error: kube_client::Error| BuildError::Credentials(Redacted::new(&error));
+        let command = config.auth_info.exec.as_ref().and_then(|exec| exec.command.clone());
+        let unusable = |error: kube_client::Error| match (&error, &command) {
+            (kube_client::Error::Auth(AuthError::AuthExecStart(_)), Some(command)) => {
+                BuildError::Plugin { command: command.clone(), source: Redacted::new(&error) }
+            }
+            _ => BuildError::Credentials(Redacted::new(&error)),
+        };
         let server_name = config
             .tls_server_name
             .as_ref()

@@ -13,6 +13,8 @@ pub enum BuildError {
     Proxy(String),
     #[error("cannot use the credentials for the API server")]
     Credentials(#[source] Redacted),
+    #[error("cannot start the credential plugin {command:?}, the `exec` of the kubeconfig's user")]
+    Plugin { command: String, source: Redacted },
     #[error("cannot use the token of the kubeconfig's user")]
     Token(#[source] TokenFileError),
     #[error("cannot set up TLS to the API server")]

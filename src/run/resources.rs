@@ -15,7 +15,7 @@ use crate::{
         ClientsConfig, Config, DEFAULT_EXCLUDE, IdentityConfig, MetricsAuthorization, Problem, ServerAddress,
         UpstreamConfig, meant,
     },
-    connector::{Connector, TroubleKind, Usage},
+    connector::{BuildError, Connector, TroubleKind, Usage},
     lifecycle::Tasks,
     telemetry::Chain,
     upstream::{Discovery, ServedBy, Upstream},
@@ -34,7 +34,7 @@ pub struct LookedUp {
 /// it does not have, or that cannot be kept warm) and about the certificate of `clients.identity.frontProxy`.
 ///
 /// # Errors
-/// Connections cannot be set up.
+/// There is no kubeconfig.
 pub async fn look_up(config: &Config) -> Result<LookedUp, RunError> {
     let mut found = LookedUp::default();
     let upstream = found.reached("upstream.kubeconfig", &config.upstream, &config.servers).await?;
@@ -74,7 +74,13 @@ impl LookedUp {
         servers: &[ServerAddress],
     ) -> Result<Option<(Connector, Upstream)>, RunError> {
         let access = config.resolve().await.map_err(RunError::UpstreamConfig)?;
-        let connector = Connector::to_servers(&access, servers, None).map_err(RunError::Upstream)?;
+        let connector = match Connector::to_servers(&access, servers, None) {
+            Ok(connector) => connector,
+            Err(error) => {
+                self.problems.push(problem(field, unusable_access(config, &error)));
+                return Ok(None);
+            }
+        };
         let upstream = Upstream::new(connector.clone());
         upstream.check_servers_once().await;
         let mut in_use = servers.len();
@@ -206,6 +212,15 @@ async fn unusable_resources(config: &Config, upstream: Upstream) -> Vec<Problem>
     problems
 }
 
+/// Why no connection can be set up, with the user if it is about the credentials.
+fn unusable_access(config: &UpstreamConfig, error: &BuildError) -> String {
+    let is_address = matches!(error, BuildError::Address(_) | BuildError::Proxy(_) | BuildError::ServerName(_));
+    match config.user().filter(|user| !is_address && !user.is_empty()) {
+        Some(user) => format!("the user {user:?}: {}", Chain(error)),
+        None => Chain(error).to_string(),
+    }
+}
+
 fn problem(field: &str, found: String) -> Problem {
     Problem { field: field.to_owned(), found, allowed: String::new(), at: None }
 }
@@ -289,6 +304,54 @@ mod tests {
         let LookedUp { problems, notes } = look_up(&config).await.unwrap();
         let lines = |problems: Vec<Problem>| problems.iter().map(ToString::to_string).collect();
         (lines(problems), lines(notes))
+    }
+
+    #[tokio::test]
+    async fn credentials_that_cannot_be_used_are_problems_of_the_kubeconfig() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let made = |name: &str| {
+            let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+            let [cert, key] = ["crt", "key"].map(|kind| folder.path().join(format!("{name}.{kind}")));
+            std::fs::write(&cert, made.cert.pem()).unwrap();
+            std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+            [cert, key].map(|path| path.display().to_string())
+        };
+        let ([cert, _], [_, other]) = (made("one"), made("two"));
+        let server = "https://127.0.0.1:1";
+        for (server, user, expected) in [
+            ("127.0.0.1:22110", json!({}), "lacks a scheme or a host"),
+            (
+                server,
+                json!({"exec": {"command": "/none", "interactiveMode": "Never"}}),
+                "the user \"jane\": cannot start the credential plugin \"/none\"",
+            ),
+            (
+                server,
+                json!({"tokenFile": "/none/tok"}),
+                "the user \"jane\": cannot use the token of the kubeconfig's user: cannot read the token file /none/tok",
+            ),
+            (
+                server,
+                json!({"client-certificate": cert, "client-key": other}),
+                "the user \"jane\": cannot use the client certificate",
+            ),
+            (server, json!({"client-certificate": cert}), "the user \"jane\": "),
+        ] {
+            let document = json!({
+                "apiVersion": "v1", "kind": "Config", "current-context": "c",
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "jane"}}],
+                "users": [{"name": "jane", "user": user}],
+            });
+            std::fs::write(&kubeconfig, document.to_string()).unwrap();
+            let upstream = UpstreamConfig { kubeconfig: Some(kubeconfig.clone()), context: None };
+            let config = Config { upstream, ..Config::defaults(&Overrides::default()).unwrap() };
+            let LookedUp { problems, .. } = look_up(&config).await.unwrap();
+            let [problem] = &problems[..] else { panic!("{problems:?}") };
+            assert_eq!(problem.field, "upstream.kubeconfig");
+            assert!(problem.found.contains(expected), "{problem}");
+        }
     }
 
     #[tokio::test]
