@@ -6,7 +6,7 @@ use rustls::pki_types::CertificateDer;
 
 use crate::config::{
     ClientsConfig, Config, DelegatedConfig, FrontProxyConfig, IdentityConfig, PemFile, Problem, Problems, TlsFiles,
-    UpstreamConfig, is_clear_text,
+    UpstreamConfig, UpstreamConfigError, is_clear_text,
 };
 
 impl Config {
@@ -142,7 +142,8 @@ impl FileCheck {
             Ok(_) => {}
             Err(error) => {
                 let contexts = server.contexts().join(", ");
-                let allowed = if server.context.is_none() || contexts.is_empty() {
+                let is_unknown = matches!(error, UpstreamConfigError::NoContext(_));
+                let allowed = if contexts.is_empty() || !is_unknown {
                     String::new()
                 } else {
                     format!("one of the contexts {contexts}")
@@ -257,7 +258,7 @@ clients:
         fs::write(path("kubeconfig"), KUBECONFIG.replace("current-context: c", "current-context: d")).unwrap();
         let found = problems(folder.path(), DELEGATED).await.join("\n");
         for start in [
-            "upstream.kubeconfig: the kubeconfig cannot be used: ",
+            "upstream.kubeconfig: the kubeconfig has no context \"d\"; allowed: one of the contexts c",
             "clients.authentication.clientCAFile: no PEM certificate in ",
             "clients.identity.frontProxy: cannot use the certificate with its key",
         ] {

@@ -8,7 +8,7 @@ use std::{
 
 use kube_client::config::{Kubeconfig, KubeconfigError};
 
-use crate::config::{Location, UpstreamConfigError, location::Locations, shape::Misshapen};
+use crate::config::{KIND, Location, UpstreamConfigError, location::Locations, shape::Misshapen};
 
 /// Why the content of a file is not a kubeconfig, without any of the content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +30,24 @@ pub(super) fn read(path: &Path) -> Result<Kubeconfig, UpstreamConfigError> {
         }
         read => Ok(read?),
     }
+}
+
+/// Reads a file that is named, which therefore has to be a kubeconfig; in kubectl's own list, it may be empty.
+///
+/// # Errors
+/// It cannot be read, or is not a kubeconfig.
+pub(super) fn read_named(path: &Path) -> Result<Kubeconfig, UpstreamConfigError> {
+    let kubeconfig = read(path)?;
+    let found = match kubeconfig.kind.as_deref() {
+        Some(KIND) => "this is a configuration of the gateway, not a kubeconfig",
+        None if fs::read_to_string(path).is_ok_and(|text| text.trim().is_empty()) => "the file is empty",
+        _ => return Ok(kubeconfig),
+    };
+    Err(UpstreamConfigError::Malformed(MalformedKubeconfig {
+        path: path.to_owned(),
+        at: None,
+        found: found.to_owned(),
+    }))
 }
 
 impl MalformedKubeconfig {
@@ -85,6 +103,26 @@ mod tests {
         let chain = std::iter::successors(Some(&error as &dyn Error), |&error| error.source());
         let shown = chain.map(ToString::to_string).collect::<Vec<_>>().join(": ");
         (shown.replace(path.to_str().unwrap(), "x.kc"), format!("{error:?}"))
+    }
+
+    #[test]
+    fn what_is_no_kubeconfig_at_all_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.kc");
+        for (text, expected) in [
+            ("", Some("the file is empty")),
+            ("\n", Some("the file is empty")),
+            (
+                "kind: GatewayConfiguration\nupstream: {kubeconfig: /k}\n",
+                Some("this is a configuration of the gateway, not a kubeconfig"),
+            ),
+            ("kind: Config\n", None),
+        ] {
+            fs::write(&path, text).unwrap();
+            let expected = expected.map(|expected| format!("{}: {expected}", path.display()));
+            assert_eq!(read_named(&path).err().map(|error| error.to_string()), expected);
+            assert!(read(&path).is_ok(), "{text:?}");
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub enum UpstreamConfigError {
     Read { path: PathBuf, source: io::Error },
     #[error("{0}")]
     Malformed(MalformedKubeconfig),
+    #[error("the kubeconfig has no context {0:?}")]
+    NoContext(String),
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[source] Redacted),
     #[error(
@@ -29,6 +31,8 @@ impl From<KubeconfigError> for UpstreamConfigError {
     fn from(error: KubeconfigError) -> Self {
         if let KubeconfigError::ReadConfig(source, path) = error {
             Self::Read { path, source }
+        } else if let KubeconfigError::LoadContext(name) = error {
+            Self::NoContext(name)
         } else {
             Self::Kubeconfig(Redacted::new(&error))
         }
@@ -70,7 +74,7 @@ impl UpstreamConfig {
     /// A kubeconfig exists and cannot be used.
     pub(super) fn kubeconfig(&self) -> Result<Option<Kubeconfig>, UpstreamConfigError> {
         match &self.kubeconfig {
-            Some(path) => kubeconfig_file::read(path).map(Some),
+            Some(path) => kubeconfig_file::read_named(path).map(Some),
             None => merged(kubectl_paths()),
         }
     }
@@ -135,7 +139,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut upstream = kubeconfig(folder.path());
         upstream.context = Some("three".to_owned());
-        assert!(matches!(upstream.resolve().await, Err(UpstreamConfigError::Kubeconfig(_))));
+        assert!(matches!(upstream.resolve().await, Err(UpstreamConfigError::NoContext(name)) if name == "three"));
         upstream.kubeconfig = Some(folder.path().join("missing"));
         assert!(matches!(upstream.resolve().await, Err(UpstreamConfigError::Read { .. })));
     }
