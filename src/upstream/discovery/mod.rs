@@ -30,6 +30,10 @@ const REFETCH_INTERVAL: Duration = Duration::from_secs(5);
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Known resources are fetched again after this time: another server may have taken over their groups.
 const TRUSTED_FOR: Duration = Duration::from_secs(300);
+/// The first and the longest pause between requests for the API services, while the gateway may not list them and a
+/// resource is wanted that could be another server's. Doubled each time.
+const SERVICES_PAUSE_MIN: Duration = Duration::from_secs(10);
+const SERVICES_PAUSE_MAX: Duration = Duration::from_secs(25);
 /// Maximum number of group versions in the table of a server that lists none: each group version that clients name adds
 /// one. Beyond it, the whole table is fetched again.
 const UNLISTED_VERSIONS_MAX: usize = 1_000;
@@ -86,6 +90,8 @@ struct Known {
     asked: Option<Instant>,
     /// Why the last request failed; `None` if it did not.
     failure: Option<Failure>,
+    /// The last time that the gateway was not allowed to list API services, and the pause until it asks again.
+    services_refused: Option<(Instant, Duration)>,
 }
 
 /// What upstream serves, by group version.
@@ -130,6 +136,8 @@ enum Knowledge {
     Answer(Result<Option<ApiResource>, DiscoveryError>),
     /// The group version exists; its document has not been read.
     Unread,
+    /// Which server answers is not known, and is to be asked again.
+    Unattributed(ApiResource),
     Unknown,
 }
 
@@ -166,8 +174,13 @@ impl Discovery {
             self.shared.read_version(gvr).await;
             knowledge = self.shared.look_up(gvr, called);
         }
+        if let Knowledge::Unattributed(_) = knowledge {
+            self.shared.read_services().await;
+            knowledge = self.shared.look_up(gvr, called);
+        }
         match knowledge {
             Knowledge::Answer(answer) => answer,
+            Knowledge::Unattributed(resource) => Ok(Some(resource)),
             Knowledge::Unread | Knowledge::Unknown => Ok(None),
         }
     }
@@ -245,7 +258,12 @@ impl Shared {
                 Told::Resources(resources) => {
                     if let Some(resource) = resources.get(&*gvr.resource) {
                         let resource = ApiResource { served_by: versioned.served_by, ..resource.clone() };
-                        return Knowledge::Answer(Ok(Some(resource)));
+                        let is_due = known.services_refused.is_some_and(|(at, pause)| at.elapsed() >= pause);
+                        return if resource.served_by == ServedBy::Unknown && is_due {
+                            Knowledge::Unattributed(resource)
+                        } else {
+                            Knowledge::Answer(Ok(Some(resource)))
+                        };
                     }
                 }
                 Told::Failed(failure) if failure.holds(called) => return Knowledge::Answer(Err(failure.error)),
@@ -272,7 +290,14 @@ impl Shared {
                 );
             }
             match read {
-                Ok(table) => (known.table, known.told, known.failure) = (Arc::new(table), now, None),
+                Ok(table) => {
+                    if table.hides_services {
+                        known.services_are_refused();
+                    } else {
+                        known.services_refused = None;
+                    }
+                    (known.table, known.told, known.failure) = (Arc::new(table), now, None);
+                }
                 Err(failure) => known.failure = Some(failure),
             }
         });
@@ -287,19 +312,26 @@ impl Shared {
             (group_version, Versioned { served_by: ServedBy::ApiServer, resources })
         });
         let mut table = Table { versions: versions.collect(), is_unlisted, hides_services: false };
-        let Some(aggregated) = self.upstream.aggregated("").await? else {
-            table.hides_services = true;
-            for (group_version, versioned) in &mut table.versions {
-                versioned.served_by = served_by_unlisted(&group_version.group);
-            }
-            return Ok(table);
-        };
-        for group_version in aggregated {
-            if let Some(versioned) = table.versions.get_mut(&group_version) {
-                versioned.served_by = ServedBy::Another;
-            }
-        }
+        table.attribute(self.upstream.aggregated("").await?.as_ref());
         Ok(table)
+    }
+
+    /// Fetches only which groups other servers answer for, for a table that lacks it. A failure is no answer: the
+    /// servers stay unknown.
+    async fn read_services(&self) {
+        let aggregated = self.upstream.aggregated("").await;
+        self.learn(|known| match aggregated {
+            Ok(Some(aggregated)) => {
+                tracing::info!("API services can be listed: resources of all groups are cached");
+                Arc::make_mut(&mut known.table).attribute(Some(&aggregated));
+                known.services_refused = None;
+            }
+            Ok(None) => known.services_are_refused(),
+            Err(error) => {
+                tracing::debug!(error = %Chain(&error), "cannot list API services");
+                known.services_are_refused();
+            }
+        });
     }
 
     /// Fetches the document of one group version of an older server.
@@ -333,7 +365,29 @@ impl Shared {
     }
 }
 
+impl Known {
+    /// Notes that API services cannot be listed now, and when to ask again.
+    fn services_are_refused(&mut self) {
+        let before = self.services_refused.map(|(_, pause)| pause * 2);
+        let pause = before.unwrap_or(SERVICES_PAUSE_MIN).min(SERVICES_PAUSE_MAX);
+        self.services_refused = Some((Instant::now(), pause));
+    }
+}
+
 impl Table {
+    /// Notes which server answers for each group version, given those that others answer for; `None` if they are not
+    /// listed.
+    fn attribute(&mut self, aggregated: Option<&HashSet<GroupVersion>>) {
+        self.hides_services = aggregated.is_none();
+        for (group_version, versioned) in &mut self.versions {
+            versioned.served_by = match aggregated {
+                None => served_by_unlisted(&group_version.group),
+                Some(aggregated) if aggregated.contains(group_version) => ServedBy::Another,
+                Some(_) => ServedBy::ApiServer,
+            };
+        }
+    }
+
     /// The resource's group version; one that upstream does not list counts as not yet fetched.
     fn get(&self, gvr: &GroupVersionResource) -> Option<Versioned> {
         let known = self.versions.get(&GroupVersion::of(gvr)).cloned();

@@ -86,6 +86,49 @@ async fn aggregated_discovery_takes_one_round() {
 }
 
 #[tokio::test]
+async fn the_right_to_list_api_services_counts_soon_after_it_is_granted() {
+    let server = Scripted::start(AGGREGATED).await;
+    server.set(API_SERVICES, StatusCode::FORBIDDEN, "");
+    let discovery = server.discovery();
+    let served_by = async |group| {
+        let resource = if group == "apps" { "deployments" } else { "pods" };
+        discovery.resource(&gvr(group, "v1", resource)).await.unwrap().unwrap().served_by
+    };
+    let services = || {
+        let asked = std::mem::take(&mut *server.asked.lock().unwrap());
+        (asked.iter().filter(|path| *path == API_SERVICES).count(), asked.len())
+    };
+    assert_eq!((served_by("apps").await, services()), (ServedBy::Unknown, (1, 3)));
+    // Asked again after 10, 20, 25, 25 s … of need, by one small request.
+    let mut asked = Vec::new();
+    for _ in 0..100 {
+        pass(Duration::from_secs(1)).await;
+        assert_eq!(served_by("apps").await, ServedBy::Unknown);
+        assert_eq!(served_by("").await, ServedBy::ApiServer);
+        let (of_services, all) = services();
+        assert_eq!(of_services, all);
+        asked.push(of_services);
+    }
+    assert_eq!(asked.iter().sum::<usize>(), 4, "{asked:?}");
+    // A failure is not taken for the answer that there are none.
+    server.set(API_SERVICES, StatusCode::SERVICE_UNAVAILABLE, "");
+    pass(SERVICES_PAUSE_MAX).await;
+    assert_eq!((served_by("apps").await, services()), (ServedBy::Unknown, (1, 1)));
+    let service = r#"{"items":[{"spec":{"group":"apps","version":"v1","service":{"name":"s","namespace":"n"}}}]}"#;
+    for (list, expected) in [(r#"{"items":[]}"#, ServedBy::ApiServer), (service, ServedBy::Another)] {
+        server.set(API_SERVICES, StatusCode::OK, list);
+        pass(SERVICES_PAUSE_MAX).await;
+        assert_eq!((served_by("apps").await, services()), (expected, (1, 1)));
+        // It is known now, until the whole table is too old.
+        pass(SERVICES_PAUSE_MAX).await;
+        assert_eq!((served_by("apps").await, services()), (expected, (0, 0)));
+        server.set(API_SERVICES, StatusCode::FORBIDDEN, "");
+        pass(TRUSTED_FOR).await;
+        assert_eq!((served_by("apps").await, services()), (ServedBy::Unknown, (1, 3)));
+    }
+}
+
+#[tokio::test]
 async fn older_servers_are_asked_for_one_group_version_at_a_time() {
     let server = Scripted::start(LISTED).await;
     let discovery = server.discovery();
