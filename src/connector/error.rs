@@ -3,9 +3,10 @@
 use std::{error::Error as StdError, io, iter::successors, time::Duration};
 
 use super::{
-    BoxError,
+    BoxError, TroubleKind,
     dialer::{ConnectTimedOut, ConnectionUse},
     exclusive::ExchangeError,
+    servers::NoServer,
 };
 
 /// Why a request has no answer. An answer of any status is not an error.
@@ -56,6 +57,12 @@ impl SendError {
     /// Whether there was no connection to send the request on.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::ConnectTimedOut(_))
+    }
+
+    /// What keeps the gateway from upstream, if this error is about a connection.
+    pub(super) fn trouble(&self) -> Option<TroubleKind> {
+        let none_is_used = || caused_by::<NoServer>(self).map(NoServer::trouble);
+        self.is_unreachable().then(|| none_is_used().unwrap_or(TroubleKind::Unreachable))
     }
 
     /// Whose fault it is.

@@ -54,7 +54,7 @@ pub use own_requests::OwnRequests;
 pub use peer_requests::PeerRequests;
 pub use probed::Probe;
 pub use server_checks::ServerChecks;
-pub use servers::{Finding, ServerState, Servers, Usage};
+pub use servers::{Denial, Finding, ServerState, Servers, Usage};
 pub use slot::Slot;
 pub use socket::{Socket, SocketOpener};
 pub use trouble::{Trouble, TroubleKind};
@@ -134,6 +134,11 @@ impl Connector {
     /// probe failed.
     pub fn is_in_trouble(&self) -> bool {
         self.shared.target.is_in_trouble()
+    }
+
+    /// Whether the last request had no connection.
+    pub fn is_unreachable(&self) -> bool {
+        self.shared.target.reachable.trouble().is_some()
     }
 
     /// Whether upstream does not accept the gateway's credentials.

@@ -24,8 +24,14 @@ impl Reachable {
             return;
         };
         // Other errors do not show whether the request reached upstream.
-        if error.is_unreachable() && self.0.begins(TroubleKind::Unreachable, bounded(&Chain(error).to_string())) {
-            tracing::warn!(%address, error = %Chain(error), "{}", TroubleKind::Unreachable.advice());
+        let Some(kind) = error.trouble() else { return };
+        if !self.0.begins(kind, bounded(&Chain(error).to_string())) {
+            return;
+        }
+        if kind == TroubleKind::Unreachable {
+            tracing::warn!(%address, error = %Chain(error), "{}", kind.advice());
+        } else {
+            tracing::warn!(error = %Chain(error), "none of upstream.servers is used");
         }
     }
 

@@ -61,6 +61,11 @@ impl Upstream {
         self.shared.connector.address()
     }
 
+    /// Whether the last request had no connection.
+    pub fn is_unreachable(&self) -> bool {
+        self.shared.connector.is_unreachable()
+    }
+
     /// What is wrong with it now, the worst first ([`Connector::troubles`]).
     pub fn troubles(&self) -> Vec<Trouble> {
         self.shared.connector.troubles()

@@ -6,9 +6,9 @@ use futures_util::future::BoxFuture;
 use http::{Uri, uri::Authority};
 use tokio::time::{Instant, timeout};
 
-use super::{Broken, Choice, Held, Servers};
+use super::{Broken, Choice, Denial, Held, Servers};
 use crate::{
-    connector::BoxError,
+    connector::{BoxError, TroubleKind},
     telemetry::{Chain, server_connections},
 };
 
@@ -24,8 +24,34 @@ pub(in crate::connector) struct Route {
 
 /// There is no server to connect to.
 #[derive(Debug, thiserror::Error)]
-#[error("none of the API servers can be used: {0}")]
-struct NoServer(String);
+#[error("none of upstream.servers is used{}: {servers}", self.why())]
+pub(in crate::connector) struct NoServer {
+    /// Why servers do not say who they are, if that is so.
+    denial: Option<Denial>,
+    /// Each with its error.
+    servers: String,
+}
+
+impl NoServer {
+    /// What is wrong, as far as the gateway's credentials and rights are concerned.
+    pub(in crate::connector) fn trouble(&self) -> TroubleKind {
+        match self.denial {
+            Some(Denial::Unauthorized) => TroubleKind::Unauthorized,
+            Some(Denial::Forbidden) => TroubleKind::Forbidden,
+            None => TroubleKind::Unreachable,
+        }
+    }
+
+    fn why(&self) -> &'static str {
+        match self.denial {
+            Some(Denial::Unauthorized) => ": they do not accept the gateway's own credentials (401)",
+            Some(Denial::Forbidden) => {
+                ": the gateway may not list namespaces, which shows that they are of one cluster: grant it"
+            }
+            None => "",
+        }
+    }
+}
 
 /// A server accepted no connection in time; the next one is tried.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -107,7 +133,10 @@ impl Servers {
 
     fn none(&self) -> NoServer {
         let reasons = self.states().into_iter().map(|state| format!("{}: {}", state.server, state.error));
-        NoServer(reasons.collect::<Vec<_>>().join("; "))
+        let servers = reasons.collect::<Vec<_>>().join("; ");
+        let known = self.lock();
+        let denials = known.servers.iter().filter_map(|server| server.denial());
+        NoServer { denial: denials.min_by_key(|denial| *denial == Denial::Forbidden), servers }
     }
 }
 

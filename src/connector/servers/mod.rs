@@ -32,7 +32,7 @@ use crate::{
 
 use super::notice::bounded;
 
-pub(super) use connect::Route;
+pub(super) use connect::{NoServer, Route};
 
 /// How long a server that did not take a connection is set aside, the first time and at most; doubled each time that it
 /// happens again.
@@ -97,8 +97,19 @@ pub enum Finding {
     Unwell { reason: &'static str, error: String },
     /// Whether it is of the cluster is not known: it is not used.
     Unknown { reason: &'static str, error: String },
+    /// Whether it is of the cluster is not known, since it does not tell that to the gateway: it is not used.
+    Denied { denial: Denial, error: String },
     /// It is not of the cluster: it is never used.
     Foreign { error: String },
+}
+
+/// Why a server does not tell the gateway who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// 401.
+    Unauthorized,
+    /// 403: the gateway may not list namespaces.
+    Forbidden,
 }
 
 /// Which of the servers a connection may go to.
@@ -118,6 +129,7 @@ pub struct ServerState {
     /// Host and port.
     pub server: String,
     pub state: Usage,
+    /// `gitVersion`.
     pub version: Option<String>,
     pub connections: usize,
     /// Why it is not in use. Foreign text, of bounded length; empty if it is in use.
@@ -193,7 +205,7 @@ impl Servers {
         let state = |(address, server): (&ServerAddress, &Server)| ServerState {
             server: address.to_string(),
             state: server.state(now),
-            version: server.version.as_deref().map(str::to_owned),
+            version: server.shown_version().map(str::to_owned),
             connections: server.connections,
             error: server.error(now).to_owned(),
         };
@@ -224,17 +236,33 @@ impl Server {
     fn state(&self, now: Instant) -> Usage {
         match self.finding {
             Finding::Foreign { .. } => Usage::Foreign,
-            Finding::Unknown { .. } => Usage::Unknown,
+            Finding::Unknown { .. } | Finding::Denied { .. } => Usage::Unknown,
             Finding::Ready { .. } | Finding::Unwell { .. } if self.is_set_aside(now) => Usage::Aside,
             Finding::Ready { .. } | Finding::Unwell { .. } => Usage::InUse,
         }
+    }
+
+    /// `gitVersion`, without what else tells two programs apart.
+    fn shown_version(&self) -> Option<&str> {
+        self.version.as_deref()?.split(' ').next()
+    }
+
+    /// Why it does not tell the gateway who it is, if it does not.
+    fn denial(&self) -> Option<Denial> {
+        if let Finding::Denied { denial, .. } = self.finding { Some(denial) } else { None }
     }
 
     fn error(&self, now: Instant) -> &str {
         match (&self.finding, &self.refused) {
             (Finding::Ready { .. }, Some(refused)) if now < refused.until => &refused.error,
             (Finding::Ready { .. }, _) => "",
-            (Finding::Unwell { error, .. } | Finding::Unknown { error, .. } | Finding::Foreign { error }, _) => error,
+            (
+                Finding::Unwell { error, .. }
+                | Finding::Unknown { error, .. }
+                | Finding::Denied { error, .. }
+                | Finding::Foreign { error },
+                _,
+            ) => error,
         }
     }
 
@@ -261,15 +289,15 @@ impl Server {
         let error = self.error(now);
         match &self.finding {
             Finding::Ready { .. } if state == Usage::InUse => {
-                tracing::info!(server = %address, version = self.version.as_deref(), "API server in use");
+                tracing::info!(server = %address, version = self.shown_version(), "API server in use");
             }
             Finding::Ready { .. } => {}
             Finding::Unwell { reason, .. } => {
                 server_set_aside(&address.to_string(), reason);
                 tracing::warn!(server = %address, error, "API server set aside; others are preferred");
             }
-            Finding::Unknown { reason, .. } => {
-                server_set_aside(&address.to_string(), reason);
+            Finding::Unknown { .. } | Finding::Denied { .. } => {
+                server_set_aside(&address.to_string(), self.finding.reason());
                 tracing::warn!(server = %address, error, "API server not used, because it cannot be checked");
             }
             Finding::Foreign { .. } => {
@@ -326,7 +354,28 @@ impl Finding {
             Self::Ready { version } => Self::Ready { version },
             Self::Unwell { reason, error } => Self::Unwell { reason, error: bounded(&error) },
             Self::Unknown { reason, error } => Self::Unknown { reason, error: bounded(&error) },
+            Self::Denied { denial, error } => Self::Denied { denial, error: bounded(&error) },
             Self::Foreign { error } => Self::Foreign { error: bounded(&error) },
+        }
+    }
+
+    /// The value of the metric label; empty for a server that is well.
+    const fn reason(&self) -> &'static str {
+        match self {
+            Self::Ready { .. } => "",
+            Self::Unwell { reason, .. } | Self::Unknown { reason, .. } => reason,
+            Self::Denied { denial, .. } => denial.as_str(),
+            Self::Foreign { .. } => "foreign",
+        }
+    }
+}
+
+impl Denial {
+    /// The value of the metric label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
         }
     }
 }

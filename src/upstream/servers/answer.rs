@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::{
     apimachinery::{ResourceVersion, Status},
-    connector::{RequestBody, SendError, ServerChecks},
+    connector::{Denial, RequestBody, SendError, ServerChecks},
     telemetry::Chain,
     upstream::server_version,
 };
@@ -28,6 +28,8 @@ pub(super) enum Answer {
     Said(Said),
     /// It does not say who it is.
     Untold(String),
+    /// It does not say who it is, since the gateway's credentials or rights do not suffice.
+    Denied(Denial, String),
     /// There is no connection.
     Unreachable(String),
     /// There is a connection, and no answer.
@@ -78,6 +80,7 @@ impl Answer {
         match self {
             Self::Said(_) => "",
             Self::Untold(_) => "failing",
+            Self::Denied(denial, _) => denial.as_str(),
             Self::Unreachable(_) => "unreachable",
             Self::Silent(_) => "silent",
         }
@@ -136,9 +139,12 @@ async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<
 fn who(status: StatusCode, body: &[u8]) -> Result<(String, ResourceVersion), Answer> {
     if status != StatusCode::OK {
         let message = Status::message_in(body).unwrap_or_default();
-        return Err(Answer::Untold(format!(
-            "the list of the namespace kube-system was answered with {status}: {message:?}"
-        )));
+        let error = format!("the list of the namespace kube-system was answered with {status}: {message}");
+        return Err(match status {
+            StatusCode::UNAUTHORIZED => Answer::Denied(Denial::Unauthorized, error),
+            StatusCode::FORBIDDEN => Answer::Denied(Denial::Forbidden, error),
+            _ => Answer::Untold(error),
+        });
     }
     let list: List = serde_json::from_slice(body)
         .map_err(|error| Answer::Untold(format!("its list of the namespace kube-system is not valid: {error}")))?;

@@ -147,15 +147,21 @@ impl Judge {
         let is_member = known.standing == Standing::Member;
         match answer {
             Answer::Said(now) => self.judge_said(index, now, said),
-            Answer::Untold(_) | Answer::Silent(_) if known.standing == Standing::Foreign => {
+            Answer::Untold(_) | Answer::Denied(..) | Answer::Silent(_) if known.standing == Standing::Foreign => {
                 known.rest = known.rested;
                 None
             }
-            Answer::Untold(error) if is_member => Some(Finding::Unwell { reason: "failing", error: error.clone() }),
+            Answer::Untold(error) | Answer::Denied(_, error) if is_member => {
+                Some(Finding::Unwell { reason: answer.reason(), error: error.clone() })
+            }
             Answer::Silent(error) if is_member && known.silent < SILENT_MAX => {
                 Some(Finding::Unwell { reason: "silent", error: error.clone() })
             }
             // It may be another one when it answers again.
+            Answer::Denied(denial, error) => {
+                *known = Known::default();
+                Some(Finding::Denied { denial: *denial, error: error.clone() })
+            }
             Answer::Silent(error) | Answer::Untold(error) | Answer::Unreachable(error) => {
                 *known = Known { silent: known.silent, ..Known::default() };
                 Some(Finding::Unknown { reason: answer.reason(), error: error.clone() })

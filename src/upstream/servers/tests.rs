@@ -41,7 +41,7 @@ impl Court {
                 None => *state,
                 Some(Finding::Ready { .. }) => 'r',
                 Some(Finding::Unwell { .. }) => 'w',
-                Some(Finding::Unknown { .. }) => 'u',
+                Some(Finding::Unknown { .. } | Finding::Denied { .. }) => 'u',
                 Some(Finding::Foreign { .. }) => 'f',
             };
         }
