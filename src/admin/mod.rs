@@ -32,7 +32,8 @@ pub struct Check {
     pub ready: bool,
     /// Whether the gateway is ready only if this is. A cache that fills while requests are forwarded is not required.
     pub required: bool,
-    /// What happens while it is not ready, for one that is not required.
+    /// What happens while it is not ready, for one that is not required; otherwise why it is not, if that is known. Any
+    /// client may read it.
     pub otherwise: &'static str,
 }
 
@@ -185,8 +186,11 @@ fn health(endpoint: &str, checks: &[Check], verbose: bool) -> Response<Full<Byte
     for Check { name, ready, required, otherwise } in checks {
         let written = match (ready, required) {
             (true, _) => writeln!(lines, "[+]{name} ok"),
-            (false, false) => writeln!(lines, "[+]{name} not ready: {otherwise}"),
-            (false, true) => writeln!(lines, "[-]{name} failed: not ready"),
+            (false, false) => writeln!(lines, "[i]{name} not ready: {otherwise}"),
+            (false, true) => {
+                let reason = if otherwise.is_empty() { "not ready" } else { otherwise };
+                writeln!(lines, "[-]{name} failed: {reason}")
+            }
         };
         written.expect("a string takes everything");
     }
@@ -241,7 +245,12 @@ mod tests {
     }
 
     fn check(name: &str, ready: bool, required: bool) -> Check {
-        Check { name: name.to_owned(), ready, required, otherwise: "requests are forwarded" }
+        Check {
+            name: name.to_owned(),
+            ready,
+            required,
+            otherwise: if required { "" } else { "requests are forwarded" },
+        }
     }
 
     async fn get(admin: &Admin, path: &str) -> (u16, String) {
@@ -259,7 +268,7 @@ mod tests {
         assert_eq!(get(&healthy, "/livez?verbose").await, (200, "[+]ping ok\nlivez check passed\n".to_owned()));
         assert_eq!(get(&healthy, "/readyz").await, (200, "ok".to_owned()));
         let lines = "[+]ping ok\n[+]shutdown ok\n[+]cache/pods.v1 ok\n\
-            [+]cache/nodes.v1 not ready: requests are forwarded\nreadyz check passed\n";
+            [i]cache/nodes.v1 not ready: requests are forwarded\nreadyz check passed\n";
         assert_eq!(get(&healthy, "/readyz?verbose").await, (200, lines.to_owned()));
         assert_eq!(get(&healthy, "/readyz?timeout=1s&verbose=true").await, (200, lines.to_owned()));
     }

@@ -58,8 +58,12 @@ impl StatusPage {
             return None;
         }
         let (checks, is_draining) = checked();
-        let checks =
-            checks.into_iter().map(|Check { name, ready, required, .. }| CheckStatus { name, ready, required });
+        let checks = checks.into_iter().map(|Check { name, ready, required, otherwise }| CheckStatus {
+            name,
+            ready,
+            required,
+            reason: if ready { String::new() } else { otherwise.to_owned() },
+        });
         let status = self.source.collect(checks.collect(), is_draining, detail);
         Some(match path {
             PAGE => response("text/html; charset=utf-8", status::html(&status).into(), "no-store"),

@@ -1,9 +1,9 @@
 //! All cachers: started on first use, and stopped when they have not been used for a while.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fmt,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -56,6 +56,17 @@ pub struct Cachers {
     pub(super) shared: Arc<Shared>,
 }
 
+/// A cache in readyz. Rows of one name are in the order of their fields.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Readiness {
+    pub name: String,
+    pub is_ready: bool,
+    /// Whether the gateway's readiness depends on it.
+    pub is_required: bool,
+    /// Why it will not be ready; empty if that is not known. Any client may read it: it names no user.
+    pub reason: &'static str,
+}
+
 /// Identifies a store: a resource in one encoding, with its own upstream watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StoreKey {
@@ -77,6 +88,8 @@ pub(super) struct Shared {
     pub(super) config: watch::Sender<Config>,
     /// The resources to prewarm at the start of the gateway, which is not ready before they are filled.
     required: Vec<GroupResource>,
+    /// Why resources to prewarm are not cached, as far as that is known.
+    pub(super) missing: Mutex<HashMap<GroupResource, &'static str>>,
     pub(super) tasks: Tasks,
     /// Bounds the reads that wait for a fill.
     pub(super) waiters: Semaphore,
@@ -101,6 +114,7 @@ impl Cachers {
             has_no_definitions: AtomicBool::new(false),
             config,
             required,
+            missing: Mutex::default(),
             tasks,
             waiters,
             spread,
@@ -204,28 +218,35 @@ impl Cachers {
         NotCached::Filling
     }
 
-    /// The started stores, and the resources to prewarm that are not started yet: name, whether it is ready, and
-    /// whether the gateway's readiness depends on it.
-    pub fn readiness(&self) -> Vec<(String, bool, bool)> {
+    /// The started stores, and the resources to prewarm that are not started yet.
+    pub fn readiness(&self) -> Vec<Readiness> {
         let config = self.shared.config.borrow();
+        let missing = self.shared.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = |resource: &GroupResource| missing.get(resource).copied().unwrap_or_default();
+        let named = |name, is_ready, is_required| Readiness { name, is_ready, is_required, reason: "" };
         // A resource that a changed configuration adds must not make a serving gateway unready.
         let is_required =
             |resource: &GroupResource| self.shared.required.contains(resource) && config.prewarm.contains(resource);
         let row = |key: &StoreKey, entry: &Entry| {
             let required = key.encoding == Encoding::Json && is_required(&key.resource.group_resource());
+            // As it is configured, so that it has one name before and after its version is known.
+            let name = if required { key.resource.group_resource().to_string() } else { key.to_string() };
             match entry.instance() {
                 // Upstream is not reachable from here; another gateway may be better off.
-                Ok(instance) if instance.is_stale() => Some((key.to_string(), false, true)),
-                Ok(_) => Some((key.to_string(), true, required)),
-                Err(NotCached::Filling | NotCached::Unfilled) => Some((key.to_string(), false, required)),
-                Err(_) => required.then(|| (key.to_string(), false, true)),
+                Ok(instance) if instance.is_stale() => Some(named(name, false, true)),
+                Ok(_) => Some(named(name, true, required)),
+                Err(NotCached::Filling | NotCached::Unfilled) if !required => Some(named(name, false, false)),
+                Err(_) => required
+                    .then(|| Readiness { reason: why(&key.resource.group_resource()), ..named(name, false, true) }),
             }
         };
         let entries = &self.shared.entries;
         let mut rows: Vec<_> = entries.iter().filter_map(|entry| row(entry.key(), entry.value())).collect();
         let started: HashSet<_> = entries.iter().map(|entry| entry.key().resource.group_resource()).collect();
-        let missing = config.prewarm.iter().filter(|wanted| is_required(wanted) && !started.contains(wanted));
-        rows.extend(missing.map(|wanted| (wanted.to_string(), false, true)));
+        let unstarted = config.prewarm.iter().filter(|wanted| is_required(wanted) && !started.contains(wanted));
+        rows.extend(
+            unstarted.map(|wanted| Readiness { reason: why(wanted), ..named(wanted.to_string(), false, true) }),
+        );
         rows.sort();
         rows
     }

@@ -98,7 +98,7 @@ impl Shared {
         }
         // If upstream refuses to say which server answers, a definition shows that it is the API server itself.
         if api.served_by == ServedBy::Unknown && definition.is_none() {
-            return Err(unfit(NotCached::Undiscovered));
+            return Err(unfit(NotCached::Unattributed));
         }
         if definition.is_some() && *encoding == Encoding::Protobuf {
             return Err(Unfit { why: NotCached::NotInProtobuf, known_for: NOT_IN_PROTOBUF_FOR });

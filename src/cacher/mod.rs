@@ -28,7 +28,7 @@ mod unchanged;
 mod verified;
 mod verifier;
 
-pub use cachers::{Cachers, Config};
+pub use cachers::{Cachers, Config, Readiness};
 pub use entry::Restart;
 pub use instance::Instance;
 pub use not_cached::NotCached;

@@ -18,6 +18,8 @@ pub enum NotCached {
     Aggregated,
     /// Upstream could not be asked what it is.
     Undiscovered,
+    /// The gateway may not list API services, which say whether another server answers for it.
+    Unattributed,
     /// Custom resources have no protobuf.
     NotInProtobuf,
     /// The maximum number of stores is reached.

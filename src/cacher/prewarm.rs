@@ -1,11 +1,11 @@
 //! Caches that are filled before their first request.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::PoisonError, time::Duration};
 
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::{Cachers, NotCached};
+use super::{Cachers, NotCached, cachers::Shared};
 use crate::{
     apimachinery::{Encoding, GroupResource, GroupVersionResource},
     telemetry::Chain,
@@ -22,14 +22,18 @@ pub const NO_SUCH_GROUP: &str = "the API server has no such API group";
 pub const NO_SUCH_RESOURCE: &str =
     "the API server has no such resource; write the plural name with its group, like deployments.apps";
 pub const AGGREGATED: &str = "it is served by an aggregated API server, and such resources are not cached";
+const UNATTRIBUTED: &str = "undiscovered: the gateway may not list apiservices (apiregistration.k8s.io), which say \
+                           whether an aggregated API server serves it; grant it";
+const NOT_LOOKED_UP: &str = "undiscovered: its API group could not be looked up";
 pub const NOT_WATCHABLE: &str = "the API server does not support list and watch for the resource";
 
-/// Why a resource will not be cached, however long one waits; usually its name is misspelt.
+/// Why a resource will not be cached, however long one waits: usually its name is misspelt, or a right is missing.
 fn missing(why: NotCached) -> Option<&'static str> {
     match why {
         NotCached::UnknownResource => Some(NO_SUCH_RESOURCE),
         NotCached::NotWatchable => Some(NOT_WATCHABLE),
         NotCached::Aggregated => Some(AGGREGATED),
+        NotCached::Unattributed => Some(UNATTRIBUTED),
         NotCached::TooManyResources => Some("the gateway already caches the maximum number of resources"),
         NotCached::Excluded
         | NotCached::Filling
@@ -53,24 +57,16 @@ impl Cachers {
     }
 
     async fn keep_warm(&self) {
-        let (mut config, mut told) = (self.shared.config.subscribe(), HashMap::new());
+        let mut config = self.shared.config.subscribe();
         let mut pause = FIRST;
         loop {
             let wanted = config.borrow_and_update().prewarm.clone();
             let looks = wanted.iter().map(|wanted| async move { (wanted.clone(), self.look(wanted).await) });
             let missing: HashMap<_, _> = join_all(looks).await.into_iter().collect();
-            for (resource, missing) in &missing {
-                if let Some(error) = missing
-                    && told.get(resource) != Some(&Some(*error))
-                {
-                    tracing::warn!(%resource, error, "cannot cache a resource of cache.prewarm");
-                }
-            }
-            told = missing;
-            pause = match timeout(pause, config.changed()).await {
-                Ok(_) => FIRST,
-                Err(_) => EVERY,
-            };
+            self.shared.note_missing(missing);
+            let is_changed = timeout(pause, config.changed()).await.is_ok();
+            // Caches wait for it; to find that it cannot be reached costs it nothing.
+            pause = if is_changed || self.shared.upstream.is_unreachable() { FIRST } else { EVERY };
         }
     }
 
@@ -83,9 +79,26 @@ impl Cachers {
             }
             Ok(None) => Some(NO_SUCH_GROUP),
             Err(error) => {
-                tracing::warn!(resource = %wanted, error = %Chain(&error), "cannot look up a resource of cache.prewarm");
-                None
+                // That upstream accepts no connections is logged where it is found out.
+                if !error.is_refused_connection() {
+                    tracing::warn!(resource = %wanted, error = %Chain(&error), "cannot look up a resource of cache.prewarm");
+                }
+                Some(NOT_LOOKED_UP)
             }
         }
+    }
+}
+
+impl Shared {
+    /// Keeps why resources are missing, and tells the log of what is new.
+    fn note_missing(&self, missing: HashMap<GroupResource, Option<&'static str>>) {
+        let missing: HashMap<_, _> = missing.into_iter().filter_map(|(resource, why)| Some((resource, why?))).collect();
+        let mut known = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        for (resource, error) in &missing {
+            if *error != NOT_LOOKED_UP && known.get(resource) != Some(error) {
+                tracing::warn!(%resource, error, "cannot cache a resource of cache.prewarm");
+            }
+        }
+        *known = missing;
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     admin::{Admin, Check},
     audit::{self, AuditError, AuditHealth, AuditLog},
     authn::AuthoritiesError,
-    cacher::{self, Cachers, StalenessLimit},
+    cacher::{self, Cachers, Readiness, StalenessLimit},
     config::{
         AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problem,
         Problems, ServerAddress, StaleWatches, UpstreamConfigError,
@@ -161,7 +161,7 @@ async fn run_following(
         tasks.spawn("configuration", reloads.follow(in_effect, reloaded, tasks.token().clone()));
     }
 
-    announce(&sockets, access);
+    announce(&sockets, access, mode(&config.clients));
     if let Some((bound, exposition)) = sockets.admin {
         let source = status::Source {
             exposition: exposition.clone(),
@@ -226,13 +226,14 @@ fn tell_ineffective(config: &Config) {
 }
 
 /// Logs what clients and operators connect to, when nothing can fail any more.
-fn announce(sockets: &Sockets, access: &kube_client::Config) {
+fn announce(sockets: &Sockets, access: &kube_client::Config, mode: &str) {
     if access.accept_invalid_certs {
         tracing::warn!(upstream = %access.cluster_url, "the API server's certificate is not verified: the kubeconfig has \
             insecure-skip-tls-verify");
     }
     for bound in &sockets.listeners {
-        tracing::info!(address = %bound.address(), upstream = %access.cluster_url, "serving");
+        let (address, version) = (bound.address(), env!("CARGO_PKG_VERSION"));
+        tracing::info!(%address, upstream = %access.cluster_url, mode, version, "serving");
     }
     if let Some((admin, _)) = &sockets.admin {
         tracing::info!(address = %admin.address(), "admin port");
@@ -374,9 +375,9 @@ fn checks(
     audit: Option<AuditHealth>,
 ) -> impl Fn() -> Vec<Check> + Send + Sync + use<> {
     let cachers = cachers.clone();
-    let cache = |(name, ready, required)| {
-        let name = format!("cache/{name}");
-        Check { name, ready, required, otherwise: "requests are forwarded" }
+    let cache = |Readiness { name, is_ready, is_required, reason }| {
+        let otherwise = if is_required { reason } else { "requests are forwarded" };
+        Check { name: format!("cache/{name}"), ready: is_ready, required: is_required, otherwise }
     };
     move || {
         let audit = audit.as_ref().map(|audit| audit.is_writable());

@@ -140,7 +140,7 @@ impl From<NotCached> for ForwardReason {
             NotCached::NotWatchable => Self::NotWatchable,
             NotCached::NotInProtobuf => Self::Representation,
             NotCached::Aggregated => Self::Aggregated,
-            NotCached::Undiscovered => Self::Undiscovered,
+            NotCached::Undiscovered | NotCached::Unattributed => Self::Undiscovered,
             NotCached::TooManyResources => Self::TooManyResources,
         }
     }

@@ -76,6 +76,8 @@ pub struct CheckStatus {
     pub name: String,
     pub ready: bool,
     pub required: bool,
+    /// Why it is not ready, or what happens meanwhile, as far as that is known.
+    pub reason: String,
 }
 
 /// The API server.
@@ -327,12 +329,23 @@ impl Trouble {
             "foreign" => format!("The server {} does not look like an API server", self.server),
             "unanswered" => format!("The API server {} does not say its version", self.server),
             "unauthorized" => format!("The API server {} does not accept the gateway's credentials", self.server),
+            "forbidden" if self.path.is_none() => {
+                "None of upstream.servers is used, since the gateway may not list namespaces".to_owned()
+            }
             _ => format!(
                 "The API server {} refuses {} to the gateway",
                 self.server,
                 self.path.as_deref().unwrap_or("a request")
             ),
         }
+    }
+}
+
+impl CheckStatus {
+    /// Its name, and why it is not ready.
+    pub(super) fn line(&self) -> String {
+        let because = if self.reason.is_empty() { String::new() } else { format!(": {}", self.reason) };
+        format!("{}{because}", self.name)
     }
 }
 

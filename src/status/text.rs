@@ -121,7 +121,7 @@ fn summary(status: &GatewayStatus) -> String {
     ];
     lines.splice(2..2, upstream.servers.iter().map(|server| ("server", server.line())));
     let failed = gateway.checks.iter().filter(|check| check.required && !check.ready);
-    lines.extend(failed.map(|check| ("failed", printable(&check.name))));
+    lines.extend(failed.map(|check| ("failed", check.line())));
     let mut text = String::new();
     for (name, line) in lines {
         writeln!(text, "{name:9} {}", printable(&line)).expect("a string takes everything");

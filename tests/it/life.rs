@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kube_fanout::{
+    apimachinery::GroupResource,
     config::StaleWatches,
     lifecycle::{Drained, Tasks},
-    sim::Sim,
+    sim::{Refusal, Sim},
 };
 use tokio::{
     io::copy_bidirectional,
@@ -214,6 +215,29 @@ async fn prewarmed_caches_are_filled_at_the_start_and_kept() {
         skip(Duration::from_secs(30)).await;
     }
     assert_eq!(world.client().get("/api/v1/pods?resourceVersion=0").await.route, Route::Served);
+}
+
+#[tokio::test]
+async fn a_prewarmed_resource_is_cached_soon_after_the_right_for_it_is_granted() {
+    let sim = Sim::new();
+    let services = Some("apiservices.apiregistration.k8s.io".to_owned());
+    sim.refuse(Refusal { resource: services, status: 403, ..Refusal::default() });
+    let world = World::start_with(sim, |config| {
+        config.cache.prewarm = vec![GroupResource { group: "apps".into(), resource: "deployments".into() }];
+    })
+    .await;
+    let is_told = async || {
+        let (status, lines) = world.gateway.readyz().await;
+        (status == 500 && lines.contains("the gateway may not list apiservices")).then_some(())
+    };
+    until("the reason", is_told).await;
+    world.sim.accept_all();
+    for _ in 0..2 {
+        skip(Duration::from_secs(31)).await;
+    }
+    until("readiness", async || (world.gateway.readyz().await.0 == 200).then_some(())).await;
+    let (_, lines) = world.gateway.verbose_readyz().await;
+    assert!(lines.contains("[+]cache/deployments.apps ok"), "{lines}");
 }
 
 /// client-go repeats ten times whatever has `Retry-After`: kubectl would be silent for that long.

@@ -53,6 +53,11 @@ impl Process {
     }
 
     pub(crate) async fn in_front_of(sim: Sim, fields: &str) -> Self {
+        Self::with_upstream(sim, "", fields).await
+    }
+
+    /// Starts a gateway with additional fields of `upstream`, and others.
+    pub(crate) async fn with_upstream(sim: Sim, upstream: &str, fields: &str) -> Self {
         sim.create(pod("default", "a", "x")).unwrap();
         let (server, folder) = (sim.start().await.unwrap(), tempfile::tempdir().unwrap());
         let [client, admin, kubeconfig, config] =
@@ -60,7 +65,7 @@ impl Process {
         std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", &server.url())).unwrap();
         let text = format!(
             "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\nlisteners: [{{address: \"unix:{}\"}}]\n\
-             admin: {{address: \"unix:{}\"}}\nupstream: {{kubeconfig: \"{}\"}}\n",
+             admin: {{address: \"unix:{}\"}}\nupstream: {{kubeconfig: \"{}\"{upstream}}}\n",
             client.display(),
             admin.display(),
             kubeconfig.display()

@@ -9,7 +9,10 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use kube_fanout::sim::Sim;
+use kube_fanout::{
+    apimachinery::GroupResource,
+    sim::{Refusal, Sim},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex, split},
     join,
@@ -227,7 +230,7 @@ async fn a_server_of_another_cluster_is_refused_and_never_used() {
     assert_eq!(status, 200, "{text}");
     let lines = [
         format!("[+]upstream/{} ok", servers[0].address),
-        format!("[+]upstream/{} not ready: never used, since it is not of the cluster", servers[1].address),
+        format!("[i]upstream/{} not ready: never used, since it is not of the cluster", servers[1].address),
     ];
     assert!(lines.iter().all(|line| text.contains(line)), "{text}");
     let asked = other.counts();
@@ -274,6 +277,25 @@ async fn without_any_server_the_gateway_behaves_as_with_one() {
     // The first request finds that it is back: none waits for the next check.
     cluster.servers[1].start_again().await;
     assert_eq!(cluster.gateway.client.get(FORWARDED).await.status, 200);
+}
+
+#[tokio::test]
+async fn caches_are_filled_soon_after_a_server_has_come_into_use() {
+    let sim = Sim::new();
+    sim.refuse(Refusal { resource: Some("namespaces".to_owned()), status: 403, ..Refusal::default() });
+    let server = ApiServer::start(&sim, 0).await;
+    let address = server.address.to_string().parse().unwrap();
+    let gateway = Gateway::start_with("http://127.0.0.1:1", |config| {
+        config.servers = vec![address];
+        config.cache.prewarm = vec![GroupResource { group: "".into(), resource: "pods".into() }];
+    })
+    .await;
+    let checks = || sim.counts().requests("list", "namespaces");
+    passing(STEP, until("several checks", async || (checks() > 3).then_some(()))).await;
+    sim.accept_all();
+    let before = checks();
+    passing(STEP, until("the cache is filled", async || (gateway.readyz().await.0 == 200).then_some(()))).await;
+    assert!(checks() <= before + 3, "{} checks", checks() - before);
 }
 
 #[tokio::test]

@@ -213,6 +213,57 @@ pub(crate) async fn answering(answer: Vec<u8>) -> (String, JoinSet<()>) {
     (address, serving)
 }
 
+#[tokio::test]
+async fn that_the_servers_of_a_cluster_may_not_be_told_apart_is_reported_as_a_missing_right() {
+    {
+        let (kind, words) =
+            ("forbidden", "the gateway may not list namespaces, which shows that they are of one cluster: grant it");
+        let sim = Sim::new();
+        sim.refuse(Refusal { resource: Some("namespaces".to_owned()), status: 403, ..Refusal::default() });
+        let server = sim.start().await.unwrap();
+        let servers = format!(", servers: [\"{}\"]", server.url().trim_start_matches("http://"));
+        let fields = "cache: {prewarm: [pods]}\nlogging: {format: json}";
+        let gateway = Process::with_upstream(sim.clone(), &servers, fields).await;
+        let trouble = until("the trouble", async || troubles(&gateway.admin).await.into_iter().next()).await;
+        assert_eq!((trouble.kind.as_str(), trouble.path.as_deref()), (kind, None), "{trouble:?}");
+        assert!(trouble.error.contains(words), "{trouble:?}");
+        sim.accept_all();
+        until("the cache is filled", async || {
+            let ready = gateway.admin("/readyz").await.starts_with("HTTP/1.1 200");
+            (ready && troubles(&gateway.admin).await.is_empty()).then_some(())
+        })
+        .await;
+        gateway.send(Signal::TERM);
+        let output = within("the end", gateway.child.wait_with_output()).await.unwrap();
+        let log = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(log.lines().filter(|line| line.contains(words)).count(), 1, "{log}");
+        assert!(!log.contains("check its address and certificate authority"), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_prewarmed_resource_that_is_not_cached_is_reported_with_the_reason() {
+    let sim = Sim::new();
+    let services = Some("apiservices.apiregistration.k8s.io".to_owned());
+    sim.refuse(Refusal { resource: services, status: 403, ..Refusal::default() });
+    let fields = "cache: {prewarm: [pods, deployments.apps]}\nlogging: {format: json}";
+    let gateway = Process::in_front_of(sim.clone(), fields).await;
+    let told = "undiscovered: the gateway may not list apiservices";
+    let line = format!("[-]cache/deployments.apps failed: {told}");
+    until("the reason in readyz", async || gateway.admin("/readyz").await.contains(&line).then_some(())).await;
+    let gateway_status = status(&gateway.admin).await.gateway;
+    let check = gateway_status.checks.iter().find(|check| check.name == "cache/deployments.apps").unwrap();
+    assert!(!check.ready && check.reason.starts_with(told), "{check:?}");
+    assert!(gateway.admin("/").await.contains(told));
+    let text = shown(&gateway.admin, 2).await;
+    assert!(text.contains(&format!("cache/deployments.apps: {told}")), "{text}");
+    gateway.send(Signal::TERM);
+    let output = within("the end", gateway.child.wait_with_output()).await.unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains(told)).collect();
+    assert!(warnings.len() == 1 && warnings[0].contains("deployments.apps"), "{log}");
+}
+
 /// The troubles with the API server in a gateway's status.
 async fn troubles(admin: &Path) -> Vec<Trouble> {
     upstream(admin).await.troubles
@@ -226,7 +277,10 @@ async fn first_probe_has_passed(admin: &Path) {
 
 /// The part of a gateway's status that is about the API server.
 async fn upstream(admin: &Path) -> Upstream {
+    status(admin).await.upstream
+}
+
+async fn status(admin: &Path) -> GatewayStatus {
     let answer = within("the status", ask(admin, "/status.json")).await;
-    let status: GatewayStatus = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
-    status.upstream
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
 }

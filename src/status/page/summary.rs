@@ -49,7 +49,7 @@ pub(super) fn header(status: &GatewayStatus) -> Markup {
         @if !failed.is_empty() {
             p.alarm role="alert" {
                 "Not ready: "
-                @for (at, check) in failed.iter().enumerate() { @if at > 0 { ", " } code { (check.name) } }
+                @for (at, check) in failed.iter().enumerate() { @if at > 0 { ", " } code { (printable(&check.line())) } }
             }
         }
     }
