@@ -8,7 +8,8 @@ impl Known {
     /// The server for a connection that has tried `tried`; `None` if there is none left.
     ///
     /// The one with the fewest connections of those that are not set aside: a server that has come back gets the next
-    /// ones. If all are set aside, those of the cluster are tried in the order of the configuration.
+    /// ones. If all are set aside, those of the cluster are chosen in the same way, at last those that did not take their
+    /// last connection.
     pub(super) fn choose(&mut self, choice: Choice, tried: &[usize], now: Instant) -> Option<usize> {
         let is_left = |index: &usize| !tried.contains(index);
         if let Choice::Only(index) = choice {
@@ -23,7 +24,10 @@ impl Known {
             well.retain(|index| self.servers[*index].version == followed);
         }
         fastrand::shuffle(&mut well);
-        well.into_iter().min_by_key(|index| self.servers[*index].connections).or_else(|| members.first().copied())
+        well.into_iter().min_by_key(|index| self.servers[*index].connections).or_else(|| {
+            let rank = |index: &usize| (self.servers[*index].is_refusing(now), self.servers[*index].connections);
+            members.into_iter().min_by_key(rank)
+        })
     }
 
     /// The version to follow while these servers are well: the one before, or else the one of most of them. Connections

@@ -193,6 +193,11 @@ impl Servers {
         self.0.checks.send_modify(|checks| *checks += 1);
     }
 
+    /// Breaks all connections.
+    pub fn break_all(&self) {
+        self.lock().servers.iter_mut().for_each(|server| server.breaks.all());
+    }
+
     /// Resolves when a connection waits for a check.
     pub async fn wanted(&self) {
         self.0.wanted.notified().await;
@@ -229,8 +234,12 @@ impl Server {
     }
 
     fn is_set_aside(&self, now: Instant) -> bool {
-        !matches!(self.finding, Finding::Ready { .. })
-            || self.refused.as_ref().is_some_and(|refused| now < refused.until)
+        !matches!(self.finding, Finding::Ready { .. }) || self.is_refusing(now)
+    }
+
+    /// Whether it did not take a connection a short time ago.
+    fn is_refusing(&self, now: Instant) -> bool {
+        self.refused.as_ref().is_some_and(|refused| now < refused.until)
     }
 
     fn state(&self, now: Instant) -> Usage {
@@ -271,11 +280,12 @@ impl Server {
         let was_member = self.is_member();
         if let Finding::Ready { version } = &finding {
             let version: Version = version.as_deref().map(Arc::from);
-            // Another program answers at its address: caches find that out when their watches end.
-            if self.version.is_some() && self.version != version {
+            // Another program answers at its address: caches find that out when their watches end. One that does not
+            // say its version now, for example because it throttles the question, is no other program for that.
+            if self.version.is_some() && version.is_some() && self.version != version {
                 self.breaks.own();
             }
-            self.version = version;
+            self.version = version.or_else(|| self.version.take());
         }
         self.finding = finding.bounded();
         if was_member && !self.is_member() {

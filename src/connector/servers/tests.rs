@@ -155,6 +155,35 @@ fn own_connections_to_a_server_of_another_version_than_before_break() {
 }
 
 #[test]
+fn a_server_that_does_not_say_its_version_keeps_the_last_one() {
+    let servers = named(&["a"]);
+    let untold = || vec![Some(Finding::Ready { version: None })];
+    servers.found(untold());
+    servers.found(vec![ready("v1")]);
+    let own = servers.hold(Choice::OneVersion, &[]).unwrap();
+    servers.found(untold());
+    assert_eq!(servers.states()[0].version.as_deref(), Some("v1"));
+    servers.found(vec![ready("v1")]);
+    assert_eq!(choose(&servers, Choice::OneVersion, &[]), Some(0));
+    assert!(!own.token.is_cancelled());
+    servers.found(vec![ready("v2")]);
+    assert!(own.token.is_cancelled());
+}
+
+#[test]
+fn servers_that_are_all_set_aside_share_the_connections() {
+    let servers = named(&["a", "b", "c"]);
+    servers.found(vec![ready("v1"), ready("v1"), ready("v1")]);
+    servers.lock().servers[0].refused(&servers.0.addresses[0], "refused", Instant::now());
+    servers.found(vec![unwell(), unwell(), unwell()]);
+    let held: Vec<_> = (0..4).map(|_| servers.hold(Choice::Any, &[]).unwrap()).collect();
+    let mut indices: Vec<_> = held.iter().map(|held| held.index).collect();
+    indices.sort_unstable();
+    assert_eq!(indices, [1, 1, 2, 2], "those that took their last connection");
+    assert_eq!(choose(&servers, Choice::Any, &[1, 2]), Some(0));
+}
+
+#[test]
 fn connections_to_a_server_that_is_not_used_any_more_break() {
     let servers = named(&["a", "b"]);
     servers.found(vec![ready("v1"), ready("v1")]);
@@ -166,6 +195,17 @@ fn connections_to_a_server_that_is_not_used_any_more_break() {
     servers.found(vec![ready("v1"), foreign()]);
     assert_eq!((held[0].index, held[1].index), (1, 0));
     assert_eq!(broken(), [true, false, true]);
+}
+
+#[test]
+fn all_connections_break_when_the_cluster_is_another_one() {
+    let servers = named(&["a", "b"]);
+    servers.found(vec![ready("v1"), ready("v1")]);
+    let held = [0, 1].map(|other| servers.hold(Choice::Any, &[other]).unwrap());
+    let own = servers.hold(Choice::OneVersion, &[0]).unwrap();
+    servers.break_all();
+    assert!([&held[0], &held[1], &own].iter().all(|held| held.token.is_cancelled()));
+    assert!(!servers.hold(Choice::Any, &[]).unwrap().token.is_cancelled());
 }
 
 /// The index of the server that a connection leads to, and its error.
