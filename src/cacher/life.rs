@@ -12,6 +12,7 @@ use super::{
     cachers::{Shared, StoreKey},
     entry::Entry,
     instance::Resource,
+    proofs::Proofs,
     sink::CacherSink,
 };
 use crate::{
@@ -119,6 +120,8 @@ impl Shared {
         let peers = ResourcePeers::new(self.peers.clone(), resource.clone(), *encoding, definition.as_ref());
         let upstream =
             ResourceListWatch::new(self.upstream.clone(), resource.clone(), api.namespaced, *encoding, definition);
+        let proofs = self.proofs.entry(resource.group_resource());
+        let proofs = proofs.or_insert_with(|| Arc::new(Proofs::of(self.upstream.storage().clone()))).clone();
         let kept = Resource {
             resource: resource.clone(),
             namespaced: api.namespaced,
@@ -126,7 +129,7 @@ impl Shared {
             metrics: Arc::new(CacheMetrics::new(resource, *encoding)),
             staleness_limit: self.config.borrow().staleness,
             spread: self.spread.clone(),
-            proofs: self.proofs.entry(resource.group_resource()).or_default().clone(),
+            proofs,
         };
         let evidence = kept.proofs.evidence().clone();
         let sink = CacherSink::new(entry.clone(), kept);

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     apimachinery::ResourceVersion,
-    reflector::{Evidence, Failure, ListWatch, head_version},
+    reflector::{Evidence, Failure, ListWatch, StorageEvidence, head_version},
     store::{Advance, Reader},
     telemetry::limit_reached,
 };
@@ -93,20 +93,19 @@ pub(super) struct Proofs {
     stores: Mutex<Vec<Weak<Instance>>>,
 }
 
-impl Default for Proofs {
-    fn default() -> Self {
+impl Proofs {
+    /// Of a resource of this storage.
+    pub(super) fn of(storage: StorageEvidence) -> Self {
         let (head, bookmark) = (SingleFlight::new(Join::BeforeItIsSent), SingleFlight::new(Join::AnyTime));
         Self {
             head,
             bookmark,
-            evidence: Evidence::default(),
+            evidence: Evidence::of(storage),
             waiters: Semaphore::new(WAITERS_MAX),
             stores: Mutex::default(),
         }
     }
-}
 
-impl Proofs {
     /// The findings, for the reflectors of the resource's stores.
     pub(super) fn evidence(&self) -> &Evidence {
         &self.evidence
@@ -359,7 +358,7 @@ mod tests {
         const TOLD_AFTER: Duration = Duration::from_millis(200);
         let (mut writer, reader) = empty_store(5);
         let advance = writer.advance_handle();
-        let proofs = Proofs::default();
+        let proofs = Proofs::of(StorageEvidence::default());
         let (began, upstream) = (Instant::now(), Mute { head: 7 });
         let store = Candidate {
             reader: &reader,

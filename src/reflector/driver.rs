@@ -251,6 +251,10 @@ impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
         if !self.upstream.is_same_resource().await? {
             return Ok(Input::Replaced);
         }
+        // The state may be of the storage from before.
+        if self.evidence.has_rolled_back_since(began) {
+            return Err(Failure::Unavailable);
+        }
         match self.bridge(&mut refill) {
             Some(bridged) => Ok(self.go_on_bridged(refill, bridged)),
             None => Ok(self.start_anew(refill)),

@@ -8,7 +8,15 @@ use crate::apimachinery::ResourceVersion;
 
 /// Shared by all tasks that ask upstream about one resource, and by the reflectors of its stores. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Evidence(Arc<watch::Sender<Found>>);
+pub struct Evidence {
+    found: Arc<watch::Sender<Found>>,
+    storage: StorageEvidence,
+}
+
+/// When upstream's storage was last found to be another one than before: evidence against the stores of all resources.
+/// Cheap to clone; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct StorageEvidence(Arc<watch::Sender<Option<Instant>>>);
 
 /// The findings, each with its time: a store that was filled later is not affected.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,57 +28,83 @@ struct Found {
     lacking: Option<(Instant, ResourceVersion)>,
 }
 
+impl StorageEvidence {
+    /// Records that what was read until now may be of another storage than what is read from now on.
+    pub fn replaced(&self) {
+        self.0.send_replace(Some(Instant::now()));
+    }
+
+    /// Whether what was asked for at that time may be of a storage that is not upstream's any more.
+    pub fn was_replaced_since(&self, time: Instant) -> bool {
+        self.0.borrow().is_some_and(|at| at >= time)
+    }
+
+    async fn until_replaced_since(&self, time: Instant) {
+        let mut replaced = self.0.subscribe();
+        // The sender lives as long as `self` does, so waiting cannot fail.
+        drop(replaced.wait_for(|replaced| replaced.is_some_and(|at| at >= time)).await);
+    }
+}
+
 impl Evidence {
+    /// Of one resource of this storage.
+    pub fn of(storage: StorageEvidence) -> Self {
+        Self { found: Arc::default(), storage }
+    }
+
     /// Records that a head version was below a progress that had been read before the head version was requested:
     /// upstream's storage was restored.
     pub fn rolled_back(&self) {
-        self.0.send_modify(|found| found.rolled_back = Some(Instant::now()));
+        self.found.send_modify(|found| found.rolled_back = Some(Instant::now()));
     }
 
     /// Records that a store differs from upstream's state at the same version.
     pub fn corrupt(&self) {
-        self.0.send_modify(|found| found.corrupt = Some(Instant::now()));
+        self.found.send_modify(|found| found.corrupt = Some(Instant::now()));
     }
 
     /// Records that the resource has another definition than a store was filled under, or another server answers for
     /// it.
     pub fn replaced(&self) {
-        self.0.send_modify(|found| found.replaced = Some(Instant::now()));
+        self.found.send_modify(|found| found.replaced = Some(Instant::now()));
     }
 
     /// Records that another upstream watch, opened at that time, reported a change of this version long ago, and a
     /// store still lacks it.
     pub fn lacks(&self, version: ResourceVersion, opened: Instant) {
-        self.0.send_modify(|found| found.lacking = Some((opened, version)));
+        self.found.send_modify(|found| found.lacking = Some((opened, version)));
     }
 
-    /// Whether upstream's versions are known to have gone back since then.
+    /// Whether upstream's versions are known to have gone back since then, or its storage to have been replaced.
     pub fn has_rolled_back_since(&self, time: Instant) -> bool {
-        self.0.borrow().has_rolled_back_since(time)
+        self.found.borrow().has_rolled_back_since(time) || self.storage.was_replaced_since(time)
     }
 
-    /// Resolves when upstream's versions have gone back since then.
+    /// Resolves when upstream's versions have gone back since then, or its storage was replaced.
     pub(super) async fn until_rolled_back_since(&self, time: Instant) {
-        let mut found = self.0.subscribe();
-        // The sender lives as long as `self` does, so waiting cannot fail.
-        drop(found.wait_for(|found| found.has_rolled_back_since(time)).await);
+        let mut found = self.found.subscribe();
+        tokio::select! {
+            // The sender lives as long as `self` does, so waiting cannot fail.
+            _ = found.wait_for(|found| found.has_rolled_back_since(time)) => {}
+            () = self.storage.until_replaced_since(time) => {}
+        }
     }
 
     /// Resolves when a store that was filled at that time was found to differ from upstream.
     pub(super) async fn until_corrupt_since(&self, time: Instant) {
-        let mut found = self.0.subscribe();
+        let mut found = self.found.subscribe();
         drop(found.wait_for(|found| found.corrupt.is_some_and(|at| at >= time)).await);
     }
 
     /// Resolves when the resource was found to be another one than a store was filled with at that time.
     pub(super) async fn until_replaced_since(&self, time: Instant) {
-        let mut found = self.0.subscribe();
+        let mut found = self.found.subscribe();
         drop(found.wait_for(|found| found.replaced.is_some_and(|at| at >= time)).await);
     }
 
     /// Resolves when a watch that was opened after `time` reported a change above `progress`, and long ago.
     pub(super) async fn until_lacking_since(&self, time: Instant, progress: ResourceVersion) {
-        let mut found = self.0.subscribe();
+        let mut found = self.found.subscribe();
         let lacks = |found: &Found| found.lacking.is_some_and(|(opened, version)| opened > time && version > progress);
         drop(found.wait_for(lacks).await);
     }
@@ -79,5 +113,31 @@ impl Evidence {
 impl Found {
     fn has_rolled_back_since(&self, time: Instant) -> bool {
         self.rolled_back.is_some_and(|at| at >= time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replaced_storage_counts_against_the_stores_of_all_resources_that_were_filled_before() {
+        let storage = StorageEvidence::default();
+        let resources = [Evidence::of(storage.clone()), Evidence::of(storage.clone())];
+        let before = Instant::now();
+        assert!(resources.iter().all(|evidence| !evidence.has_rolled_back_since(before)));
+        storage.replaced();
+        advance(Duration::from_millis(1)).await;
+        let after = Instant::now();
+        for evidence in resources {
+            assert!(evidence.has_rolled_back_since(before) && !evidence.has_rolled_back_since(after));
+            assert!(evidence.until_rolled_back_since(before).now_or_never().is_some());
+            assert!(evidence.until_rolled_back_since(after).now_or_never().is_none());
+        }
     }
 }

@@ -26,7 +26,7 @@ pub use bridge::{Bridged, Unbridged};
 pub use driver::{Collection, Reflector, Settings, Sink};
 pub use event::{EventError, UpstreamEvent};
 pub use event_stream::EventStream;
-pub use evidence::Evidence;
+pub use evidence::{Evidence, StorageEvidence};
 pub use failure::Failure;
 pub use fill::{Filled, head_version};
 pub use health::{Condition, Health};

@@ -25,7 +25,10 @@ pub use review::ReviewError;
 
 use server_version::ServerVersion;
 
-use crate::connector::{BuildError, Connector, OwnRequests, RequestBody, ResponseBody, SendError, Trouble};
+use crate::{
+    connector::{BuildError, Connector, OwnRequests, RequestBody, ResponseBody, SendError, Trouble},
+    reflector::StorageEvidence,
+};
 
 /// The API server, asked with the gateway's own credentials. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -38,13 +41,15 @@ struct Shared {
     connector: Connector,
     own: OwnRequests,
     server_version: ServerVersion,
+    storage: StorageEvidence,
 }
 
 impl Upstream {
     /// Connections of its own to the API server that `connector` leads to.
     pub fn new(connector: Connector) -> Self {
         let own = connector.own_requests();
-        Self { shared: Arc::new(Shared { connector, own, server_version: ServerVersion::default() }) }
+        let (server_version, storage) = (ServerVersion::default(), StorageEvidence::default());
+        Self { shared: Arc::new(Shared { connector, own, server_version, storage }) }
     }
 
     /// The same, for reviews of clients' tokens and permissions.
@@ -69,6 +74,11 @@ impl Upstream {
     /// What is wrong with it now, the worst first ([`Connector::troubles`]).
     pub fn troubles(&self) -> Vec<Trouble> {
         self.shared.connector.troubles()
+    }
+
+    /// Whether its storage was found to be another one than before.
+    pub fn storage(&self) -> &StorageEvidence {
+        &self.shared.storage
     }
 
     async fn send(&self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, SendError> {

@@ -239,6 +239,41 @@ async fn a_server_of_another_cluster_is_refused_and_never_used() {
 }
 
 #[tokio::test]
+async fn nothing_of_a_cluster_that_was_replaced_is_served() {
+    let mut cluster = Cluster::start(2).await;
+    cluster.create("of-the-old-cluster");
+    cluster.gateway.warm(PODS).await;
+    cluster.in_use(2).await;
+    assert!(cluster.gateway.client.get(PODS).await.text().contains("of-the-old-cluster"));
+    let new = Sim::new();
+    // Its versions are higher, so that no version goes back.
+    for number in 0..100 {
+        new.create(pod("default", &format!("filler-{number}"), "x")).unwrap();
+    }
+    new.create(pod("default", "of-the-new-cluster", "x")).unwrap();
+    for server in &mut cluster.servers {
+        server.kill().await;
+    }
+    for server in &mut cluster.servers {
+        server.sim = new.clone();
+        server.start_again().await;
+    }
+    let compared = async || {
+        let (_, text) = cluster.gateway.verbose_readyz().await;
+        (new.counts().requests("list", "namespaces") > 2 && text.matches("]upstream/").count() == 2).then_some(())
+    };
+    passing(STEP, until("checks of the new servers", compared)).await;
+    cluster.in_use(2).await;
+    for query in ["", "?resourceVersion=0"] {
+        let text = cluster.gateway.client.get(&format!("{PODS}{query}")).await.text().to_owned();
+        assert!(text.contains("of-the-new-cluster") && !text.contains("of-the-old-cluster"), "{query}: {text}");
+    }
+    cluster.gateway.warm(PODS).await;
+    let text = cluster.gateway.client.get(PODS).await.text().to_owned();
+    assert!(text.contains("of-the-new-cluster") && !text.contains("of-the-old-cluster"), "{text}");
+}
+
+#[tokio::test]
 async fn a_watch_that_goes_on_at_a_server_that_lags_is_silent_and_not_wrong() {
     let mut cluster = Cluster::start(2).await;
     cluster.gateway.warm(PODS).await;

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     apimachinery::{Encoding, GroupVersionResource},
     connector::test_server::{TestServer, full},
-    reflector::{Condition, FillSource},
+    reflector::{Condition, FillSource, StorageEvidence},
     store::{ChangeKind, HistoryLimits, Object, Shape, Writer, store},
     telemetry::CacheMetrics,
 };
@@ -53,7 +53,7 @@ struct Both {
 impl Both {
     async fn filled() -> Self {
         let server = TestServer::start(async |_| http::Response::new(full("nothing"))).await;
-        let proofs = Arc::new(Proofs::default());
+        let proofs = Arc::new(Proofs::of(StorageEvidence::default()));
         let filled = |encoding| {
             let resource = GroupVersionResource::new("example.com", "v1", "widgets");
             let resource = Resource {

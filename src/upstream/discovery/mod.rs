@@ -84,7 +84,7 @@ struct Shared {
 #[derive(Clone, Debug, Default)]
 struct Known {
     table: Arc<Table>,
-    /// When the whole table was last received; `None` before.
+    /// When the table that was last received was requested; `None` before.
     told: Option<Instant>,
     /// When the whole table was last requested, with or without success.
     asked: Option<Instant>,
@@ -250,7 +250,9 @@ impl Shared {
     /// What is known for a caller that came at `called`.
     fn look_up(&self, gvr: &GroupVersionResource, called: Instant) -> Knowledge {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let within = |instant: Option<Instant>, age| instant.is_some_and(|instant| instant.elapsed() < age);
+        let storage = self.upstream.storage();
+        let holds = |instant: Instant, age| instant.elapsed() < age && !storage.was_replaced_since(instant);
+        let within = |instant: Option<Instant>, age| instant.is_some_and(|instant| holds(instant, age));
         if within(known.told, TRUSTED_FOR)
             && let Some(versioned) = known.table.get(gvr)
         {
@@ -279,6 +281,7 @@ impl Shared {
 
     /// Fetches everything that upstream serves. Failures are remembered too, so that they are not repeated at once.
     async fn read_roots(&self) {
+        let began = Some(Instant::now());
         let read = self.fetch_roots().await.map_err(Failure::now);
         let now = Some(Instant::now());
         self.learn(|known| {
@@ -296,7 +299,7 @@ impl Shared {
                     } else {
                         known.services_refused = None;
                     }
-                    (known.table, known.told, known.failure) = (Arc::new(table), now, None);
+                    (known.table, known.told, known.failure) = (Arc::new(table), began, None);
                 }
                 Err(failure) => known.failure = Some(failure),
             }

@@ -15,6 +15,7 @@ use super::Upstream;
 use crate::{
     connector::{ServerChecks, ServerState},
     lifecycle::Tasks,
+    reflector::StorageEvidence,
 };
 use answer::ask;
 use judge::{Judge, Judgement};
@@ -28,9 +29,9 @@ impl Upstream {
     /// Checks the servers in a task of `tasks` until the drain begins; does nothing if there is only one address.
     pub fn keep_servers_checked(&self, tasks: &Tasks) {
         let Some(checks) = self.shared.connector.server_checks() else { return };
-        let token = tasks.token().clone();
+        let (token, storage) = (tasks.token().clone(), self.storage().clone());
         tasks.spawn("upstream servers", async move {
-            let _ended = token.run_until_cancelled(check(checks)).await;
+            let _ended = token.run_until_cancelled(check(checks, storage)).await;
         });
     }
 
@@ -38,7 +39,7 @@ impl Upstream {
     pub async fn check_servers_once(&self) {
         let Some(checks) = self.shared.connector.server_checks() else { return };
         let mut judge = Judge::new(checks.servers().addresses().len(), Instant::now());
-        while round(&checks, &mut judge).await {}
+        while round(&checks, &mut judge, self.storage()).await {}
     }
 
     /// The states of the servers, in the order of the configuration; empty if there is only one address.
@@ -47,10 +48,10 @@ impl Upstream {
     }
 }
 
-async fn check(checks: ServerChecks) {
+async fn check(checks: ServerChecks, storage: StorageEvidence) {
     let mut judge = Judge::new(checks.servers().addresses().len(), Instant::now());
     loop {
-        while round(&checks, &mut judge).await {}
+        while round(&checks, &mut judge, &storage).await {}
         let wanted = async {
             sleep(CHECK_AGAIN).await;
             checks.servers().wanted().await;
@@ -63,7 +64,7 @@ async fn check(checks: ServerChecks) {
 }
 
 /// Asks all servers that are due. Whether another round is to follow at once.
-async fn round(checks: &ServerChecks, judge: &mut Judge) -> bool {
+async fn round(checks: &ServerChecks, judge: &mut Judge, storage: &StorageEvidence) -> bool {
     let due = judge.due();
     let asked = due.into_iter().enumerate().map(
         async |(index, is_due)| {
@@ -73,8 +74,13 @@ async fn round(checks: &ServerChecks, judge: &mut Judge) -> bool {
     let answers = join_all(asked).await;
     let Judgement { findings, is_open, is_another } = judge.round(&answers, Instant::now());
     if is_another {
-        tracing::warn!("the cluster of upstream.servers was replaced or restored");
+        tracing::warn!("the cluster of upstream.servers was replaced or restored; all caches are given up");
+        checks.servers().break_all();
     }
     checks.servers().found(findings);
+    // At the end: what was asked for on a connection that was broken now, is from before.
+    if is_another {
+        storage.replaced();
+    }
     is_open
 }
