@@ -4,12 +4,18 @@
 //! is judged by versions of most-recent reads, which an API server answers from the storage's newest state: of two such
 //! reads, one of which began after the other had been answered, the later one must not show an older version, whichever
 //! servers answered them. All reads of a round end before the next round begins.
+//!
+//! A version that only one member has shown counts against that member, not against the others ([`super::contest`]).
+//! Once all members have shown it or a higher one, it counts against every server.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use tokio::time::Instant;
 
-use super::answer::{Answer, Said};
+use super::{
+    answer::{Answer, Said},
+    contest::{Shown, odd},
+};
 use crate::{apimachinery::ResourceVersion, connector::Finding};
 
 /// How many rounds in a row a server may leave unanswered; then its connections are broken.
@@ -37,7 +43,7 @@ pub(super) struct Judge {
 struct Cluster {
     /// Of the namespace `kube-system`.
     uid: String,
-    /// The highest version that a member has shown.
+    /// A version that all members have reached.
     head: ResourceVersion,
 }
 
@@ -70,6 +76,8 @@ pub(super) struct Judgement {
     pub(super) is_open: bool,
     /// None of the servers was of the cluster that was known before: they are believed to be of a new one.
     pub(super) is_another: bool,
+    /// A member was found to be on another storage: what came from it since the round before may be of that one.
+    pub(super) has_strayed: bool,
 }
 
 impl Judge {
@@ -91,14 +99,40 @@ impl Judge {
     pub(super) fn round(&mut self, answers: &[Option<Answer>], now: Instant) -> Judgement {
         let said: Vec<Option<&Said>> = answers.iter().map(|answer| answer.as_ref().and_then(Answer::said)).collect();
         let is_another = self.recognize(&said, now);
-        self.reference = self.reference(&said);
+        let strayed = self.strayed(&said);
+        self.reference = self.reference(&said, &strayed);
         self.is_open = false;
-        let judged = answers.iter().enumerate();
-        let findings = judged.map(|(index, answer)| self.judge(index, answer.as_ref()?, &said)).collect();
-        for (index, said) in said.iter().enumerate() {
-            self.learn(index, *said);
+        let has_strayed = strayed.iter().any(Option::is_some);
+        // First, since the others are not compared with these.
+        let strayed = strayed.into_iter().enumerate();
+        let mut findings: Vec<_> = strayed.map(|(index, error)| Some(self.foreign(index, error?))).collect();
+        for (index, (answer, finding)) in answers.iter().zip(&mut findings).enumerate() {
+            if let (Some(answer), None) = (answer, &finding) {
+                *finding = self.judge(index, answer, &said, is_another);
+            }
         }
-        Judgement { findings, is_open: self.is_open, is_another }
+        self.learn(&said);
+        Judgement { findings, is_open: self.is_open, is_another, has_strayed }
+    }
+
+    /// The members that are on another storage than before, or than the other members, and how that was seen.
+    fn strayed(&self, said: &[Option<&Said>]) -> Vec<Option<String>> {
+        let mut errors = vec![None; said.len()];
+        let Some(cluster) = &self.cluster else { return errors };
+        let mut members = Vec::new();
+        for (server, (known, said)) in self.servers.iter().zip(said).enumerate() {
+            let (Standing::Member, Some(said)) = (known.standing, said) else { continue };
+            errors[server] = cluster.contradiction(said).or_else(|| known.went_back(said));
+            if let (None, Some(before)) = (&errors[server], known.head) {
+                members.push(Shown { server, before, now: said.head });
+            }
+        }
+        let odd = odd(&mut members, self.reference);
+        for Shown { server, before, now } in odd {
+            let reached = members.iter().map(|other| other.before).max().filter(|reached| *reached > now);
+            errors[server] = Some(reached.map_or_else(|| ahead(before), |reached| behind(now, reached)));
+        }
+        errors
     }
 
     /// Learns which cluster it is: that of the first server, in the order of the configuration, that answers. Whether
@@ -106,7 +140,12 @@ impl Judge {
     fn recognize(&mut self, said: &[Option<&Said>], now: Instant) -> bool {
         let Some(first) = said.iter().copied().flatten().next() else { return false };
         if let Some(cluster) = &self.cluster {
-            if said.iter().flatten().any(|said| cluster.has(said)) {
+            let is_of_it = |(known, said): (&Known, &Option<&Said>)| {
+                said.is_some_and(|said| {
+                    cluster.has(said) && (known.standing == Standing::Foreign || known.went_back(said).is_none())
+                })
+            };
+            if self.servers.iter().zip(said).any(is_of_it) {
                 self.seen = now;
                 return false;
             }
@@ -117,7 +156,10 @@ impl Judge {
             }
         }
         let is_another = self.cluster.is_some();
-        self.cluster = Some(Cluster { uid: first.uid.clone(), head: first.head });
+        // The answers of a round are not compared with each other.
+        let heads = said.iter().flatten().filter(|said| said.uid == first.uid).map(|said| said.head);
+        let head = heads.min().unwrap_or(first.head);
+        self.cluster = Some(Cluster { uid: first.uid.clone(), head });
         (self.seen, self.reference) = (now, None);
         self.servers.iter_mut().for_each(|known| (known.standing, known.head) = (Standing::Unknown, None));
         is_another
@@ -125,28 +167,31 @@ impl Judge {
 
     /// The server to compare the others with: the one before, or else the first member. Before there is one, the first
     /// server of the cluster that answers.
-    fn reference(&self, said: &[Option<&Said>]) -> Option<usize> {
+    fn reference(&self, said: &[Option<&Said>], strayed: &[Option<String>]) -> Option<usize> {
         let cluster = self.cluster.as_ref()?;
         let with = |standing: Standing| {
             move |index: &usize| {
-                self.servers[*index].standing == standing && said[*index].is_some_and(|said| cluster.has(said))
+                self.servers[*index].standing == standing
+                    && strayed[*index].is_none()
+                    && said[*index].is_some_and(|said| cluster.has(said))
             }
         };
         let before = self.reference.filter(with(Standing::Member));
         let member = || (0..said.len()).find(with(Standing::Member));
-        let has_members = self.servers.iter().any(|known| known.standing == Standing::Member);
+        let has_members = self.servers.iter().any(Known::is_member);
         before
             .or_else(member)
             .or_else(|| if has_members { None } else { (0..said.len()).find(with(Standing::Unknown)) })
     }
 
     /// What an answer shows of a server; `None` if it is nothing new.
-    fn judge(&mut self, index: usize, answer: &Answer, said: &[Option<&Said>]) -> Option<Finding> {
+    fn judge(&mut self, index: usize, answer: &Answer, said: &[Option<&Said>], is_another: bool) -> Option<Finding> {
         let known = &mut self.servers[index];
         known.silent = if let Answer::Silent(_) = answer { known.silent + 1 } else { 0 };
         let is_member = known.standing == Standing::Member;
         match answer {
-            Answer::Said(now) => self.judge_said(index, now, said),
+            // It may have been in use for the cluster before.
+            Answer::Said(now) => self.judge_said(index, now, said).or_else(|| is_another.then(uncompared)),
             Answer::Untold(_) | Answer::Denied(..) | Answer::Silent(_) if known.standing == Standing::Foreign => {
                 known.rest = known.rested;
                 None
@@ -159,13 +204,22 @@ impl Judge {
             }
             // It may be another one when it answers again.
             Answer::Denied(denial, error) => {
-                *known = Known::default();
+                self.forget(index);
                 Some(Finding::Denied { denial: *denial, error: error.clone() })
             }
             Answer::Silent(error) | Answer::Untold(error) | Answer::Unreachable(error) => {
-                *known = Known { silent: known.silent, ..Known::default() };
+                self.forget(index);
                 Some(Finding::Unknown { reason: answer.reason(), error: error.clone() })
             }
+        }
+    }
+
+    /// Forgets a server that cannot be asked. What the last member has shown still counts.
+    fn forget(&mut self, index: usize) {
+        let silent = self.servers[index].silent;
+        let Known { standing, head, .. } = mem::replace(&mut self.servers[index], Known { silent, ..Known::default() });
+        if standing == Standing::Member && !self.servers.iter().any(Known::is_member) {
+            self.raise(head);
         }
     }
 
@@ -175,14 +229,16 @@ impl Judge {
         }
         // It was asked in this round, and so after everything that was said in earlier ones.
         let reference = self.reference.and_then(|reference| all[reference]);
+        let others = self.servers.iter().zip(all).filter(|(known, said)| known.is_member() && said.is_some());
+        let reached = others.filter_map(|(known, _)| known.head).max().filter(|reached| *reached > now.head);
+        if let (Standing::Unknown | Standing::Foreign, Some(reached)) = (self.servers[index].standing, reached) {
+            return Some(self.foreign(index, behind(now.head, reached)));
+        }
         let known = &mut self.servers[index];
         match (known.standing, known.head, reference) {
             _ if self.reference == Some(index) => Some(self.member(index, now)),
-            (Standing::Member | Standing::Unknown, Some(head), Some(reference)) if reference.head < head => {
-                let error = format!(
-                    "its storage was at version {head}, which that of the others had not reached: it is another one"
-                );
-                Some(self.foreign(index, error))
+            (Standing::Unknown, Some(head), Some(reference)) if reference.head < head => {
+                Some(self.foreign(index, ahead(head)))
             }
             (Standing::Unknown, None, Some(_)) | (Standing::Foreign, _, Some(_)) => {
                 (known.standing, known.rest, self.is_open) = (Standing::Unknown, 0, true);
@@ -217,16 +273,53 @@ impl Judge {
         Finding::Foreign { error }
     }
 
-    /// Keeps what a server has said for the next round.
-    fn learn(&mut self, index: usize, said: Option<&Said>) {
-        let Some(said) = said else { return };
-        self.servers[index].head = Some(said.head);
-        if self.servers[index].standing == Standing::Member
-            && let Some(cluster) = &mut self.cluster
-        {
-            cluster.head = cluster.head.max(said.head);
+    /// Keeps what the servers have said for the next round.
+    fn learn(&mut self, said: &[Option<&Said>]) {
+        let members = || self.servers.iter().zip(said).filter(|(known, _)| known.is_member());
+        // A member that does not answer now may still contradict the others.
+        if members().all(|(_, said)| said.is_some()) {
+            let reached = members().filter_map(|(known, _)| known.head).max();
+            self.raise(reached);
+        }
+        for (known, said) in self.servers.iter_mut().zip(said) {
+            known.head = said.map(|said| said.head).or(known.head);
         }
     }
+
+    fn raise(&mut self, reached: Option<ResourceVersion>) {
+        if let (Some(cluster), Some(reached)) = (&mut self.cluster, reached) {
+            cluster.head = cluster.head.max(reached);
+        }
+    }
+}
+
+impl Known {
+    fn is_member(&self) -> bool {
+        self.standing == Standing::Member
+    }
+
+    /// Why its storage is another one than before.
+    fn went_back(&self, said: &Said) -> Option<String> {
+        self.head.filter(|before| said.head < *before).map(|before| {
+            let now = said.head;
+            format!("its storage is at version {now}, and was at {before} before: it is another one, or was restored")
+        })
+    }
+}
+
+fn ahead(head: ResourceVersion) -> String {
+    format!("its storage was at version {head}, which that of the others had not reached: it is another one")
+}
+
+fn behind(head: ResourceVersion, reached: ResourceVersion) -> String {
+    format!(
+        "its storage is at version {head}, behind {reached}, which the others had reached: it is another one, or was restored"
+    )
+}
+
+fn uncompared() -> Finding {
+    let error = "the cluster was replaced or restored, and it is to be compared with the others".to_owned();
+    Finding::Unknown { reason: "unchecked", error }
 }
 
 impl Cluster {
@@ -243,9 +336,6 @@ impl Cluster {
                 self.uid
             ));
         }
-        (*head < self.head).then(|| {
-            let known = self.head;
-            format!("its storage is at version {head}, behind {known}, which the others had reached: it is another one, or was restored")
-        })
+        (*head < self.head).then(|| behind(*head, self.head))
     }
 }

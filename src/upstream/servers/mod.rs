@@ -2,6 +2,7 @@
 //! ([`crate::manual::operations`], "Several API servers").
 
 mod answer;
+mod contest;
 mod judge;
 #[cfg(test)]
 mod tests;
@@ -72,14 +73,14 @@ async fn round(checks: &ServerChecks, judge: &mut Judge, storage: &StorageEviden
         },
     );
     let answers = join_all(asked).await;
-    let Judgement { findings, is_open, is_another } = judge.round(&answers, Instant::now());
+    let Judgement { findings, is_open, is_another, has_strayed } = judge.round(&answers, Instant::now());
     if is_another {
         tracing::warn!("the cluster of upstream.servers was replaced or restored; all caches are given up");
         checks.servers().break_all();
     }
     checks.servers().found(findings);
     // At the end: what was asked for on a connection that was broken now, is from before.
-    if is_another {
+    if is_another || has_strayed {
         storage.replaced();
     }
     is_open

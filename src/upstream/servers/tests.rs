@@ -1,5 +1,7 @@
 //! Judgements of scripted answers.
 
+use proptest::prelude::*;
+
 use super::{answer::Said, *};
 use crate::{apimachinery::ResourceVersion, connector::Finding};
 use answer::Answer;
@@ -167,4 +169,163 @@ fn a_server_that_is_not_ready_is_set_aside() {
     }
     assert_eq!(court.round(&[answer]), "w");
     assert_eq!(court.round(&[said("a", 5)]), "r");
+}
+
+/// Rounds of answers with these versions, `0` for none; the states after each.
+fn rounds(servers: usize, rounds: &[(&[u64], &str)]) {
+    let mut court = Court::of(servers);
+    for (number, (heads, expected)) in rounds.iter().enumerate() {
+        let answers: Vec<_> = heads.iter().map(|head| if *head == 0 { silent() } else { said("a", *head) }).collect();
+        assert_eq!(court.round(&answers), *expected, "round {number}: {heads:?}");
+    }
+}
+
+#[test]
+fn a_version_that_only_one_member_has_shown_counts_against_that_member() {
+    rounds(
+        3,
+        &[
+            (&[50, 50, 50], "ruu"),
+            (&[50, 50, 50], "rrr"),
+            (&[51, 51, 9_000], "rrr"),
+            (&[52, 52, 9_001], "rrf"),
+            (&[53, 53, 9_002], "rrf"),
+        ],
+    );
+    // While the others are silent, it is the only one to ask, and they are not refused for that.
+    rounds(
+        3,
+        &[
+            (&[50, 50, 50], "ruu"),
+            (&[50, 50, 50], "rrr"),
+            (&[51, 51, 9_000], "rrr"),
+            (&[0, 0, 9_001], "wwr"),
+            (&[53, 53, 9_002], "rrf"),
+        ],
+    );
+}
+
+#[test]
+fn a_reference_that_jumps_is_refused_if_all_others_agree() {
+    rounds(3, &[(&[50, 50, 50], "ruu"), (&[50, 50, 50], "rrr"), (&[9_000, 51, 51], "rrr"), (&[9_001, 52, 52], "frr")]);
+    rounds(
+        5,
+        &[
+            (&[50; 5], "ruuuu"),
+            (&[50; 5], "rrrrr"),
+            (&[9_000, 51, 51, 51, 51], "rrrrr"),
+            (&[9_001, 52, 52, 52, 52], "frrrr"),
+            (&[9_002, 53, 53, 53, 53], "frrrr"),
+        ],
+    );
+}
+
+#[test]
+fn the_reference_stays_where_numbers_do_not_decide() {
+    rounds(2, &[(&[50, 50], "ru"), (&[50, 50], "rr"), (&[9_000, 51], "rr"), (&[9_001, 52], "rf")]);
+    rounds(2, &[(&[50, 50], "ru"), (&[50, 50], "rr"), (&[51, 9_000], "rr"), (&[52, 9_001], "rf")]);
+    rounds(
+        4,
+        &[(&[50; 4], "ruuu"), (&[50; 4], "rrrr"), (&[51, 51, 9_000, 9_000], "rrrr"), (&[52, 52, 9_001, 9_001], "rrff")],
+    );
+}
+
+#[test]
+fn the_larger_part_of_the_members_stays() {
+    rounds(
+        5,
+        &[
+            (&[50; 5], "ruuuu"),
+            (&[50; 5], "rrrrr"),
+            (&[9_000, 9_000, 51, 51, 51], "rrrrr"),
+            (&[9_001, 9_001, 52, 52, 52], "ffrrr"),
+        ],
+    );
+}
+
+#[test]
+fn a_jump_of_the_storage_itself_refuses_none() {
+    // Answers of one round may be from before and after it.
+    rounds(
+        3,
+        &[
+            (&[50, 50, 50], "ruu"),
+            (&[50, 50, 50], "rrr"),
+            (&[51, 9_000, 51], "rrr"),
+            (&[9_000, 9_001, 0], "rrw"),
+            (&[9_002, 9_002, 9_002], "rrr"),
+        ],
+    );
+}
+
+#[test]
+fn a_member_that_falls_behind_itself_is_refused_even_if_it_is_the_reference_of_two() {
+    rounds(2, &[(&[50, 50], "ru"), (&[60, 60], "rr"), (&[70, 70], "rr"), (&[69, 70], "fr")]);
+    rounds(2, &[(&[50, 50], "ru"), (&[60, 60], "rr"), (&[70, 70], "rr"), (&[70, 69], "rf")]);
+}
+
+#[test]
+fn only_findings_that_concern_what_was_in_use_are_told_to_caches() {
+    let mut court = Court::of(2);
+    let mut strayed = |answers: &[Option<Answer>]| {
+        let judgement = court.judge.round(answers, court.now);
+        (judgement.is_another, judgement.has_strayed)
+    };
+    assert_eq!(strayed(&[said("a", 50), said("b", 50)]), (false, false));
+    assert_eq!(strayed(&[said("a", 50), said("a", 50)]), (false, false));
+    assert_eq!(strayed(&[said("a", 50), said("a", 50)]), (false, false));
+    assert_eq!(strayed(&[said("a", 50), said("b", 90)]), (false, true));
+    assert_eq!(strayed(&[said("a", 50), said("b", 91)]), (false, false));
+    assert_eq!(strayed(&[said("c", 50), said("c", 91)]), (true, false));
+}
+
+#[test]
+fn the_only_server_is_compared_with_what_it_showed_before() {
+    let mut court = Court::of(1);
+    for head in [50, 60, 70] {
+        assert_eq!(court.round(&[said("a", head)]), "r");
+    }
+    assert!(court.judge.round(&[said("a", 69)], court.now).is_another);
+    assert_eq!(court.round(&[said("a", 80)]), "r");
+    assert_eq!(court.round(&[away()]), "u");
+    assert!(court.judge.round(&[said("a", 79)], court.now).is_another);
+}
+
+proptest! {
+    /// Of members on one storage, whatever they answer and whenever, none is ever refused; of several storages, those
+    /// that stay do not contradict each other, and with one odd member of three or more, that one goes.
+    #[test]
+    fn members_of_one_storage_are_never_refused(
+        steps in prop::collection::vec((prop::collection::vec((0..3_u8, 0..5_u64), 4), 0..100_000_u64), 1..40),
+    ) {
+        let (mut court, mut head) = (Court::of(4), 50);
+        for (answers, jump) in steps {
+            let answers: Vec<_> = answers
+                .into_iter()
+                .map(|(kind, more)| match kind {
+                    0 => silent(),
+                    1 => said("a", head),
+                    _ => said("a", head + more),
+                })
+                .collect();
+            let states = court.round(&answers);
+            prop_assert!(!states.contains('f'), "{states}");
+            // The next round begins when this one has ended.
+            head += 5 + jump;
+        }
+    }
+
+    #[test]
+    fn one_odd_member_of_several_is_found(members in 3..6_usize, odd in 0..6_usize, jump in 1_000..100_000_u64) {
+        let odd = odd % members;
+        let mut court = Court::of(members);
+        let all = |head: u64, more: u64| -> Vec<_> {
+            (0..members).map(|member| said("a", if member == odd { head + more } else { head })).collect()
+        };
+        for (head, more) in [(50, 0), (51, 0), (52, jump), (53, jump)] {
+            court.round(&all(head, more));
+        }
+        let expected: String = (0..members).map(|member| if member == odd { 'f' } else { 'r' }).collect();
+        prop_assert_eq!(court.states.iter().collect::<String>(), expected);
+    }
 }
