@@ -1,13 +1,16 @@
 //! The fields of X.509 certificates that webpki does not give away: names, purposes and validity. Pure.
 //!
-//! A certificate is read here only if Go's crypto/x509, with which the API server reads it, reads the same from it: DER
-//! without anything behind it, no extension twice, no character outside the alphabet of its type of string.
+//! What is read here is read as Go's crypto/x509, with which the API server reads it, does: from DER without anything
+//! behind it, no extension twice, no character outside the alphabet of its type of string, no negative serial number.
+//! The content of other extensions is not looked at: the API server refuses a handshake with, for example, an alternative
+//! name that is no valid URI, or certificate policies that cannot be read, and the gateway does not. Such a certificate
+//! identifies the same user all the same, since it is signed by an authority.
 
 #![expect(clippy::result_large_err, reason = "asn1's error, in the code that its macros generate, too")]
 
 use std::ops::RangeInclusive;
 
-use asn1::{BigInt, BitString, ObjectIdentifier, ParseError, Sequence, SequenceOf, Tag, Tlv};
+use asn1::{BigInt, BigUint, BitString, ObjectIdentifier, ParseError, Sequence, SequenceOf, Tag, Tlv};
 
 /// A certificate that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +55,8 @@ struct Signed<'a> {
 struct ToBeSigned<'a> {
     #[explicit(0)]
     version: Option<u8>,
-    _serial_number: BigInt<'a>,
+    /// Not negative: Go refuses that since 1.23.
+    _serial_number: BigUint<'a>,
     _algorithm: Sequence<'a>,
     _issuer: Sequence<'a>,
     validity: Validity,

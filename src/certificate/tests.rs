@@ -44,6 +44,7 @@ fn extension(id: u8, critical: &[u8], value: &[u8]) -> Vec<u8> {
 
 struct Fields {
     version: Vec<u8>,
+    serial_number: Vec<u8>,
     validity: Vec<u8>,
     subject: Vec<u8>,
     extensions: Vec<u8>,
@@ -54,6 +55,7 @@ impl Default for Fields {
     fn default() -> Self {
         Self {
             version: der(0xa0, &der(2, &[2])),
+            serial_number: der(2, &[1]),
             validity: [der(0x17, b"700101000000Z"), der(0x18, b"20500102030405Z")].concat(),
             subject: Vec::new(),
             extensions: Vec::new(),
@@ -72,7 +74,7 @@ impl Fields {
         };
         let signed = sequence(&[
             &self.version,
-            &der(2, &[1]),
+            &self.serial_number,
             &algorithm,
             &sequence(&[]),
             &sequence(&[&self.validity]),
@@ -205,6 +207,15 @@ fn extensions_are_read_and_none_is_there_twice() {
     assert_eq!(extended(&[unknown.clone(), unknown]), Err(Unreadable));
     for (id, value) in [(19, b"x".to_vec()), (15, der(3, &[9, 1])), (15, der(3, &[1, 1])), (37, sequence(&[&yes]))] {
         assert_eq!(extended(&[extension(id, &[], &value)]), Err(Unreadable), "{id} {value:?}");
+    }
+}
+
+/// As parseCertificate of Go's crypto/x509 does it since Go 1.23, with which API servers from 1.32 on are built.
+#[test]
+fn a_serial_number_is_not_negative() {
+    for (number, is_read) in [(&[0][..], true), (&[0, 0x91], true), (&[0x91], false), (&[0, 1], false), (&[], false)] {
+        let read = Fields { serial_number: der(2, number), ..Fields::default() }.read();
+        assert_eq!(read.is_ok(), is_read, "{number:?}");
     }
 }
 
