@@ -14,7 +14,7 @@ use kube_fanout::fairness::AnswerRoom;
 use kube_fanout::fanout::{Hub, Interest, Session, SessionOptions, Start, Step};
 use kube_fanout::lifecycle::Spread;
 use kube_fanout::store::{
-    self, ChangeKind, HistoryLimits, Object, Predicate, Reader, Schema, Scope, Shape, View, Writer,
+    self, ChangeKind, HistoryLimits, Object, Objects, Predicate, Reader, Schema, Scope, Shape, View, Writer,
 };
 use tokio::time::Instant;
 
@@ -56,9 +56,10 @@ impl Collection {
         let pods = GroupResource { group: "".into(), resource: "pods".into() };
         let schema = Arc::new(Schema::new(Shape::typed("Pod", "v1"), selectable_fields(&pods, true)));
         let item = |index| Arc::new(Object::from_item(pod("", index, 1), &schema).expect("a pod"));
+        let objects = Objects::new((0..objects).map(item).collect()).expect("each key once");
         let version = ResourceVersion::new(1).expect("not zero");
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
-        let (writer, reader) = store::store(schema.clone(), (0..objects).map(item).collect(), version, limits);
+        let (writer, reader) = store::store(schema.clone(), &objects, version, limits);
         Self { writer, reader, hub: Hub::new(0, Spread::default()), version: 1 }
     }
 

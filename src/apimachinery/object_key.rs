@@ -31,6 +31,15 @@ impl ObjectKey {
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or(&*self.0, |(_, name)| name)
     }
+
+    /// Whether the API server can hold an object with that key: there is a namespace exactly if the resource is
+    /// `namespaced`, and it and the name can be segments of a path, which the API server requires of all resources
+    /// (`IsValidPathSegmentName` in k8s.io/apimachinery).
+    pub fn is_valid(&self, namespaced: bool) -> bool {
+        let is_segment = |text: &str| !matches!(text, "" | "." | "..") && !text.contains(['/', '%']);
+        let namespace = self.namespace();
+        namespace.is_some() == namespaced && namespace.is_none_or(is_segment) && is_segment(self.name())
+    }
 }
 
 impl Borrow<str> for ObjectKey {
@@ -54,6 +63,25 @@ impl fmt::Display for ObjectKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_valid_if_the_api_server_can_have_it() {
+        for (key, namespaced, expected) in [
+            (ObjectKey::new(Some("a"), "x"), true, true),
+            (ObjectKey::new(None, "system:node"), false, true),
+            (ObjectKey::new(None, "x"), true, false),
+            (ObjectKey::new(Some("a"), "x"), false, false),
+            (ObjectKey::new(Some(""), "x"), true, false),
+            (ObjectKey::new(Some("a"), ""), true, false),
+            (ObjectKey::new(Some("a"), ".."), true, false),
+            (ObjectKey::new(Some("a"), "../x/y\0"), true, false),
+            (ObjectKey::new(Some("a/b"), "x"), true, false),
+            (ObjectKey::new(None, "a/x"), false, false),
+            (ObjectKey::new(None, "a%2fx"), false, false),
+        ] {
+            assert_eq!(key.is_valid(namespaced), expected, "{key} {namespaced}");
+        }
+    }
 
     #[test]
     fn keys_sort_by_bytes_of_the_whole_text() {

@@ -133,8 +133,13 @@ impl Shared {
         };
         let evidence = kept.proofs.evidence().clone();
         let sink = CacherSink::new(entry.clone(), kept);
-        let collection =
-            Collection { resource: resource.group_resource(), kind: api.kind.into(), fields, encoding: *encoding };
+        let collection = Collection {
+            resource: resource.group_resource(),
+            kind: api.kind.into(),
+            namespaced: api.namespaced,
+            fields,
+            encoding: *encoding,
+        };
         let settings = {
             let config = self.config.borrow();
             Settings { history: config.history, bridges: config.bridge }

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
     use crate::{
         reflector::{ByteStream, ListPage, ListRequest, WatchRequest},
-        store::{HistoryLimits, Schema, Shape, Writer, store},
+        store::{HistoryLimits, Objects, Schema, Shape, Writer, store},
     };
 
     /// Reports its head version, but does not answer watches.
@@ -350,7 +350,7 @@ mod tests {
 
     fn empty_store(at: u64) -> (Writer, Reader) {
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
-        store(Arc::new(Schema::new(Shape::Custom, Vec::new())), Vec::new(), version(at), limits)
+        store(Arc::new(Schema::new(Shape::Custom, Vec::new())), &Objects::default(), version(at), limits)
     }
 
     #[tokio::test(start_paused = true)]

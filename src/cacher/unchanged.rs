@@ -68,7 +68,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::store::{HistoryLimits, Object, Schema, Shape, store};
+    use crate::store::{HistoryLimits, Object, Objects, Schema, Shape, store};
 
     fn version(number: u64) -> ResourceVersion {
         ResourceVersion::new(number).unwrap()
@@ -82,9 +82,9 @@ mod tests {
             let json = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata});
             Arc::new(Object::from_item(json.to_string().into(), &schema).unwrap())
         };
-        let objects = versions.iter().map(object).collect();
+        let objects = Objects::new(versions.iter().map(object).collect()).unwrap();
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
-        let (_, reader) = store(schema, objects, version(50), limits);
+        let (_, reader) = store(schema, &objects, version(50), limits);
         reader.snapshot()
     }
 

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
     use crate::{
         apimachinery::ResourceVersion,
-        store::{self, ChangeKind, HistoryLimits, Object, Schema, Shape},
+        store::{self, ChangeKind, HistoryLimits, Object, Objects, Schema, Shape},
         telemetry::TopClients,
     };
 
@@ -255,7 +255,7 @@ mod tests {
         let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
         let limits = HistoryLimits { age: std::time::Duration::from_secs(300), bytes: 4 << 20 };
         let first = ResourceVersion::new(1).expect("not zero");
-        let (mut writer, reader) = store::store(schema.clone(), Vec::new(), first, limits);
+        let (mut writer, reader) = store::store(schema.clone(), &Objects::default(), first, limits);
         let (hub, top_clients) = (Hub::new(0, Spread::default()), TopClients::default());
         let client = |name: &str| Some(top_clients.find(name.as_bytes(), None));
         let attentive = hub.subscribe(Interest::Everything, 0, client("attentive"));

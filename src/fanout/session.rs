@@ -377,7 +377,7 @@ mod tests {
         fairness::AnswerRoom,
         fanout::{Hub, Interest},
         lifecycle::Spread,
-        store::{self, ChangeKind, HistoryLimits, Object, Reader, Schema, Scope, Shape},
+        store::{self, ChangeKind, HistoryLimits, Object, Objects, Reader, Schema, Scope, Shape},
     };
 
     fn room(bytes: u64) -> ClientRoom {
@@ -406,8 +406,8 @@ mod tests {
                 format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{metadata},"data":{{"x":"{data}"}}}}"#);
             Arc::new(Object::from_event(object.into(), &schema).unwrap())
         };
-        let objects = (0..objects).map(object).collect();
-        let (_writer, reader) = store::store(schema.clone(), objects, ResourceVersion::new(1).unwrap(), limits);
+        let objects = Objects::new((0..objects).map(object).collect()).unwrap();
+        let (_writer, reader) = store::store(schema.clone(), &objects, ResourceVersion::new(1).unwrap(), limits);
         (schema, reader)
     }
 
@@ -485,7 +485,7 @@ mod tests {
         let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
         let version = ResourceVersion::new(1).unwrap();
-        let (mut writer, reader) = store::store(schema.clone(), Vec::new(), version, limits);
+        let (mut writer, reader) = store::store(schema.clone(), &Objects::default(), version, limits);
         let spread = Spread::default();
         let hub = Hub::new(0, spread.clone());
         let start = Instant::now();
@@ -522,7 +522,7 @@ mod tests {
         let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
         let version = |number| ResourceVersion::new(number).unwrap();
-        let (mut writer, reader) = store::store(schema.clone(), Vec::new(), version(1), limits);
+        let (mut writer, reader) = store::store(schema.clone(), &Objects::default(), version(1), limits);
         let hub = Hub::new(0, Spread::default());
         let options = everything(&schema, room(room_bytes));
         let subscription = subscribe(&hub, &options, &schema);

@@ -88,7 +88,7 @@ impl<S> Refill<S> {
     /// Applies the difference to the store.
     pub(super) fn bridge(&mut self, writer: &mut Writer) -> Result<Bridged, Unbridged> {
         let (from, to) = (writer.progress(), self.state.version);
-        let changes = writer.bridge(&mut self.state.objects, to)?;
+        let changes = writer.bridge(&self.state.objects, to)?;
         Ok(Bridged { from, to, changes, bookmark: self.state.bookmark.take() })
     }
 }

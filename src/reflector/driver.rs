@@ -54,6 +54,8 @@ pub struct Collection {
     pub resource: GroupResource,
     /// Kind of the objects, from discovery.
     pub kind: String,
+    /// Whether its objects have namespaces, from discovery.
+    pub namespaced: bool,
     /// The selectable fields. Those that this upstream does not support are left out during a fill.
     pub fields: Vec<SelectableField>,
     pub encoding: Encoding,
@@ -218,7 +220,7 @@ impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
 
     async fn filled(&mut self, mode: FillMode, not_older_than: Option<ResourceVersion>) -> Result<Input, Failure> {
         let began = Instant::now();
-        let Collection { resource, kind, fields, encoding } = &self.collection;
+        let Collection { resource, kind, namespaced, fields, encoding } = &self.collection;
         // Asked first: if upstream is upgraded during the fill, the store is merely filled once more, and never
         // mistaken for one that the new program filled.
         let mut server = self.upstream.server(began).await;
@@ -236,7 +238,8 @@ impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
         let asks_peers = mem::take(&mut self.asks_peers) && not_older_than.is_none();
         let of_peer = match &provenance {
             Some(provenance) if asks_peers => {
-                let expected = Expected { schema: &schema, head: &head, kind, at_least, provenance };
+                let (schema, head, namespaced) = (&schema, &head, *namespaced);
+                let expected = Expected { schema, head, kind, namespaced, at_least, provenance };
                 peer_fill::state(&self.upstream, &self.peers, &expected).await
             }
             _ => None,
@@ -266,7 +269,7 @@ impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
         let Refill { head, schema, state, server, provenance, began } = refill;
         self.provenance.clone_from(&provenance);
         let (version, watching) = (state.version, state.watch.is_some());
-        let (writer, reader) = store::store(schema, state.objects, version, self.settings.history);
+        let (writer, reader) = store::store(schema, &state.objects, version, self.settings.history);
         let advance = writer.advance_handle();
         (self.writer, self.filled_since, self.going_on) = (Some(writer), began, state.watch);
         let (list_kind, warnings, bookmark) = (head.list_kind.clone(), head.warnings.clone(), state.bookmark);

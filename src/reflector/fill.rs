@@ -16,7 +16,7 @@ use super::{
 use crate::{
     apimachinery::{Encoding, FieldSource, Provenance, ResourceVersion, SelectableField},
     encode::BookmarkTemplate,
-    store::{ChangeKind, Object, Reader, Schema, Shape},
+    store::{ChangeKind, Objects, Reader, Schema, Shape},
 };
 
 /// A watch-list that sends neither objects nor its end bookmark for this long is aborted.
@@ -50,7 +50,7 @@ pub(super) struct Head {
 
 /// The whole state at `version`.
 pub(super) struct State<S> {
-    pub(super) objects: Vec<Arc<Object>>,
+    pub(super) objects: Objects,
     pub(super) version: ResourceVersion,
     pub(super) bookmark: Option<BookmarkTemplate>,
     /// The watch that continues from the state.
@@ -127,7 +127,7 @@ pub(super) async fn watch_list<L: ListWatch>(
             UpstreamEvent::Change { kind: ChangeKind::Deleted, object, .. } => drop(objects.remove(&object.key)),
             UpstreamEvent::Change { object, .. } => drop(objects.insert(object.key.clone(), Arc::new(object))),
             UpstreamEvent::Bookmark { version, template, initial_events_end: true } => {
-                let objects = objects.into_values().collect();
+                let objects = Objects::new(objects.into_values().collect()).map_err(|_| Failure::Malformed)?;
                 return Ok(State {
                     objects,
                     version,
@@ -154,6 +154,7 @@ async fn json_page(mut stream: impl ByteStream, readers: &mut ItemReaders) -> Re
     let mut items = ListItems::default();
     while let Some(piece) = stream.next().await {
         items.push(&piece?, |item| readers.take(item))?;
+        readers.check()?;
     }
     Page::read(&items.end())
 }
@@ -175,7 +176,7 @@ pub(super) async fn list<L: ListWatch>(
     schema: &Arc<Schema>,
     not_older_than: Option<ResourceVersion>,
 ) -> Result<State<L::Stream>, Failure> {
-    let mut readers = ItemReaders::new(schema.clone());
+    let mut readers = ItemReaders::new(schema.clone(), FillSource::Upstream);
     let mut continue_token = None;
     loop {
         let stream = upstream.list(ListRequest { not_older_than, continue_token }).await?;

@@ -1,33 +1,41 @@
 //! Parses the items of a list on all cores while further items arrive.
 
-use std::{mem, sync::Arc};
+use std::{error::Error, mem, sync::Arc};
 
 use bytes::Bytes;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
-use super::Failure;
+use super::{Failure, FillSource};
 use crate::{
     apimachinery::Encoding,
-    store::{Object, Schema},
+    store::{Object, Objects, ReadError, Schema},
     telemetry::Chain,
 };
 
 /// The number of bytes that are parsed without yielding to other tasks: less than a millisecond of work.
 const BATCH_BYTES: usize = 256 << 10;
 
+/// The objects of a batch, or why one of its items cannot be used.
+type Batch = Result<Vec<Arc<Object>>, ReadError>;
+
 /// Parses items into objects. The items waiting to be parsed take no more memory than the list, which is kept anyway.
 #[derive(Debug)]
 pub(super) struct ItemReaders {
     schema: Arc<Schema>,
+    /// Who sends the items, for the log.
+    source: FillSource,
     batch: Vec<Bytes>,
     batch_bytes: usize,
     /// The running batches. They are aborted when this is dropped.
-    batches: JoinSet<Result<Vec<Arc<Object>>, Failure>>,
+    batches: JoinSet<Batch>,
+    /// Those of the batches that have ended.
+    objects: Vec<Arc<Object>>,
 }
 
 impl ItemReaders {
-    pub(super) fn new(schema: Arc<Schema>) -> Self {
-        Self { schema, batch: Vec::new(), batch_bytes: 0, batches: JoinSet::new() }
+    pub(super) fn new(schema: Arc<Schema>, source: FillSource) -> Self {
+        let (batch, batches, objects) = Default::default();
+        Self { schema, source, batch, batch_bytes: 0, batches, objects }
     }
 
     pub(super) fn take(&mut self, item: Bytes) {
@@ -38,30 +46,50 @@ impl ItemReaders {
         }
     }
 
+    /// Fails if an item that was parsed by now cannot be used. The list must not be read further then.
+    pub(super) fn check(&mut self) -> Result<(), Failure> {
+        while let Some(batch) = self.batches.try_join_next() {
+            self.add(batch)?;
+        }
+        Ok(())
+    }
+
     fn read_batch(&mut self) {
         let (schema, batch) = (self.schema.clone(), mem::take(&mut self.batch));
         self.batch_bytes = 0;
         self.batches.spawn(async move { batch.into_iter().map(|item| read(item, &schema)).collect() });
     }
 
-    /// All objects, in arbitrary order.
-    pub(super) async fn objects(mut self) -> Result<Vec<Arc<Object>>, Failure> {
+    /// All objects.
+    pub(super) async fn objects(mut self) -> Result<Objects, Failure> {
         self.read_batch();
-        let mut objects = Vec::new();
         while let Some(batch) = self.batches.join_next().await {
-            objects.extend(batch.map_err(|_| Failure::Malformed)??);
+            self.add(batch)?;
         }
-        Ok(objects)
+        Objects::new(mem::take(&mut self.objects)).map_err(|error| self.refuse(&error))
+    }
+
+    fn add(&mut self, batch: Result<Batch, JoinError>) -> Result<(), Failure> {
+        let batch = batch.map_err(|_| Failure::Malformed)?;
+        self.objects.extend(batch.map_err(|error| self.refuse(&error))?);
+        Ok(())
+    }
+
+    /// Logs why the list cannot be used: once, since the caller reads it no further.
+    fn refuse(&self, error: &(dyn Error + 'static)) -> Failure {
+        let error = Chain(error);
+        match self.source {
+            FillSource::Upstream => tracing::warn!(%error, "cannot use upstream's list"),
+            FillSource::Peer => tracing::warn!(%error, "cannot use a peer's list"),
+        }
+        Failure::Malformed
     }
 }
 
-fn read(item: Bytes, schema: &Schema) -> Result<Arc<Object>, Failure> {
+fn read(item: Bytes, schema: &Schema) -> Result<Arc<Object>, ReadError> {
     let object = match schema.shape.encoding() {
         Encoding::Json => Object::from_item(item, schema),
         Encoding::Protobuf => Object::from_protobuf(item, schema),
     };
-    object.map(Arc::new).map_err(|error| {
-        tracing::warn!(error = %Chain(&error), "cannot use an item of upstream's list");
-        Failure::Malformed
-    })
+    object.map(Arc::new)
 }

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     apimachinery::{Provenance, ResourceVersion},
     encode::BookmarkTemplate,
-    store::Schema,
+    store::{Object, Schema},
 };
 
 /// The maximum time to read and check a peer's state: as long as reads wait for a fill by default, since upstream may
@@ -28,6 +28,8 @@ pub(super) struct Expected<'a> {
     pub(super) head: &'a Head,
     /// Kind of the objects, from discovery.
     pub(super) kind: &'a str,
+    /// Whether the objects have namespaces, from discovery.
+    pub(super) namespaced: bool,
     /// Upstream's head version, requested after the fill had begun.
     pub(super) at_least: ResourceVersion,
     pub(super) provenance: &'a Provenance,
@@ -56,19 +58,20 @@ pub(super) async fn state<L: ListWatch, P: Peers>(
 async fn checked<L: ListWatch, P>(
     upstream: &L,
     stream: P,
-    Expected { schema, head, kind, at_least, .. }: &Expected<'_>,
+    Expected { schema, head, kind, namespaced, at_least, .. }: &Expected<'_>,
 ) -> Result<State<L::Stream>, PeerOutcome>
 where
     P: super::ByteStream,
 {
-    let mut readers = ItemReaders::new((*schema).clone());
+    let mut readers = ItemReaders::new((*schema).clone(), FillSource::Peer);
     let page = fill::page(stream, schema, &mut readers).await.map_err(unread)?;
     let objects = readers.objects().await.map_err(unread)?;
     let version = page.version;
     // A gateway always writes the items of a list, and upstream may not.
     let is_whole = page.lists_items && page.continue_token.is_empty();
-    let is_whole = is_whole && objects.iter().all(|object| object.version <= version);
-    if !is_whole || !head.is_of(&page, kind) {
+    let is_possible =
+        |object: &Arc<Object>| object.version <= version && object.key.is_valid(*namespaced) && object.uid().is_some();
+    if !is_whole || !objects.as_slice().iter().all(is_possible) || !head.is_of(&page, kind) {
         return Err(PeerOutcome::Malformed);
     }
     if version < *at_least {

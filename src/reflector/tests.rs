@@ -200,7 +200,8 @@ async fn reflect(script: Script, time: Duration) -> (Seen, Vec<String>, bool) {
     let pods = GroupResource { group: "".into(), resource: "pods".into() };
     let limits = HistoryLimits { age: Duration::from_secs(60), bytes: 1 << 20 };
     let fields = selectable_fields(&pods, true);
-    let collection = Collection { resource: pods, kind: "Pod".to_owned(), fields, encoding: Encoding::Json };
+    let collection =
+        Collection { resource: pods, kind: "Pod".to_owned(), namespaced: true, fields, encoding: Encoding::Json };
     let settings = Settings { history: limits, bridges: !script.never_bridges };
     let reflector = Reflector::new(script, seen.clone(), collection, settings, Evidence::default());
     let ended = tokio::time::timeout(time, reflector.run()).await.is_ok();

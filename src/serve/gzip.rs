@@ -174,7 +174,7 @@ mod tests {
         apimachinery::ResourceVersion,
         encode::Form,
         serve::Body,
-        store::{self, HistoryLimits, Object, Reader, Schema, Shape},
+        store::{self, HistoryLimits, Object, Objects, Reader, Schema, Shape},
     };
 
     fn accepts(lines: &[&[u8]]) -> bool {
@@ -208,9 +208,9 @@ mod tests {
             );
             Arc::new(Object::from_event(json.into(), &schema).unwrap())
         };
-        let objects = (0..count).map(object).collect();
+        let objects = Objects::new((0..count).map(object).collect()).unwrap();
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
-        store::store(schema, objects, ResourceVersion::new(7).unwrap(), limits).1
+        store::store(schema, &objects, ResourceVersion::new(7).unwrap(), limits).1
     }
 
     fn list(reader: &Reader, pretty: bool) -> Body {

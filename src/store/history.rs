@@ -220,6 +220,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Objects;
 
     #[test]
     fn times_of_many_versions_are_sampled_precisely_enough() {
@@ -227,7 +228,7 @@ mod tests {
         let limits = HistoryLimits { age: Duration::from_secs(320), bytes: 1 << 20 };
         let start = Instant::now();
         let at = |second| start + Duration::from_secs(second);
-        let mut history = History::new(Snapshot::from_objects(version(1), Vec::new()), limits, start);
+        let mut history = History::new(Snapshot::from_objects(version(1), &Objects::default()), limits, start);
         for second in 2..=2000 {
             history.reach(version(second), at(second));
         }

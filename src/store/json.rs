@@ -50,7 +50,12 @@ impl Object {
         let mut found = Found { values: vec![None; schema.fields().len()], ..Found::default() };
         found.read_object(&json, &schema.paths)?;
 
-        let Found { metadata, values } = found;
+        let Found { metadata, values, type_members } = found;
+        // Go writes no second `kind` or `apiVersion`, and readers would differ in which one they use.
+        let is_item = opening == b"{";
+        if matches!(schema.shape, Shape::Typed { .. }) && type_members != (if is_item { 0 } else { 2 }) {
+            return Err(ReadError::Shape);
+        }
         let name = metadata.name.ok_or(ReadError::Missing("metadata.name"))?;
         let digits = metadata.version.ok_or(ReadError::Missing("metadata.resourceVersion"))?;
         let version =
@@ -93,6 +98,8 @@ pub(super) fn fields_in_order(schema: &Schema, key: &ObjectKey, values: Vec<Opti
 struct Found<'a> {
     metadata: Metadata<'a>,
     values: Vec<Option<Arc<str>>>,
+    /// How many of the members are a `kind` or an `apiVersion`.
+    type_members: usize,
 }
 
 /// The metadata of an object. If `metadata` occurs twice, the last one replaces the first one completely, so everything
@@ -111,6 +118,7 @@ impl<'a> Found<'a> {
         for member in Members::of(object)? {
             let (name, value) = member?;
             let tree = tree.child(&name);
+            self.type_members += usize::from(matches!(&*name, "kind" | "apiVersion"));
             if name == "metadata" {
                 self.metadata = self.read_metadata(value, tree)?;
             } else if let Some(tree) = tree {

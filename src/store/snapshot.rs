@@ -7,7 +7,7 @@ use std::{
 
 use imbl::OrdMap;
 
-use super::{leaf::Leaf, object::Object};
+use super::{leaf::Leaf, object::Object, objects::Objects};
 use crate::apimachinery::{ObjectKey, ResourceVersion};
 
 /// An immutable, ordered collection. Cloning it costs one reference count, and changing it copies one leaf.
@@ -27,11 +27,9 @@ impl Snapshot {
         Self { version, leaves: OrdMap::new(), len: 0, bytes: 0 }
     }
 
-    /// Builds a snapshot from objects in any order.
-    pub(super) fn from_objects(version: ResourceVersion, mut objects: Vec<Arc<Object>>) -> Self {
-        objects.sort_by(|a, b| a.key.cmp(&b.key));
+    pub(super) fn from_objects(version: ResourceVersion, objects: &Objects) -> Self {
         let mut snapshot = Self::new(version);
-        for run in objects.chunk_by(|a, b| a.key.namespace() == b.key.namespace()) {
+        for run in objects.as_slice().chunk_by(|a, b| a.key.namespace() == b.key.namespace()) {
             for (number, chunk) in run.chunks(Leaf::LEN_MAX * 3 / 4).enumerate() {
                 let first = &chunk[0].key;
                 let bound = if number == 0 { first_bound(first.as_str()).into() } else { first.as_str().into() };

@@ -15,6 +15,7 @@ use super::{
     gap::Gap,
     history::{Expired, History, HistoryLimits},
     object::Object,
+    objects::Objects,
     schema::Schema,
     snapshot::Snapshot,
 };
@@ -23,7 +24,7 @@ use crate::apimachinery::ResourceVersion;
 /// Creates a store that holds `objects` and is complete up to `version`.
 pub fn store(
     schema: Arc<Schema>,
-    objects: Vec<Arc<Object>>,
+    objects: &Objects,
     version: ResourceVersion,
     limits: HistoryLimits,
 ) -> (Writer, Reader) {
@@ -132,20 +133,15 @@ impl Writer {
     }
 
     /// Replaces the state by a later one when upstream has forgotten the changes in between. The difference is
-    /// published at once, deletions first. Sorts `objects` by key. On an error nothing is changed.
-    pub fn bridge(
-        &mut self,
-        objects: &mut [Arc<Object>],
-        version: ResourceVersion,
-    ) -> Result<Vec<Arc<Change>>, NotBridged> {
-        objects.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    /// published at once, deletions first. On an error nothing is changed.
+    pub fn bridge(&mut self, objects: &Objects, version: ResourceVersion) -> Result<Vec<Arc<Change>>, NotBridged> {
         // Only the writer changes objects, so the difference, whose cost grows with their number, is computed while
         // readers continue.
         let (before, limits) = {
             let state = self.0.read();
             (state.newest.clone(), state.history.limits())
         };
-        let difference = Difference::between(&before, objects, version)?;
+        let difference = Difference::between(&before, objects.as_slice(), version)?;
         difference.within(limits)?;
         let after = difference.apply(&before, version);
         let mut state = self.0.write();

@@ -221,11 +221,38 @@ fn derived_bytes_are_shared_and_dropped_with_their_leaf() {
     assert_ne!(deflate(leaf).as_ptr(), deflate(leaf).as_ptr(), "old states keep nothing");
 }
 
+#[test]
+fn a_state_has_each_key_once() {
+    let schema = pods();
+    let of = |names: &[&str]| {
+        Objects::new(names.iter().map(|name| std::sync::Arc::new(pod(&schema, "ns", name, 1))).collect())
+    };
+    let ordered = of(&["c", "a", "b"]).expect("each key once");
+    let keys: Vec<_> = ordered.as_slice().iter().map(|object| object.key.as_str()).collect();
+    assert_eq!(keys, ["ns/a", "ns/b", "ns/c"]);
+    assert_eq!(
+        of(&["c", "a", "c"]).map_err(|error| error.to_string()).unwrap_err(),
+        r#"two objects have the key ns/c"#
+    );
+}
+
+#[test]
+fn an_item_with_a_type_of_its_own_is_refused() {
+    let metadata = r#""metadata":{"name":"a","namespace":"ns","resourceVersion":"1"}"#;
+    let item = |rest: &str| Object::from_item(format!("{{{metadata}{rest}}}").into(), &pods()).is_ok();
+    assert!(item("") && item(r#","spec":{"kind":"x"}"#));
+    assert!(!item(r#","kind":"Secret""#) && !item(r#","apiVersion":"v1""#));
+    let opening = r#""kind":"Pod","apiVersion":"v1""#;
+    let event = |rest: &str| Object::from_event(format!("{{{opening},{metadata}{rest}}}").into(), &pods()).is_ok();
+    assert!(event("") && !event(r#","kind":"Pod""#));
+}
+
 fn filled(objects: &[(&str, &str)], at: u64, bytes: usize) -> (Writer, Reader) {
     let schema = std::sync::Arc::new(pods());
     let objects = objects.iter().map(|(ns, name)| std::sync::Arc::new(pod(&schema, ns, name, 1))).collect();
+    let objects = Objects::new(objects).expect("each key once");
     let limits = HistoryLimits { age: std::time::Duration::from_secs(300), bytes };
-    store(schema, objects, version(at), limits)
+    store(schema, &objects, version(at), limits)
 }
 
 /// An operation on the store and on the map.

@@ -12,15 +12,17 @@ use bytes::Bytes;
 use kube_fanout::{
     config::{Config, PeersConfig},
     sim::{Features, Sim},
-    telemetry,
+    telemetry::{self, LogFormat, log_subscriber},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     task::JoinSet,
     time::Duration,
 };
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
 
 use crate::{
     delegated::{PODS, delegated},
@@ -31,6 +33,7 @@ use crate::{
         upstream::{directly, pod, pods},
     },
     reads::{definition, widget},
+    secrecy::Lines,
 };
 
 const WIDGETS: &str = "/apis/example.com/v1/widgets?resourceVersion=0";
@@ -134,7 +137,8 @@ impl Fake {
                 while !head.ends_with(b"\r\n\r\n") {
                     head.push(stream.read_u8().await.unwrap());
                 }
-                stream.write_all(answer.as_bytes()).await.unwrap();
+                // A gateway that has read enough closes the connection.
+                stream.write_all(answer.as_bytes()).await.ok();
             }
         });
         Self { url, asked, _connections: connections }
@@ -269,6 +273,80 @@ async fn a_state_that_is_not_whole_is_refused() {
     assert_refused(&world, None, PODS, "timed_out").await;
     let refusal = "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n";
     assert_refused(&world, Some(refusal.to_owned()), PODS, "refused").await;
+}
+
+/// The answer with other items. Its body ends with the connection.
+fn with_items(answer: &str, change: impl FnOnce(&mut Vec<Value>)) -> String {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let is_of_body = |line: &&str| {
+        let line = line.to_ascii_lowercase();
+        line.starts_with("content-length:") || line.starts_with("transfer-encoding:")
+    };
+    let is_chunked = head.lines().any(|line| line.eq_ignore_ascii_case("transfer-encoding: chunked"));
+    let body = if is_chunked { of_chunks(body) } else { body.to_owned() };
+    let mut list: Value = serde_json::from_str(&body).unwrap();
+    change(list["items"].as_array_mut().unwrap());
+    let head: Vec<_> = head.lines().filter(|line| !is_of_body(line)).collect();
+    format!("{}\r\n\r\n{list}", head.join("\r\n"))
+}
+
+fn of_chunks(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        whole.push_str(&rest[..size]);
+        body = rest[size..].trim_start_matches("\r\n");
+    }
+    whole
+}
+
+#[tokio::test]
+async fn a_state_may_be_in_any_order() {
+    let world = first().await;
+    let answer = recorded(&world, PODS).await;
+    let peer = Fake::start(Some(with_items(&answer, |items| items.reverse()))).await;
+    let filled = fills("pods", "peer");
+    let gateway = second(&world, &peer.url).await;
+    assert_same(&world, gateway.client.get(PODS).await, PODS).await;
+    assert!(fills("pods", "peer") > filled);
+}
+
+#[tokio::test]
+async fn a_state_that_upstream_cannot_have_is_refused() {
+    let world = first().await;
+    let answer = recorded(&world, PODS).await;
+    let changes: [fn(&mut Vec<Value>); 7] = [
+        |items| items.extend_from_within(..1),
+        |items| drop(items[0]["metadata"].as_object_mut().unwrap().shift_remove("namespace")),
+        |items| drop(items[0]["metadata"].as_object_mut().unwrap().shift_remove("uid")),
+        |items| items[0]["metadata"]["name"] = "../x/y\0".into(),
+        |items| items[0]["metadata"]["namespace"] = "".into(),
+        |items| items[0]["kind"] = "Secret".into(),
+        |items| items[0]["apiVersion"] = "v9".into(),
+    ];
+    for change in changes {
+        assert_refused(&world, Some(with_items(&answer, change)), PODS, "malformed").await;
+    }
+}
+
+#[tokio::test]
+async fn items_that_cannot_be_used_are_logged_once_and_read_no_further() {
+    let world = first().await;
+    let answer = recorded(&world, PODS).await;
+    let invalid = json!({"metadata": {"name": "x".repeat(1000)}, "invalid": 1});
+    // Of a body that is never sent completely.
+    let answer = with_items(&answer, |items| *items = vec![invalid; 16_000]);
+    let answer = answer.replacen("\r\n\r\n", "\r\ncontent-length: 1000000000\r\n\r\n", 1);
+    let (peer, lines) = (Fake::start(Some(answer)).await, Lines::default());
+    let (gateway, writer) = (second(&world, &peer.url).await, lines.clone());
+    let subscriber = log_subscriber(LogFormat::Json, LevelFilter::WARN, move || writer.clone());
+    let _logged = tracing::subscriber::set_default(subscriber.with(gateway.client.log()));
+    let before = questions("malformed");
+    assert_same(&world, gateway.client.get(PODS).await, PODS).await;
+    assert!(questions("malformed") > before);
+    let text = lines.text();
+    let told: Vec<_> = text.lines().filter(|line| line.contains("cannot use ")).collect();
+    assert!(told.len() == 1 && told[0].contains("cannot use a peer's list"), "{told:#?}");
 }
 
 #[tokio::test]

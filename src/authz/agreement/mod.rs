@@ -18,7 +18,7 @@ use serde_json::json;
 use super::{Attributes, Authorizer};
 use crate::{
     apimachinery::{FieldSelector, LabelSelector, ObjectKey, RequestInfo, ResourceVersion, Target},
-    store::{HistoryLimits, Object, Predicate, Reader, Schema, Shape, View, store},
+    store::{HistoryLimits, Object, Objects, Predicate, Reader, Schema, Shape, View, store},
 };
 
 /// The interpretation of a request; absent parts are empty.
@@ -186,7 +186,8 @@ fn reader(namespaced: bool) -> Reader {
         Arc::new(Object::from_item(object.to_string().into(), &schema).unwrap())
     });
     let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
-    store(schema.clone(), objects.collect(), ResourceVersion::new(1000).unwrap(), limits).1
+    let objects = Objects::new(objects.collect()).unwrap();
+    store(schema.clone(), &objects, ResourceVersion::new(1000).unwrap(), limits).1
 }
 
 /// The keys of all objects that an answer could include.

@@ -7,7 +7,7 @@ use crate::{
     apimachinery::{Encoding, GroupVersionResource},
     connector::test_server::{TestServer, full},
     reflector::{Condition, FillSource, StorageEvidence},
-    store::{ChangeKind, HistoryLimits, Object, Shape, Writer, store},
+    store::{ChangeKind, HistoryLimits, Object, Objects, Shape, Writer, store},
     telemetry::CacheMetrics,
 };
 
@@ -67,7 +67,7 @@ impl Both {
             };
             let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
             let schema = Arc::new(Schema::new(Shape::Custom, Vec::new()));
-            let (writer, reader) = store(schema, Vec::new(), version(5), limits);
+            let (writer, reader) = store(schema, &Objects::default(), version(5), limits);
             let (advance, began) = (writer.advance_handle(), Instant::now());
             let (list_kind, warnings) = ("WidgetList".to_owned(), Vec::new());
             let filled = Filled {

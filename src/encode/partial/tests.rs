@@ -206,7 +206,7 @@ fn live_events_equal_those_of_upstream() {
     let config_maps = resource("", "configmaps");
     let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), selectable_fields(&config_maps, true)));
     let partial = Partial::new(Json, V1, &schema.shape, &config_maps).unwrap();
-    let (mut writer, _) = store(schema.clone(), Vec::new(), version("368"), limits);
+    let (mut writer, _) = store(schema.clone(), &crate::store::Objects::default(), version("368"), limits);
     let mut stream = Vec::new();
     for line in golden("live/all.jsonl").split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let text = std::str::from_utf8(line).unwrap();
@@ -228,7 +228,8 @@ fn an_object_that_leaves_has_its_old_metadata_and_the_new_version() {
     let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
     let gadgets = gadgets();
     let (partials, schema) = ([Json, Protobuf].map(|encoding| gadgets.partial(encoding, V1)), Arc::new(gadgets.schema));
-    let (mut writer, _) = store(schema.clone(), gadgets.objects.clone(), version("37"), limits);
+    let (mut writer, _) =
+        store(schema.clone(), &crate::store::Objects::new(gadgets.objects.clone()).unwrap(), version("37"), limits);
     let full = String::from_utf8(gadgets.objects[0].tail().to_vec()).unwrap();
     let later = full
         .replace("\"resourceVersion\":\"37\"", "\"resourceVersion\":\"1000\"")
@@ -276,7 +277,12 @@ fn a_store_answers_in_its_own_encoding() {
 fn items_of_a_leaf_are_made_once_and_dropped_when_unused() {
     let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
     let gadgets = gadgets();
-    let (mut writer, reader) = store(Arc::new(gadgets.schema), gadgets.objects.clone(), version("37"), limits);
+    let (mut writer, reader) = store(
+        Arc::new(gadgets.schema),
+        &crate::store::Objects::new(gadgets.objects.clone()).unwrap(),
+        version("37"),
+        limits,
+    );
     let shape = reader.schema().shape.clone();
     let form = |encoding, meta| {
         let representation = Representation { encoding, view: View::Partial(meta) };

@@ -254,7 +254,7 @@ fn selectors_match_the_same_objects_in_protobuf_and_json() {
         [("live/podsphase.jsonl", "status.phase=Running"), ("live/pods.jsonl", "spec.nodeName=node-2")]
     {
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
-        let (mut writer, reader) = store(Arc::new(pods()), Vec::new(), version("368"), limits);
+        let (mut writer, reader) = store(Arc::new(pods()), &crate::store::Objects::default(), version("368"), limits);
         let schema = reader.schema().clone();
         let predicate = Predicate::new(no_labels.clone(), &FieldSelector::parse(selector).unwrap(), &schema).unwrap();
         let mut found = Vec::new();

@@ -6,7 +6,7 @@ mod tests;
 
 use std::{cmp::Ordering, sync::Arc};
 
-use super::{change::ChangeKind, gap::Gap, history::HistoryLimits, json, object::Object, protobuf, snapshot::Snapshot};
+use super::{change::ChangeKind, gap::Gap, history::HistoryLimits, object::Object, snapshot::Snapshot};
 use crate::apimachinery::{ObjectKey, ResourceVersion};
 
 /// Why a later state cannot be expressed as changes of the earlier one.
@@ -85,7 +85,7 @@ impl Difference {
             (Some(before), Some(now)) if before.version == now.version && before.tail() == now.tail() => {}
             (Some(before), Some(now)) if before.version >= now.version => return impossible(now),
             (_, Some(now)) if now.version > to => return impossible(now),
-            (Some(before), Some(now)) if uid(before) == uid(now) => {
+            (Some(before), Some(now)) if before.uid() == now.uid() => {
                 self.come.push(Come { now: now.clone(), before: Some(before.clone()) });
             }
             // Deleted, and created again under the same name.
@@ -139,13 +139,4 @@ impl Difference {
     pub(super) fn replaced(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.gone.iter().chain(self.come.iter().filter_map(|come| come.before.as_ref()))
     }
-}
-
-/// An object's `metadata.uid`, read on each call; empty if it has none.
-fn uid(object: &Object) -> String {
-    let metadata = object.metadata();
-    // No `ObjectMeta` message begins with this byte.
-    let is_json = metadata.starts_with(b"{");
-    let uid = if is_json { json::uid(&metadata) } else { protobuf::uid(&metadata) };
-    uid.unwrap_or_default()
 }

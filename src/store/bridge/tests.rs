@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     apimachinery::{FieldSelector, GroupResource, LabelSelector, selectable_fields},
-    store::{Change, ChangeKind, FrameKind, Predicate, Reader, Schema, Shape, Writer, store},
+    store::{Change, ChangeKind, FrameKind, Objects, Predicate, Reader, Schema, Shape, Writer, store},
 };
 
 const LIMITS: HistoryLimits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
@@ -80,17 +80,17 @@ fn state(steps: &[Step], number: usize) -> World {
 fn followed(steps: &[Step], filled: usize, until: usize) -> (Writer, Reader) {
     let schema = schema();
     let (mut writer, reader) =
-        store(schema.clone(), objects(&state(steps, filled)), version(filled as u64 + 1), LIMITS);
+        store(schema.clone(), &objects(&state(steps, filled)), version(filled as u64 + 1), LIMITS);
     for Step { kind, written, .. } in &steps[filled..until] {
         writer.apply(*kind, written.object(&schema), Bytes::new()).unwrap();
     }
     (writer, reader)
 }
 
-fn objects(world: &World) -> Vec<Arc<Object>> {
+fn objects(world: &World) -> Objects {
     let schema = schema();
     // A watch-list brings them in the order of keys, what changes meanwhile in any.
-    world.values().rev().map(|written| Arc::new(written.object(&schema))).collect()
+    Objects::new(world.values().rev().map(|written| Arc::new(written.object(&schema))).collect()).unwrap()
 }
 
 fn held<'a>(objects: impl Iterator<Item = &'a Arc<Object>>) -> BTreeMap<String, u64> {
@@ -104,7 +104,7 @@ fn snapshot(reader: &Reader) -> BTreeMap<String, u64> {
 
 fn selected(world: &World, predicate: &Predicate) -> BTreeMap<String, u64> {
     let objects = objects(world);
-    held(objects.iter().filter(|object| predicate.matches(object)))
+    held(objects.as_slice().iter().filter(|object| predicate.matches(object)))
 }
 
 /// A client that applies the events of one selection.
@@ -163,7 +163,7 @@ proptest! {
         let [filled, until, end] = cuts;
         let [from, to] = [until, end].map(|number| number as u64 + 1);
         let (mut writer, reader) = followed(&steps, filled, until);
-        let changes = writer.bridge(&mut objects(&state(&steps, end)), version(to)).unwrap();
+        let changes = writer.bridge(&objects(&state(&steps, end)), version(to)).unwrap();
 
         // The store has it, and what it had before.
         prop_assert_eq!(snapshot(&reader), selected(&state(&steps, end), &predicates()[0]));
@@ -225,9 +225,9 @@ fn world(written: &[Written]) -> World {
 
 /// What comes of a store of version 10 that is to become another state.
 fn bridged(old: &[Written], new: &[Written], to: u64) -> Result<Vec<(ChangeKind, String, u64)>, NotBridged> {
-    let (mut writer, reader) = store(schema(), objects(&world(old)), version(10), LIMITS);
+    let (mut writer, reader) = store(schema(), &objects(&world(old)), version(10), LIMITS);
     let before = snapshot(&reader);
-    let bridged = writer.bridge(&mut objects(&world(new)), version(to));
+    let bridged = writer.bridge(&objects(&world(new)), version(to));
     if bridged.is_err() {
         assert_eq!((snapshot(&reader), reader.progress(), reader.size().changes), (before, version(10), 0));
     }
@@ -272,9 +272,9 @@ fn states_of_different_histories_are_not_bridged() {
 fn a_difference_larger_than_history_is_not_bridged() {
     let limits = HistoryLimits { bytes: 20_000, ..LIMITS };
     let bridged = |count: u8| {
-        let (mut writer, reader) = store(schema(), Vec::new(), version(10), limits);
+        let (mut writer, reader) = store(schema(), &Objects::default(), version(10), limits);
         let new: Vec<_> = (0..count).map(|name| pod(name, 11 + u64::from(name), 11 + u64::from(name))).collect();
-        let bridged = writer.bridge(&mut objects(&world(&new)), version(1000)).map(|changes| changes.len());
+        let bridged = writer.bridge(&objects(&world(&new)), version(1000)).map(|changes| changes.len());
         // A watcher that was up to date can read all of it.
         assert!(
             bridged.is_err() || changes_after(&reader, version(10)).is_some_and(|changes| Ok(changes.len()) == bridged)
@@ -287,19 +287,19 @@ fn a_difference_larger_than_history_is_not_bridged() {
 
 #[test]
 fn a_proof_during_the_fill_moves_the_near_side() {
-    let (mut writer, reader) = store(schema(), objects(&world(&[pod(1, 2, 8)])), version(10), LIMITS);
+    let (mut writer, reader) = store(schema(), &objects(&world(&[pod(1, 2, 8)])), version(10), LIMITS);
     writer.advance_handle().to(version(15));
-    let too_early = writer.bridge(&mut objects(&world(&[pod(1, 2, 13)])), version(20));
+    let too_early = writer.bridge(&objects(&world(&[pod(1, 2, 13)])), version(20));
     assert_eq!(too_early.unwrap_err(), NotBridged::Contradiction(ObjectKey::new(None, "p-1")));
-    let told = writer.bridge(&mut objects(&world(&[])), version(20)).unwrap();
+    let told = writer.bridge(&objects(&world(&[])), version(20)).unwrap();
     assert_eq!((told[0].version, reader.progress()), (version(15), version(20)));
 }
 
 #[test]
 fn of_many_gaps_the_oldest_count_as_one() {
-    let (mut writer, reader) = store(schema(), Vec::new(), version(1), LIMITS);
+    let (mut writer, reader) = store(schema(), &Objects::default(), version(1), LIMITS);
     for round in 1..=100 {
-        writer.bridge(&mut [], version(round * 10)).unwrap();
+        writer.bridge(&Objects::default(), version(round * 10)).unwrap();
         writer.advance(version(round * 10 + 5));
     }
     assert!(reader.after(version(1005)).is_ok() && reader.after(version(1000)).is_ok());
