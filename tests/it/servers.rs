@@ -14,7 +14,7 @@ use kube_fanout::{
     sim::{Refusal, Sim},
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, duplex, split},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex, split},
     join,
     net::{TcpListener, TcpStream},
     sync::watch,
@@ -80,32 +80,25 @@ impl ApiServer {
     }
 }
 
+/// Passes bytes on while the server is not frozen.
+async fn pass_on(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut frozen: watch::Receiver<bool>) {
+    let mut buffer = vec![0; BUFFER];
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        frozen.wait_for(|frozen| !frozen).await.unwrap();
+        if to.write_all(&buffer[..count]).await.is_err() {
+            break;
+        }
+    }
+    to.shutdown().await.ok();
+}
+
 /// Serves one connection while the server is not frozen.
-async fn serve(sim: Sim, number: usize, stream: TcpStream, mut frozen: watch::Receiver<bool>) {
+async fn serve(sim: Sim, number: usize, stream: TcpStream, frozen: watch::Receiver<bool>) {
     let (outer, inner) = duplex(BUFFER);
-    let (mut read, mut write) = stream.into_split();
-    let (mut from_server, mut to_server) = split(outer);
-    let mut thawed = frozen.clone();
-    let requests = async {
-        let mut buffer = vec![0; BUFFER];
-        while let Ok(count @ 1..) = read.read(&mut buffer).await {
-            frozen.wait_for(|frozen| !frozen).await.unwrap();
-            if to_server.write_all(&buffer[..count]).await.is_err() {
-                break;
-            }
-        }
-        to_server.shutdown().await.ok();
-    };
-    let answers = async {
-        let mut buffer = vec![0; BUFFER];
-        while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
-            thawed.wait_for(|frozen| !frozen).await.unwrap();
-            if write.write_all(&buffer[..count]).await.is_err() {
-                break;
-            }
-        }
-        write.shutdown().await.ok();
-    };
+    let (read, write) = stream.into_split();
+    let (from_server, to_server) = split(outer);
+    let requests = pass_on(read, to_server, frozen.clone());
+    let answers = pass_on(from_server, write, frozen);
     let service = service_fn(move |request: Request<Incoming>| {
         let sim = sim.clone();
         async move { Ok::<_, Infallible>(sim.handle_by(number, request).await) }
