@@ -37,7 +37,7 @@ const WAITERS_MAX: usize = 10_000;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Never cached.
-    pub exclude: HashSet<GroupResource>,
+    pub exclude: Arc<HashSet<GroupResource>>,
     /// Started immediately and never stopped as idle.
     pub prewarm: Vec<GroupResource>,
     /// A cache that was not used for this long is stopped.
@@ -131,11 +131,14 @@ impl Cachers {
         self.shared.upstream.last_version()
     }
 
+    /// The resources that are never cached. Callers of [`Self::find`] check this first: a cache of an excluded resource
+    /// would be started, and stopped again within seconds.
+    pub fn excluded(&self) -> Arc<HashSet<GroupResource>> {
+        self.shared.config.borrow().exclude.clone()
+    }
+
     /// The instance of a resource in that encoding. The first call starts its cache.
     pub fn find(&self, resource: &GroupVersionResource, encoding: Encoding) -> Result<Arc<Instance>, NotCached> {
-        if self.shared.is_excluded(resource) {
-            return Err(NotCached::Excluded);
-        }
         let key = StoreKey { resource: resource.clone(), encoding };
         if let Some(entry) = self.shared.entries.get(&key) {
             let instance = entry.instance()?;

@@ -4,25 +4,20 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::route::{ReadVerb, Route, is_table};
+use super::route::{ReadOptions, Route, is_table};
 use crate::{
-    apimachinery::{Encoding, Freshness, ListOptions, Representation, View, WatchOptions, WatchStart},
+    apimachinery::{Encoding, Freshness, Representation, ResourceRequest, View, WatchStart},
     cacher::{Cachers, Instance, NotCached},
     serve::{self, ForwardReason, MostRecent},
 };
 
 /// The longest time that a read may wait; `None` where memory could not answer it even with a filled cache, or where
 /// forwarding costs upstream no more than answering it.
-pub(super) fn wait(
-    Route { verb, target, .. }: &Route<'_>,
-    query: Option<&str>,
-    config: serve::Config,
-) -> Option<Duration> {
-    let wait = match verb {
+pub(super) fn wait(options: &ReadOptions, config: serve::Config) -> Option<Duration> {
+    let wait = match options {
         // A single object: upstream reads no more than that.
-        ReadVerb::Get => return None,
-        ReadVerb::List => {
-            let options = ListOptions::parse(query).ok()?;
+        ReadOptions::Get(_) => return None,
+        ReadOptions::List(options) => {
             // A continue token belongs to a version before the fill.
             let is_recent = match options.freshness {
                 Freshness::Any | Freshness::NotOlderThan(_) => true,
@@ -31,8 +26,7 @@ pub(super) fn wait(
             };
             (is_recent && options.continue_token.is_none()).then_some(config.fill_wait)?
         }
-        ReadVerb::Watch => {
-            let options = WatchOptions::parse(query, target.watch_path).ok()?;
+        ReadOptions::Watch(options) => {
             let waits = match options.start {
                 WatchStart::State(Freshness::MostRecent) => config.prove_most_recent,
                 WatchStart::State(_) | WatchStart::Now(Freshness::Any) => true,
@@ -51,7 +45,8 @@ pub(super) fn wait(
 /// being filled.
 pub(super) async fn find(
     cachers: &Cachers,
-    Route { target, representations, .. }: &Route<'_>,
+    target: &ResourceRequest,
+    representations: &[Representation],
     limit: Option<Instant>,
 ) -> Result<(Arc<Instance>, Representation), ForwardReason> {
     let find = async |encoding| match limit {
@@ -89,6 +84,8 @@ pub(super) fn held(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use http::{Method, Request};
 
     use super::*;
@@ -105,8 +102,8 @@ mod tests {
         let waited = |path: &str, prove| {
             let request = Request::get(path).body(()).unwrap();
             let info = RequestInfo::parse(&Method::GET, request.uri().path(), request.uri().query());
-            let route = super::super::route::decide(&request, &info).unwrap();
-            wait(&route, request.uri().query(), config(prove)).map(|wait| wait.as_secs())
+            let route = super::super::route::decide(&request, &info, &HashSet::new()).unwrap();
+            wait(&route.options, config(prove)).map(|wait| wait.as_secs())
         };
         const WATCH_LIST: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
         for (path, expected) in [
@@ -119,7 +116,6 @@ mod tests {
             ("pods?resourceVersion=7&limit=5", None),
             ("pods?resourceVersion=7&resourceVersionMatch=Exact", None),
             ("pods?continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MzYyLCJzdGFydCI6Ii9wb2QtMDRcdTAwMDAifQ", None),
-            ("pods?resourceVersion=x", None),
             ("namespaces/a/pods/b?resourceVersion=0", None),
             ("pods?watch=1&resourceVersion=0", Some(30)),
             ("pods?watch=1&resourceVersion=0&timeoutSeconds=600", Some(30)),

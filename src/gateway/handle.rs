@@ -20,7 +20,7 @@ use super::{
     refusal::{Refusal, Unserved},
     relayed::Relayed,
     respond::{self, Rejection},
-    route::{self, ReadVerb, Route},
+    route::{self, ReadOptions, ReadVerb, Route},
     served::Served,
     settings::Settings,
     stages::Stages,
@@ -101,18 +101,17 @@ impl Stages {
         record: &mut Record,
         asked: &Asked,
     ) -> Result<Response<Inner>, Unserved> {
-        let route = route::decide(request, &context.info)?;
-        let Route { verb, target, .. } = route;
-        let (query, headers) = (context.query(), request.headers());
+        let route = route::decide(request, &context.info, &self.cachers.excluded())?;
+        let (target, verb) = (route.target, route.options.verb());
         let config = self.settings.reads();
-        let hopeless = || route::hopeless(&route, query, config.most_recent, &self.cachers);
+        let hopeless = || route::hopeless(&route, config.most_recent, &self.cachers);
         let grant = async |record: &mut Record, known_at| {
             record.enter(Stage::Authorize);
             self.permission.grant(context, target, known_at, Some(record), hopeless).await
         };
         // Authorized before a wait, because a wait takes one of the client's places for watches.
         let mut granted = grant(record, context.received).await?;
-        let (found, share) = match filling::find(&self.cachers, &route, None).await {
+        let (found, share) = match filling::find(&self.cachers, target, &route.representations, None).await {
             Err(ForwardReason::CacheFilling) => {
                 record.enter(Stage::Wait);
                 // Boxed, so that requests that need not wait do not carry its size.
@@ -128,15 +127,25 @@ impl Stages {
         record.enter(Stage::Serve);
         let account = self.accounts.open(verb, share, counted).await?;
         let client = record.client().clone();
+        let (headers, include_object) = (request.headers(), route.include_object);
         let for_gateway = verb == ReadVerb::Watch && connector::comes_from_gateway(headers);
         let room = self.room.of(counted);
-        let read =
-            Read { request: target, query, headers, instance, representation, client, for_gateway, room, config };
-        let answer = match verb {
-            ReadVerb::Get => serve::get(&read, permit).await,
-            ReadVerb::List => serve::list(&read, permit).await,
+        let read = Read {
+            request: target,
+            headers,
+            instance,
+            representation,
+            include_object,
+            client,
+            for_gateway,
+            room,
+            config,
+        };
+        let answer = match &route.options {
+            ReadOptions::Get(options) => serve::get(&read, options, permit).await,
+            ReadOptions::List(options) => serve::list(&read, options, permit).await,
             // Boxed: it is five times the size of the others, which every request would carry.
-            ReadVerb::Watch => Box::pin(serve::watch(&read, permit)).await,
+            ReadOptions::Watch(options) => Box::pin(serve::watch(&read, options, permit)).await,
         }?;
         let own_bytes = answer.body().own_bytes();
         let room = match verb {
@@ -205,14 +214,15 @@ impl Stages {
         context: &RequestContext,
         client: Option<ClientKey>,
     ) -> Result<Waited, Unserved> {
-        let wait = filling::wait(route, context.query(), self.settings.reads()).ok_or(ForwardReason::CacheFilling)?;
+        let Route { target, options, representations, .. } = route;
+        let wait = filling::wait(options, self.settings.reads()).ok_or(ForwardReason::CacheFilling)?;
         let limit = context.received + wait;
         let share = match self.accounts.take(client) {
-            Err(_) if route.verb != ReadVerb::Watch => return Err(ForwardReason::CacheFilling.into()),
+            Err(_) if options.verb() != ReadVerb::Watch => return Err(ForwardReason::CacheFilling.into()),
             taken => taken?,
         };
-        match filling::find(&self.cachers, route, Some(limit)).await {
-            Err(ForwardReason::Draining) if route.verb == ReadVerb::Watch => Err(Refusal::Draining.into()),
+        match filling::find(&self.cachers, target, representations, Some(limit)).await {
+            Err(ForwardReason::Draining) if options.verb() == ReadVerb::Watch => Err(Refusal::Draining.into()),
             found => Ok((found?, share)),
         }
     }

@@ -12,7 +12,7 @@ use super::{
     permission::Granted,
     record::Record,
     refusal::{Refusal, Unserved},
-    route::{self, ReadVerb, Route},
+    route::{self, ReadOptions, ReadVerb, Route},
     served::Served,
     stages::Stages,
 };
@@ -68,8 +68,8 @@ impl Stages {
         record: &mut Record,
         asked: &Asked,
     ) -> Result<Response<Inner>, Unserved> {
-        let route = route::decide(request, &context.info)?;
-        let Route { verb: verb @ ReadVerb::List, target, .. } = route else {
+        let route = route::decide(request, &context.info, &self.cachers.excluded())?;
+        let Route { options: ReadOptions::List(options), target, include_object, .. } = &route else {
             return Err(ForwardReason::Representation.into());
         };
         let held = || filling::held(&self.cachers, &route);
@@ -81,13 +81,19 @@ impl Stages {
         let (instance, representation) = held().ok_or(ForwardReason::CacheFilling)?;
         let provenance = instance.provenance().cloned().ok_or(ForwardReason::Unproven)?;
         record.enter(Stage::Serve);
-        let account = self.accounts.open(verb, None, counted).await?;
-        let (query, headers, config) = (context.query(), request.headers(), self.settings.reads());
-        let (client, room) = (record.client().clone(), self.room.of(counted));
-        let for_gateway = true;
-        let read =
-            Read { request: target, query, headers, instance, representation, client, for_gateway, room, config };
-        let mut answer = serve::list(&read, permit).await?;
+        let account = self.accounts.open(ReadVerb::List, None, counted).await?;
+        let read = Read {
+            request: target,
+            headers: request.headers(),
+            instance,
+            representation,
+            include_object: *include_object,
+            client: record.client().clone(),
+            for_gateway: true,
+            room: self.room.of(counted),
+            config: self.settings.reads(),
+        };
+        let mut answer = serve::list(&read, options, permit).await?;
         if !provenance.write(answer.headers_mut()) {
             return Err(ForwardReason::Unproven.into());
         }

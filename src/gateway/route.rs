@@ -1,9 +1,14 @@
-//! Whether memory may answer a request at all: a pure function of the request.
+//! Whether memory may answer a request at all: a pure function of the request and the configuration.
+
+use std::collections::HashSet;
 
 use http::{Method, Request, header};
 
 use crate::{
-    apimachinery::{self, Query, Representation, RequestInfo, ResourceRequest, ResponseKind, Target, Verb, View},
+    apimachinery::{
+        self, Freshness, GetOptions, GroupResource, IncludeObject, ListOptions, Representation, RequestInfo,
+        ResourceRequest, ResponseKind, Target, Verb, View, WatchOptions,
+    },
     cacher::Cachers,
     forward,
     serve::{self, ForwardReason, MostRecent, SMALL_ANSWER},
@@ -17,12 +22,23 @@ pub(super) enum ReadVerb {
     Watch,
 }
 
-/// What to read, and in which representations, best first.
+/// What to read, and how to answer.
 #[derive(Debug)]
 pub(super) struct Route<'a> {
-    pub(super) verb: ReadVerb,
     pub(super) target: &'a ResourceRequest,
+    pub(super) options: ReadOptions,
+    /// The representations that the client accepts, best first.
     pub(super) representations: Vec<Representation>,
+    /// What the rows of a Table contain, if the client accepts one.
+    pub(super) include_object: IncludeObject,
+}
+
+/// The parameters of a read. Parsed here once, from the query.
+#[derive(Debug)]
+pub(super) enum ReadOptions {
+    Get(GetOptions),
+    List(ListOptions),
+    Watch(WatchOptions),
 }
 
 impl ReadVerb {
@@ -35,8 +51,50 @@ impl ReadVerb {
     }
 }
 
-/// What to read, or why the request goes upstream whatever the caches hold.
-pub(super) fn decide<'a, B>(request: &Request<B>, info: &'a RequestInfo) -> Result<Route<'a>, ForwardReason> {
+impl ReadOptions {
+    fn parse(verb: ReadVerb, target: &ResourceRequest, query: Option<&str>) -> Result<Self, ForwardReason> {
+        let options = match verb {
+            ReadVerb::Get => GetOptions::parse(query).map(Self::Get),
+            ReadVerb::List => ListOptions::parse(query).map(Self::List),
+            ReadVerb::Watch => WatchOptions::parse(query, target.watch_path).map(Self::Watch),
+        };
+        let options = options.map_err(|_| ForwardReason::InvalidOptions)?;
+        // Upstream refuses a field selector together with a name in the path, unless it selects that name.
+        if let Self::Watch(WatchOptions { fields, .. }) = &options
+            && let Some(name) = &target.name
+            && !fields.is_empty()
+            && fields.exact("metadata.name") != Some(name)
+        {
+            return Err(ForwardReason::InvalidOptions);
+        }
+        Ok(options)
+    }
+
+    pub(super) const fn verb(&self) -> ReadVerb {
+        match self {
+            Self::Get(_) => ReadVerb::Get,
+            Self::List(_) => ReadVerb::List,
+            Self::Watch(_) => ReadVerb::Watch,
+        }
+    }
+
+    /// Whether this is a get or a list of the most recent state.
+    fn wants_most_recent(&self) -> bool {
+        match self {
+            Self::Get(options) => options.freshness == Freshness::MostRecent,
+            Self::List(options) => options.freshness == Freshness::MostRecent && options.continue_token.is_none(),
+            Self::Watch(_) => false,
+        }
+    }
+}
+
+/// What to read, or why the request goes upstream whatever the caches hold. `exclude` are the resources that are never
+/// cached.
+pub(super) fn decide<'a, B>(
+    request: &Request<B>,
+    info: &'a RequestInfo,
+    exclude: &HashSet<GroupResource>,
+) -> Result<Route<'a>, ForwardReason> {
     let target = match &info.target {
         Target::Resource(target) => target,
         Target::NonResource => return Err(ForwardReason::NonResourcePath),
@@ -63,10 +121,21 @@ pub(super) fn decide<'a, B>(request: &Request<B>, info: &'a RequestInfo) -> Resu
     let representations =
         apimachinery::negotiate(accept, verb.response_kind()).map_err(|_| ForwardReason::Representation)?;
     // No cache is started for what cannot be printed.
-    if representations.iter().any(is_table) && !serve::may_print(&target.resource, None) {
+    let accepts_table = representations.iter().any(is_table);
+    if accepts_table && !serve::may_print(&target.resource, None) {
         return Err(ForwardReason::Representation);
     }
-    Ok(Route { verb, target, representations })
+    if exclude.contains(&target.resource.group_resource()) {
+        return Err(ForwardReason::Excluded);
+    }
+    let query = request.uri().query();
+    let options = ReadOptions::parse(verb, target, query)?;
+    let include_object = if accepts_table {
+        IncludeObject::parse(query).map_err(|_| ForwardReason::InvalidOptions)?
+    } else {
+        IncludeObject::Metadata
+    };
+    Ok(Route { target, options, representations, include_object })
 }
 
 pub(super) fn is_table(representation: &Representation) -> bool {
@@ -76,17 +145,16 @@ pub(super) fn is_table(representation: &Representation) -> bool {
 /// Why a get or a list of the most recent state has to be forwarded, if that is known without a review of the client;
 /// `None` otherwise.
 pub(super) fn hopeless(
-    Route { verb, target, representations }: &Route<'_>,
-    query: Option<&str>,
+    Route { target, options, representations, .. }: &Route<'_>,
     most_recent: MostRecent,
     cachers: &Cachers,
 ) -> Option<ForwardReason> {
-    if !wants_most_recent(*verb, query) {
+    if !options.wants_most_recent() {
         return None;
     }
     let held =
         || representations.iter().find_map(|representation| cachers.bytes(&target.resource, representation.encoding));
-    match (most_recent, verb) {
+    match (most_recent, options.verb()) {
         (MostRecent::Forward, _) => Some(ForwardReason::MostRecent),
         (MostRecent::Auto, ReadVerb::Get) => Some(ForwardReason::MostRecentSmall),
         (MostRecent::Auto, _) => held().filter(|bytes| *bytes <= SMALL_ANSWER).map(|_| ForwardReason::MostRecentSmall),
@@ -94,20 +162,10 @@ pub(super) fn hopeless(
     }
 }
 
-/// Whether a read is of the most recent state and no watch.
-fn wants_most_recent(verb: ReadVerb, query: Option<&str>) -> bool {
-    let Ok(query) = Query::parse(query) else { return false };
-    let is_empty = |parameter| query.text(parameter).is_none_or(str::is_empty);
-    match verb {
-        ReadVerb::Get => is_empty("resourceVersion"),
-        ReadVerb::List => is_empty("resourceVersion") && is_empty("continue"),
-        ReadVerb::Watch => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apimachinery::GroupVersionResource;
 
     fn decided(method: &str, path: &str, headers: &[(&'static str, &str)]) -> Result<ReadVerb, ForwardReason> {
         let mut builder = Request::builder().method(method).uri(path);
@@ -116,11 +174,14 @@ mod tests {
         }
         let request = builder.body(()).expect("a request");
         let info = RequestInfo::parse(request.method(), request.uri().path(), request.uri().query());
-        decide(&request, &info).map(|route| route.verb)
+        let exclude = [("", "events"), ("apps", "deployments")];
+        let exclude = exclude.map(|(group, name)| GroupVersionResource::new(group, "v1", name).group_resource());
+        let exclude = HashSet::from(exclude);
+        decide(&request, &info, &exclude).map(|route| route.options.verb())
     }
 
     #[test]
-    fn only_plain_reads_in_json_may_come_from_memory() {
+    fn only_plain_reads_of_cached_resources_may_come_from_memory() {
         use ForwardReason::*;
         let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
         let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
@@ -142,6 +203,15 @@ mod tests {
             ("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", &table, Err(Representation)),
             ("GET", "/apis/x.io/v1/widgets", &table, Ok(ReadVerb::List)),
             ("GET", "/apis/x.io/v1/widgets?watch=1", &table, Err(Representation)),
+            ("GET", "/api/v1/events", &[], Err(Excluded)),
+            ("GET", "/api/v1/namespaces/a/events/b?resourceVersion=x", &[], Err(Excluded)),
+            ("GET", "/apis/apps/v1/deployments?watch=1", &[], Err(Excluded)),
+            ("GET", "/apis/events.k8s.io/v1/events", &[], Ok(ReadVerb::List)),
+            ("GET", "/api/v1/pods?resourceVersion=x", &[], Err(InvalidOptions)),
+            ("GET", "/api/v1/pods?watch=1&sendInitialEvents=true", &[], Err(InvalidOptions)),
+            ("GET", "/api/v1/namespaces/a/pods/b?export=1", &[], Err(InvalidOptions)),
+            ("GET", "/api/v1/pods?includeObject=x", &table, Err(InvalidOptions)),
+            ("GET", "/api/v1/pods?includeObject=x", &[], Ok(ReadVerb::List)),
         ] {
             assert_eq!(decided(method, path, headers), expected, "{method} {path} {headers:?}");
         }

@@ -1,7 +1,7 @@
 //! Runs a whole request through the stages that decide on it without asking upstream: what memory may answer is what
 //! was authorized, and what the API server takes the request for. For the tests and for the fuzz target.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use http::{HeaderMap, Method, Request, header};
 
@@ -31,9 +31,9 @@ pub fn check(mut request: Request<()>) -> Vec<ObjectKey> {
     let given = request.headers().clone();
     let credentials = Authenticator::trusted().credentials(request.headers_mut(), None);
     check_identity(&given, request.headers(), credentials.impersonates());
-    let Ok(route) = route::decide(&request, &info) else { return Vec::new() };
+    let Ok(route) = route::decide(&request, &info, &HashSet::new()) else { return Vec::new() };
     // The result does not matter, only that it does not panic.
-    filling::wait(&route, uri.query(), CONFIG);
+    filling::wait(&route.options, CONFIG);
     if credentials.impersonates() {
         return Vec::new();
     }

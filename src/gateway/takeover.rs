@@ -24,12 +24,14 @@ use super::{
     filling,
     permission::Granted,
     relayed::Relayed,
-    route::{self, ReadVerb, Route},
+    route::{self, ReadOptions, ReadVerb, Route},
     served::Served,
     stages::Stages,
 };
 use crate::{
-    apimachinery::{Representation, ResourceVersion, ResponseKind, Target, Verb, WatchOptions, WatchStart},
+    apimachinery::{
+        IncludeObject, Representation, ResourceVersion, ResponseKind, Target, Verb, WatchOptions, WatchStart,
+    },
     cacher::Instance,
     connector,
     serve::{self, ForwardReason, Read, Told},
@@ -49,6 +51,9 @@ pub(super) struct Candidate {
     /// The request as it was received.
     request: Request<()>,
     context: RequestContext,
+    options: WatchOptions,
+    /// The representations that the client accepts, best first.
+    representations: Vec<Representation>,
     /// The version up to which the client has received everything, if there is one.
     told: watch::Sender<Option<ResourceVersion>>,
 }
@@ -121,11 +126,13 @@ impl Candidate {
         if !may_pass(why) || context.info.verb != Verb::Watch {
             return None;
         }
+        let route = route::decide(request, &context.info, &stages.cachers.excluded()).ok()?;
+        let Route { options: ReadOptions::Watch(options), representations, .. } = route else { return None };
         let mut head = Request::new(());
         *head.uri_mut() = request.uri().clone();
         *head.headers_mut() = request.headers().clone();
         let (stages, context, told) = (stages.clone(), context.clone(), watch::Sender::default());
-        Some(Box::new(Self { stages, request: head, context, told }))
+        Some(Box::new(Self { stages, request: head, context, options, representations, told }))
     }
 
     /// Follows upstream's answer, if it is the stream that memory would send.
@@ -139,27 +146,21 @@ impl Candidate {
     }
 
     fn reader(&self, answer: &Response<Relayed>) -> Option<(Representation, Told)> {
-        let Route { verb, target, representations } = route::decide(&self.request, &self.context.info).ok()?;
         let headers = answer.headers();
-        if verb != ReadVerb::Watch
-            || answer.status() != StatusCode::OK
+        if answer.status() != StatusCode::OK
             || [header::CONTENT_ENCODING, header::CONTENT_LENGTH].iter().any(|name| headers.contains_key(name))
         {
             return None;
         }
         let content_type = headers.get(header::CONTENT_TYPE)?;
-        let representation = representations
-            .into_iter()
-            .find(|representation| content_type == representation.content_type(ResponseKind::Watch))?;
-        let options = WatchOptions::parse(self.context.query(), target.watch_path).ok()?;
-        Some((representation, Told::new(representation.encoding, &options)))
+        let sent = |representation: &&Representation| content_type == representation.content_type(ResponseKind::Watch);
+        let representation = *self.representations.iter().find(sent)?;
+        Some((representation, Told::new(representation.encoding, &self.options)))
     }
 
     /// Whether the watch continues from that version.
     fn came_with(&self, version: ResourceVersion) -> bool {
-        let Target::Resource(target) = &self.context.info.target else { return false };
-        let options = WatchOptions::parse(self.context.query(), target.watch_path);
-        options.is_ok_and(|options| options.start == WatchStart::After(version))
+        self.options.start == WatchStart::After(version)
     }
 
     /// The version up to which the client has received everything by now.
@@ -203,13 +204,17 @@ impl Candidate {
         &self,
         representation: Representation,
     ) -> Result<(Arc<Instance>, ResourceVersion, ResourceVersion), NotNow> {
-        let Route { verb, target, .. } = route::decide(&self.request, &self.context.info).map_err(|_| NotNow::Never)?;
-        let route = Route { verb, target, representations: vec![representation] };
+        let Target::Resource(target) = &self.context.info.target else { return Err(NotNow::Never) };
+        let cachers = &self.stages.cachers;
         loop {
-            let instance = match filling::find(&self.stages.cachers, &route, None).await {
+            // A reload of the configuration may have excluded the resource meanwhile.
+            if cachers.excluded().contains(&target.resource.group_resource()) {
+                return Err(NotNow::Never);
+            }
+            let instance = match filling::find(cachers, target, &[representation], None).await {
                 Ok((instance, _)) if !instance.refuses_watches() => instance,
                 Err(ForwardReason::CacheFilling) => {
-                    self.stages.cachers.fill_ended(&target.resource, representation.encoding, LOOK_EVERY).await;
+                    cachers.fill_ended(&target.resource, representation.encoding, LOOK_EVERY).await;
                     continue;
                 }
                 // Upstream answers the watch, so discovery will find the resource. Until then it is not asked more
@@ -265,13 +270,21 @@ impl Candidate {
     ) -> Option<Served> {
         let Ready { instance, behind, granted: Granted { permit, user, counted }, .. } = ready;
         let Target::Resource(request) = &self.context.info.target else { return None };
-        let (query, headers, config) = (self.context.query(), self.request.headers(), self.stages.settings.reads());
+        let headers = self.request.headers();
         let metrics = instance.metrics.clone();
         let client = self.stages.journal.client(headers.get(header::USER_AGENT), user.as_deref());
-        let for_gateway = connector::comes_from_gateway(headers);
-        let room = self.stages.room.of(counted);
-        let read = Read { request, query, headers, instance, representation, client, for_gateway, room, config };
-        let body = match serve::go_on(&read, permit, told.max(behind), self.context.received) {
+        let read = Read {
+            request,
+            headers,
+            instance,
+            representation,
+            include_object: IncludeObject::Metadata,
+            client,
+            for_gateway: connector::comes_from_gateway(headers),
+            room: self.stages.room.of(counted),
+            config: self.stages.settings.reads(),
+        };
+        let body = match serve::go_on(&read, &self.options, permit, told.max(behind), self.context.received) {
             Ok(body) => body,
             Err(why) => {
                 tracing::debug!(reason = why.as_str(), "forwarded watch not taken over");

@@ -292,7 +292,7 @@ fn configured(current: watch::Receiver<InEffect>) -> Arc<dyn Fn() -> Configured 
 fn cacher_config(config: &Config) -> cacher::Config {
     let history = config.cache.history;
     cacher::Config {
-        exclude: config.cache.exclude.iter().cloned().collect(),
+        exclude: Arc::new(config.cache.exclude.iter().cloned().collect()),
         prewarm: config.cache.prewarm.clone(),
         idle_timeout: config.cache.idle_timeout,
         list_bytes_timeout: config.cache.list_bytes_timeout,

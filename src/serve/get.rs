@@ -11,8 +11,7 @@ use crate::{
 };
 
 /// Answers a get: with the object, or with 404 if it does not exist.
-pub async fn get(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, ForwardReason> {
-    let options = GetOptions::parse(read.query).map_err(|_| ForwardReason::InvalidOptions)?;
+pub async fn get(read: &Read<'_>, options: &GetOptions, permit: Permit) -> Result<Response<Body>, ForwardReason> {
     let view = read.instance.view(&permit, Verb::Get)?;
     let Scope::Object(key) = view.scope() else { return Err(ForwardReason::UnknownResource) };
     let is_pretty = read.is_pretty(options.pretty)?;

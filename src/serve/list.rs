@@ -21,8 +21,7 @@ const NAMESPACE_FIELD: &str = "metadata.namespace";
 const JOINED_AT_ONCE: usize = 64 << 10;
 
 /// Answers a list.
-pub async fn list(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, ForwardReason> {
-    let options = ListOptions::parse(read.query).map_err(|_| ForwardReason::InvalidOptions)?;
+pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Result<Response<Body>, ForwardReason> {
     let view = read.instance.view(&permit, Verb::List)?;
     let is_object = matches!(view.scope(), Scope::Object(_));
     let is_page = (options.limit.is_some() || options.continue_token.is_some()) && !is_object;
@@ -39,12 +38,12 @@ pub async fn list(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, For
     let writer = Writer::of(read)?;
     let bytes = |newest: &Extract| match read.instance.bytes() {
         few @ ..=SMALL_ANSWER => few,
-        _ => answer_bytes(newest, &predicate, page_limit(&options)),
+        _ => answer_bytes(newest, &predicate, page_limit(options)),
     };
     let state = read_state(read, &view, freshness, bytes).await?;
 
     let leaves = if !is_page && predicate.is_everything() { state.leaves() } else { None };
-    let selection = || selection(&state, &predicate, is_page.then_some(&options));
+    let selection = || selection(&state, &predicate, is_page.then_some(options));
     let body = match (writer, leaves) {
         (Writer::Objects(form), Some(leaves)) => {
             in_pieces(read, form, leaves, &ListPosition::of(state.version()), pretty).await?

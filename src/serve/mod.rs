@@ -33,7 +33,7 @@ use std::{sync::Arc, time::Duration};
 use http::HeaderMap;
 
 use crate::{
-    apimachinery::{Representation, ResourceRequest},
+    apimachinery::{IncludeObject, Representation, ResourceRequest},
     cacher::Instance,
     fairness::ClientRoom,
     telemetry::Client,
@@ -43,11 +43,12 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Read<'a> {
     pub request: &'a ResourceRequest,
-    pub query: Option<&'a str>,
     pub headers: &'a HeaderMap,
     pub instance: Arc<Instance>,
     /// The representation of the response. The instance has it, or can derive it.
     pub representation: Representation,
+    /// What the rows of a Table contain besides their cells, if the response is one.
+    pub include_object: IncludeObject,
     /// The client, as the status page shows it.
     pub client: Arc<Client>,
     /// Whether the client is another gateway. It relies on getting every change, so its watches end instead of crossing

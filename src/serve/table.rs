@@ -60,7 +60,6 @@ impl Writer {
 impl Table {
     fn of(read: &Read<'_>, version: MetaVersion) -> Result<Self, ForwardReason> {
         let (instance, encoding) = (&read.instance, Encoding::Json);
-        let include = IncludeObject::parse(read.query).map_err(|_| ForwardReason::InvalidOptions)?;
         if !instance.prints_tables() {
             return Err(ForwardReason::Unprintable);
         }
@@ -68,7 +67,7 @@ impl Table {
             let representation = Representation { encoding, view };
             Form::new(representation, &instance.schema().shape, &instance.resource.group_resource())
         };
-        let object = match include {
+        let object = match read.include_object {
             IncludeObject::None => None,
             IncludeObject::Metadata => form(View::Partial(version)),
             IncludeObject::Object => form(View::Whole),

@@ -23,8 +23,8 @@ use crate::{
 const DEFAULT_TIMEOUT_SECONDS: Range<u64> = 1800..3600;
 
 /// A watch as requested, except for its start.
-struct Wanted {
-    options: WatchOptions,
+struct Wanted<'a> {
+    options: &'a WatchOptions,
     view: View,
     predicate: Predicate,
     form: Form,
@@ -33,8 +33,8 @@ struct Wanted {
 
 /// Answers a watch. If history does not reach back to its version, the watch is forwarded: upstream may still know the
 /// changes after it, and a 410 from the gateway would cost upstream a list.
-pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, ForwardReason> {
-    let wanted = Wanted::of(read, &permit)?;
+pub async fn watch(read: &Read<'_>, options: &WatchOptions, permit: Permit) -> Result<Response<Body>, ForwardReason> {
+    let wanted = Wanted::of(read, options, &permit)?;
     let view = &wanted.view;
     let start = start(view, &read.instance, wanted.options.start, read.config).await?;
     let first = match &start {
@@ -51,16 +51,20 @@ pub async fn watch(read: &Read<'_>, permit: Permit) -> Result<Response<Body>, Fo
 
 /// The rest of a watch that was opened upstream at `began`: the changes after `told`, the version up to which the
 /// client has received everything.
-pub fn go_on(read: &Read<'_>, permit: Permit, told: ResourceVersion, began: Instant) -> Result<Body, ForwardReason> {
-    let wanted = Wanted::of(read, &permit)?;
+pub fn go_on(
+    read: &Read<'_>,
+    options: &WatchOptions,
+    permit: Permit,
+    told: ResourceVersion,
+    began: Instant,
+) -> Result<Body, ForwardReason> {
+    let wanted = Wanted::of(read, options, &permit)?;
     let first = wanted.view.after(told).map_err(|_| ForwardReason::OutsideHistory)?;
     wanted.stream(read, permit, Start::After(told), first, began)
 }
 
-impl Wanted {
-    fn of(read: &Read<'_>, permit: &Permit) -> Result<Self, ForwardReason> {
-        let options =
-            WatchOptions::parse(read.query, read.request.watch_path).map_err(|_| ForwardReason::InvalidOptions)?;
+impl<'a> Wanted<'a> {
+    fn of(read: &Read<'_>, options: &'a WatchOptions, permit: &Permit) -> Result<Self, ForwardReason> {
         let instance = &read.instance;
         if options.asked_send_initial_events && !instance.has_watch_list() {
             return Err(ForwardReason::NoWatchList);
@@ -68,16 +72,11 @@ impl Wanted {
         if instance.refuses_watches() {
             return Err(ForwardReason::Stale);
         }
-        let named = options.fields.exact("metadata.name");
-        // Upstream refuses a field selector together with a name in the path, unless it selects that name.
-        if read.request.name.is_some() && !options.fields.is_empty() && named != read.request.name.as_deref() {
-            return Err(ForwardReason::InvalidOptions);
-        }
         let view = instance.view(permit, Verb::Watch)?;
         let predicate = Predicate::new(options.labels.clone(), &options.fields, view.schema())
             .map_err(|_| ForwardReason::UnsupportedField)?;
         let form = read.writer()?;
-        let bookmarks = bookmarks(instance, &options, &form)?;
+        let bookmarks = bookmarks(instance, options, &form)?;
         Ok(Self { options, view, predicate, form, bookmarks })
     }
 

@@ -95,6 +95,22 @@ pub(crate) fn forwarded(reason: &str) -> Route {
     Route::Forwarded(reason.to_owned())
 }
 
+/// What the request and the configuration decide alone is decided before a review.
+#[tokio::test]
+async fn excluded_resources_and_invalid_parameters_cause_no_reviews() {
+    let scene = Scene::start().await;
+    let reviews = scene.upstream.reviews();
+    for (path, reason) in [
+        ("/api/v1/events?resourceVersion=0", "excluded"),
+        ("/api/v1/pods?resourceVersion=x", "invalid_options"),
+        ("/api/v1/pods?watch=1&sendInitialEvents=true", "invalid_options"),
+    ] {
+        let answer = scene.get("john-token", path).await;
+        assert_eq!((answer.status.as_u16(), answer.route), (403, forwarded(reason)), "{path}");
+    }
+    assert_eq!(scene.upstream.reviews(), reviews);
+}
+
 #[tokio::test]
 async fn only_permitted_users_are_answered_from_memory() {
     let scene = Scene::start().await;
@@ -158,7 +174,11 @@ async fn a_user_with_a_right_on_one_name_reads_no_other() {
         ),
         ("/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name%3Dallowed", served, 2),
         ("/api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dhidden", denied.clone(), 0),
-        ("/api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dallowed&limit=x", denied.clone(), 0),
+        (
+            "/api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dallowed&limit=x",
+            forwarded("invalid_options"),
+            0,
+        ),
         ("/api/v1/pods?resourceVersion=0&fieldSelector=metadata.name!%3Dallowed", denied.clone(), 0),
         ("/api/v1/watch/pods?resourceVersion=0&fieldSelector=metadata.name%3Dallowed", denied.clone(), 0),
         ("/api/v1/watch/namespaces/kube-system/pods/hidden?resourceVersion=0", denied.clone(), 0),
