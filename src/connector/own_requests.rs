@@ -10,23 +10,14 @@ use super::{
     RequestBody, ResponseBody, SendError,
     access::Access,
     delivery,
-    dialer::Protocols,
-    pool::{Pool, PoolSettings, Windows},
+    pool::{Pool, PoolSettings},
     servers::Choice,
     target::Target,
 };
 use crate::apimachinery::Status;
 
 /// The gateway's own requests (one watch for each cache, proofs, discovery): 2,000 at once.
-const OWN: PoolSettings = PoolSettings {
-    protocols: Protocols::Any,
-    choice: Choice::OneVersion,
-    windows: Windows::EAGER,
-    count: 20,
-    limit: "upstream_own_requests",
-    // Unused: the gateway's own requests count for no client.
-    client_limit: "upstream_own_requests",
-};
+const OWN: PoolSettings = PoolSettings { choice: Choice::OneVersion, ..PoolSettings::own("upstream_own_requests", 20) };
 
 /// Bytes of a refusal that are read, and how long its body may take.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;

@@ -8,22 +8,13 @@ use super::{
     access::Access,
     dialer::Protocols,
     hop,
-    pool::{NoPlace, Pool, PoolSettings, Windows},
-    servers::Choice,
+    pool::{NoPlace, Pool, PoolSettings},
     target::{InvalidTarget, Target},
 };
 
-/// One question for each cache, at its first fill: 400 at once.
-const PEER: PoolSettings = PoolSettings {
-    protocols: Protocols::Http1,
-    // Peers are not behind `upstream.servers`: each address is dialled itself.
-    choice: Choice::Any,
-    windows: Windows::EAGER,
-    count: 4,
-    limit: "peer_requests",
-    // Unused: the gateway's own requests count for no client.
-    client_limit: "peer_requests",
-};
+/// One question for each cache, at its first fill: 400 at once. Peers are not behind `upstream.servers`, so there is no
+/// choice of a server: each address is dialled itself.
+const PEER: PoolSettings = PoolSettings { protocols: Protocols::Http1, ..PoolSettings::own("peer_requests", 4) };
 
 /// Sends requests to the gateways behind one address. Each has a connection of its own: a load balancer decides for
 /// each connection which gateway is asked.

@@ -49,11 +49,12 @@ pub(super) struct Windows {
 /// connections.
 const EXCLUSIVE_MAX: usize = 1000;
 
-/// The connections for requests of one kind, of which each client gets a share.
+/// The connections for requests of one kind.
 pub(super) struct Pool {
     lanes: Box<[Lane]>,
     limit: &'static str,
-    shares: Shares,
+    /// How many of the places each client may hold; `None` for the gateway's own requests.
+    shares: Option<Shares>,
 }
 
 /// Why a request gets no place.
@@ -76,8 +77,9 @@ pub(super) struct PoolSettings {
     pub(super) count: usize,
     /// The limit's name in the metrics.
     pub(super) limit: &'static str,
-    /// The name of the limit of one client in the metrics.
-    pub(super) client_limit: &'static str,
+    /// The name in the metrics of one client's limit, which is a share of the places. `None` for the gateway's own
+    /// requests, which count for no client.
+    pub(super) client_limit: Option<&'static str>,
 }
 
 struct Lane {
@@ -92,6 +94,20 @@ impl Windows {
     pub(super) const PATIENT: Self = Self { stream: 512 << 10, connection: (512 << 10) * LANE_REQUESTS_MAX };
 }
 
+impl PoolSettings {
+    /// For `count` times [`LANE_REQUESTS_MAX`] requests of the gateway itself.
+    pub(super) const fn own(limit: &'static str, count: usize) -> Self {
+        Self {
+            protocols: Protocols::Any,
+            choice: Choice::Any,
+            windows: Windows::EAGER,
+            count,
+            limit,
+            client_limit: None,
+        }
+    }
+}
+
 impl Pool {
     pub(super) fn new(access: &Access, settings: PoolSettings) -> Self {
         let dialer = access.dialer(settings.protocols, settings.choice);
@@ -99,7 +115,8 @@ impl Pool {
             transport: access.transport(client(dialer.clone(), settings.windows)),
             places: Arc::new(Semaphore::new(LANE_REQUESTS_MAX as usize)),
         });
-        let shares = Shares::new(share_of(settings.count * LANE_REQUESTS_MAX as usize), settings.client_limit);
+        let share = share_of(settings.count * LANE_REQUESTS_MAX as usize);
+        let shares = settings.client_limit.map(|limit| Shares::new(share, limit));
         let lanes: Box<[Lane]> = lanes.collect();
         lanes.iter().for_each(|lane| lane.show(LANE_REQUESTS_MAX as usize, settings.limit));
         Self { lanes, limit: settings.limit, shares }
@@ -109,7 +126,7 @@ impl Pool {
     pub(super) fn exclusive(access: &Access, target: &Target, limit: &'static str, client_limit: &'static str) -> Self {
         let exclusive = Exclusive::new(access.dialer(Protocols::Http1, Choice::Any), target.host());
         let places = Arc::new(Semaphore::new(EXCLUSIVE_MAX));
-        let shares = Shares::new(share_of(EXCLUSIVE_MAX), client_limit);
+        let shares = Some(Shares::new(share_of(EXCLUSIVE_MAX), client_limit));
         let lane = Lane { transport: access.transport(exclusive), places };
         lane.show(EXCLUSIVE_MAX, limit);
         Self { lanes: [lane].into(), limit, shares }
@@ -117,7 +134,10 @@ impl Pool {
 
     /// Takes a place in the first lane that has one, counted for `client` if clients are distinguished.
     pub(super) fn admit(&self, client: Option<ClientKey>) -> Result<(Transport, Slot), NoPlace> {
-        let share = client.map(|client| self.shares.take(client).ok_or(NoPlace::ClientShare)).transpose()?;
+        let share = match self.shares.as_ref().zip(client) {
+            Some((shares, client)) => Some(shares.take(client).ok_or(NoPlace::ClientShare)?),
+            None => None,
+        };
         let free = self.lanes.iter().find_map(|lane| Some((lane, lane.places.clone().try_acquire_owned().ok()?)));
         let Some((lane, permit)) = free else {
             limit_reached(self.limit);

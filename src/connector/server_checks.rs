@@ -6,22 +6,13 @@ use super::{
     RequestBody, ResponseBody, SendError, Servers,
     access::Access,
     delivery,
-    dialer::Protocols,
-    pool::{Pool, PoolSettings, Windows},
+    pool::{Pool, PoolSettings},
     servers::Choice,
     target::Target,
 };
 
 /// A few requests at once to each server.
-const CHECKS: PoolSettings = PoolSettings {
-    protocols: Protocols::Any,
-    choice: Choice::Any,
-    windows: Windows::EAGER,
-    count: 1,
-    limit: "upstream_server_checks",
-    // Unused: the gateway's own requests count for no client.
-    client_limit: "upstream_server_checks",
-};
+const CHECKS: PoolSettings = PoolSettings::own("upstream_server_checks", 1);
 
 /// Requests to each of several servers with the gateway's own credentials, on connections that carry no other.
 #[derive(Debug)]

@@ -194,7 +194,7 @@ impl Connections {
             windows: Windows::PATIENT,
             count: SHARED_LANES,
             limit: limits.requests,
-            client_limit: "client_shared_requests",
+            client_limit: Some("client_shared_requests"),
         };
         let exclusive = Pool::exclusive(access, &target, EXCLUSIVE_LIMIT, "client_exclusive_requests");
         Arc::new(Self {
@@ -224,7 +224,7 @@ fn upgrades(limit: &'static str, client_limit: &'static str) -> PoolSettings {
         windows: Windows::PATIENT,
         count: UPGRADE_LANES,
         limit,
-        client_limit,
+        client_limit: Some(client_limit),
     }
 }
 
