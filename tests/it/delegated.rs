@@ -5,14 +5,14 @@ use std::{path::Path, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use kube_fanout::{
-    config::{AuthenticationConfig, AuthorizationConfig, ClientsConfig, Config, DelegatedConfig},
+    config::{ClientsConfig, Config},
     sim::Sim,
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::harness::{
-    Answer, Gateway, Route,
+    self, Answer, Gateway, Route,
     guarded::{GATEWAY_TOKEN, Guarded},
     passing, skip, until,
     upstream::pod,
@@ -71,24 +71,7 @@ impl Scene {
 }
 
 pub(crate) fn delegated() -> ClientsConfig {
-    ClientsConfig::Delegated(Box::new(DelegatedConfig {
-        authentication: AuthenticationConfig {
-            client_ca: None,
-            request_header: None,
-            reviews: None,
-            audiences: Vec::new(),
-            success_ttl: TTL,
-            failure_ttl: Duration::ZERO,
-            anonymous: false,
-        },
-        authorization: AuthorizationConfig {
-            reviews: None,
-            allowed_ttl: TTL,
-            denied_ttl: TTL,
-            watch_interval: WATCH_INTERVAL,
-        },
-        identity: None,
-    }))
+    harness::delegated::clients(TTL, WATCH_INTERVAL)
 }
 
 pub(crate) fn forwarded(reason: &str) -> Route {

@@ -15,6 +15,8 @@
 
 mod api_server;
 mod clients;
+#[path = "../it/harness/delegated.rs"]
+mod delegated;
 mod faults;
 mod gateway;
 #[allow(dead_code, reason = "the other tests use all of it")]

@@ -5,13 +5,15 @@ use std::{fmt, time::Duration};
 use fastrand::Rng;
 use kube_fanout::{
     config::{
-        Address, AuthenticationConfig, AuthorizationConfig, ClientsConfig, Config, DelegatedConfig, ListenerConfig,
-        MostRecentReads, MostRecentWatch, Overrides, StaleWatches,
+        Address, ClientsConfig, Config, ListenerConfig, MostRecentReads, MostRecentWatch, Overrides, StaleWatches,
     },
     sim::Features,
 };
 
-use crate::world::{GATEWAY_PORT, GATEWAYS};
+use crate::{
+    delegated,
+    world::{GATEWAY_PORT, GATEWAYS},
+};
 
 /// How long a review is remembered, and how often an open watch is authorized again.
 const REVIEWED: Duration = Duration::from_secs(10);
@@ -32,7 +34,7 @@ impl Settings {
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         let features = if rng.u32(..5) == 0 { Features::old() } else { Features::default() };
         let history = *rng.choice(&[10, 200, 200, 10_000]).unwrap();
-        let clients = if rng.bool() { delegated() } else { ClientsConfig::default() };
+        let clients = if rng.bool() { delegated::clients(REVIEWED, REVIEWED) } else { ClientsConfig::default() };
         let has_upgrades = rng.u32(..3) == 0;
         Self {
             features,
@@ -92,25 +94,4 @@ fn gateway(clients: ClientsConfig, rng: &mut Rng) -> Config {
     }
     config.limits.forwarded_per_client = 8;
     config
-}
-
-fn delegated() -> ClientsConfig {
-    ClientsConfig::Delegated(Box::new(DelegatedConfig {
-        authentication: AuthenticationConfig {
-            client_ca: None,
-            request_header: None,
-            reviews: None,
-            audiences: Vec::new(),
-            success_ttl: REVIEWED,
-            failure_ttl: Duration::ZERO,
-            anonymous: false,
-        },
-        authorization: AuthorizationConfig {
-            reviews: None,
-            allowed_ttl: REVIEWED,
-            denied_ttl: REVIEWED,
-            watch_interval: REVIEWED,
-        },
-        identity: None,
-    }))
 }

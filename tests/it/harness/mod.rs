@@ -4,6 +4,7 @@
 pub(crate) mod access;
 pub(crate) mod client;
 pub(crate) mod collector;
+pub(crate) mod delegated;
 pub(crate) mod gateway;
 pub(crate) mod guarded;
 pub(crate) mod informer;
