@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn reads_count_for_a_second_and_for_those_of_their_size() {
+    async fn a_read_counts_for_one_second_among_reads_of_at_least_half_its_size() {
         let demand = Demand::default();
         assert_eq!([1000, 1000, 600, 100, 2100].map(|bytes| demand.asked(bytes)), [1, 2, 3, 4, 1]);
         advance(TOGETHER).await;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_slow_proof_is_not_what_all_take() {
+    async fn the_expected_duration_of_a_proof_averages_out_one_slow_proof() {
         let demand = Demand::default();
         assert_eq!(demand.proof(), None);
         demand.proven_in(Duration::from_millis(8));

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_store_s_own_watch_tells_is_not_waited_for_elsewhere() {
+    async fn a_proof_ends_when_the_stores_own_watch_reaches_the_head() {
         const TOLD_AFTER: Duration = Duration::from_millis(200);
         let (mut writer, reader) = empty_store(5);
         let advance = writer.advance_handle();

@@ -83,12 +83,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_needs_a_later_answer_does_not_join_a_question_under_way() {
+    async fn before_it_is_sent_a_caller_does_not_join_a_request_in_flight() {
         assert_eq!(questions(Join::BeforeItIsSent).await, 2);
     }
 
     #[tokio::test]
-    async fn who_takes_any_answer_joins() {
+    async fn any_time_a_caller_joins_a_request_in_flight() {
         assert_eq!(questions(Join::AnyTime).await, 1);
     }
 }

@@ -104,23 +104,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn as_many_objects_none_of_which_was_written_since_are_the_same() {
+    async fn an_equal_count_without_later_writes_means_unchanged() {
         assert_eq!(asked([20, 20, 30], &[3, 20], 2).await, ([true; 3], 2), "20 is asked about once");
         assert_eq!(asked([20], &[], 0).await, ([true], 1));
     }
 
     #[tokio::test]
-    async fn what_was_deleted_is_noticed_by_its_absence() {
+    async fn a_deletion_shows_in_the_count() {
         assert_eq!(asked([20], &[3, 20], 3).await, ([false], 1));
     }
 
     #[tokio::test]
-    async fn what_was_written_is_noticed_without_a_question() {
+    async fn a_later_write_shows_without_asking_upstream() {
         assert_eq!(asked([19, 51], &[3, 20], 2).await, ([false; 2], 0));
     }
 
     #[tokio::test]
-    async fn nothing_is_known_of_versions_that_are_compacted() {
+    async fn compacted_versions_are_not_reported_as_unchanged() {
         assert_eq!(asked([10, 9, 20], &[3], 1).await, ([false, false, true], 2), "9 is compacted if 10 is");
     }
 }

@@ -152,7 +152,7 @@ mod tests {
     const C: (&str, &str, u64, &str) = ("default-2", "c", 5, "x");
 
     #[test]
-    fn what_is_the_same_on_all_pages_has_no_difference() {
+    fn equal_pages_have_no_difference() {
         // In the order of their keys: `default-2/c` comes first.
         let objects = held(&[C, A, B]);
         let mut held = objects.iter().peekable();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_page_tells_how_many_objects_there_are() {
+    fn the_first_page_gives_the_number_of_objects() {
         let counted = |text: &str| MetadataPage::read(text.as_bytes(), version(9)).unwrap().count();
         let metadata = r#""resourceVersion":"9""#;
         let items = r#""items":[{"metadata":{"name":"a","resourceVersion":"3"}}]"#;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_another_version_says_nothing() {
+    fn a_list_at_another_version_is_refused() {
         let list = json!({"metadata": {"resourceVersion": "9"}, "items": null}).to_string();
         assert!(MetadataPage::read(list.as_bytes(), version(9)).is_ok());
         assert!(matches!(MetadataPage::read(list.as_bytes(), version(8)), Err(Failure::Refused)));

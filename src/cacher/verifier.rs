@@ -163,7 +163,7 @@ mod tests {
     use crate::apimachinery::ObjectKey;
 
     #[test]
-    fn a_difference_counts_if_it_is_seen_twice_and_a_missing_version_if_it_is_seen_three_times() {
+    fn a_difference_needs_two_sightings_and_a_missing_version_three() {
         let differs = || Outcome::Differs(Difference::Missing(ObjectKey::new(None, "a")));
         let failed = || Outcome::Failed(Failure::Silent);
         let missing = || Outcome::NotThere;

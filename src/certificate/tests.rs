@@ -97,7 +97,7 @@ fn extended(extensions: &[Vec<u8>]) -> Result<Certificate, Unreadable> {
 }
 
 #[test]
-fn names_are_read_in_their_order_and_however_they_are_grouped() {
+fn names_are_read_in_order_in_any_grouping() {
     let several = |attributes: &[Vec<u8>]| der(0x31, &attributes.concat());
     // Not in the order that DER wants of a set.
     let grouped = several(&[attribute(O, UTF8, b"b"), attribute(CN, UTF8, b"jane"), attribute(O, UTF8, b"a")]);
@@ -141,7 +141,7 @@ fn a_text_is_read_if_it_is_valid_in_its_encoding() {
 }
 
 #[test]
-fn other_attributes_have_to_be_readable_but_by_all_releases_only_in_names() {
+fn unused_attributes_must_be_valid_strings() {
     let of = |tag, value| subject(&[name(CN, UTF8, b"jane"), name(SERIAL, tag, value)]).is_ok();
     assert!(of(PRINTABLE, b"7") && of(T61, b"\xe9") && of(BMP, b"\0j"));
     assert!(!of(PRINTABLE, b"_") && !of(BMP, b"j") && !of(OCTETS, b"j") && !of(UNIVERSAL, b"\0\0\0j"));
@@ -220,7 +220,7 @@ fn a_serial_number_is_not_negative() {
 }
 
 #[test]
-fn what_is_cut_off_or_longer_is_not_read_and_nothing_panics() {
+fn truncated_and_extended_certificates_are_refused_without_panics() {
     assert_eq!(Fields { behind: vec![0], ..Fields::default() }.read(), Err(Unreadable));
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let whole = made.cert.der();

@@ -95,7 +95,7 @@ impl Both {
 }
 
 #[tokio::test]
-async fn a_store_that_lags_is_not_read_until_it_holds_what_the_other_has_shown() {
+async fn a_lagging_store_agrees_once_it_has_the_changes_of_the_other_store() {
     let mut both = Both::filled().await;
     both.json.change(7);
     assert_eq!(both.agreed().await, (Err(Unproven::NoBookmark), 5));
@@ -107,7 +107,7 @@ async fn a_store_that_lags_is_not_read_until_it_holds_what_the_other_has_shown()
 }
 
 #[tokio::test]
-async fn a_store_with_the_last_change_is_as_far_as_the_other_is_known_to_be() {
+async fn a_store_with_the_last_change_takes_over_the_progress_of_the_other_store() {
     let mut both = Both::filled().await;
     both.json.change(7);
     both.protobuf.change(7);
@@ -116,7 +116,7 @@ async fn a_store_with_the_last_change_is_as_far_as_the_other_is_known_to_be() {
 }
 
 #[tokio::test]
-async fn a_store_from_before_a_rollback_is_no_measure() {
+async fn a_store_filled_before_a_rollback_gives_no_progress_to_others() {
     let mut both = Both::filled().await;
     both.json.writer.advance(version(9));
     both.proofs.evidence().rolled_back();
@@ -124,7 +124,7 @@ async fn a_store_from_before_a_rollback_is_no_measure() {
 }
 
 #[tokio::test]
-async fn stores_of_which_none_is_followed_are_read_as_they_are() {
+async fn stores_agree_as_they_are_if_none_is_followed() {
     let mut both = Both::filled().await;
     both.json.change(7);
     both.protobuf.lose_upstream();

@@ -88,25 +88,25 @@ async fn asked(versions: [u64; 3], upstream: Upstream) -> ([Option<u64>; 3], Vec
 }
 
 #[tokio::test]
-async fn one_small_watch_serves_all_behind_its_start() {
+async fn one_small_watch_answers_all_callers_with_later_versions() {
     let told = asked([10, 20, 30], Upstream::default()).await;
     assert_eq!(told, ([Some(HEAD); 3], vec![10]));
 }
 
 #[tokio::test]
-async fn one_that_came_too_late_for_the_start_has_the_next() {
+async fn a_caller_with_an_earlier_version_waits_for_the_next_small_watch() {
     let told = asked([20, 10, 30], Upstream::default()).await;
     assert_eq!(told, ([Some(HEAD); 3], vec![20, 10]));
 }
 
 #[tokio::test]
-async fn only_those_who_know_of_every_change_are_told_of_quiet() {
+async fn only_callers_that_have_every_change_get_the_head_version() {
     let upstream = Upstream { changes: vec![15, 20], ..Upstream::default() };
     assert_eq!(asked([10, 19, 20], upstream).await, ([None, None, Some(HEAD)], vec![10]));
 }
 
 #[tokio::test]
-async fn a_version_that_has_expired_does_not_stand_in_the_way_of_later_ones() {
+async fn an_expired_version_does_not_fail_callers_with_later_versions() {
     let upstream = Upstream { oldest: 25, ..Upstream::default() };
     assert_eq!(asked([10, 20, 30], upstream).await, ([None, None, Some(HEAD)], vec![10, 20, 30]));
 }
