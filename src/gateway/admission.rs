@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_under_another_name_gets_nothing() {
+    fn requests_with_a_foreign_host_are_refused() {
         let hosts = Admission::local(["127.0.0.2".parse().unwrap()], &["Gateway.example".to_owned()], &[]);
         for (host, accepted) in [
             ("localhost", true),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn unix_sockets_and_delegated_clients_may_say_what_they_like() {
+    fn unix_sockets_and_delegated_clients_may_send_any_host_and_origin() {
         let request = Request::builder().uri("/api").header(header::HOST, "evil.example");
         let request = request.header(header::ORIGIN, "http://evil.example").body(()).unwrap();
         assert_eq!(checked(&Admission::local([], &[], &[]), &request, None), Ok(None));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gateway_s_own_origin_is_what_the_request_calls_it() {
+    fn an_origin_equal_to_the_host_is_the_gateways_own() {
         let admission = Admission::local([], &[], &[]);
         for (host, origin, expected) in [
             ("localhost:8001", "http://localhost:8001", Ok(None)),

@@ -92,7 +92,7 @@ mod tests {
     use crate::apimachinery::RequestInfo;
 
     #[test]
-    fn only_what_memory_will_be_able_to_answer_waits_for_a_fill() {
+    fn only_reads_that_a_filled_cache_answers_wait_for_the_fill() {
         let config = |prove_most_recent| serve::Config {
             freshness_wait: Duration::from_millis(100),
             fill_wait: Duration::from_secs(30),

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_origins_get_nothing() {
+    fn pages_of_other_origins_are_refused() {
         for headers in [
             &[("origin", "http://evil.example")][..],
             &[("origin", "http://localhost:8002")],
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_are_no_pages_and_pages_that_may_ask_pass() {
+    fn clients_without_origin_and_allowed_pages_are_accepted() {
         let exec = "/api/v1/namespaces/a/pods/b/exec";
         for (path, headers) in [
             (exec, &[][..]),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_that_asks_for_leave_gets_it() {
+    fn a_preflight_request_of_an_allowed_page_is_answered() {
         let page = NamedPage(HeaderValue::from_static(NAMED));
         let asked = |method: &str| {
             let request = Request::builder().method(method).uri(PODS);

@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_known_once_upstream_has_found_it() {
+    fn a_resource_is_known_after_a_successful_answer() {
         let known = |method: Method, outcome, status: u16| {
             let request = Request::builder().method(method).uri("/apis/x.io/v1/namespaces/a/made-up").body(()).unwrap();
             let info = RequestInfo::parse(request.method(), request.uri().path(), None);

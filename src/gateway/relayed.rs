@@ -167,7 +167,7 @@ mod tests {
 
     /// After each byte, and after each byte but in pieces of three.
     #[test]
-    fn a_stream_ends_between_events_only() {
+    fn a_drained_stream_ends_between_events() {
         let framed = |event: &[u8]| [&u32::try_from(event.len()).unwrap().to_be_bytes(), event].concat();
         for (content_type, events) in [
             (JSON, vec![b"{}\n".to_vec(), b"{\"a\":1}\n".to_vec()]),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_stream_of_events_is_not_cut() {
+    fn other_streams_than_watches_are_not_cut() {
         for (status, name, value) in
             [(200, "content-type", "text/plain"), (403, "content-type", JSON), (200, "content-encoding", "gzip")]
         {

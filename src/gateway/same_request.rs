@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_decide_whether_memory_answers_and_never_what() {
+    fn headers_never_change_which_objects_are_answered() {
         let one = "/api/v1/namespaces/a/pods/b";
         for (headers, expected) in [
             (&[][..], 1),

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted_is_the_very_word_in_the_first_line() {
+    fn gzip_is_accepted_only_as_a_plain_word_of_the_first_header() {
         for line in ["gzip", " gzip\t", "br, gzip", "deflate,gzip;q=0,gzip", "\u{a0}gzip", "gzip,"] {
             assert!(accepts(&[line.as_bytes()]), "{line:?}");
         }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn inflated_lists_are_the_plain_ones() {
+    async fn inflated_lists_equal_the_plain_ones() {
         for shape in [Shape::typed("Thing", "v1"), Shape::Custom] {
             for count in [0, 1, 2, 700] {
                 let reader = reader(shape.clone(), count);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_compressed_for_one_answer_is_the_plain_one_inflated() {
+    async fn inflated_single_answers_equal_the_plain_ones() {
         let json: Bytes = reader(Shape::Custom, 400)
             .snapshot()
             .leaves()
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_threshold_is_passed_by_one_byte_more() {
+    fn gzip_begins_one_byte_above_the_threshold() {
         for (pretty, around) in [(false, "[\"\"]\n"), (true, "[\n  \"\"\n]")] {
             for (length, worth) in [(THRESHOLD, false), (THRESHOLD + 1, true)] {
                 let json = format!("[\"{}\"]\n", "x".repeat(length - around.len()));

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_has_the_first_word() {
+    fn forward_and_prove_are_chosen_without_an_estimate() {
         let quick = Situation { recent: Some(Duration::ZERO), ..LARGE };
         assert_eq!(choose(MostRecent::Forward, quick), Choice::Forward(ForwardReason::MostRecent));
         let small = Situation { bytes: 0, ..LARGE };
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn small_answers_are_forwarded_however_many_ask() {
+    fn small_answers_are_forwarded_at_any_request_rate() {
         for asking in [1, 1000] {
             let small = Situation { bytes: SMALL_ANSWER, asking, recent: Some(Duration::ZERO), pace: None };
             assert_eq!(auto(small), Choice::Forward(ForwardReason::MostRecentSmall));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_has_no_longer_than_upstream_would_take() {
+    fn a_proof_may_take_as_long_as_upstreams_answer() {
         let of = |recent: u64, asking| auto(Situation { recent: Some(milliseconds(recent)), asking, ..LARGE });
         assert_eq!(of(2, 1), Choice::Prove(Worth::Quick, milliseconds(456)));
         assert_eq!(of(228, 1), Choice::Prove(Worth::Quick, milliseconds(456)));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn without_recent_proofs_the_pace_of_changes_counts() {
+    fn without_recent_proofs_the_pace_of_changes_decides() {
         let of = |pace: Option<u64>| auto(Situation { pace: pace.map(milliseconds), ..LARGE });
         assert_eq!(of(Some(100)), Choice::Prove(Worth::Busy, milliseconds(456)));
         assert_eq!(of(Some(5000)), Choice::Prove(Worth::Trial, milliseconds(57)));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_is_too_large() {
+    fn the_estimate_does_not_overflow() {
         let most = Situation { bytes: 1 << 40, asking: usize::MAX, recent: Some(Duration::ZERO), pace: None };
         assert_eq!(auto(most), Choice::Prove(Worth::Quick, WITHIN_MAX_AUTO));
     }

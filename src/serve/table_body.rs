@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_takes_no_more_reading_than_other_tasks_can_wait_for() {
+    fn a_piece_of_a_table_reads_a_bounded_number_of_bytes() {
         // Head and tail are pieces, too.
         assert_eq!(pieces(100, 10).len(), 2 + 1);
         assert_eq!(pieces(10, READ_AT_ONCE).len(), 2 + 10);

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_the_version_of_the_last_whole_event() {
+    fn the_version_is_that_of_the_last_complete_event() {
         let [five, six] = [event("ADDED", "5"), event("MODIFIED", "6")];
         let (half, rest) = six.as_bytes().split_at(20);
         let pieces = [five.as_bytes(), half, rest, b"{\"type\""];
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn initial_events_tell_no_version_before_their_end() {
+    fn initial_events_have_no_version_before_their_end() {
         let (added, changed, bookmark, end) =
             (event("ADDED", "9"), event("MODIFIED", "11"), event("BOOKMARK", "12"), end("13"));
         let (deleted, live) = (event("DELETED", "14"), event("ADDED", "12"));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn after_what_cannot_be_read_nothing_is_told() {
+    fn an_unreadable_event_ends_the_tracking() {
         for strange in [
             "\n".to_owned(),
             "{}\n".to_owned(),

@@ -60,7 +60,7 @@ async fn world_with_a_named_page() -> World {
 }
 
 #[tokio::test]
-async fn pages_of_other_origins_get_nothing() {
+async fn pages_of_other_origins_are_refused() {
     let world = world_with_a_named_page().await;
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     let other_port = format!("{}0", world.client().url());
