@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_little_takes_from_the_reserve() {
+    fn a_client_that_holds_little_takes_from_the_reserve() {
         let reserved = usize::try_from(RESERVED_MAX).unwrap();
         let room = AnswerRoom::new(80 << 20, 80 << 20);
         let [hostile, jane, john] = ["hostile", "jane", "john"].map(|name| of(&room, name));
@@ -335,7 +335,7 @@ mod tests {
 
     /// As the service account of a DaemonSet has them: two on each of 5,000 nodes.
     #[test]
-    fn what_watches_hold_takes_nothing_from_the_reserve_of_answers() {
+    fn bytes_held_by_watches_do_not_use_the_reserve_of_answers() {
         const SELECTORS: usize = 320;
         let room = AnswerRoom::new(256 << 20, 192 << 20);
         let [jane, john, hostile] = ["jane", "john", "hostile"].map(|name| of(&room, name));

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_does_not_wait_for_ever() {
+    async fn a_task_that_waits_too_long_for_its_turn_is_not_run() {
         let turns = paced();
         let jane = ClientKey::of(&"jane");
         let (long, next) = (turns.run(jane, sleep(2 * WAIT_MAX)), turns.run(jane, async {}));

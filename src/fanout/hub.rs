@@ -251,7 +251,7 @@ mod tests {
     };
 
     #[test]
-    fn who_does_not_look_falls_behind() {
+    fn a_watcher_that_takes_no_changes_falls_behind() {
         let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
         let limits = HistoryLimits { age: std::time::Duration::from_secs(300), bytes: 4 << 20 };
         let first = ResourceVersion::new(1).expect("not zero");

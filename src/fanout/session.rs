@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn initial_events_of_a_lost_state_are_broken_off() {
+    fn initial_events_of_a_lost_state_end_the_watch() {
         let (schema, reader) = state(200, 1000);
         for (cause, is_told) in [(EndCause::Lost, false), (EndCause::Relisted, true)] {
             let hub = Hub::new(0, Spread::default());

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_concerns_the_connection_ends_here() {
+    fn hop_by_hop_headers_are_removed() {
         let kept = to_upstream(&[
             ("connection", "keep-alive, X-Mine"),
             ("connection", "x-other"),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_passes_in_order() {
+    fn other_headers_are_forwarded_in_order() {
         let given = [
             ("accept", "b"),
             ("accept", "a"),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_cannot_shed_its_impersonation() {
+    fn connection_cannot_name_impersonation_headers() {
         let mut headers = headers(&[("connection", "close, Impersonate-User"), ("impersonate-user", "u")]);
         let error = for_upstream(&mut headers, None, false).unwrap_err();
         assert!(matches!(error, ForwardError::IdentityHeader(_)), "{error:?}");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_is_asked_for_anew() {
+    fn upgrade_headers_are_written_again() {
         let mut headers = headers(&[
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "SPDY/3.1"),

@@ -200,7 +200,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn clients_that_are_gone_or_do_not_read_lose_their_connection() {
+    async fn accepted_sockets_detect_clients_that_are_gone() {
         let config = ListenerConfig::plain("127.0.0.1:0".parse().unwrap());
         let bound = bind(&config).await.unwrap();
         let Address::Tcp(address) = bound.address() else { panic!("{bound:?}") };

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_drain_lets_a_response_end_and_closes() {
+    async fn the_drain_closes_a_connection_after_its_response() {
         for protocol in [Protocol::Any, Protocol::Http1] {
             let tasks = Tasks::new();
             let mut client = start(true, protocol, &tasks);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_limit_of_a_head_holds_however_slowly_it_comes() {
+    async fn a_slowly_sent_head_is_cut_off_at_the_time_limit() {
         for protocol in [Protocol::Any, Protocol::Http1] {
             let tasks = Tasks::new();
             assert_eq!(dribble(start(false, protocol, &tasks)).await, FIRST_REQUEST_TIMEOUT.as_secs());

@@ -76,7 +76,7 @@ impl Drop for Dropped {
 }
 
 #[tokio::test]
-async fn a_request_passes_as_it_came() {
+async fn requests_are_forwarded_unchanged() {
     let upstream = TestServer::start(|request: Request<Incoming>| async move {
         let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
         // The gateway's own name differs in each process.
@@ -104,7 +104,7 @@ async fn a_request_passes_as_it_came() {
 }
 
 #[tokio::test]
-async fn an_answer_passes_as_it_came() {
+async fn responses_are_forwarded_unchanged() {
     let upstream = TestServer::start(|_| async {
         let mut answer = Response::builder().status(429).header("retry-after", "1").header("x-hop", "1");
         for value in ["299 - \"b\"", "299 - \"a\""] {
@@ -152,7 +152,7 @@ async fn bodies_and_trailers_stream_both_ways() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_cancels_the_request_before_and_after_its_head() {
+async fn a_disconnecting_client_cancels_the_request_before_and_after_its_head() {
     let (sender, mut seen) = mpsc::channel(8);
     let answers = sender.clone();
     let upstream = TestServer::start_tls(move |request: Request<Incoming>| {
@@ -246,7 +246,7 @@ async fn an_upgrade_that_is_not_granted_is_answered_as_upstream_does() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_forwarded_is_told_apart() {
+async fn requests_that_cannot_be_forwarded_have_their_own_errors() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let gateway = gateway(Connector::new(&config(address)).unwrap()).await;
     for (request, word) in
@@ -259,7 +259,7 @@ async fn what_cannot_be_forwarded_is_told_apart() {
 }
 
 #[tokio::test]
-async fn impersonation_is_not_mixed() {
+async fn impersonation_headers_are_refused_if_the_gateway_impersonates_itself() {
     let upstream = TestServer::start(|_| async { Response::new(full("")) }).await;
     let mut config = upstream.config.clone();
     config.auth_info.impersonate = Some("somebody".to_owned());

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn there_may_be_fewer_places_than_are_taken() {
+    async fn the_number_of_places_may_be_lowered_below_those_taken() {
         let places = Places::new(limits(3));
         let free = |expected: usize| assert_eq!(places.all.available_permits(), expected);
         let [first, second] = [places.place().await, places.place().await];

@@ -279,7 +279,7 @@ async fn where_the_oldest_gives_way_a_new_connection_always_gets_in() {
 }
 
 #[tokio::test]
-async fn a_half_finished_handshake_is_silence() {
+async fn a_connection_in_its_handshake_counts_as_silent() {
     let tasks = Tasks::new();
     let folder = tempfile::tempdir().unwrap();
     let (tls, _) = write_certificate(folder.path());
