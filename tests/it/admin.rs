@@ -140,7 +140,7 @@ async fn an_address_that_scrapes_endlessly_does_not_block_others() {
 }
 
 #[tokio::test]
-async fn the_status_names_users_and_needs_leave_of_its_own() {
+async fn the_status_names_users_and_has_its_own_permission() {
     let scene = Scene::start(|config| config.admin.metrics_authorization = MetricsAuthorization::Delegated).await;
     scene.upstream.add_user("prometheus-token", "prometheus");
     scene.upstream.add_user("jane-token", "jane");
@@ -163,7 +163,7 @@ async fn the_status_names_users_and_needs_leave_of_its_own() {
 }
 
 #[tokio::test]
-async fn names_stay_on_this_machine_without_authorization() {
+async fn names_are_shown_only_locally_without_authorization() {
     let status = async |scene: &Scene, host| {
         let (code, json) = get_as(scene.connect().await, "/status.json", host, None).await;
         assert_eq!(code, StatusCode::OK);
@@ -200,7 +200,7 @@ async fn the_page_allows_only_its_own_script() {
 }
 
 #[tokio::test]
-async fn metrics_are_for_everybody_by_default() {
+async fn metrics_need_no_permission_by_default() {
     let scene = Scene::start(|_| {}).await;
     assert_eq!(scene.get("/metrics", None).await.0, StatusCode::OK);
     assert_eq!(scene.upstream.reviews(), (0, 0));

@@ -197,7 +197,7 @@ async fn a_watch_that_resumes_across_the_bridge_gets_the_same_events() {
 }
 
 #[tokio::test]
-async fn a_version_from_within_is_upstreams_to_judge() {
+async fn a_version_inside_the_gap_is_forwarded() {
     let (world, _) = settled().await;
     let versions = unseen(&world);
     world.sim.forget_history();
@@ -231,7 +231,7 @@ async fn a_version_from_within_is_upstreams_to_judge() {
 /// It would take the bridge's events for all changes that happened, and its clients may know objects that were created
 /// and deleted meanwhile.
 #[tokio::test]
-async fn another_gateway_is_not_led_over_the_bridge() {
+async fn watches_of_another_gateway_end_at_the_bridge() {
     let via = &[("via", "1.1 kube-fanout-00000000000000000000000000000000")];
     for changes in [true, false] {
         let (world, from) = settled().await;
@@ -258,7 +258,7 @@ async fn another_gateway_is_not_led_over_the_bridge() {
 }
 
 #[tokio::test]
-async fn a_watch_that_waits_for_a_version_from_within_ends() {
+async fn a_watch_that_waits_for_a_version_inside_the_gap_ends() {
     let (world, _) = settled().await;
     let versions = unseen(&world);
     let to = world.sim.revision();
@@ -363,7 +363,7 @@ async fn more_than_history_holds_is_not_bridged() {
 }
 
 #[tokio::test]
-async fn nothing_is_said_to_be_well_before_the_bridge() {
+async fn health_is_not_restored_before_the_bridge() {
     let (world, from) = settled().await;
     let path = format!("/api/v1/pods?watch=1&resourceVersion={from}&allowWatchBookmarks=true");
     let mut watch = world.client().watch(&path).await;

@@ -297,7 +297,7 @@ async fn reads_from_memory_are_in_the_audit_log() {
 }
 
 #[tokio::test]
-async fn nobody_takes_more_than_a_share() {
+async fn no_client_takes_more_than_its_share() {
     let scene = Scene::start_with(|config| {
         config.limits.watches_per_client = 1;
         config.limits.forwarded_per_client = 1;

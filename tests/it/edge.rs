@@ -22,7 +22,7 @@ fn reason(answer: &Answer) -> String {
 }
 
 #[tokio::test]
-async fn a_web_page_under_a_name_of_its_own_gets_nothing() {
+async fn requests_of_web_pages_with_a_foreign_host_are_refused() {
     let accept_hosts = vec!["gateway.example".to_owned()];
     let world = World::start_with(Sim::new(), |config| {
         config.clients = ClientsConfig::Trusted(TrustedConfig { accept_hosts, ..TrustedConfig::default() });
@@ -90,7 +90,7 @@ async fn pages_of_other_origins_are_refused() {
 }
 
 #[tokio::test]
-async fn pages_that_are_named_ask_and_read_as_others_do() {
+async fn allowed_pages_send_requests_and_read_answers() {
     let world = world_with_a_named_page().await;
     let page = [("origin", NAMED), ("sec-fetch-site", "same-site")];
     for (method, path, further) in [
@@ -133,7 +133,7 @@ async fn pages_of_the_gateways_own_origin_may_do_all_but_run_commands() {
 }
 
 #[tokio::test]
-async fn a_request_with_two_readings_goes_nowhere() {
+async fn ambiguous_requests_are_refused() {
     let world = World::start().await;
     let before = world.sim.counts().requests("deletecollection", "pods");
     let answer = ask(world.client(), "DELETE", &["localhost", "127.0.0.1"]).await;

@@ -38,7 +38,7 @@ fn unproven() -> Route {
 }
 
 #[tokio::test]
-async fn memory_that_upstream_confirms_answers() {
+async fn a_proven_watch_is_answered_from_memory() {
     let world = with_a_pod(Features::default()).await;
     world.create_pod("default", "b", "x");
     // Other resources increase the version as well: the watch of this resource learns it only from a bookmark.
@@ -52,7 +52,7 @@ async fn memory_that_upstream_confirms_answers() {
 }
 
 #[tokio::test]
-async fn memory_that_lags_is_not_asked() {
+async fn a_lagging_store_is_not_read() {
     let world = with_a_pod(Features::default()).await;
     world.sim.delay_events(Duration::from_secs(3600));
     world.create_pod("default", "b", "x");
@@ -77,7 +77,7 @@ async fn a_watch_that_lacks_a_change_of_another_one_is_opened_again() {
 }
 
 #[tokio::test]
-async fn a_head_version_that_never_comes_is_not_waited_for() {
+async fn an_unanswered_head_request_is_given_up() {
     let world = with_a_pod(Features::default()).await;
     let heads = Refusal { verb: Some("list"), resource: Some("pods".to_owned()), times: None, status: 0 };
     world.sim.swallow(heads);
@@ -115,17 +115,17 @@ async fn put_to_sleep(world: &World) {
 }
 
 #[tokio::test]
-async fn memory_is_not_proven_by_a_head_behind_it() {
+async fn a_head_behind_the_store_proves_no_watch() {
     assert_never_proven(WATCH_LIST).await;
 }
 
 #[tokio::test]
-async fn nor_for_a_list() {
+async fn a_head_behind_the_store_proves_no_list() {
     assert_never_proven("/api/v1/pods").await;
 }
 
 #[tokio::test]
-async fn nor_for_a_get() {
+async fn a_head_behind_the_store_proves_no_get() {
     assert_never_proven("/api/v1/namespaces/default/pods/ghost").await;
 }
 
@@ -152,7 +152,7 @@ async fn assert_never_proven(path: &str) {
 }
 
 #[tokio::test]
-async fn versions_and_tokens_that_upstream_has_compacted_are_upstream_s_to_answer() {
+async fn compacted_versions_and_tokens_are_forwarded() {
     let world = with_a_pod(Features::default()).await;
     world.create_pod("default", "b", "x");
     let version = world.sim.revision();
@@ -189,7 +189,7 @@ async fn a_version_from_elsewhere_is_proven_to_be_reached() {
 }
 
 #[tokio::test]
-async fn a_version_that_upstream_has_not_reached_is_upstream_s_to_refuse() {
+async fn a_version_that_upstream_has_not_reached_is_forwarded() {
     let world = with_a_pod(Features::default()).await;
     let before = world.sim.counts();
     let path = format!("/api/v1/pods?resourceVersion={}&resourceVersionMatch=NotOlderThan", world.sim.revision() + 50);
@@ -273,7 +273,7 @@ async fn caches_of_one_resource_share_their_progress() {
 }
 
 #[tokio::test]
-async fn a_store_that_was_given_up_is_no_measure_while_a_watch_holds_on_to_it() {
+async fn a_discarded_store_that_a_watch_still_holds_is_not_compared() {
     let world = with_a_pod(Features::default()).await;
     let backup = world.sim.revision();
     world.create_pod("default", "ghost", "x");

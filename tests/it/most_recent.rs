@@ -212,7 +212,7 @@ async fn reads_that_are_forwarded_in_any_case_cause_no_reviews() {
 const ROUNDS: u64 = 250;
 
 #[tokio::test]
-async fn one_s_own_writes_are_always_there() {
+async fn clients_always_read_their_own_writes() {
     for features in [Features::default(), Features::old()] {
         let world = with_pods(MostRecentReads::Prove, features, 0).await;
         let writers = join_all((0..4).map(|writer| write_and_read(&world, writer)));

@@ -517,7 +517,7 @@ async fn the_status_command_distinguishes_an_unready_gateway_from_none() {
 }
 
 #[tokio::test]
-async fn a_port_alone_is_one_of_this_machine() {
+async fn a_port_without_a_host_is_a_local_one() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let folder = tempfile::tempdir().unwrap();
@@ -549,7 +549,7 @@ pub(crate) async fn ended(child: &mut Child) -> String {
 }
 
 #[tokio::test]
-async fn a_reader_of_the_status_may_have_enough_of_it() {
+async fn a_reader_of_the_status_may_close_the_pipe_early() {
     let gateway = Process::start("").await;
     let address = format!("unix:{}", gateway.admin.display());
     for watch in [&[][..], &["--watch"]] {

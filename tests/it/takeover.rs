@@ -218,7 +218,7 @@ async fn an_upstream_that_sends_no_bookmarks_is_asked_for_the_number_of_objects(
 }
 
 #[tokio::test]
-async fn a_state_that_is_another_one_than_the_clients_stays_upstreams_until_it_changes() {
+async fn a_watch_stays_upstream_while_the_cached_state_differs_from_the_clients() {
     let changes: [fn(&World); 3] = [
         |world| world.delete_pod("kube-system/b"),
         |world| world.label_pod("kube-system/b", "z"),

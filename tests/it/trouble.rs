@@ -214,7 +214,7 @@ pub(crate) async fn answering(answer: Vec<u8>) -> (String, JoinSet<()>) {
 }
 
 #[tokio::test]
-async fn that_the_servers_of_a_cluster_may_not_be_told_apart_is_reported_as_a_missing_right() {
+async fn a_missing_right_to_identify_servers_is_reported() {
     {
         let (kind, words) =
             ("forbidden", "the gateway may not list namespaces, which shows that they are of one cluster: grant it");

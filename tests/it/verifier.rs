@@ -118,7 +118,7 @@ async fn changes_alone_are_no_difference() {
 }
 
 #[tokio::test]
-async fn nothing_is_looked_at_if_it_is_not_wanted() {
+async fn the_verifier_sends_nothing_if_it_is_disabled() {
     let world = with_pods(|config| config.cache.verify_interval = None).await;
     world
         .sim

@@ -120,7 +120,7 @@ async fn a_watch_from_a_forgotten_version_is_forwarded_and_taken_over() {
 }
 
 #[tokio::test]
-async fn a_version_from_before_the_fill_is_upstreams_to_judge() {
+async fn a_version_before_the_fill_is_forwarded() {
     let (world, _) = with_history().await;
     let path = "/api/v1/pods?watch=1&resourceVersion=1&timeoutSeconds=10";
     let request = Request::get(path).body(Full::default()).unwrap();
