@@ -13,7 +13,12 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use super::{NotCached, entry::Entry, instance::Instance, proofs::Proofs, staleness::StalenessLimit};
+use super::{
+    NotCached,
+    entry::Entry,
+    instance::{Instance, Siblings},
+    staleness::StalenessLimit,
+};
 use crate::{
     apimachinery::{Encoding, GroupResource, GroupVersionResource},
     lifecycle::{Spread, Tasks},
@@ -77,9 +82,8 @@ pub(super) struct StoreKey {
 pub(super) struct Shared {
     pub(super) entries: DashMap<StoreKey, Arc<Entry>>,
     pub(super) not_cached: TtlCache<StoreKey, NotCached>,
-    /// Proves the stores of one resource to be recent. Shared by all versions of the API, since these have the same
-    /// objects.
-    pub(super) proofs: DashMap<GroupResource, Arc<Proofs>>,
+    /// What the stores of each resource share, in all encodings and versions of the API.
+    pub(super) siblings: DashMap<GroupResource, Arc<Siblings>>,
     pub(super) upstream: Upstream,
     pub(super) discovery: Discovery,
     pub(super) peers: Option<Peers>,
@@ -100,14 +104,14 @@ pub(super) struct Shared {
 impl Cachers {
     /// Starts nothing yet. `tasks` runs the reflectors. `peers` are asked for the state of a new cache before upstream.
     pub fn new(upstream: Upstream, discovery: Discovery, peers: Option<Peers>, config: Config, tasks: Tasks) -> Self {
-        let (entries, not_cached, proofs) = (DashMap::new(), TtlCache::new(NOT_CACHED), DashMap::new());
+        let (entries, not_cached, siblings) = (DashMap::new(), TtlCache::new(NOT_CACHED), DashMap::new());
         let (waiters, required) = (Semaphore::new(WAITERS_MAX), config.prewarm.clone());
         let config = watch::Sender::new(config);
         let spread = Spread::default();
         let shared = Arc::new(Shared {
             entries,
             not_cached,
-            proofs,
+            siblings,
             upstream,
             discovery,
             peers,

@@ -11,8 +11,7 @@ use super::{
     NotCached,
     cachers::{Shared, StoreKey},
     entry::Entry,
-    instance::Resource,
-    proofs::Proofs,
+    instance::{Resource, Siblings},
     sink::CacherSink,
 };
 use crate::{
@@ -68,7 +67,7 @@ impl Shared {
             // The cache will not be filled any more, so reads must not wait for it.
             () = self.tasks.token().cancelled() => entry.not_ready(NotCached::Draining),
         }
-        self.proofs.remove_if(&key.resource.group_resource(), |_, proofs| Arc::strong_count(proofs) == 1);
+        self.siblings.remove_if(&key.resource.group_resource(), |_, siblings| Arc::strong_count(siblings) == 1);
     }
 
     async fn discover(&self, StoreKey { resource, encoding }: &StoreKey) -> Result<Found, Unfit> {
@@ -120,8 +119,8 @@ impl Shared {
         let peers = ResourcePeers::new(self.peers.clone(), resource.clone(), *encoding, definition.as_ref());
         let upstream =
             ResourceListWatch::new(self.upstream.clone(), resource.clone(), api.namespaced, *encoding, definition);
-        let proofs = self.proofs.entry(resource.group_resource());
-        let proofs = proofs.or_insert_with(|| Arc::new(Proofs::of(self.upstream.storage().clone()))).clone();
+        let siblings = self.siblings.entry(resource.group_resource());
+        let siblings = siblings.or_insert_with(|| Arc::new(Siblings::of(self.upstream.storage().clone()))).clone();
         let kept = Resource {
             resource: resource.clone(),
             namespaced: api.namespaced,
@@ -129,9 +128,9 @@ impl Shared {
             metrics: Arc::new(CacheMetrics::new(resource, *encoding)),
             staleness_limit: self.config.borrow().staleness,
             spread: self.spread.clone(),
-            proofs,
+            siblings,
         };
-        let evidence = kept.proofs.evidence().clone();
+        let evidence = kept.siblings.proofs.evidence().clone();
         let sink = CacherSink::new(entry.clone(), kept);
         let collection = Collection {
             resource: resource.group_resource(),

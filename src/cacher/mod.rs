@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Cachers ── resource ──► Entry ─┬─ reflector task (fills, applies)
-//!                                └─ Arc<Instance>: reader, hub, envelope, proofs
+//!                                └─ Arc<Instance>: reader, hub, envelope, siblings
 //! ```
 //!
 //! An instance lives from one fill to the next, and beyond those that are bridged. An old instance can still be read by

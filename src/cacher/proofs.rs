@@ -1,10 +1,7 @@
 //! Proves that a store is as recent as upstream itself, and as the other stores of its resource
 //! ([`crate::manual::consistency`]).
 
-use std::{
-    sync::{Arc, Mutex, PoisonError, Weak},
-    time::Duration,
-};
+use std::time::Duration;
 
 use tokio::{
     sync::Semaphore,
@@ -13,7 +10,6 @@ use tokio::{
 };
 
 use super::{
-    instance::Instance,
     schema_proof::SchemaProof,
     single_flight::{Join, SingleFlight},
     small_watch::{Stretch, small_watch},
@@ -89,49 +85,18 @@ pub(super) struct Proofs {
     evidence: Evidence,
     /// Bounds the gets and lists that wait for a proof.
     waiters: Semaphore,
-    /// The resource's stores that are filled.
-    stores: Mutex<Vec<Weak<Instance>>>,
 }
 
 impl Proofs {
     /// Of a resource of this storage.
     pub(super) fn of(storage: StorageEvidence) -> Self {
         let (head, bookmark) = (SingleFlight::new(Join::BeforeItIsSent), SingleFlight::new(Join::AnyTime));
-        Self {
-            head,
-            bookmark,
-            evidence: Evidence::of(storage),
-            waiters: Semaphore::new(WAITERS_MAX),
-            stores: Mutex::default(),
-        }
+        Self { head, bookmark, evidence: Evidence::of(storage), waiters: Semaphore::new(WAITERS_MAX) }
     }
 
     /// The findings, for the reflectors of the resource's stores.
     pub(super) fn evidence(&self) -> &Evidence {
         &self.evidence
-    }
-
-    /// Adds a store that was filled; [`Self::remove`] removes it.
-    pub(super) fn add(&self, store: &Arc<Instance>) {
-        self.stores.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(store));
-    }
-
-    /// Removes a store that was given up: other stores must no longer be compared with it, even if a watch still holds
-    /// it.
-    pub(super) fn remove(&self, store: &Arc<Instance>) {
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        stores.retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(store)));
-    }
-
-    /// The resource's store with the highest progress; `None` if that is not higher than `version`.
-    pub(super) fn ahead_of(&self, version: ResourceVersion) -> Option<Arc<Instance>> {
-        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        // Usually there is only one store, and nothing to compare it with.
-        if stores.len() < 2 {
-            return None;
-        }
-        let known = stores.iter().filter_map(Weak::upgrade);
-        known.filter(|store| store.progress() > version).max_by_key(|store| store.progress())
     }
 
     /// Like [`Self::prove`], but waits no longer than `limit`. For gets and lists, whose number is bounded.

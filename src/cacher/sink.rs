@@ -37,7 +37,7 @@ impl CacherSink {
     /// Gives up the instance, which is no longer the resource's store.
     fn let_go(&mut self) {
         if let Some(instance) = self.instance.take() {
-            self.resource.proofs.remove(&instance);
+            self.resource.siblings.remove(&instance);
         }
     }
 }
@@ -69,7 +69,7 @@ impl Sink for CacherSink {
         self.resource.metrics.set_epoch(health.epoch);
         self.resource.metrics.filled(source);
         self.resource.metrics.set_progress(instance.reader.progress());
-        self.resource.proofs.add(&instance);
+        self.resource.siblings.add(&instance);
         self.let_go();
         self.instance = Some(instance.clone());
         tracing::info!(resource = %instance.resource, version = %instance.reader.progress(),

@@ -1,7 +1,10 @@
 //! A filled store, and everything that is needed to answer requests from it.
 
+mod siblings;
 #[cfg(test)]
 mod tests;
+
+pub(super) use siblings::Siblings;
 
 use std::{
     fmt,
@@ -13,15 +16,8 @@ use http::HeaderValue;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    Unproven,
-    columns::TableColumns,
-    demand::Demand,
-    proofs::{Candidate, Proofs},
-    quiet::Quiet,
-    schema_proof::SchemaProof,
-    staleness::StalenessLimit,
-    unchanged::Unchanged,
-    verified::MetadataPage,
+    Unproven, columns::TableColumns, demand::Demand, proofs::Candidate, quiet::Quiet, schema_proof::SchemaProof,
+    staleness::StalenessLimit, unchanged::Unchanged, verified::MetadataPage,
 };
 use crate::{
     apimachinery::{GroupVersionResource, Provenance, ResourceVersion, Verb},
@@ -69,7 +65,7 @@ pub struct Instance {
     provenance: Option<Provenance>,
     health: RwLock<Health>,
     staleness_limit: StalenessLimit,
-    proofs: Arc<Proofs>,
+    siblings: Arc<Siblings>,
     quiet: Quiet,
     unchanged: Unchanged,
     demand: Demand,
@@ -86,14 +82,14 @@ pub(super) struct Resource {
     pub(super) namespaced: bool,
     pub(super) upstream: ResourceListWatch,
     pub(super) metrics: Arc<CacheMetrics>,
-    pub(super) proofs: Arc<Proofs>,
+    pub(super) siblings: Arc<Siblings>,
     pub(super) staleness_limit: StalenessLimit,
     pub(super) spread: Spread,
 }
 
 impl Instance {
     pub(super) fn new(resource: Resource, filled: Filled, health: Health) -> Self {
-        let Resource { resource, namespaced, upstream, metrics, proofs, staleness_limit, spread } = resource;
+        let Resource { resource, namespaced, upstream, metrics, siblings, staleness_limit, spread } = resource;
         let Filled { reader, began, advance, list_kind, warnings, bookmark, provenance, .. } = filled;
         let (_, next) = reader.snapshot_and_next();
         metrics.set_followed(health.is_followed());
@@ -114,7 +110,7 @@ impl Instance {
             provenance,
             health: RwLock::new(health),
             staleness_limit,
-            proofs,
+            siblings,
             quiet: Quiet::default(),
             unchanged: Unchanged::default(),
             demand: Demand::default(),
@@ -173,14 +169,14 @@ impl Instance {
 
     /// Returns when the store holds everything that upstream had acknowledged before the call.
     pub async fn prove_most_recent(&self) -> Result<(), Unproven> {
-        self.count(self.proofs.prove(&self.upstream, &self.candidate()).await)
+        self.count(self.siblings.proofs.prove(&self.upstream, &self.candidate()).await)
     }
 
     /// Like [`Self::prove_most_recent`], but waits no longer than `limit`. A failure counts as a duration of at least
     /// `failed` in [`Self::recent_proof`].
     pub async fn prove_within(&self, limit: Duration, failed: Duration) -> Result<(), Unproven> {
         let (store, began) = (Candidate { own_watch: limit, ..self.candidate() }, Instant::now());
-        let proven = self.count(self.proofs.prove_within(limit, &self.upstream, &store).await);
+        let proven = self.count(self.siblings.proofs.prove_within(limit, &self.upstream, &store).await);
         let at_least = if self.has_watch_list() { SMALL_WATCH_TAKES } else { OWN_WATCH_TAKES };
         match proven {
             Ok(()) => self.demand.proven_in(began.elapsed()),
@@ -229,12 +225,12 @@ impl Instance {
         let began = Instant::now();
         if self.reader.progress() >= version || timeout(watch_wait, self.reader.reached(version)).await.is_ok() {
             let store = self.candidate();
-            let schema = self.proofs.prove_schema(version, &self.upstream, &store);
+            let schema = self.siblings.proofs.prove_schema(version, &self.upstream, &store);
             let proven = timeout(REACH_MAX.saturating_sub(began.elapsed()), schema).await;
             return proven.unwrap_or(Err(Unproven::Late)).or_else(|unproven| self.count(Err(unproven)));
         }
         let store = self.candidate();
-        let proof = self.proofs.prove_reached(version, &self.upstream, &store);
+        let proof = self.siblings.proofs.prove_reached(version, &self.upstream, &store);
         let proven = timeout(REACH_MAX.saturating_sub(watch_wait), proof).await;
         self.count(proven.unwrap_or(Err(Unproven::NoBookmark)))
     }
@@ -242,7 +238,7 @@ impl Instance {
     /// Records that the store differs from upstream. It is filled again, and so are the resource's other stores, which
     /// are notified as well.
     pub(super) fn give_up(&self) {
-        self.proofs.evidence().corrupt();
+        self.siblings.proofs.evidence().corrupt();
     }
 
     /// Returns when the store holds everything that the other stores of its resource hold, so that time does not run
@@ -250,7 +246,7 @@ impl Instance {
     ///
     /// If none of these stores is followed, none of them advances, and each is served as it is.
     pub async fn agree(&self, watch_wait: Duration) -> Result<(), Unproven> {
-        let Some(ahead) = self.proofs.ahead_of(self.reader.progress()) else { return Ok(()) };
+        let Some(ahead) = self.siblings.ahead_of(self.reader.progress()) else { return Ok(()) };
         // If the other store is followed, this one is about to be followed again, too.
         if !self.health().is_followed() && !ahead.health().is_followed() {
             return Ok(());
@@ -258,7 +254,7 @@ impl Instance {
         let (last_change, progress) = ahead.reader.last_change_and_progress();
         if ahead.health().is_followed() && timeout(watch_wait, self.reader.reached(last_change)).await.is_ok() {
             // The other store knows that nothing happened after that change.
-            if !self.proofs.evidence().has_rolled_back_since(ahead.filled_since.min(self.filled_since)) {
+            if !self.siblings.proofs.evidence().has_rolled_back_since(ahead.filled_since.min(self.filled_since)) {
                 self.advance.to(progress);
             }
         }
@@ -268,7 +264,7 @@ impl Instance {
     /// Whether the objects up to `version`, which the store has reached, are of the schema that the resource has now;
     /// `None` if upstream does not answer in time.
     pub async fn is_current_schema(&self, version: ResourceVersion, wait: Duration) -> Option<bool> {
-        let is_current = self.proofs.is_current(version, &self.upstream, &self.candidate(), wait).await;
+        let is_current = self.siblings.proofs.is_current(version, &self.upstream, &self.candidate(), wait).await;
         if is_current == Some(false) {
             self.metrics.freshness_proof("redefined");
         }

@@ -42,18 +42,18 @@ impl Filled5 {
     }
 }
 
-/// The stores of one resource in JSON and in protobuf, and the proofs that they share. Upstream proves nothing.
+/// The stores of one resource in JSON and in protobuf, and what they share. Upstream proves nothing.
 struct Both {
     json: Filled5,
     protobuf: Filled5,
-    proofs: Arc<Proofs>,
+    siblings: Arc<Siblings>,
     _server: TestServer,
 }
 
 impl Both {
     async fn filled() -> Self {
         let server = TestServer::start(async |_| http::Response::new(full("nothing"))).await;
-        let proofs = Arc::new(Proofs::of(StorageEvidence::default()));
+        let siblings = Arc::new(Siblings::of(StorageEvidence::default()));
         let filled = |encoding| {
             let resource = GroupVersionResource::new("example.com", "v1", "widgets");
             let resource = Resource {
@@ -61,7 +61,7 @@ impl Both {
                 metrics: Arc::new(CacheMetrics::new(&resource, encoding)),
                 resource,
                 namespaced: true,
-                proofs: proofs.clone(),
+                siblings: siblings.clone(),
                 staleness_limit: StalenessLimit { max: None, ends_watches: false },
                 spread: Spread::default(),
             };
@@ -81,10 +81,10 @@ impl Both {
                 provenance: None,
             };
             let instance = Arc::new(Instance::new(resource, filled, health(Condition::Followed)));
-            proofs.add(&instance);
+            siblings.add(&instance);
             Filled5 { instance, writer }
         };
-        Self { json: filled(Encoding::Json), protobuf: filled(Encoding::Protobuf), proofs, _server: server }
+        Self { json: filled(Encoding::Json), protobuf: filled(Encoding::Protobuf), siblings, _server: server }
     }
 
     /// The result of a read from the protobuf store, and the store's progress after it.
@@ -119,7 +119,7 @@ async fn a_store_with_the_last_change_takes_over_the_progress_of_the_other_store
 async fn a_store_filled_before_a_rollback_gives_no_progress_to_others() {
     let mut both = Both::filled().await;
     both.json.writer.advance(version(9));
-    both.proofs.evidence().rolled_back();
+    both.siblings.proofs.evidence().rolled_back();
     assert_eq!(both.agreed().await, (Err(Unproven::NoBookmark), 5));
 }
 
