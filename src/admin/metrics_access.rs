@@ -69,7 +69,7 @@ impl MetricsAccess {
             return Err(Denied::Busy);
         };
         let user = self.authenticator.user(&credentials, address).await.map_err(|why| match why {
-            Unauthenticated::Impersonates | Unauthenticated::Nobody | Unauthenticated::Rejected => {
+            Unauthenticated::Impersonates | Unauthenticated::NoCredentials | Unauthenticated::Rejected => {
                 Denied::Unauthenticated
             }
             Unauthenticated::Unavailable => Denied::NoVerdict,

@@ -1,6 +1,6 @@
 //! Users that a front proxy asserts by headers (read-path 8.1).
 //!
-//! Invariant: these headers are removed from every request before any other code reads it, whoever sent them.
+//! Invariant: these headers are removed from every request before any other code reads it, for every sender.
 
 use std::str;
 

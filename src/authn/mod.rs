@@ -190,7 +190,7 @@ impl Authenticator {
         if credentials.impersonates() {
             return Some(Err(Unauthenticated::Impersonates));
         }
-        let Some(delegated) = &self.delegated else { return Some(Err(Unauthenticated::Nobody)) };
+        let Some(delegated) = &self.delegated else { return Some(Err(Unauthenticated::NoCredentials)) };
         match credentials {
             Credentials::Verified { user, .. } => Some(Ok(user.clone())),
             Credentials::Bearer { token, .. } => match token.token() {
@@ -198,11 +198,11 @@ impl Authenticator {
                 None => Some(Err(Unauthenticated::Unavailable)),
             },
             Credentials::Passed { authorization: None, .. } => {
-                Some(delegated.anonymous.clone().ok_or(Unauthenticated::Nobody))
+                Some(delegated.anonymous.clone().ok_or(Unauthenticated::NoCredentials))
             }
             // Upstream may read more in the header, and warns where there is a second space before a token.
             Credentials::Passed { authorization: Some(_), .. } | Credentials::Gateway { .. } | Credentials::Refused => {
-                Some(Err(Unauthenticated::Nobody))
+                Some(Err(Unauthenticated::NoCredentials))
             }
         }
     }
@@ -225,7 +225,7 @@ impl Authenticator {
                 delegated.tokens.ask(token, ClientKey::address(address)).await
             }
             // For all other credentials `known` has an answer.
-            _ => Err(Unauthenticated::Nobody),
+            _ => Err(Unauthenticated::NoCredentials),
         }
     }
 }

@@ -90,8 +90,10 @@ async fn outcome(authenticator: &Authenticator, certificate: Option<&Issued>, he
     let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
     assert!(!left.iter().any(|name| *name == "authorization" || name.starts_with("x-remote-")), "{left:?}");
     match (&credentials, authenticator.user(&credentials, None).await) {
-        (Credentials::Refused, Err(Unauthenticated::Nobody)) => "refused".to_owned(),
-        (Credentials::Passed { authorization: Some(_), .. }, Err(Unauthenticated::Nobody)) => "passed".to_owned(),
+        (Credentials::Refused, Err(Unauthenticated::NoCredentials)) => "refused".to_owned(),
+        (Credentials::Passed { authorization: Some(_), .. }, Err(Unauthenticated::NoCredentials)) => {
+            "passed".to_owned()
+        }
         (Credentials::Bearer { .. }, Err(Unauthenticated::Rejected)) => "rejected".to_owned(),
         (_, Ok(user)) => user.name.clone(),
         (credentials, Err(error)) => panic!("{credentials:?}: {error:?}"),
@@ -191,7 +193,7 @@ async fn requests_are_not_anonymous_unless_configured() {
         let came = lines.first().map(|(_, value)| *value);
         let Credentials::Passed { authorization, .. } = &credentials else { panic!("{credentials:?}") };
         assert_eq!(authorization.as_ref().map(|value| value.to_str().unwrap()), came);
-        assert_eq!(authenticator.user(&credentials, None).await, Err(Unauthenticated::Nobody));
+        assert_eq!(authenticator.user(&credentials, None).await, Err(Unauthenticated::NoCredentials));
     }
 }
 
@@ -276,7 +278,7 @@ async fn the_gateways_own_credentials_have_no_user() {
     let credentials = trusted.credentials(&mut headers, Some(&jane));
     assert!(matches!(credentials, Credentials::Gateway { impersonates: false }), "{credentials:?}");
     assert_eq!(headers.keys().collect::<Vec<_>>(), [&header::ACCEPT]);
-    assert_eq!(trusted.user(&credentials, None).await, Err(Unauthenticated::Nobody));
+    assert_eq!(trusted.user(&credentials, None).await, Err(Unauthenticated::NoCredentials));
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ pub enum Unauthenticated {
     Impersonates,
     /// It has no credentials and anonymous access is not configured, or no valid ones.
     #[error("the request has no valid credentials")]
-    Nobody,
+    NoCredentials,
     #[error("the token is not valid")]
     Rejected,
     /// The token could not be reviewed.

@@ -5,8 +5,8 @@
 use crate::apimachinery::GroupResource;
 use crate::config::{Config, Problem, nearest::meant};
 
-/// The resources of groups without a dot, of all releases since 1.16. A release that adds one makes a name doubtful that
-/// is right, so that this decides nothing: it is told of.
+/// The resources of groups without a dot, of all releases since 1.16. A later release may add others, so
+/// a name that is missing here is only reported, and not refused.
 const BUILT_IN: &[(&str, &[&str])] = &[
     (
         "",

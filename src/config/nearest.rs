@@ -1,4 +1,4 @@
-//! What a name that does not exist may have meant.
+//! Suggests an existing name for a misspelt one.
 
 use crate::apimachinery::GroupResource;
 

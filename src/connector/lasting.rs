@@ -1,5 +1,4 @@
-//! A trouble with upstream that is there or not: of which kind, since when, with which error, and whether the log was
-//! told of it.
+//! One trouble with upstream, or its absence: its kind, its start, its last error, and whether it was logged.
 
 use std::{
     sync::{
@@ -11,7 +10,7 @@ use std::{
 
 use super::{TroubleKind, notice::Notice};
 
-/// Clones share it.
+/// The state of one trouble. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lasting(Arc<Shared>);
 
@@ -39,7 +38,7 @@ pub(super) struct Current {
 }
 
 impl Lasting {
-    /// Notes that the trouble is there. Whether to log it.
+    /// Records that the trouble is there. Returns whether to log it.
     pub(super) fn begins(&self, kind: TroubleKind, error: String) -> bool {
         let mut known = self.lock();
         let same = known.now.as_ref().filter(|now| now.kind == kind);
@@ -49,7 +48,7 @@ impl Lasting {
         known.notice.begins()
     }
 
-    /// Notes that there is none. Whether to log that one is over.
+    /// Records that there is none. Returns whether to log the end of one.
     pub(super) fn ends(&self) -> bool {
         if !self.0.is_there.load(Relaxed) {
             return false;

@@ -1,4 +1,4 @@
-//! What the log says of a trouble: one line when it begins and one when it ends. And texts from elsewhere, cut to a line.
+//! Decides when a trouble is logged: once when it begins and once when it ends. Also cuts texts of others to one line.
 
 use std::{mem, time::Duration};
 
@@ -9,16 +9,16 @@ pub(super) const WARN_EVERY: Duration = Duration::from_secs(10);
 /// The maximum length of the text of an error, in characters: what upstream says has no limit of its own.
 const TEXT_MAX: usize = 400;
 
-/// Whether the log was told of a trouble.
+/// Whether a trouble was logged.
 #[derive(Debug, Default)]
 pub(super) struct Notice {
-    /// The last line was the warning.
+    /// Whether the last line was the warning.
     is_told: bool,
     warned_at: Option<Instant>,
 }
 
 impl Notice {
-    /// Notes that the trouble is there. Whether to log it.
+    /// Records that the trouble is there. Returns whether to log it.
     pub(super) fn begins(&mut self) -> bool {
         if self.is_told || self.warned_at.is_some_and(|at| at.elapsed() < WARN_EVERY) {
             return false;
@@ -27,7 +27,7 @@ impl Notice {
         true
     }
 
-    /// Notes that it is over. Whether to log that.
+    /// Records that it is over. Returns whether to log that.
     pub(super) fn ends(&mut self) -> bool {
         mem::take(&mut self.is_told)
     }

@@ -1,4 +1,4 @@
-//! What asking for upstream's version has found out: whether an API server answers at its address.
+//! Whether an API server answers at upstream's address, as the request for its version has shown.
 
 use std::fmt::Display;
 

@@ -1,4 +1,4 @@
-//! Sends requests to one of several API servers, whatever is known of it: to check it.
+//! Sends the requests that check one of several API servers, including servers that are not in use.
 
 use http::{Request, Response};
 

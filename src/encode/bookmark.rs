@@ -82,7 +82,7 @@ struct BookmarkMetadata<'a> {
     annotations: BTreeMap<Cow<'a, str>, &'a RawValue>,
 }
 
-/// The members that stand in front of `annotations` in the Go struct and that a bookmark may have.
+/// The members in front of `annotations` in the Go struct and that a bookmark may have.
 const BEFORE_ANNOTATIONS: [&str; 4] = ["resourceVersion", "generation", "creationTimestamp", "labels"];
 
 impl JsonBookmark {

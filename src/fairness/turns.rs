@@ -179,7 +179,7 @@ mod tests {
         let third = third.now_or_never().expect("its turn");
         drop((second, third));
         assert!(fourth.now_or_never().is_some());
-        assert!(turns.lines.is_empty(), "who is done or gone stands in no line");
+        assert!(turns.lines.is_empty(), "clients that are done or gone have no line");
     }
 
     #[test]

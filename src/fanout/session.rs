@@ -115,17 +115,20 @@ pub struct Session {
     next: u64,
     /// Whether history is known to hold more changes than were taken.
     behind: bool,
+    /// The frames to send, oldest first. Empty between two batches of changes.
     ready: VecDeque<Bytes>,
     /// Whether the ERROR event that makes the client list anew was sent.
     is_refused: bool,
     /// The number of events in the piece that was sent last.
     sent: u32,
+    /// When the next periodic bookmark is due.
     bookmark_at: Instant,
-    /// The store was bridged: the client's last version may be one that upstream has forgotten. A bookmark replaces it
-    /// as soon as all changes are sent.
+    /// Whether the store was bridged since the last bookmark. The client's version may then be one that upstream has
+    /// forgotten, so a bookmark with a newer one is sent as soon as all changes are sent.
     owes_bookmark: bool,
-    /// The client relies on getting every change, so the watch ends instead of crossing a gap.
+    /// Whether the client relies on getting every change, so that the watch ends instead of crossing a gap.
     ends_at_bridge: bool,
+    /// When the watch ends: its timeout, or its turn in a drain.
     deadline: Instant,
     /// The cause to report at the deadline.
     ends: EndCause,
@@ -178,7 +181,7 @@ impl Session {
         self.subscription.register(waker);
     }
 
-    /// Bytes that the watch holds for itself as long as it lasts: its selectors, which the client chose.
+    /// Bytes that the watch holds for itself while it is open: its selectors, which the client chose.
     pub fn own_bytes(&self) -> usize {
         self.predicate.own_bytes()
     }

@@ -33,7 +33,7 @@ impl Identity {
                 Ok(client.outbound(request, token.authorization().clone(), token.key()))
             }
             (Self::Delegated { client, .. }, Credentials::Passed { authorization, .. }) => {
-                Ok(client.nobody(request, authorization.clone()))
+                Ok(client.unidentified(request, authorization.clone()))
             }
             (Self::Delegated { client, .. }, Credentials::Refused) => Ok(client.refused(request)),
             (Self::Delegated { assertion: Some(assertion), .. }, Credentials::Verified { user, .. }) => match assertion

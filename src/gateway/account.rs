@@ -41,7 +41,7 @@ pub(super) struct Account {
     audit: Option<(AuditLog, Place)>,
 }
 
-/// Held for as long as the answer lasts.
+/// Held until the answer has ended.
 #[derive(Debug)]
 pub(super) struct InFlight {
     _share: Option<Share>,

@@ -84,7 +84,7 @@ impl Permission {
 fn reason(why: Unauthenticated) -> ForwardReason {
     match why {
         Unauthenticated::Impersonates => ForwardReason::Impersonated,
-        Unauthenticated::Nobody | Unauthenticated::Rejected => ForwardReason::Unauthenticated,
+        Unauthenticated::NoCredentials | Unauthenticated::Rejected => ForwardReason::Unauthenticated,
         Unauthenticated::Unavailable => ForwardReason::NoVerdict,
     }
 }

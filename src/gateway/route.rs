@@ -22,7 +22,7 @@ pub(super) enum ReadVerb {
     Watch,
 }
 
-/// What to read, and how to answer.
+/// What to read, with which parameters, and in which form to answer.
 #[derive(Debug)]
 pub(super) struct Route<'a> {
     pub(super) target: &'a ResourceRequest,

@@ -1,5 +1,5 @@
-//! Runs a whole request through the stages that decide on it without asking upstream: what memory may answer is what
-//! was authorized, and what the API server takes the request for. For the tests and for the fuzz target.
+//! Checks a whole request, for the tests and the fuzz target: the objects that memory may answer it with are those that
+//! were authorized, and those that the API server would read.
 
 use std::{collections::HashSet, time::Duration};
 

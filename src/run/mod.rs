@@ -314,7 +314,7 @@ async fn audit(config: &Config, tasks: &Tasks) -> Result<Option<AuditLog>, RunEr
     AuditLog::open(path, mode, tasks).await.map(Some).map_err(RunError::Audit)
 }
 
-/// A collector that is on this machine, or whom the network is trusted with: spans are sent in clear text.
+/// Spans are sent in clear text, to a collector on this machine or over a network that the operator trusts.
 fn tracer(config: &Config, access: &kube_client::Config, tasks: &Tasks) -> Tracer {
     let Some(tracing) = &config.tracing else { return Tracer::default() };
     let config = traces::Config {
@@ -368,7 +368,7 @@ fn access_lines(config: &Config) -> AccessLines {
     }
 }
 
-/// The conditions of readiness. That one of several API servers is not in use is told, and changes nothing.
+/// The conditions of readiness. One of several API servers that is not in use is listed, but is not required.
 fn checks(
     cachers: &Cachers,
     upstream: Upstream,

@@ -74,7 +74,7 @@ fn special_rules(
     freshness: Freshness,
 ) -> Result<(), ForwardReason> {
     let is_named = matches!(scope, Scope::Object(_) | Scope::Named(_));
-    // The name cannot stand in a path, so the permit is for the collection; the API server would look up a single key.
+    // The name is not valid in a path, so the permit is for the collection; the API server would look up a single key.
     if fields.exact(NAME_FIELD).is_some() && !is_named {
         return Err(ForwardReason::UnsupportedField);
     }

@@ -96,7 +96,7 @@ impl<'a> Wanted<'a> {
         // Read after subscribing: a change between the two is in the state, or announced, or both.
         let start = match start {
             Start::State(_) => Start::State(view.newest()),
-            // The subscription was not told of a bridge that was made after the look into history.
+            // A bridge between reading history and subscribing did not notify the subscription.
             Start::After(version) if view.is_in_gap(version) || read.for_gateway && view.has_gap_behind(version) => {
                 return Err(ForwardReason::BeforeFill);
             }

@@ -32,7 +32,7 @@ impl WatchBody {
         Self { session, instance, timer, lease, cause: EndCause::ClientGone }
     }
 
-    /// Bytes that the watch holds for itself as long as it lasts.
+    /// Bytes that the watch holds for itself while it is open.
     pub(super) fn own_bytes(&self) -> usize {
         self.session.own_bytes() + self.lease.as_ref().map_or(0, Lease::own_bytes)
     }

@@ -30,12 +30,12 @@ pub enum ReadError {
 }
 
 impl Object {
-    /// Parses an object as it stands in a list's `items`.
+    /// Parses an object as it is written in a list's `items`.
     pub fn from_item(item: Bytes, schema: &Schema) -> Result<Self, ReadError> {
         Self::read(item, schema.shape.item_opening(), schema)
     }
 
-    /// Parses an object as it stands in a get response or a watch event.
+    /// Parses an object as it is written in a get response or a watch event.
     pub fn from_event(object: Bytes, schema: &Schema) -> Result<Self, ReadError> {
         Self::read(object, schema.shape.object_opening(), schema)
     }

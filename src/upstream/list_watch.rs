@@ -24,7 +24,7 @@ const PAGE_OBJECTS: u32 = 500;
 /// The maximum size of a list, in bytes. A larger collection is not cached, and requests for it are forwarded.
 const LIST_BYTES_MAX: usize = 4 << 30;
 /// A name that no object and no namespace can have: names must not end with a dot.
-const NOBODY: &str = "kube-fanout.";
+const NO_OBJECT: &str = "kube-fanout.";
 /// The `Accept` header for lists of metadata in JSON, which every resource supports.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// The `Accept` header for Tables, which are JSON.
@@ -148,7 +148,7 @@ impl ResourceListWatch {
     /// # Errors
     /// Upstream's response is not as expected.
     pub async fn empty_table(&self) -> Result<Bytes, Failure> {
-        let query = format!("resourceVersion=0&fieldSelector=metadata.name%3D{NOBODY}");
+        let query = format!("resourceVersion=0&fieldSelector=metadata.name%3D{NO_OBJECT}");
         let answer = self.get_at(&self.empty_path(), &query, TABLE, HEADERS_MAX).await?;
         whole(answer.into_body()).await
     }
@@ -157,7 +157,7 @@ impl ResourceListWatch {
     fn empty_path(&self) -> String {
         let (group_version, plural) = (self.resource.group_version_path(), &self.resource.resource);
         match self.namespaced {
-            true => format!("{group_version}/namespaces/{NOBODY}/{plural}"),
+            true => format!("{group_version}/namespaces/{NO_OBJECT}/{plural}"),
             false => format!("{group_version}/{plural}"),
         }
     }
@@ -250,19 +250,19 @@ impl ListWatch for ResourceListWatch {
     /// storage.
     async fn knows_fields(&self, labels: &[&str]) -> Result<bool, Failure> {
         let labels: String = labels.iter().map(|label| format!(",{label}%3D")).collect();
-        let query = format!("resourceVersion=0&fieldSelector=metadata.name%3D{NOBODY}{labels}");
+        let query = format!("resourceVersion=0&fieldSelector=metadata.name%3D{NO_OBJECT}{labels}");
         self.is_accepted(&query).await
     }
 
     /// Also requests one object that does not exist.
     async fn knows_watch_list(&self) -> Result<bool, Failure> {
-        let name = format!("fieldSelector=metadata.name%3D{NOBODY}");
+        let name = format!("fieldSelector=metadata.name%3D{NO_OBJECT}");
         let watch_list = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
         self.is_accepted(&format!("{watch_list}&resourceVersion=0&timeoutSeconds=1&{name}")).await
     }
 
     async fn watch_nothing(&self) -> Result<ListWatchStream, Failure> {
-        let name = format!("fieldSelector=metadata.name%3D{NOBODY}");
+        let name = format!("fieldSelector=metadata.name%3D{NO_OBJECT}");
         let watch_list = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
         let query = format!("{watch_list}&timeoutSeconds={NOTHING_SECONDS}&{name}");
         let answer = self.get_at(&self.empty_path(), &query, accept(self.encoding), HEADERS_MAX).await?;

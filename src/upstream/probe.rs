@@ -1,6 +1,5 @@
-//! Asks upstream for its version at the start, and for as long as there is trouble: that its address is wrong, or that it
-//! does not accept the gateway's credentials, is known before the first client comes, and is no longer told of when it
-//! has passed.
+//! Asks upstream for its version at the start, and for as long as there is trouble. So a wrong address and rejected
+//! credentials are reported before the first client comes, and no longer once they have been corrected.
 
 use std::time::Duration;
 
@@ -14,9 +13,9 @@ use crate::{
     telemetry::Chain,
 };
 
-/// The pause between two looks at what requests have found out. Nothing is requested while there is no trouble.
+/// How often the outcome of the gateway's requests is checked. Nothing is requested while there is no trouble.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// Time limit of an answer, longer than that of a connection (10 s): that one cannot be opened is an error of its own.
+/// The time limit of an answer. Longer than that of opening a connection (10 s), whose failure has its own error.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
 /// Of an answer that is not an API server's, the characters that are shown.
 const SHOWN_MAX: usize = 80;

@@ -49,7 +49,7 @@ impl Connection {
     /// Sends a request and waits for the head of its answer.
     pub(super) async fn send(mut self: Box<Self>, request: Request<RequestBody>) -> Sent {
         let mut answer = pin!(self.sender.try_send_request(request));
-        let answer = poll_fn(|context| self.poll_for(context, |nobody| answer.as_mut().poll(nobody))).await?;
+        let answer = poll_fn(|context| self.poll_for(context, |noop| answer.as_mut().poll(noop))).await?;
         Ok((answer, self))
     }
 
@@ -59,24 +59,20 @@ impl Connection {
         incoming: &mut Incoming,
         context: &Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        self.poll_for(context, |nobody| Pin::new(&mut *incoming).poll_frame(nobody))
+        self.poll_for(context, |noop| Pin::new(&mut *incoming).poll_frame(noop))
     }
 
-    /// Drives the connection until `something` is ready. Only the connection makes it ready, so it needs no separate
+    /// Drives the connection until `ready` is. Only the connection makes it ready, so it needs no separate
     /// waker.
-    fn poll_for<T>(
-        &mut self,
-        context: &Context<'_>,
-        mut something: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        let nobody = &mut Context::from_waker(Waker::noop());
+    fn poll_for<T>(&mut self, context: &Context<'_>, mut ready: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+        let noop = &mut Context::from_waker(Waker::noop());
         loop {
-            if let Poll::Ready(come) = something(nobody) {
-                return Poll::Ready(come);
+            if let Poll::Ready(result) = ready(noop) {
+                return Poll::Ready(result);
             }
             self.drive();
-            if let Poll::Ready(come) = something(nobody) {
-                return Poll::Ready(come);
+            if let Poll::Ready(result) = ready(noop) {
+                return Poll::Ready(result);
             }
             if self.gate.sleep(context) {
                 return Poll::Pending;

@@ -55,7 +55,7 @@ impl AsClient {
 
     /// The request of a client without credentials that could identify a user, with its own Authorization if it has any.
     /// Other headers are passed on as for other clients.
-    pub fn nobody(&self, request: Request<RequestBody>, authorization: Option<HeaderValue>) -> Outbound {
+    pub fn unidentified(&self, request: Request<RequestBody>, authorization: Option<HeaderValue>) -> Outbound {
         let turns = authorization.is_some().then(|| self.turns.clone());
         Outbound { turns, ..self.unknown.outbound(showing(request, authorization)) }
     }
@@ -64,7 +64,7 @@ impl AsClient {
     /// upstream.
     pub fn refused(&self, request: Request<RequestBody>) -> Outbound {
         let token = HeaderValue::try_from(format!("Bearer {}", Uuid::new_v4())).expect("a UUID is a header value");
-        self.nobody(request, Some(token))
+        self.unidentified(request, Some(token))
     }
 }
 

@@ -128,7 +128,7 @@ async fn each_identity_arrives_as_itself_over_every_protocol() {
             assert_eq!(ask(as_gateway.outbound(forged()).unwrap()).await, own);
             let mine = ["certificate: none", "authorization: Bearer mine"];
             assert_eq!(ask(as_client.outbound(forged(), token(), ClientKey::of(&"mine"))).await, mine);
-            assert_eq!(ask(as_client.nobody(forged(), None)).await, ["certificate: none"]);
+            assert_eq!(ask(as_client.unidentified(forged(), None)).await, ["certificate: none"]);
             let asserted = ask(as_front_proxy.outbound(forged(), &jane()).unwrap()).await;
             assert_eq!(asserted, ASSERTED, "{protocols:?}");
             let impersonated = ask(as_impersonator.outbound(forged(), &jane()).unwrap()).await;
@@ -193,9 +193,9 @@ async fn upgrades_are_asked_for_over_http1() {
     assert_eq!(version(mine().send().await).await, first);
     assert_eq!(version(mine().send_http1().await).await, first);
     // Requests without an accepted token use HTTP/1.1 too: upstream would end the connection that others use.
-    assert_eq!(version(as_client.nobody(plain(), None).send().await).await, first);
+    assert_eq!(version(as_client.unidentified(plain(), None).send().await).await, first);
     assert_eq!(version(as_client.refused(plain()).send().await).await, first);
-    assert_eq!(version(as_client.nobody(plain(), None).send_http1().await).await, first);
+    assert_eq!(version(as_client.unidentified(plain(), None).send_http1().await).await, first);
 }
 
 /// An invented token costs upstream a TLS handshake and a look at the token.
@@ -271,7 +271,7 @@ async fn no_plugin_runs_and_nothing_of_the_kubeconfig_is_sent_for_a_client() {
     config.auth_info.password = Some("secret".to_owned().into());
     config.headers = vec![("x-tenant".parse().unwrap(), HeaderValue::from_static("t"))];
     let as_client = Connector::new(&config).unwrap().as_client().unwrap();
-    assert_eq!(seen(as_client.nobody(plain(), None).send().await).await, ["certificate: none"]);
+    assert_eq!(seen(as_client.unidentified(plain(), None).send().await).await, ["certificate: none"]);
     let as_front_proxy = as_front_proxy(&config, front_proxy).unwrap();
     assert_eq!(seen(as_front_proxy.outbound(plain(), &jane()).unwrap().send().await).await, ASSERTED);
     assert!(!ran.exists());

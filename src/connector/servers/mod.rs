@@ -70,7 +70,7 @@ struct Server {
     version: Version,
     connections: usize,
     breaks: Breaks,
-    /// The state that the log was last told of; `None` before the first check.
+    /// The state that was last logged; `None` before the first check.
     told: Option<Usage>,
 }
 
@@ -275,7 +275,7 @@ impl Server {
         }
     }
 
-    /// Records a finding, and tells of it if it changes the state.
+    /// Records a finding, and logs a change of the state.
     fn note(&mut self, address: &ServerAddress, finding: Finding, now: Instant) {
         let was_member = self.is_member();
         if let Finding::Ready { version } = &finding {

@@ -100,7 +100,7 @@ struct ManagedFieldsEntry {
     subresource: String,
 }
 
-/// JSON as it stands in the object.
+/// JSON, as the object has it.
 #[derive(Clone, PartialEq, prost::Message)]
 struct FieldsV1 {
     #[prost(bytes = "vec", required, tag = "1")]

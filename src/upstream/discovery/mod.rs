@@ -185,8 +185,9 @@ impl Discovery {
         }
     }
 
-    /// The resources that caches can follow, by group and name, of all groups that upstream lists; those that it has
-    /// told of, if it gives no usable answer. Asks older servers for each group version: not for the path of a request.
+    /// The resources that caches can follow, by group and name, of all groups that upstream lists. If
+    /// upstream gives no usable answer, those that are known from earlier ones. Not to be called for each request: an
+    /// older server is asked for each of its group versions.
     pub async fn cacheable(&self) -> BTreeSet<GroupResource> {
         let shared = &self.shared;
         let _asking = shared.asking.lock().await;
