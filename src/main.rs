@@ -74,7 +74,7 @@ struct RunArgs {
     /// listeners.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// The address to serve health, metrics and the status page on.
+    /// The address to serve health, metrics and the status page on. Default: the configuration's, or 127.0.0.1:9090.
     #[arg(long, value_name = "ADDRESS")]
     admin_listen: Option<String>,
 }
@@ -90,13 +90,13 @@ struct DemoArgs {
     /// Number of watches of the simulated clients; 0 for no clients.
     #[arg(long, default_value_t = 300)]
     watches: usize,
-    /// The address of the embedded API server, for other gateways and for measurements.
+    /// The address of the embedded API server, for other gateways and for measurements. Default: a free port.
     #[arg(long, value_name = "IP:PORT")]
     api_listen: Option<std::net::SocketAddr>,
-    /// The address on which the gateway serves clients.
+    /// The address on which the gateway serves clients. Default: 127.0.0.1:8001.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// The address to serve health, metrics and the status page on.
+    /// The address to serve health, metrics and the status page on. Default: 127.0.0.1:9090.
     #[arg(long, value_name = "ADDRESS")]
     admin_listen: Option<String>,
 }
