@@ -36,16 +36,16 @@ struct Wanted<'a> {
 pub async fn watch(read: &Read<'_>, options: &WatchOptions, permit: Permit) -> Result<Response<Body>, ForwardReason> {
     let wanted = Wanted::of(read, options, &permit)?;
     let view = &wanted.view;
-    let start = start(view, &read.instance, wanted.options.start, read.config).await?;
-    let first = match &start {
-        Start::State(_) => view.progress_and_next().1,
-        Start::After(version) => match view.after(*version) {
+    let after = start(view, &read.instance, wanted.options.start, read.config).await?;
+    let first = match after {
+        None => view.progress_and_next().1,
+        Some(version) => match view.after(version) {
             Ok(first) => first,
             Err(Expired::BeforeFill) => return Err(ForwardReason::BeforeFill),
             Err(Expired::Trimmed) => return Err(ForwardReason::OutsideHistory),
         },
     };
-    let body = wanted.stream(read, permit, start, first, Instant::now())?;
+    let body = wanted.stream(read, permit, after, first, Instant::now())?;
     Ok(read.answer(StatusCode::OK, ResponseKind::Watch).body(body).expect("headers are valid"))
 }
 
@@ -60,7 +60,7 @@ pub fn go_on(
 ) -> Result<Body, ForwardReason> {
     let wanted = Wanted::of(read, options, &permit)?;
     let first = wanted.view.after(told).map_err(|_| ForwardReason::OutsideHistory)?;
-    wanted.stream(read, permit, Start::After(told), first, began)
+    wanted.stream(read, permit, Some(told), first, began)
 }
 
 impl<'a> Wanted<'a> {
@@ -80,12 +80,13 @@ impl<'a> Wanted<'a> {
         Ok(Self { options, view, predicate, form, bookmarks })
     }
 
-    /// The stream of a watch that began at `began`; `first` is the number of the first change that it looks at.
+    /// The stream of a watch that began at `began`: of the changes after the version `after`, or of the newest state and
+    /// the changes after it. `first` is the number of the first change that it looks at.
     fn stream(
         self,
         read: &Read<'_>,
         permit: Permit,
-        start: Start,
+        after: Option<ResourceVersion>,
         first: u64,
         began: Instant,
     ) -> Result<Body, ForwardReason> {
@@ -94,13 +95,13 @@ impl<'a> Wanted<'a> {
         let instance = &read.instance;
         let subscription = instance.hub.subscribe(interest, first, Some(read.client.clone()));
         // Read after subscribing: a change between the two is in the state, or announced, or both.
-        let start = match start {
-            Start::State(_) => Start::State(view.newest()),
+        let start = match after {
+            None => Start::State(view.newest()),
             // A bridge between reading history and subscribing did not notify the subscription.
-            Start::After(version) if view.is_in_gap(version) || read.for_gateway && view.has_gap_behind(version) => {
+            Some(version) if view.is_in_gap(version) || read.for_gateway && view.has_gap_behind(version) => {
                 return Err(ForwardReason::BeforeFill);
             }
-            after @ Start::After(_) => after,
+            Some(version) => Start::After(version),
         };
         let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(fastrand::u64(DEFAULT_TIMEOUT_SECONDS)));
         let now = Instant::now();
@@ -127,25 +128,36 @@ fn bookmarks(instance: &Instance, options: &WatchOptions, form: &Form) -> Result
     Ok(Some(Bookmarks { template, initial_events_end }))
 }
 
-async fn start(view: &View, instance: &Instance, start: WatchStart, config: Config) -> Result<Start, ForwardReason> {
+/// Waits until memory may answer a watch with that start. Returns the version after which the watch begins; `None` if it
+/// begins with the newest state.
+async fn start(
+    view: &View,
+    instance: &Instance,
+    start: WatchStart,
+    config: Config,
+) -> Result<Option<ResourceVersion>, ForwardReason> {
     match start {
         WatchStart::State(Freshness::MostRecent) => {
             if !config.prove_most_recent {
                 return Err(ForwardReason::MostRecent);
             }
             instance.prove_most_recent().await.map_err(|_| ForwardReason::Unproven)?;
-            Ok(Start::State(newest(instance, view, config).await?))
+            newest(instance, view, config).await?;
+            Ok(None)
         }
-        WatchStart::State(freshness) => Ok(Start::State(state(instance, view, freshness, config).await?)),
+        WatchStart::State(freshness) => {
+            state(instance, view, freshness, config).await?;
+            Ok(None)
+        }
         WatchStart::Now(Freshness::Any) => {
             instance.agree(config.freshness_wait).await.map_err(|_| ForwardReason::NotReached)?;
-            Ok(Start::After(view.progress()))
+            Ok(Some(view.progress()))
         }
         WatchStart::Now(_) => Err(ForwardReason::MostRecent),
         WatchStart::After(version) => {
             // The changes after the version, which history holds, may have been reported in an old schema as well.
             is_not_old(instance, view.progress(), config).await?;
-            Ok(Start::After(version))
+            Ok(Some(version))
         }
     }
 }
