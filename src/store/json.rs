@@ -8,26 +8,13 @@ use serde_json::Number;
 
 use super::{
     object::Object,
+    read_error::ReadError,
     schema::{PathTree, Schema, Shape},
-    wire::InvalidWire,
 };
 use crate::{
-    apimachinery::{FieldSource, Labels, ObjectKey, ResourceVersion, SelectableField},
+    apimachinery::{Labels, ObjectKey, ResourceVersion},
     json::{InvalidJson, Members, text},
 };
-
-/// Why bytes from upstream cannot be kept. Their store is then not filled, and requests for its resource are forwarded.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    #[error("not an object in JSON")]
-    Json(#[from] InvalidJson),
-    #[error("not an object in protobuf")]
-    Wire(#[source] InvalidWire),
-    #[error("the object begins differently from upstream's other objects of this resource")]
-    Shape,
-    #[error("the object has no {0}")]
-    Missing(&'static str),
-}
 
 impl Object {
     /// Parses an object as it is written in a list's `items`.
@@ -63,7 +50,7 @@ impl Object {
         let version_at = range_within(&json, digits.as_bytes(), opening.len()).ok_or(ReadError::Shape)?;
         let metadata_at = range_within(&json, metadata.text, opening.len()).ok_or(ReadError::Shape)?;
         let key = ObjectKey::new(metadata.namespace.as_deref(), &name);
-        let fields = fields_in_order(schema, &key, values);
+        let fields = schema.field_values(&key, values);
         let labels =
             metadata.labels.iter().map(|(name, value)| (Arc::from(&**name), Arc::from(&**value))).collect::<Labels>();
         let tail = json.slice(opening.len()..);
@@ -81,16 +68,6 @@ pub(super) fn uid(metadata: &[u8]) -> Option<String> {
 fn range_within(whole: &[u8], part: &[u8], skip: usize) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?.checked_sub(skip)?;
     Some(start..start + part.len())
-}
-
-pub(super) fn fields_in_order(schema: &Schema, key: &ObjectKey, values: Vec<Option<Arc<str>>>) -> Box<[Arc<str>]> {
-    let value = |(field, found): (&SelectableField, Option<Arc<str>>)| match &field.source {
-        FieldSource::Name => key.name().into(),
-        FieldSource::Namespace => key.namespace().unwrap_or_default().into(),
-        FieldSource::Path { absent, .. } => found.unwrap_or_else(|| (*absent).into()),
-        FieldSource::NeverSet => "".into(),
-    };
-    schema.fields().iter().zip(values).map(value).collect()
 }
 
 /// What is read from one object, borrowed from its text.

@@ -15,6 +15,7 @@ mod object;
 mod objects;
 mod predicate;
 mod protobuf;
+mod read_error;
 mod schema;
 mod scope;
 mod snapshot;
@@ -22,6 +23,7 @@ mod state;
 mod tag_tree;
 #[cfg(test)]
 mod tests;
+mod uid;
 mod view;
 pub mod wire;
 
@@ -29,11 +31,11 @@ pub use bridge::NotBridged;
 pub use change::{Change, ChangeKind, FrameKind};
 pub use gap::Gap;
 pub use history::{Expired, HistoryLimits};
-pub use json::ReadError;
 pub use leaf::{Deflated, Leaf};
 pub use object::{Metadata, Object};
 pub use objects::{DuplicateKey, Objects};
 pub use predicate::{Predicate, UnsupportedField};
+pub use read_error::ReadError;
 pub use schema::{PROTOBUF_MAGIC, Schema, Shape};
 pub use scope::Scope;
 pub use snapshot::Snapshot;

@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{derived::Derived, json, protobuf};
+use super::derived::Derived;
 use crate::apimachinery::{Encoding, Labels, ObjectKey, ResourceVersion};
 
 /// An object at one version. Immutable; shared by snapshots, history and responses.
@@ -54,15 +54,6 @@ impl Object {
     /// The value of `metadata` as upstream wrote it: a JSON object, or an `ObjectMeta` message.
     pub fn metadata(&self) -> Bytes {
         self.tail.slice(self.metadata_at.clone())
-    }
-
-    /// `metadata.uid`, read on each call; `None` if there is none, or an empty one.
-    pub fn uid(&self) -> Option<String> {
-        let metadata = self.metadata();
-        // No `ObjectMeta` message begins with this byte.
-        let is_json = metadata.starts_with(b"{");
-        let uid = if is_json { json::uid(&metadata) } else { protobuf::uid(&metadata) };
-        uid.filter(|uid| !uid.is_empty())
     }
 
     /// The position in the tail of the value of `metadata`.

@@ -1,9 +1,11 @@
 //! What all objects of one resource have in common: the shape of their bytes and the selectable fields.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::{tag_tree::TagTree, wire};
-use crate::apimachinery::{Encoding, FieldSource, GroupResource, SelectableField, field_tags};
+use crate::apimachinery::{Encoding, FieldSource, GroupResource, ObjectKey, SelectableField, field_tags};
 
 /// The first bytes of every protobuf response (read-path 4.1).
 pub const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
@@ -107,6 +109,18 @@ impl Schema {
     /// The selectable fields. The values of an object have the same order.
     pub fn fields(&self) -> &[SelectableField] {
         &self.fields
+    }
+
+    /// The values of an object's selectable fields, in the order of [`Self::fields`]. `found` are those that were read
+    /// from the object, in the same order.
+    pub(super) fn field_values(&self, key: &ObjectKey, found: Vec<Option<Arc<str>>>) -> Box<[Arc<str>]> {
+        let value = |(field, found): (&SelectableField, Option<Arc<str>>)| match &field.source {
+            FieldSource::Name => key.name().into(),
+            FieldSource::Namespace => key.namespace().unwrap_or_default().into(),
+            FieldSource::Path { absent, .. } => found.unwrap_or_else(|| (*absent).into()),
+            FieldSource::NeverSet => "".into(),
+        };
+        self.fields.iter().zip(found).map(value).collect()
     }
 
     /// The position of the field among the selectable fields; `None` if it is not known to be selectable.

@@ -6,8 +6,8 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    json::{ReadError, fields_in_order},
     object::Object,
+    read_error::ReadError,
     schema::Schema,
     wire::{Field, Fields, InvalidWire, Value, varint_len},
 };
@@ -41,7 +41,7 @@ impl Object {
         let key = ObjectKey::new(Some(metadata.namespace).filter(|namespace| !namespace.is_empty()), name);
         let labels = metadata.labels.iter().map(|(name, value)| (Arc::from(*name), Arc::from(*value)));
         let labels = labels.collect::<Labels>();
-        let fields = fields_in_order(schema, &key, values);
+        let fields = schema.field_values(&key, values);
         Ok(Self { key, version, labels, fields, tail: message, version_at, metadata_at, derived: Default::default() })
     }
 }
