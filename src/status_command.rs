@@ -161,9 +161,10 @@ impl Port {
     }
 }
 
-type Answer = Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>>;
+/// The status and the body of a response.
+type Fetched = Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>>;
 
-async fn over_network(client: &kube_client::Client, token: Option<&TokenFile>) -> Answer {
+async fn over_network(client: &kube_client::Client, token: Option<&TokenFile>) -> Fetched {
     let mut request = Request::get(PATH).body(Body::empty())?;
     if let Some(token) = token {
         request.headers_mut().insert(header::AUTHORIZATION, token.header());
@@ -173,7 +174,7 @@ async fn over_network(client: &kube_client::Client, token: Option<&TokenFile>) -
     Ok((status, Limited::new(answer.into_body(), BYTES_MAX).collect().await?.to_bytes()))
 }
 
-async fn over_unix(path: &PathBuf) -> Answer {
+async fn over_unix(path: &PathBuf) -> Fetched {
     let stream = UnixStream::connect(path).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let exchange = async move {

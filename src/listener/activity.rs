@@ -42,7 +42,7 @@ struct Open {
 pub(super) struct Activity {
     began: Instant,
     /// Number of requests whose answers have not ended.
-    under_way: AtomicUsize,
+    in_flight: AtomicUsize,
     /// When the last request arrived or its answer ended, in milliseconds since `began`; 0 before the first request.
     last: AtomicU64,
     gives_way: CancellationToken,
@@ -104,8 +104,8 @@ impl Connections {
 
 impl Activity {
     pub(super) fn new(began: Instant) -> Self {
-        let (under_way, last, must) = Default::default();
-        Self { began, under_way, last, gives_way: CancellationToken::new(), must }
+        let (in_flight, last, must) = Default::default();
+        Self { began, in_flight, last, gives_way: CancellationToken::new(), must }
     }
 
     /// Whether a request has arrived.
@@ -114,13 +114,13 @@ impl Activity {
     }
 
     pub(super) fn request_came(&self) {
-        self.under_way.fetch_add(1, Relaxed);
+        self.in_flight.fetch_add(1, Relaxed);
         self.touch();
     }
 
     pub(super) fn answer_ended(&self) {
         self.touch();
-        self.under_way.fetch_sub(1, Relaxed);
+        self.in_flight.fetch_sub(1, Relaxed);
     }
 
     /// Resolves when the connection has to close to make room for another one.
@@ -134,7 +134,7 @@ impl Activity {
     }
 
     fn is_idle(&self) -> bool {
-        self.under_way.load(Relaxed) == 0
+        self.in_flight.load(Relaxed) == 0
     }
 
     fn touch(&self) {

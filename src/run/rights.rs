@@ -38,8 +38,9 @@ pub(super) const OF_DOCUMENTS: [(Right<'_>, &str); 2] = [
     ),
 ];
 
+/// Whether the gateway has a right.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum RightState {
     Granted,
     /// What is missing, in words.
     Missing(String),
@@ -53,7 +54,7 @@ impl<'a> Right<'a> {
     }
 
     /// Asks the server, with the gateway's own credentials.
-    pub(super) async fn ask(&self, upstream: &Upstream) -> Answer {
+    pub(super) async fn ask(&self, upstream: &Upstream) -> RightState {
         let attributes = ResourceAttributes {
             verb: Some(self.verb.to_owned()),
             group: Some(self.group.to_owned()),
@@ -64,23 +65,23 @@ impl<'a> Right<'a> {
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
         match upstream.review(PATH, &review).await {
             Ok(SelfSubjectAccessReview { status: Some(status), .. }) => self.verdict(&status),
-            Ok(_) => Answer::Unknown(format!("{}: the API server's review has no verdict", self.asked())),
+            Ok(_) => RightState::Unknown(format!("{}: the API server's review has no verdict", self.asked())),
             // A server without this API, such as an embedded one, has no rules either.
-            Err(ReviewError::Status { status: http::StatusCode::NOT_FOUND, .. }) => Answer::Granted,
+            Err(ReviewError::Status { status: http::StatusCode::NOT_FOUND, .. }) => RightState::Granted,
             Err(error) => {
-                Answer::Unknown(format!("{}: the API server cannot be asked: {}", self.asked(), Chain(&error)))
+                RightState::Unknown(format!("{}: the API server cannot be asked: {}", self.asked(), Chain(&error)))
             }
         }
     }
 
-    fn verdict(&self, status: &SubjectAccessReviewStatus) -> Answer {
+    fn verdict(&self, status: &SubjectAccessReviewStatus) -> RightState {
         if status.allowed {
-            return Answer::Granted;
+            return RightState::Granted;
         }
         let reasons = [&status.reason, &status.evaluation_error].into_iter().flatten();
         let reasons: Vec<_> = reasons.filter(|reason| !reason.is_empty()).map(String::as_str).collect();
         let because = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
-        Answer::Missing(format!("the API server does not let the gateway {}{because}", self.words()))
+        RightState::Missing(format!("the API server does not let the gateway {}{because}", self.words()))
     }
 
     fn asked(&self) -> String {
@@ -102,7 +103,7 @@ mod tests {
     use crate::connector::test_server::{TestServer, full};
 
     /// A server that answers reviews like this.
-    async fn asked(status: u16, answer: fn(SelfSubjectAccessReview) -> String) -> Answer {
+    async fn asked(status: u16, answer: fn(SelfSubjectAccessReview) -> String) -> RightState {
         let server = TestServer::start(move |request| async move {
             assert_eq!((request.method().as_str(), request.uri().path()), ("POST", PATH));
             let review = request.into_body().collect().await.unwrap().to_bytes();
@@ -116,9 +117,9 @@ mod tests {
     #[tokio::test]
     async fn a_missing_right_is_named_with_its_reason() {
         let allowed = |allowed| SubjectAccessReviewStatus { allowed, ..SubjectAccessReviewStatus::default() };
-        assert_eq!(TOKEN_REVIEWS.verdict(&allowed(true)), Answer::Granted);
+        assert_eq!(TOKEN_REVIEWS.verdict(&allowed(true)), RightState::Granted);
         let missing = "the API server does not let the gateway create tokenreviews.authentication.k8s.io";
-        assert_eq!(TOKEN_REVIEWS.verdict(&allowed(false)), Answer::Missing(missing.to_owned()));
+        assert_eq!(TOKEN_REVIEWS.verdict(&allowed(false)), RightState::Missing(missing.to_owned()));
         let answer = asked(201, |mut review| {
             let attributes = review.spec.resource_attributes.as_ref().unwrap();
             assert_eq!(attributes.verb.as_deref(), Some("create"));
@@ -128,7 +129,7 @@ mod tests {
             review.status = Some(SubjectAccessReviewStatus { reason, ..SubjectAccessReviewStatus::default() });
             serde_json::to_string(&review).unwrap()
         });
-        assert_eq!(answer.await, Answer::Missing(format!("{missing} (no rule)")));
+        assert_eq!(answer.await, RightState::Missing(format!("{missing} (no rule)")));
     }
 
     #[tokio::test]
@@ -139,9 +140,9 @@ mod tests {
                 "{}" => asked(status, |_| "{}".to_owned()).await,
                 _ => asked(status, |_| r#"{"spec":{}}"#.to_owned()).await,
             };
-            let Answer::Unknown(why) = found else { panic!("{status} {answer}: {found:?}") };
+            let RightState::Unknown(why) = found else { panic!("{status} {answer}: {found:?}") };
             assert!(why.starts_with("whether the gateway may create tokenreviews.authentication.k8s.io: "), "{why}");
         }
-        assert_eq!(asked(404, |_| String::new()).await, Answer::Granted);
+        assert_eq!(asked(404, |_| String::new()).await, RightState::Granted);
     }
 }
