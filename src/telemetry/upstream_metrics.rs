@@ -1,9 +1,9 @@
-//! Metrics of troubles between the gateway and API servers.
+//! Metrics of the API servers, and of the questions to other gateways.
 
 use metrics::{counter, gauge};
 
 use crate::telemetry::metrics::{
-    UPSTREAM_SERVER_CONNECTIONS, UPSTREAM_SERVER_IN_USE, UPSTREAM_SERVER_SET_ASIDE, UPSTREAM_TROUBLES,
+    PEER_QUESTIONS, UPSTREAM_SERVER_CONNECTIONS, UPSTREAM_SERVER_IN_USE, UPSTREAM_SERVER_SET_ASIDE, UPSTREAM_TROUBLES,
 };
 
 /// Shows how many troubles of each kind there are now. Kinds without any have to be given, too: a series that is not
@@ -27,4 +27,9 @@ pub fn server_connections(server: &str, connections: usize) {
 /// Counts that one of several API servers was set aside, or is not used at all.
 pub fn server_set_aside(server: &str, reason: &'static str) {
     counter!(UPSTREAM_SERVER_SET_ASIDE, "server" => server.to_owned(), "reason" => reason).increment(1);
+}
+
+/// Counts a question to a peer. `outcome` is a value of an enum.
+pub fn peer_asked(outcome: &'static str) {
+    counter!(PEER_QUESTIONS, "outcome" => outcome).increment(1);
 }
