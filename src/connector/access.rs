@@ -57,23 +57,25 @@ impl Access {
     /// The server and the gateway's own credentials.
     pub(super) fn new(config: Config, sockets: SocketOpener, servers: Option<Servers>) -> Result<Self, BuildError> {
         let certificate = ClientCertificate::of(&config.auth_info).map_err(BuildError::Certificate)?;
-        Self::build(config, (sockets, servers), certificate)
+        Self::build(config, sockets, servers, certificate)
     }
 
     /// The same server, TLS and proxy, without credentials: no certificate, token, plugin or impersonation.
     pub(super) fn without_credentials(&self) -> Result<Self, BuildError> {
-        Self::build(anonymous(&self.config), self.way(), None)
+        Self::build(anonymous(&self.config), self.sockets.clone(), self.servers.clone(), None)
     }
 
     /// The same server, TLS and proxy, with this client certificate as the only credential.
     pub(super) fn with_certificate(&self, certificate: Arc<ClientCertificate>) -> Result<Self, BuildError> {
-        Self::build(anonymous(&self.config), self.way(), Some(certificate))
+        let (sockets, servers) = (self.sockets.clone(), self.servers.clone());
+        Self::build(anonymous(&self.config), sockets, servers, Some(certificate))
     }
 
     /// `certificate` replaces the one in the configuration.
     fn build(
         mut config: Config,
-        (sockets, servers): (SocketOpener, Option<Servers>),
+        sockets: SocketOpener,
+        servers: Option<Servers>,
         certificate: Option<Arc<ClientCertificate>>,
     ) -> Result<Self, BuildError> {
         let token = TokenFile::taken(&mut config.auth_info).map_err(BuildError::Token)?;
@@ -118,10 +120,6 @@ impl Access {
 
     pub(super) fn config(&self) -> &Config {
         &self.config
-    }
-
-    fn way(&self) -> (SocketOpener, Option<Servers>) {
-        (self.sockets.clone(), self.servers.clone())
     }
 
     /// Several servers in place of the address of the configuration.
