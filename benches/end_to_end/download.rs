@@ -7,8 +7,8 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep};
 
 use crate::{
+    baseline,
     client::Ask,
-    floor,
     latency::percentile,
     process::{self, Process},
     servers::{self, this_program},
@@ -27,7 +27,7 @@ const DONE: &str = "downloaded";
 pub(crate) async fn download(arguments: &[&str]) -> Result<()> {
     let [upstream, certificates] = arguments else { bail!("upstream and certificates, not {arguments:?}") };
     let certificates = Path::new(certificates);
-    let mut connection = floor::endpoint(upstream, certificates)?.connect(false).await?;
+    let mut connection = baseline::endpoint(upstream, certificates)?.connect(false).await?;
     let mut body = connection.open(&Ask::json(LIST)).await?.into_body();
     let mut list = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -85,14 +85,14 @@ pub(crate) async fn first_sync(world: &World) -> Result<Vec<Line>> {
     }
     let line = |name: &str, unit, percent, of: &dyn Fn(&Cost) -> f64| {
         let value = |costs: &[Cost]| percentile(&mut costs.iter().map(of).collect::<Vec<_>>(), percent);
-        Line::new(name, unit, value(&syncs)).floor(value(&downloads))
+        Line::new(name, unit, value(&syncs)).baseline(value(&downloads))
     };
     let milliseconds = |duration: Duration| duration.as_secs_f64() * 1e3;
     Ok(vec![
-        line("first sync beside a mere download (floor): time", "ms", 50, &|cost| milliseconds(cost.time))
-            .times_floor(1.2),
+        line("first sync beside a mere download (baseline): time", "ms", 50, &|cost| milliseconds(cost.time))
+            .times_baseline(1.2),
         line("the same: the fastest of them", "ms", 0, &|cost| milliseconds(cost.time)),
         line("the same: CPU of the gateway and of who downloads", "ms", 50, &|cost| milliseconds(cost.cpu)),
-        line("the same: most memory", "MB", 50, &|cost| cost.memory as f64 / 1e6).times_floor(1.5),
+        line("the same: most memory", "MB", 50, &|cost| cost.memory as f64 / 1e6).times_baseline(1.5),
     ])
 }

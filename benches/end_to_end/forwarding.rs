@@ -88,10 +88,10 @@ pub(crate) async fn added(world: &World) -> Result<Vec<Line>> {
     let mut cpu = Line::new("forwarded get: CPU of the proxy", "us CPU", cpus[1]);
     let mut latency = Line::new("forwarded get: p50 latency added", "us", added(1));
     if let Some(nginx) = &nginx {
-        cpu = cpu.floor(cpus[2]).times_floor(1.0);
-        latency = latency.floor(added(2)).times_floor(1.0);
+        cpu = cpu.baseline(cpus[2]).times_baseline(1.0);
+        latency = latency.baseline(added(2)).times_baseline(1.0);
         for line in [&mut cpu, &mut latency] {
-            line.name.push_str(&format!(" (floor: {})", nginx.version.trim_start_matches("nginx version: ")));
+            line.name.push_str(&format!(" (baseline: {})", nginx.version.trim_start_matches("nginx version: ")));
         }
     }
     Ok(vec![cpu, latency])

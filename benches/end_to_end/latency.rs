@@ -40,15 +40,15 @@ impl Latencies {
     }
 }
 
-/// The latency that the gateway adds, and the one that the floor adds. On few cores most of it is the time in which
+/// The latency that the gateway adds, and the one that the baseline adds. On few cores most of it is the time in which
 /// they wait for the API server to serve its own watchers.
 pub(crate) async fn added(world: &World) -> Result<Vec<Line>> {
     let load = Load::new(WATCHERS.min(world.sizes.watchers), false);
-    let mut floor = Latencies::of(world, &world.floor.endpoint, &load).await?;
+    let mut baseline = Latencies::of(world, &world.baseline.endpoint, &load).await?;
     let mut gateway = Latencies::of(world, &world.gateway.endpoint, &load).await?;
     let mut line = |name: String, percent, most| {
-        let ((direct, added), (_, by_floor)) = (gateway.added(percent), floor.added(percent));
-        Line::new(name, "ms", added).api_server(Some(direct)).floor(by_floor).goal(added, most, "ms")
+        let ((direct, added), (_, by_baseline)) = (gateway.added(percent), baseline.added(percent));
+        Line::new(name, "ms", added).api_server(Some(direct)).baseline(by_baseline).goal(added, most, "ms")
     };
     Ok(vec![
         line(

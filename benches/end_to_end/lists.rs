@@ -95,21 +95,21 @@ async fn repeat(server: &Measured, requests: usize, cost: &mut Cost) -> Result<(
     Ok(())
 }
 
-/// The costs of a request at the API server (if it is a real one), the floor and the gateway.
+/// The costs of a request at the API server (if it is a real one), the baseline and the gateway.
 struct Costs {
     api_server: Option<Cost>,
-    floor: Cost,
+    baseline: Cost,
     gateway: Cost,
 }
 
 async fn costs(world: &World, ask: &Ask, requests: usize) -> Result<Costs> {
     let server = |(endpoint, id): (Endpoint, u32), requests| Measured { endpoint, id, ask: ask.clone(), requests };
     let gateway = server((world.gateway.endpoint.clone(), world.gateway.id()), requests);
-    let floor = server((world.floor.endpoint.clone(), world.floor.id()), requests);
-    let mut servers = vec![gateway, floor];
+    let baseline = server((world.baseline.endpoint.clone(), world.baseline.id()), requests);
+    let mut servers = vec![gateway, baseline];
     servers.extend(world.api_server().map(|api_server| server(api_server, requests.div_ceil(4))));
     let costs = in_turns(&servers).await?;
-    Ok(Costs { gateway: costs[0], floor: costs[1], api_server: costs.get(2).copied() })
+    Ok(Costs { gateway: costs[0], baseline: costs[1], api_server: costs.get(2).copied() })
 }
 
 /// Full lists in JSON.
@@ -118,9 +118,9 @@ pub(crate) async fn json(world: &World) -> Result<Vec<Line>> {
     for (name, ask, most) in
         [("full list, JSON, HTTP/1.1", Ask::json(LIST), 1.4), ("full list, JSON, HTTP/2", Ask::json(LIST).http2(), 1.6)]
     {
-        let Costs { api_server, floor, gateway } = costs(world, &ask, world.sizes.lists).await?;
-        let line = Line::new(name, "ms CPU", gateway.each()).floor(floor.each());
-        lines.push(line.api_server(api_server.map(|cost| cost.each())).times_floor(most));
+        let Costs { api_server, baseline, gateway } = costs(world, &ask, world.sizes.lists).await?;
+        let line = Line::new(name, "ms CPU", gateway.each()).baseline(baseline.each());
+        lines.push(line.api_server(api_server.map(|cost| cost.each())).times_baseline(most));
     }
     Ok(lines)
 }
@@ -135,9 +135,9 @@ pub(crate) async fn protobuf(world: &World) -> Result<Vec<Line>> {
         ("full list, protobuf, HTTP/1.1", Ask::protobuf(LIST), 1.4),
         ("full list, protobuf, HTTP/2", Ask::protobuf(LIST).http2(), 1.6),
     ] {
-        let Costs { api_server, floor, gateway } = costs(world, &ask, world.sizes.lists).await?;
-        let line = Line::new(name, "ms CPU", gateway.each()).floor(floor.each());
-        lines.push(line.api_server(api_server.map(|cost| cost.each())).times_floor(most));
+        let Costs { api_server, baseline, gateway } = costs(world, &ask, world.sizes.lists).await?;
+        let line = Line::new(name, "ms CPU", gateway.each()).baseline(baseline.each());
+        lines.push(line.api_server(api_server.map(|cost| cost.each())).times_baseline(most));
     }
     Ok(lines)
 }
@@ -193,7 +193,7 @@ pub(crate) async fn delegated(world: &World) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// A read that the floor cannot answer.
+/// A read that the baseline cannot answer.
 async fn small(world: &World, name: &str, path: &str, requests: usize, most: f64) -> Result<Vec<Line>> {
     let ask = Ask::json(path);
     let gateway =
@@ -206,9 +206,9 @@ async fn small(world: &World, name: &str, path: &str, requests: usize, most: f64
     Ok(vec![line.api_server(costs.get(1).map(Cost::each)).of_api_server(most)])
 }
 
-/// The cost of a full list in JSON at the floor.
-pub(crate) async fn floor_list(world: &World) -> Result<f64> {
-    let (endpoint, id) = (world.floor.endpoint.clone(), world.floor.id());
-    let floor = Measured { endpoint, id, ask: Ask::json(LIST), requests: world.sizes.lists };
-    Ok(in_turns(&[floor]).await?[0].each())
+/// The cost of a full list in JSON at the baseline.
+pub(crate) async fn baseline_list(world: &World) -> Result<f64> {
+    let (endpoint, id) = (world.baseline.endpoint.clone(), world.baseline.id());
+    let baseline = Measured { endpoint, id, ask: Ask::json(LIST), requests: world.sizes.lists };
+    Ok(in_turns(&[baseline]).await?[0].each())
 }

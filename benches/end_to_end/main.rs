@@ -1,7 +1,7 @@
 //! The costs of the gateway, compared with the API server behind it and with the minimum that any server could need.
 //!
 //! Starts an API server (kube-apiserver and etcd from `KUBEBUILDER_ASSETS`, else `sim`), fills it with pods, starts the
-//! gateway and a *floor* ([`floor`]), all with TLS, and prints for each row their costs and whether the goal is
+//! gateway and a *baseline* ([`baseline`]), all with TLS, and prints for each row their costs and whether the goal is
 //! reached. CPU and memory are those of the server processes, as the kernel counts them, without those of the clients.
 //!
 //! ```sh
@@ -15,6 +15,7 @@
 //!
 //! Results and conclusions: `kube_fanout::manual::figures`.
 
+mod baseline;
 #[path = "../../tests/conformance/certificates.rs"]
 mod certificates;
 mod client;
@@ -22,7 +23,6 @@ mod custom;
 mod download;
 #[path = "../../tests/conformance/flags.rs"]
 mod flags;
-mod floor;
 mod forwarding;
 mod latency;
 mod lists;
@@ -46,7 +46,7 @@ use anyhow::{Result, bail};
 
 use crate::{sizes::Sizes, table::Line, world::World};
 
-/// The allocator of the gateway, for the floor.
+/// The allocator of the gateway, for the baseline.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -85,7 +85,7 @@ fn main() -> Result<ExitCode> {
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         // Roles in which this program starts itself as a process of its own, so that the role can be measured.
-        ["serve-floor", arguments @ ..] => runtime.block_on(floor::serve(arguments))?,
+        ["serve-baseline", arguments @ ..] => runtime.block_on(baseline::serve(arguments))?,
         ["serve-sim", port] => runtime.block_on(servers::serve_sim(port.parse()?))?,
         ["download", arguments @ ..] => runtime.block_on(download::download(arguments))?,
         words => {

@@ -114,13 +114,13 @@ async fn each<T>(world: &World, server: &Server, count: usize, open: impl AsyncF
 
 /// A watch without events, on an HTTP/2 connection with other watches.
 pub(crate) async fn watcher(world: &World) -> Result<Vec<Line>> {
-    let (gateway, floor) = (world.fresh_gateway().await?, world.fresh_floor().await?);
+    let (gateway, baseline) = (world.fresh_gateway().await?, world.fresh_baseline().await?);
     let (count, version) = (world.sizes.watchers, world.version().await?);
-    let [gateway, floor] = [
+    let [gateway, baseline] = [
         each(world, &gateway, count, async || Streams::open(&gateway.endpoint, count, &version).await).await?,
-        each(world, &floor, count, async || Streams::open(&floor.endpoint, count, &version).await).await?,
+        each(world, &baseline, count, async || Streams::open(&baseline.endpoint, count, &version).await).await?,
     ];
-    let line = Line::new("memory of an idle watcher, HTTP/2", "KiB", gateway).floor(floor);
+    let line = Line::new("memory of an idle watcher, HTTP/2", "KiB", gateway).baseline(baseline);
     Ok(vec![line.goal(gateway, 4.0, "KiB")])
 }
 
@@ -149,12 +149,13 @@ impl Streams {
 
 /// A TLS connection with one watch.
 pub(crate) async fn connection(world: &World) -> Result<Vec<Line>> {
-    let (gateway, floor) = (world.fresh_gateway().await?, world.fresh_floor().await?);
+    let (gateway, baseline) = (world.fresh_gateway().await?, world.fresh_baseline().await?);
     let (load, version) = (Load::new(world.sizes.watchers / 4, false), world.version().await?);
-    let [gateway, floor] = [
+    let [gateway, baseline] = [
         each(world, &gateway, load.watchers, async || Watchers::open(&gateway.endpoint, &load, &version).await).await?,
-        each(world, &floor, load.watchers, async || Watchers::open(&floor.endpoint, &load, &version).await).await?,
+        each(world, &baseline, load.watchers, async || Watchers::open(&baseline.endpoint, &load, &version).await)
+            .await?,
     ];
-    let line = Line::new("memory of a TLS connection with an idle watch", "KiB", gateway).floor(floor);
-    Ok(vec![line.times_floor(1.1)])
+    let line = Line::new("memory of a TLS connection with an idle watch", "KiB", gateway).baseline(baseline);
+    Ok(vec![line.times_baseline(1.1)])
 }

@@ -46,7 +46,7 @@ struct Storage {
     _process: Option<Process>,
 }
 
-/// A gateway, or the floor.
+/// A gateway, or the baseline.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) endpoint: Endpoint,
@@ -226,15 +226,15 @@ impl Server {
         Ok(Self { endpoint, process, ready_after })
     }
 
-    /// The floor, which has fetched its lists when this returns.
-    pub(crate) async fn floor(upstream: &Upstream, certificates: &Certificates, folder: &Path) -> Result<Self> {
+    /// The baseline, which has fetched its lists when this returns.
+    pub(crate) async fn baseline(upstream: &Upstream, certificates: &Certificates, folder: &Path) -> Result<Self> {
         let (port, started) = (free_port()?, Instant::now());
         let (url, own) = (upstream.url.as_str(), port.to_string());
         let certificates = certificates.folder.display().to_string();
-        let name = format!("floor-{port}");
-        let mut process = this_program(&name, &["serve-floor", url, &own, &certificates], folder)?;
+        let name = format!("baseline-{port}");
+        let mut process = this_program(&name, &["serve-baseline", url, &own, &certificates], folder)?;
         let endpoint = Endpoint::tls(port, &Path::new(&certificates).join("ca.crt"))?;
-        wait(&mut process, async || endpoint.connect(false).await.is_ok()).await.context("the floor")?;
+        wait(&mut process, async || endpoint.connect(false).await.is_ok()).await.context("the baseline")?;
         Ok(Self { endpoint, process, ready_after: started.elapsed() })
     }
 

@@ -11,7 +11,7 @@ pub(crate) struct Line {
     pub(crate) name: String,
     pub(crate) unit: &'static str,
     pub(crate) api_server: Option<f64>,
-    pub(crate) floor: Option<f64>,
+    pub(crate) baseline: Option<f64>,
     pub(crate) gateway: f64,
     pub(crate) goal: Option<Goal>,
 }
@@ -27,24 +27,24 @@ pub(crate) struct Goal {
 }
 
 pub(crate) const HEAD: &str =
-    "\n| work | unit | API server | floor | kube-fanout | reached | goal | |\n|---|---|---|---|---|---|---|---|";
+    "\n| work | unit | API server | baseline | kube-fanout | reached | goal | |\n|---|---|---|---|---|---|---|---|";
 
 impl Line {
     pub(crate) fn new(name: impl Into<String>, unit: &'static str, gateway: f64) -> Self {
-        Self { name: name.into(), unit, api_server: None, floor: None, gateway, goal: None }
+        Self { name: name.into(), unit, api_server: None, baseline: None, gateway, goal: None }
     }
 
     pub(crate) fn api_server(self, api_server: Option<f64>) -> Self {
         Self { api_server, ..self }
     }
 
-    pub(crate) fn floor(self, floor: f64) -> Self {
-        Self { floor: Some(floor), ..self }
+    pub(crate) fn baseline(self, baseline: f64) -> Self {
+        Self { baseline: Some(baseline), ..self }
     }
 
-    /// Sets the goal: at most `most` times what the floor needs.
-    pub(crate) fn times_floor(self, most: f64) -> Self {
-        let goal = self.floor.map(|floor| Goal { reached: self.gateway / floor, most, of: "x floor" });
+    /// Sets the goal: at most `most` times what the baseline needs.
+    pub(crate) fn times_baseline(self, most: f64) -> Self {
+        let goal = self.baseline.map(|baseline| Goal { reached: self.gateway / baseline, most, of: "x baseline" });
         Self { goal, ..self }
     }
 
@@ -68,7 +68,7 @@ impl fmt::Display for Line {
             self.name,
             self.unit,
             figure(self.api_server),
-            figure(self.floor),
+            figure(self.baseline),
             digits(self.gateway),
         )?;
         match &self.goal {

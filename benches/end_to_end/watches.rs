@@ -191,9 +191,9 @@ async fn deliver(world: &World, endpoint: &Endpoint, id: u32, load: &Load) -> Re
     })
 }
 
-/// Measures the floor, the gateway and, with `with_api_server`, the API server, each with the same watchers.
+/// Measures the baseline, the gateway and, with `with_api_server`, the API server, each with the same watchers.
 async fn deliveries(world: &World, name: &str, load: &Load, with_api_server: bool) -> Result<Line> {
-    let floor = deliver(world, &world.floor.endpoint, world.floor.id(), load).await?;
+    let baseline = deliver(world, &world.baseline.endpoint, world.baseline.id(), load).await?;
     let gateway = deliver(world, &world.gateway.endpoint, world.gateway.id(), load).await?;
     let mut api_server = None;
     if let Some((endpoint, id)) = world.api_server().filter(|_| with_api_server) {
@@ -202,8 +202,8 @@ async fn deliveries(world: &World, name: &str, load: &Load, with_api_server: boo
         let cpu = delivered.cpu.saturating_sub(gateway.upstream.unwrap_or_default());
         api_server = Some(Delivered { cpu, ..delivered }.microseconds_each());
     }
-    let line = Line::new(name, "us CPU", gateway.microseconds_each()).floor(floor.microseconds_each());
-    Ok(line.api_server(api_server).times_floor(1.3))
+    let line = Line::new(name, "us CPU", gateway.microseconds_each()).baseline(baseline.microseconds_each());
+    Ok(line.api_server(api_server).times_baseline(1.3))
 }
 
 /// Every watcher gets every change.
@@ -279,7 +279,7 @@ pub(crate) async fn watch_list(world: &World) -> Result<Vec<Line>> {
         Some(api_server) => Some(measure(api_server, sizes.lists.div_ceil(8)).await?),
         None => None,
     };
-    let floor = crate::lists::floor_list(world).await?;
-    let line = Line::new("watch of all from RV=0, until all objects have come", "ms CPU", gateway).floor(floor);
-    Ok(vec![line.api_server(api_server).times_floor(2.0)])
+    let baseline = crate::lists::baseline_list(world).await?;
+    let line = Line::new("watch of all from RV=0, until all objects have come", "ms CPU", gateway).baseline(baseline);
+    Ok(vec![line.api_server(api_server).times_baseline(2.0)])
 }

@@ -20,7 +20,7 @@ use crate::{
 pub(crate) struct World {
     pub(crate) sizes: Sizes,
     pub(crate) gateway: Server,
-    pub(crate) floor: Server,
+    pub(crate) baseline: Server,
     pub(crate) upstream: Upstream,
     pub(crate) certificates: Certificates,
     /// The size of all pods in JSON, in bytes.
@@ -39,7 +39,7 @@ impl World {
         let certificates = Certificates::make(folder.path())?;
         let upstream = Upstream::start(sizes.real, &certificates, folder.path()).await?;
         pods::seed(&upstream.endpoint, &sizes).await?;
-        let floor = Server::floor(&upstream, &certificates, folder.path()).await?;
+        let baseline = Server::baseline(&upstream, &certificates, folder.path()).await?;
         let gateway = Server::gateway(PODS, &upstream, &certificates, folder.path()).await?;
         let json_bytes = gateway.endpoint.get(&Ask::json(LIST)).await?.len() as u64;
         if upstream.real.is_some() {
@@ -48,7 +48,7 @@ impl World {
             gateway.endpoint.get(&ask).await?;
             tokio::time::sleep(std::time::Duration::from_secs(sizes.seconds.max(3))).await;
         }
-        Ok(Self { sizes, gateway, floor, upstream, certificates, json_bytes, folder })
+        Ok(Self { sizes, gateway, baseline, upstream, certificates, json_bytes, folder })
     }
 
     /// Another gateway, for values that can only be measured once per process.
@@ -68,8 +68,8 @@ impl World {
         Server::gateway(gateway, &self.upstream, &self.certificates, self.folder()).await
     }
 
-    pub(crate) async fn fresh_floor(&self) -> Result<Server> {
-        Server::floor(&self.upstream, &self.certificates, self.folder()).await
+    pub(crate) async fn fresh_baseline(&self) -> Result<Server> {
+        Server::baseline(&self.upstream, &self.certificates, self.folder()).await
     }
 
     pub(crate) fn folder(&self) -> &Path {
