@@ -94,7 +94,7 @@ mod tests {
     use crate::config::{API_VERSION, KIND, Overrides};
 
     #[test]
-    fn names_that_no_api_server_has_are_told_of_with_what_may_be_meant() {
+    fn unknown_resource_names_are_reported_with_a_suggestion() {
         let names = "pod, secret, deployments, deployment.apps, ingress, lease, networkpolicy, widgets, jobs.batches";
         let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\ncache: {{exclude: [{names}]}}");
         let config = Config::parse(&text, &Overrides::default()).unwrap();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_may_be_there_are_not() {
+    fn possible_resource_names_are_not_reported() {
         let names = "pods, deployments.apps, events, events.events.k8s.io, widgets.example.com, jobs.batch";
         let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\ncache: {{exclude: [{names}]}}");
         assert_eq!(Config::parse(&text, &Overrides::default()).unwrap().doubtful_resources(), []);

@@ -191,7 +191,7 @@ users: [{name: jane, user: {token: secret}}]
     }
 
     #[tokio::test]
-    async fn the_user_goes_to_the_gateway_over_tls_only() {
+    async fn credentials_are_written_only_for_https_urls() {
         let folder = tempfile::tempdir().unwrap();
         let text = access("https://gateway.example:8443", &folder, None).kubeconfig().await.unwrap();
         let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
@@ -208,7 +208,7 @@ users: [{name: jane, user: {token: secret}}]
     }
 
     #[tokio::test]
-    async fn a_gateway_that_trusts_its_clients_gets_no_credentials_of_theirs() {
+    async fn no_credentials_are_written_for_a_gateway_in_trusted_mode() {
         let folder = tempfile::tempdir().unwrap();
         let access = access("https://127.0.0.1:8443", &folder, None);
         let text = access.kubeconfig().await.unwrap();
@@ -226,7 +226,7 @@ users: [{name: jane, user: {token: secret}}]
 
     /// As on a machine where nothing but the gateway is used.
     #[tokio::test]
-    async fn without_any_kubeconfig_there_is_no_user_and_that_is_said() {
+    async fn without_a_kubeconfig_a_comment_says_that_there_is_no_user() {
         let server = Uri::from_static("https://127.0.0.1:8443");
         let access =
             ClientAccess { server, certificate_authority: None, is_trusted: None, user_of: UpstreamConfig::default() };
@@ -270,7 +270,7 @@ users: [{name: jane, user: {token: secret}}]
     }
 
     #[tokio::test]
-    async fn what_cannot_be_used_is_named() {
+    async fn unusable_urls_contexts_and_files_are_named() {
         let folder = tempfile::tempdir().unwrap();
         for (server, context, expected) in [
             ("gateway.example:8443", None, "gateway.example:8443"),

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_stands_in_the_manual() {
+    fn every_field_is_in_the_manual() {
         let manual = include_str!("../manual/operations.md");
         let fields = effective("cache: {prewarm: [pods], maxStaleness: 1m}\naudit: {path: /a}\n");
         let leaf = |field: &str| field.rsplit('.').next().unwrap_or_default().to_owned();

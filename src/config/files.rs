@@ -267,7 +267,7 @@ clients:
     }
 
     #[tokio::test]
-    async fn a_context_that_is_not_there_is_told_of_with_those_that_are() {
+    async fn a_missing_context_is_reported_with_the_existing_ones() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("kubeconfig"), KUBECONFIG).unwrap();
         let found = problems(folder.path(), "upstream: {kubeconfig: DIR/kubeconfig, context: d}").await;
@@ -282,7 +282,7 @@ clients:
     }
 
     #[tokio::test]
-    async fn a_server_that_is_told_of_clients_is_verified() {
+    async fn servers_that_receive_client_identities_must_be_verified() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &["server", "ca", "front", "proxy"]);
         let insecure = KUBECONFIG.replace("127.0.0.1:1'", "127.0.0.1:1', insecure-skip-tls-verify: true");

@@ -30,7 +30,7 @@ mod tests {
     use crate::config::{API_VERSION, KIND, Overrides};
 
     #[test]
-    fn limits_of_each_client_are_told_of_where_clients_are_not_told_apart() {
+    fn limits_per_client_are_reported_in_trusted_mode() {
         let told = |fields: &str| {
             let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}");
             let config = Config::parse(&text, &Overrides::default()).unwrap();

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_kubeconfig_at_all_is_told() {
+    fn a_file_that_is_no_kubeconfig_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.kc");
         for (text, expected) in [
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_told_of_with_its_place_and_without_the_content() {
+    fn an_error_has_its_position_and_no_content_of_the_file() {
         let user = format!("users:\n- name: u\n  user:\n    token: {SECRET}\n");
         for (text, expected) in [
             (format!("{user}   client-key-data: x\n"), "x.kc: line 5, column 4: this line's indentation"),

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_stand_in_for_kubectl_proxy() {
+    fn defaults_serve_local_clients_like_kubectl_proxy() {
         let config = Config::defaults(&Overrides::default()).unwrap();
         assert_eq!(config.listeners.len(), 1);
         assert_eq!(config.listeners[0].address.to_string(), DEFAULT_LISTEN);
@@ -261,7 +261,7 @@ drain: {timeout: 3s}
     }
 
     #[test]
-    fn what_is_no_tree_is_told_of_with_its_place() {
+    fn invalid_yaml_is_reported_with_its_position() {
         for (text, expected) in [
             (
                 "reads:\n  fillWait: 1s\n freshnessWait: 2s",

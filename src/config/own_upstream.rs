@@ -51,7 +51,7 @@ mod tests {
     use crate::config::{API_VERSION, KIND, LoadError, Overrides};
 
     #[test]
-    fn an_address_is_its_own_by_port_and_by_what_it_accepts() {
+    fn own_addresses_are_recognized_by_port_and_interface() {
         for (url, address, expected) in [
             ("http://127.0.0.1:8001", "127.0.0.1:8001", true),
             ("http://localhost:8001", "127.0.0.1:8001", true),
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_gateway_in_front_of_itself_is_a_problem_before_it_runs() {
+    async fn an_upstream_at_an_own_address_is_a_problem() {
         let folder = tempfile::tempdir().unwrap();
         let [kubeconfig, file] = ["kubeconfig", "config.yaml"].map(|name| folder.path().join(name));
         let cluster = "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'http://localhost:8001'}}]\n\

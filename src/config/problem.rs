@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_texts_do_not_control_a_terminal() {
+    fn control_characters_of_foreign_texts_are_escaped() {
         let (field, found) = ("\u{1b}[5mx".to_owned(), "things\u{9b}5m\u{7} may be meant".to_owned());
         let problem = Problem { field, found, allowed: String::new(), at: None };
         assert_eq!(problem.to_string(), r"\u{1b}[5mx: things\u{9b}5m\u{7} may be meant");

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plugin_writes_and_is_given_is_not_told() {
+    fn plugin_errors_contain_no_output_and_no_environment() {
         let plugin = |script: String| {
             serde_json::json!({"exec": {
                 "apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": ["-c", script],
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_on_one_line_is_not_told() {
+    fn a_key_on_one_line_is_redacted() {
         let key = format!("-----BEGIN PRIVATE KEY----- {SECRET}\n-----END PRIVATE KEY-----\n");
         let files = TlsFiles { cert_file: "/c".into(), key_file: "/k".into() };
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_restart_is_named_and_not_taken() {
+    fn fields_that_need_a_restart_are_named_and_keep_their_value() {
         let of = |fields: &str| {
             let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}");
             Config::parse(&text, &Overrides::default()).unwrap()
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_for_another_mode_is_not_taken_at_all() {
+    fn a_file_for_another_mode_changes_nothing() {
         let of = |fields: &str| {
             let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}");
             Config::parse(&text, &Overrides::default()).unwrap()

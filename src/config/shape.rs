@@ -123,7 +123,7 @@ mod tests {
     use crate::config::{API_VERSION, Config, KIND, Overrides};
 
     #[test]
-    fn all_places_of_the_wrong_shape_are_told_of_with_all_other_problems() {
+    fn all_wrong_shapes_are_reported_with_all_other_problems() {
         let text = format!(
             "apiVersion: {API_VERSION}
 kind: {KIND}
@@ -211,7 +211,7 @@ colour: red
     }
 
     #[test]
-    fn what_follows_from_a_wrong_shape_is_not_told_of() {
+    fn consequences_of_a_wrong_shape_are_not_reported() {
         for text in [
             "listeners: [{address: '0.0.0.0:1', tls: x}]\nclients: {mode: delegated}",
             "clients: {mode: delegated, identity: {frontProxy: x}, authentication: {clientCAFile: /ca}}",

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_certificate_is_told_apart() {
+    fn problems_of_certificate_key_and_pair_have_their_own_errors() {
         let files = TlsFiles { cert_file: "/c".into(), key_file: "/k".into() };
         let ((cert, key), (_, other)) = (made(), made());
         let pair = |cert: &[u8], key: &[u8]| files.certified_key(&TlsPem { cert: cert.to_vec(), key: key.to_vec() });
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_version_1_is_called_that() {
+    fn a_version_1_certificate_is_named_in_the_error() {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let base64 = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, first_version(made.cert.der()));
         let cert = format!("-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----\n").into_bytes();

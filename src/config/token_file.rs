@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn white_space_at_the_ends_is_no_part_of_a_token() {
+    fn white_space_around_a_token_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tok");
         let told = |content: &str| {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_read_again_and_kept_while_there_is_no_other() {
+    fn a_token_is_reread_and_kept_while_the_file_has_none() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tok");
         fs::write(&path, "one\n").unwrap();

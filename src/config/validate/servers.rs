@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_addresses_of_which_each_is_there_once() {
+    fn duplicate_servers_are_refused() {
         let config = parse("['10.0.0.1:6443', '[::1]:6443', 'api.example:443']").unwrap();
         let texts: Vec<_> = config.servers.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["10.0.0.1:6443", "[::1]:6443", "api.example:443"]);
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_list_is_refused_in_words() {
+    fn invalid_lists_are_refused_with_a_reason() {
         let many: Vec<_> = (1..=17).map(|port| format!("'a:{port}'")).collect();
         for (servers, problem) in [
             ("[]", "upstream.servers: an empty list; allowed: at least one address, or remove this field"),
