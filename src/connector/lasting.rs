@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_there_since_the_first_time_with_the_last_error() {
+    fn trouble_keeps_its_start_and_its_last_error() {
         let trouble = Lasting::default();
         assert_eq!(trouble.current(), None);
         assert!(trouble.begins(TroubleKind::Foreign, "one".to_owned()));

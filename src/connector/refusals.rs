@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_counts_until_the_same_is_allowed_or_it_is_not_repeated() {
+    async fn a_refusal_is_kept_until_its_path_is_allowed_or_it_expires() {
         let refusals = Refusals::default();
         refusals.keep("/a".to_owned(), FORBIDDEN, "");
         refusals.keep("/b".to_owned(), FORBIDDEN, "");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn credentials_are_told_of_once_and_accepted_with_any_request() {
+    async fn rejected_credentials_are_reported_once_until_any_request_is_accepted() {
         let refusals = Refusals::default();
         assert!(!refusals.keep("/a".to_owned(), FORBIDDEN, ""));
         assert!(refusals.keep("/a".to_owned(), UNAUTHORIZED, ""));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_has_no_credentials() {
+    fn displayed_urls_have_no_credentials() {
         let target = Target::new(&"https://jane:secret@cluster:6443/prefix/".parse().unwrap()).unwrap();
         assert_eq!(target.to_string(), "https://cluster:6443/prefix");
     }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_refused() {
+    fn invalid_paths_are_refused() {
         let target = Target::new(&"https://cluster".parse().unwrap()).unwrap();
         for request in ["*", "elsewhere:443"] {
             assert_eq!(target.join(&request.parse().unwrap()), Err(InvalidTarget), "{request}");

@@ -90,7 +90,7 @@ async fn a_token_file_may_end_in_a_line_break() {
 }
 
 #[tokio::test]
-async fn an_unreachable_server_is_told_apart() {
+async fn an_unreachable_server_has_its_own_error() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let error = Connector::new(&config(address)).unwrap().own_requests().send(request("GET", "/")).await.unwrap_err();
     assert!(matches!(error, SendError::Unreachable(_)), "{error:?}");

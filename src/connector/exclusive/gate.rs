@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_task_that_sleeps_is_woken_and_none_sleeps_through_a_call() {
+    fn only_sleeping_tasks_are_woken_and_no_wake_up_is_lost() {
         let (gate, woken) = (Gate::new(), Arc::new(Woken::default()));
         let waker = Waker::from(woken.clone());
         let task = Context::from_waker(&waker);

@@ -149,7 +149,7 @@ async fn a_read_whose_connection_breaks_is_asked_again_and_a_write_is_not() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_told_apart() {
+async fn lost_connections_malformed_answers_and_unreachable_servers_have_their_own_errors() {
     let (listener, gateway) = server().await;
     let script = Script::new(async move {
         let (mut first, _) = listener.accept().await.unwrap();
@@ -170,7 +170,7 @@ async fn what_is_no_answer_is_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_rested_for_long_is_not_used_again() {
+async fn a_connection_that_was_idle_for_long_is_not_used_again() {
     let (listener, gateway) = server().await;
     let script = Script::new(async move {
         let (mut first, _) = listener.accept().await.unwrap();

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_as_whom_upstream_sees_the_user() {
+    fn the_probe_reads_the_user_that_upstream_sees() {
         let review = |name: &str, groups: &str| {
             format!(r#"{{"status":{{"userInfo":{{"username":"{name}","groups":[{groups}]}}}}}}"#)
         };

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_that_shows_who_asks() {
+    fn identity_headers_and_bearer_subprotocols_are_removed() {
         let left = strip(&[
             ("authorization", "Bearer t"),
             ("authorization", "Basic t"),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_without_a_token_stay_as_they_came() {
+    fn subprotocols_without_a_token_are_unchanged() {
         let given =
             [("sec-websocket-protocol", "v5.channel.k8s.io,v4.channel.k8s.io"), ("sec-websocket-protocol", "x")];
         let expected: Vec<_> = given.iter().map(|(name, value)| format!("{name}: {value}")).collect();

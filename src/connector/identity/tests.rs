@@ -158,7 +158,7 @@ const IMPERSONATED: [&str; 7] = [
 ];
 
 #[tokio::test]
-async fn a_front_proxy_says_it_by_the_names_that_upstream_reads() {
+async fn a_front_proxy_uses_the_configured_header_names() {
     let Setup { gateway, front_proxy, .. } = &setup(&[b"http/1.1"]).await;
     let name = |name| vec![http::HeaderName::from_static(name)];
     let headers = ProxyHeaders {
@@ -321,7 +321,7 @@ async fn a_front_proxy_that_upstream_does_not_believe_is_not_used() {
 }
 
 #[tokio::test]
-async fn what_upstream_says_later_counts_too() {
+async fn a_later_probe_answer_replaces_the_first() {
     let authority = Authority::new();
     let status = Arc::new(std::sync::atomic::AtomicU16::new(500));
     let answered = status.clone();

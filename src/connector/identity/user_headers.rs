@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_front_proxy_tells_every_group() {
+    fn a_front_proxy_sends_every_group() {
         let asserted = lines(front_proxy(&user("jane", &["b", "", "system:authenticated", "a"])));
         let groups = ["b", "system:authenticated", "a"].map(|group| format!("x-remote-group: {group}"));
         assert_eq!(asserted, [&["x-remote-user: jane".to_owned()], &groups[..]].concat());
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn no_user_gets_groups_for_its_name() {
+    fn impersonation_by_name_adds_no_implied_groups() {
         for name in ["system:serviceaccount:n:default", "system:node:n"] {
             for groups in [&["system:authenticated"][..], &["", "system:authenticated"], &[]] {
                 let impersonated = lines(impersonation(&user(name, groups)));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_would_arrive_as_another_is_refused() {
+    fn users_that_headers_cannot_carry_exactly_are_refused() {
         for told in [front_proxy, impersonation] {
             assert_eq!(told(&user("", &["a"])).unwrap_err(), IdentityError::Nameless);
             for text in [" jane", "jane ", "\tjane", "ja\nne", "ja\rne", "ja\0ne", "jane\x7f", " "] {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_arrive_as_they_are() {
+    fn keys_of_extra_fields_are_percent_encoded() {
         for (key, expected) in [
             ("scopes", "scopes"),
             ("", ""),

@@ -55,7 +55,7 @@ fn no_server_is_used_before_it_is_found_to_be_of_the_cluster() {
 }
 
 #[test]
-fn one_that_is_set_aside_is_used_when_there_is_no_other() {
+fn a_server_set_aside_is_used_if_there_is_no_other() {
     let servers = named(&["a", "b"]);
     servers.found(vec![unwell(), ready("v1")]);
     assert_eq!(chosen(&servers, Choice::Any), [1]);
@@ -67,7 +67,7 @@ fn one_that_is_set_aside_is_used_when_there_is_no_other() {
 }
 
 #[test]
-fn the_one_with_the_fewest_connections_is_next() {
+fn the_server_with_the_fewest_connections_is_chosen() {
     let servers = named(&["a", "b"]);
     servers.found(vec![ready("v1"), ready("v1")]);
     let first = servers.hold(Choice::Any, &[]).unwrap();
@@ -81,7 +81,7 @@ fn the_one_with_the_fewest_connections_is_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_takes_no_connection_is_set_aside_for_longer_each_time() {
+async fn a_server_without_connections_is_set_aside_for_longer_each_time() {
     let servers = named(&["a", "b"]);
     servers.found(vec![ready("v1"), ready("v1")]);
     let refused = || servers.lock().servers[0].refused(&servers.0.addresses[0], "refused", Instant::now());
@@ -128,7 +128,7 @@ fn own_requests_keep_to_one_version_through_a_rolling_upgrade() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_is_told_of_each_state_once() {
+async fn each_state_of_a_server_is_logged_once() {
     let servers = named(&["a"]);
     let told = || servers.lock().servers[0].told;
     assert_eq!(told(), None);
