@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_authority_vouches_for_client_certificates_it_signed() {
+    async fn an_authority_verifies_client_certificates_it_signed() {
         let (ca, other) = (authority("ca"), authority("ca"));
         assert!(vouches(&[&ca], &[&leaf(&ca, |_| {})]).await);
         assert!(vouches(&[&other, &ca], &[&leaf(&ca, |_| {})]).await);

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_proof_wins_and_wrong_outranks_nothing() {
+    fn a_proven_finding_outranks_a_wrong_one_and_wrong_outranks_none() {
         use Finding::{Nothing, Proven, Wrong};
         for (first, second, expected) in [
             (Proven(1), Proven(2), Proven(1)),

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_were_configured_are_read_and_all_are_taken() {
+    fn configured_header_names_are_read_and_all_identity_headers_removed() {
         let name = |name| HeaderName::from_static(name);
         let names = ProxyHeaders {
             user: vec![name("x-first"), name("x-second")],
@@ -182,7 +182,7 @@ mod tests {
     proptest! {
         /// Also unknown headers with the usual prefix.
         #[test]
-        fn nothing_that_asserts_is_left(names in proptest::collection::vec("(x-remote-|x-remote|accept-|remote-)[a-z%0-9-]{0,9}[a-z]", 0..9)) {
+        fn every_header_with_an_identity_prefix_is_removed(names in proptest::collection::vec("(x-remote-|x-remote|accept-|remote-)[a-z%0-9-]{0,9}[a-z]", 0..9)) {
             let mut headers = HeaderMap::new();
             for name in &names {
                 headers.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_static("x"));

@@ -117,7 +117,7 @@ const ANONYMOUS_GROUP: &[(&str, &str)] = &[("x-remote-group", "system:masters")]
 type Row<'a> = (&'static str, Option<&'a Issued>, [&'static str; 3], [&'static str; 3]);
 
 #[tokio::test]
-async fn every_row_of_the_table_has_its_outcome() {
+async fn every_combination_of_credentials_has_its_outcome() {
     let world = World::new().await;
     let authenticator = world.authenticator(world.config()).await;
     let jane = client(&world.clients, "jane", "devs");

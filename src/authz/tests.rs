@@ -164,7 +164,7 @@ async fn concurrent_questions_share_one_review() {
 }
 
 #[tokio::test]
-async fn without_a_verdict_only_cached_permits_hold() {
+async fn without_a_verdict_only_cached_permits_are_used() {
     // The second and third reviews fail: one with an error status, the other without a status.
     let reviewer = Reviewer::start(|_, before| if before == 0 { Some(true) } else { None }).await;
     let authorizer = reviewer.authorizer();
@@ -231,7 +231,7 @@ async fn settled(lease: &mut Lease, now: Instant) -> Standing {
 }
 
 #[tokio::test]
-async fn a_lease_goes_on_until_upstream_says_no() {
+async fn a_lease_is_renewed_until_a_review_denies() {
     // Allowed, allowed again, no verdict, denied.
     let verdicts = [Some(true), Some(true), None, Some(false)];
     let reviewer = Reviewer::start(move |_, before| verdicts[before]).await;
@@ -369,7 +369,7 @@ async fn a_lease_whose_review_waits_for_a_turn_counts_as_busy() {
 }
 
 #[tokio::test]
-async fn requests_that_authorizers_do_not_tell_apart_have_one_verdict() {
+async fn requests_with_equal_attributes_share_one_verdict() {
     let reviewer = Reviewer::start(|_, _| Some(true)).await;
     let authorizer = reviewer.authorizer();
     for query in [

@@ -105,7 +105,7 @@ async fn pass(time: Duration) {
 const TTL: Duration = Duration::from_secs(10);
 
 #[tokio::test]
-async fn a_good_token_is_known_for_its_time() {
+async fn an_accepted_token_is_cached_for_its_ttl() {
     let (reviewer, _gate) = Reviewer::start(by_name).await;
     let tokens = reviewer.tokens(TokenReviews::default());
     let user = tokens.user("good-jane").await.unwrap();
@@ -127,7 +127,7 @@ fn web_token(exp: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_token_is_not_known_beyond_its_own_end() {
+async fn an_accepted_token_is_not_cached_beyond_its_expiry() {
     let (reviewer, _gate) = Reviewer::start(|_, _| Some(good("jane"))).await;
     let tokens = reviewer.tokens(TokenReviews { success_ttl: 3 * TTL, ..TokenReviews::default() });
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -161,7 +161,7 @@ async fn without_a_ttl_nothing_is_cached() {
 }
 
 #[tokio::test]
-async fn a_bad_token_is_known_for_a_time_of_its_own() {
+async fn a_rejected_token_is_cached_for_the_failure_ttl() {
     let (reviewer, _gate) = Reviewer::start(by_name).await;
     let tokens = reviewer.tokens(TokenReviews::default());
     for reviews in 1..=2 {
@@ -209,7 +209,7 @@ async fn a_review_outlives_the_request_that_started_it() {
 }
 
 #[tokio::test]
-async fn a_token_has_to_be_for_us() {
+async fn a_token_for_another_audience_is_rejected() {
     let for_audience = |token: String, asked: Vec<String>| {
         assert_eq!(asked, ["api", "other"]);
         let audiences = token.strip_prefix("for-").map(|audience| vec![audience.to_owned()]);
@@ -251,7 +251,7 @@ async fn a_failed_review_is_not_cached() {
 }
 
 #[tokio::test]
-async fn an_unreachable_reviewer_ends_no_verdict_that_is_known() {
+async fn cached_verdicts_hold_while_the_reviewer_is_unreachable() {
     let (reviewer, _gate) = Reviewer::start(by_name).await;
     let tokens = reviewer.tokens(TokenReviews::default());
     tokens.user("good-jane").await.unwrap();
@@ -275,7 +275,7 @@ async fn beyond_the_limit_of_reviews_there_is_no_verdict() {
 }
 
 #[tokio::test]
-async fn an_address_that_makes_up_tokens_keeps_no_other_from_its_reviews() {
+async fn invented_tokens_of_one_address_do_not_block_reviews_of_others() {
     let (reviewer, gate) = Reviewer::start(by_name).await;
     let tokens = reviewer.tokens(TokenReviews::default());
     tokens.user("good-jane").await.unwrap();
@@ -293,7 +293,7 @@ async fn an_address_that_makes_up_tokens_keeps_no_other_from_its_reviews() {
 }
 
 #[tokio::test]
-async fn a_token_counts_for_its_user_once_that_is_known() {
+async fn a_reviewed_token_counts_for_its_user() {
     let (reviewer, _gate) = Reviewer::start(by_name).await;
     let tokens = reviewer.tokens(TokenReviews { success_ttl: Duration::ZERO, ..TokenReviews::default() });
     assert_eq!(tokens.client(b"good-jane"), None);
@@ -324,7 +324,7 @@ async fn changed_audiences_invalidate_every_token() {
 }
 
 #[tokio::test]
-async fn tokens_are_kept_as_hashes_of_a_key_of_their_own() {
+async fn tokens_are_cached_as_keyed_hashes() {
     let (reviewer, _gate) = Reviewer::start(by_name).await;
     let (first, second) = (reviewer.tokens(TokenReviews::default()), reviewer.tokens(TokenReviews::default()));
     assert_eq!(first.reviewed().hash(b"t"), first.reviewed().hash(b"t"));
