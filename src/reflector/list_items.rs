@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_objects_is_refused() {
+    fn other_json_than_lists_of_objects_is_refused() {
         assert_eq!(taken(r#"{"items":[1]}"#, 100), Err(Failure::Malformed));
         assert_eq!(taken(&format!("{{\"x\":\"{}\"", "x".repeat(AROUND_MAX)), 1 << 21), Err(Failure::Malformed));
         // The list is cut off, so the text around the items is not valid JSON.

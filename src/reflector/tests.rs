@@ -335,7 +335,7 @@ async fn another_definition_makes_it_another_resource() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_follow_gives_the_store_up() {
+async fn an_event_that_goes_back_in_version_discards_the_store() {
     let backwards = [event("ADDED", "a", 3), end(9), event("MODIFIED", "a", 8)].concat();
     let (seen, asked) = run(Script::new(&[9, 20], [Ok(backwards), Ok(end(20))])).await;
     assert_eq!(asked[..2], ["state None", "state None"], "the old version counts for nothing");
@@ -343,7 +343,7 @@ async fn what_cannot_follow_gives_the_store_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_upstream_gives_the_store_up() {
+async fn a_restored_upstream_discards_the_store() {
     let (seen, _) = run(Script::new(&[90, 20, 20], [Ok(end(90)), Ok(end(20))])).await;
     assert_eq!(seen.events()[..3], ["filled at 90", "lost: Backwards", "filled at 20"]);
 }

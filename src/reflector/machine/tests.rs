@@ -88,7 +88,7 @@ fn a_restored_upstream_loses_the_store() {
 }
 
 #[test]
-fn what_proofs_have_advanced_since_the_watch_ended_counts() {
+fn progress_from_proofs_after_the_end_of_the_watch_counts() {
     let mut machine = filled_at(50);
     machine.next(ended(Failure::Unavailable, 50, Duration::ZERO));
     let progress = Some(version(60));
@@ -179,7 +179,7 @@ fn waits_double_up_to_a_limit_and_start_over_after_a_success() {
 }
 
 #[test]
-fn a_watch_that_was_well_clears_the_waits() {
+fn a_healthy_watch_resets_the_delays() {
     let mut machine = filled_at(5);
     let mut fails_after = |lasted| machine.next(ended(Failure::Unavailable, 5, lasted)).delay.as_millis();
     assert_eq!([(); 4].map(|()| fails_after(Duration::from_secs(119))), [800, 1600, 3200, 6400]);
@@ -187,7 +187,7 @@ fn a_watch_that_was_well_clears_the_waits() {
 }
 
 #[test]
-fn fills_that_are_followed_by_what_cannot_be_read_come_ever_more_seldom() {
+fn fills_followed_by_unreadable_events_back_off() {
     for (failure, waits) in [(Failure::Malformed, [800, 1600, 3200, 6400]), (Failure::Expired, [0, 1600, 3200, 6400])] {
         let mut machine = filled_at(5);
         let mut poisoned = |lasted| {
@@ -252,7 +252,7 @@ fn a_watch_list_that_falls_silent_is_tried_again_before_a_list_is() {
 }
 
 #[test]
-fn a_store_is_as_old_as_what_upstream_last_told_it() {
+fn the_age_of_a_store_counts_from_the_last_message_of_upstream() {
     let seconds = Duration::from_secs;
     for (failure, age) in
         [(None, 0), (Some(Failure::Unavailable), 0), (Some(Failure::Silent), 40), (Some(Failure::Stuck), 40)]
@@ -273,7 +273,7 @@ fn a_store_is_as_old_as_what_upstream_last_told_it() {
 }
 
 #[test]
-fn a_store_that_is_filled_again_is_answered_from_meanwhile() {
+fn a_store_is_served_while_it_is_filled_again() {
     let mut machine = filled_at(5);
     machine.next(ended(Failure::Expired, 9, Duration::ZERO));
     assert!(matches!(machine.condition(), Condition::Unfollowed { .. }));
@@ -393,7 +393,7 @@ fn outcome(action: Action, step: &Step, held: Option<u64>) -> Input {
 
 proptest! {
     #[test]
-    fn whatever_comes_time_does_not_go_back_and_health_says_what_the_store_holds(steps in prop::collection::vec(any_step(), 1..60)) {
+    fn any_input_keeps_versions_rising_and_health_truthful(steps in prop::collection::vec(any_step(), 1..60)) {
         let mut now = Instant::now();
         let mut machine = Machine::new(now);
         let (mut next, mut held, mut fills, mut heard) = (machine.on(Input::Start, now), None, 0, now);
