@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_young_gateway_tells_what_it_has() {
+    async fn a_new_gateway_shows_the_samples_it_has() {
         let samples = Samples::default();
         let now = || Totals::of(&readings(5, 0), Instant::now());
         assert_eq!(samples.last(&now()).0.hit_ratio(), None);

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_told_in_a_line() {
+    fn a_server_is_one_line() {
         let state = |state, error: &str| ServerState {
             server: "a:1".to_owned(),
             state,

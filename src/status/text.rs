@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_comes_first_in_one_line_each() {
+    fn problems_come_first_with_one_line_each() {
         let trouble = |kind: &str, path: Option<&str>| Trouble {
             kind: kind.into(),
             server: "https://api:6443".into(),

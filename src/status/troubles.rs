@@ -47,7 +47,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn each_is_told_once_and_users_only_to_those_who_may_know_them() {
+    fn each_trouble_is_shown_once_and_users_only_in_full_detail() {
         let since = SystemTime::UNIX_EPOCH + Duration::from_millis(1_500);
         let trouble = |kind, path: Option<&str>| connector::Trouble {
             kind,

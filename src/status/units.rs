@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_steers_the_terminal() {
+    fn control_characters_are_escaped() {
         assert_eq!(printable("a\x1b[2Jb\u{9b}c\u{202e}d\n"), "a\\u{1b}[2Jb\\u{9b}c\\u{202e}d\\u{a}");
     }
 }

@@ -131,7 +131,7 @@ mod tests {
     use crate::connector::test_server::{TestServer, full};
 
     #[tokio::test]
-    async fn a_refusal_is_told_in_upstreams_words() {
+    async fn a_refusal_has_upstreams_message() {
         for (body, message) in
             [(r#"{"kind":"Status","message":"User \"g\" cannot"}"#, r#"User \"g\" cannot"#), ("no", "")]
         {

@@ -119,7 +119,7 @@ mod tests {
     use crate::connector::test_server::{TestServer, full};
 
     #[tokio::test]
-    async fn one_answer_serves_all_whose_break_it_followed() {
+    async fn one_version_request_serves_all_watches_that_broke_before_it() {
         let asked = Arc::new(AtomicU32::new(0));
         let counted = asked.clone();
         let server =
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_says_nothing() {
+    fn an_unreadable_version_is_none() {
         for document in ["", "{}", "404 page not found", "[]"] {
             assert_eq!(parse(document.as_bytes()), None, "{document}");
         }

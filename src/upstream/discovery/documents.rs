@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn custom_resources_are_told_without_their_subresources() {
+    fn subresources_of_custom_resources_are_left_out() {
         let listed = resources(WIDGETS_V1).unwrap();
         assert_eq!(listed.keys().map(|name| &**name).collect::<Vec<_>>(), ["widgets"]);
         let discovered = told(GROUPS).remove(&GroupVersion::new("diff.example.com", "v1")).unwrap().unwrap();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_writes_as_null_is_empty() {
+    fn null_lists_are_empty() {
         assert!(roots(br#"{"kind":"APIGroupList","apiVersion":"v1","groups":null}"#).unwrap().is_empty());
         assert!(resources(br#"{"kind":"APIResourceList","groupVersion":"v1","resources":null}"#).unwrap().is_empty());
     }

@@ -184,7 +184,7 @@ async fn unlisted_groups_are_asked_for_by_name() {
 }
 
 #[tokio::test]
-async fn the_unknown_is_asked_for_again_but_not_at_once() {
+async fn unknown_resources_are_asked_for_again_after_a_delay() {
     let server = Scripted::start(&AGGREGATED[..1]).await;
     server.set("/apis", StatusCode::OK, r#"{"kind":"APIGroupDiscoveryList","items":[]}"#);
     let discovery = server.discovery();
@@ -199,7 +199,7 @@ async fn the_unknown_is_asked_for_again_but_not_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_is_unknown_until_upstream_was_asked_again() {
+async fn a_forgotten_resource_is_unknown_until_the_next_discovery() {
     let server = Scripted::start(LISTED).await;
     let discovery = server.discovery();
     let widgets = gvr("diff.example.com", "v1", "widgets");
@@ -213,7 +213,7 @@ async fn what_is_forgotten_is_unknown_until_upstream_was_asked_again() {
 }
 
 #[tokio::test]
-async fn many_that_wait_share_one_question() {
+async fn concurrent_callers_share_one_request() {
     let server = Scripted::start(AGGREGATED).await;
     let discovery = server.discovery();
     let pods = gvr("", "v1", "pods");
@@ -223,7 +223,7 @@ async fn many_that_wait_share_one_question() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_and_not_repeated_at_once() {
+async fn a_failed_discovery_is_reported_and_delayed() {
     let server = Scripted::start(&[]).await;
     server.set("/api", StatusCode::INTERNAL_SERVER_ERROR, "");
     let discovery = server.discovery();

@@ -52,7 +52,7 @@ impl Court {
 }
 
 #[test]
-fn the_first_that_answers_is_used_at_once_and_the_others_when_they_are_compared() {
+fn the_first_server_that_answers_is_used_at_once_and_others_after_comparison() {
     let mut court = Court::of(3);
     assert_eq!(court.round(&[away(), said("a", 5), said("a", 6)]), "uru");
     assert_eq!(court.round(&[said("a", 6), said("a", 6), said("a", 6)]), "urr");
@@ -98,7 +98,7 @@ fn a_copy_of_the_storage_that_is_ahead_is_found_when_the_others_are_asked_again(
 }
 
 #[test]
-fn a_member_whose_storage_leaves_the_others_is_no_member_any_more() {
+fn a_server_whose_storage_diverges_is_removed() {
     let mut court = Court::of(3);
     court.round(&[said("a", 50), said("a", 50), said("a", 50)]);
     assert_eq!(court.round(&[said("a", 50), said("a", 50), said("a", 50)]), "rrr");
@@ -152,7 +152,7 @@ fn a_silent_server_is_set_aside_and_then_unknown() {
 }
 
 #[test]
-fn a_server_that_does_not_say_who_it_is_stays_what_it_was() {
+fn a_server_that_reports_no_identity_keeps_its_state() {
     let mut court = Court::of(2);
     let untold = || Some(Answer::Untold("403".to_owned()));
     assert_eq!(court.round(&[said("a", 5), untold()]), "ru");
@@ -221,7 +221,7 @@ fn a_reference_that_jumps_is_refused_if_all_others_agree() {
 }
 
 #[test]
-fn the_reference_stays_where_numbers_do_not_decide() {
+fn a_tie_keeps_the_reference() {
     rounds(2, &[(&[50, 50], "ru"), (&[50, 50], "rr"), (&[9_000, 51], "rr"), (&[9_001, 52], "rf")]);
     rounds(2, &[(&[50, 50], "ru"), (&[50, 50], "rr"), (&[51, 9_000], "rr"), (&[52, 9_001], "rf")]);
     rounds(
@@ -231,7 +231,7 @@ fn the_reference_stays_where_numbers_do_not_decide() {
 }
 
 #[test]
-fn the_larger_part_of_the_members_stays() {
+fn the_majority_of_the_members_stays() {
     rounds(
         5,
         &[
@@ -244,7 +244,7 @@ fn the_larger_part_of_the_members_stays() {
 }
 
 #[test]
-fn a_jump_of_the_storage_itself_refuses_none() {
+fn a_jump_of_all_members_refuses_none() {
     // Answers of one round may be from before and after it.
     rounds(
         3,
@@ -265,7 +265,7 @@ fn a_member_that_falls_behind_itself_is_refused_even_if_it_is_the_reference_of_t
 }
 
 #[test]
-fn only_findings_that_concern_what_was_in_use_are_told_to_caches() {
+fn caches_are_notified_only_of_findings_about_servers_in_use() {
     let mut court = Court::of(2);
     let mut strayed = |answers: &[Option<Answer>]| {
         let judgement = court.judge.round(answers, court.now);
