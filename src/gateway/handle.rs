@@ -104,10 +104,10 @@ impl Stages {
         let route = route::decide(request, &context.info, &self.cachers.excluded())?;
         let (target, verb) = (route.target, route.options.verb());
         let config = self.settings.reads();
-        let hopeless = || route::hopeless(&route, config.most_recent, &self.cachers);
+        let unanswerable = || route::unanswerable(&route, config.most_recent, &self.cachers);
         let grant = async |record: &mut Record, known_at| {
             record.enter(Stage::Authorize);
-            self.permission.grant(context, target, known_at, Some(record), hopeless).await
+            self.permission.grant(context, target, known_at, Some(record), unanswerable).await
         };
         // Authorized before a wait, because a wait takes one of the client's places for watches.
         let mut granted = grant(record, context.received).await?;

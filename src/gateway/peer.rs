@@ -74,9 +74,9 @@ impl Stages {
         };
         let held = || filling::held(&self.cachers, &route);
         // No review is sent for a cache that is not there.
-        let hopeless = || held().is_none().then_some(ForwardReason::CacheFilling);
+        let unanswerable = || held().is_none().then_some(ForwardReason::CacheFilling);
         record.enter(Stage::Authorize);
-        let granted = self.permission.grant(context, target, context.received, Some(record), hopeless).await?;
+        let granted = self.permission.grant(context, target, context.received, Some(record), unanswerable).await?;
         let Granted { permit, user, counted } = granted;
         let (instance, representation) = held().ok_or(ForwardReason::CacheFilling)?;
         let provenance = instance.provenance().cloned().ok_or(ForwardReason::Unproven)?;

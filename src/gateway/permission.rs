@@ -41,7 +41,7 @@ impl Permission {
     }
 
     /// Permission to answer a read of `target` from memory: a verdict that was known at `known_at`, or a new review.
-    /// The request's user is passed to `record`, whether or not permission is given. `hopeless` returns the reason if
+    /// The request's user is passed to `record`, whether or not permission is given. `unanswerable` returns the reason if
     /// memory will not answer in any case; then no review is sent, because upstream authorizes the forwarded read
     /// itself.
     pub(super) async fn grant(
@@ -50,14 +50,14 @@ impl Permission {
         target: &ResourceRequest,
         known_at: Instant,
         record: Option<&mut Record>,
-        hopeless: impl Fn() -> Option<ForwardReason>,
+        unanswerable: impl Fn() -> Option<ForwardReason>,
     ) -> Result<Granted, ForwardReason> {
         let RequestContext { credentials, peer, .. } = context;
         if matches!(credentials, Credentials::Gateway { impersonates: false }) {
             let permit = self.authorizer.authorize_gateway(context.attributes(target))?;
             return Ok(Granted { permit, user: None, counted: None });
         }
-        let may_ask = || hopeless().map_or(Ok(()), Err);
+        let may_ask = || unanswerable().map_or(Ok(()), Err);
         let (user, now) = match self.authenticator.known(credentials, known_at) {
             Some(user) => (user, known_at),
             None => {

@@ -144,7 +144,7 @@ pub(super) fn is_table(representation: &Representation) -> bool {
 
 /// Why a get or a list of the most recent state has to be forwarded, if that is known without a review of the client;
 /// `None` otherwise.
-pub(super) fn hopeless(
+pub(super) fn unanswerable(
     Route { target, options, representations, .. }: &Route<'_>,
     most_recent: MostRecent,
     cachers: &Cachers,

@@ -88,7 +88,7 @@ pub(super) enum Next {
 enum Attempt {
     /// Memory could not go on after this version; a later one may work.
     Tried(Option<ResourceVersion>),
-    Under(oneshot::Receiver<Result<Box<Ready>, NotNow>>),
+    Running(oneshot::Receiver<Result<Box<Ready>, NotNow>>),
     Ready(Box<Ready>),
 }
 
@@ -159,7 +159,7 @@ impl Candidate {
     }
 
     /// Whether the watch continues from that version.
-    fn came_with(&self, version: ResourceVersion) -> bool {
+    fn continues_from(&self, version: ResourceVersion) -> bool {
         self.options.start == WatchStart::After(version)
     }
 
@@ -236,7 +236,7 @@ impl Candidate {
             // may never be known to have reached the version with which a client came (1.20), and would serve a new
             // watch from there all the same.
             let is_reached = timeout(LOOK_EVERY, instance.reached(behind)).await.is_ok();
-            if is_reached || (self.told() == Some(behind) && self.came_with(behind)) {
+            if is_reached || (self.told() == Some(behind) && self.continues_from(behind)) {
                 return Ok((instance, told, behind));
             }
         }
@@ -261,7 +261,7 @@ impl Candidate {
     }
 
     /// The rest of the watch, after what the client has received.
-    fn go_on(
+    fn continue_watch(
         &self,
         ready: Ready,
         representation: Representation,
@@ -284,7 +284,7 @@ impl Candidate {
             room: self.stages.room.of(counted),
             config: self.stages.settings.reads(),
         };
-        let body = match serve::go_on(&read, &self.options, permit, told.max(behind), self.context.received) {
+        let body = match serve::continue_watch(&read, &self.options, permit, told.max(behind), self.context.received) {
             Ok(body) => body,
             Err(why) => {
                 tracing::debug!(reason = why.as_str(), "forwarded watch not taken over");
@@ -349,10 +349,10 @@ impl Followed {
             self.candidate.told.send_if_modified(|before| before.replace(told) != Some(told));
             self.attempt = match std::mem::replace(&mut self.attempt, Attempt::Tried(Some(told))) {
                 Attempt::Tried(before) if before == Some(told) => return None,
-                Attempt::Tried(_) => Attempt::Under(self.candidate.clone().begin(self.representation)),
-                Attempt::Under(mut attempt) => match attempt.poll_unpin(context) {
+                Attempt::Tried(_) => Attempt::Running(self.candidate.clone().begin(self.representation)),
+                Attempt::Running(mut attempt) => match attempt.poll_unpin(context) {
                     Poll::Pending => {
-                        self.attempt = Attempt::Under(attempt);
+                        self.attempt = Attempt::Running(attempt);
                         return None;
                     }
                     Poll::Ready(Ok(Ok(ready))) => Attempt::Ready(ready),
@@ -366,7 +366,7 @@ impl Followed {
                 // The client read nothing for a while: its permission may be gone.
                 Attempt::Ready(ready) if ready.at.elapsed() > READY_FOR || !ready.is_for(told) => Attempt::Tried(None),
                 Attempt::Ready(ready) => {
-                    match self.candidate.go_on(*ready, self.representation, &self.audit_id, told) {
+                    match self.candidate.continue_watch(*ready, self.representation, &self.audit_id, told) {
                         Some(rest) => return Some(rest),
                         None => Attempt::Tried(Some(told)),
                     }
@@ -384,7 +384,7 @@ impl std::fmt::Debug for Attempt {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Tried(version) => formatter.debug_tuple("Tried").field(version).finish(),
-            Self::Under(_) => formatter.write_str("Under"),
+            Self::Running(_) => formatter.write_str("Running"),
             Self::Ready(ready) => formatter.debug_tuple("Ready").field(ready).finish(),
         }
     }

@@ -26,7 +26,7 @@ pub use most_recent::{MostRecent, SMALL_ANSWER};
 pub use reason::ForwardReason;
 pub use table::may_print;
 pub use told::Told;
-pub use watch::{go_on, watch};
+pub use watch::{continue_watch, watch};
 
 use std::{sync::Arc, time::Duration};
 

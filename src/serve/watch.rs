@@ -51,7 +51,7 @@ pub async fn watch(read: &Read<'_>, options: &WatchOptions, permit: Permit) -> R
 
 /// The rest of a watch that was opened upstream at `began`: the changes after `told`, the version up to which the
 /// client has received everything.
-pub fn go_on(
+pub fn continue_watch(
     read: &Read<'_>,
     options: &WatchOptions,
     permit: Permit,
