@@ -12,7 +12,6 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 
 use super::{exclusive::ExclusiveBody, slot::Slot};
-use crate::fairness::Share;
 
 /// The body of a request to upstream.
 #[derive(Debug, Default)]
@@ -59,13 +58,6 @@ impl ResponseBody {
     /// A body that has already been read.
     pub(super) fn read(bytes: Bytes) -> Self {
         Self { received: Received::Read(Full::new(bytes)), slot: None }
-    }
-
-    /// Holds the client's share, if there is one, for as long as the request's place.
-    pub fn hold(&mut self, share: Option<Share>) {
-        if let Some(slot) = &mut self.slot {
-            slot.hold(share);
-        }
     }
 
     /// The request's place, for a tunnel that outlives the body of its 101 answer.

@@ -9,17 +9,11 @@ use crate::fairness::Share;
 pub struct Slot {
     _permit: OwnedSemaphorePermit,
     /// The client's share of such places; `None` if clients are not distinguished.
-    _of_places: Option<Share>,
-    /// The client's share of all requests in flight; `None` if that is not counted.
-    of_all: Option<Share>,
+    _share: Option<Share>,
 }
 
 impl Slot {
     pub(super) fn new(permit: OwnedSemaphorePermit, share: Option<Share>) -> Self {
-        Self { _permit: permit, _of_places: share, of_all: None }
-    }
-
-    pub(super) fn hold(&mut self, share: Option<Share>) {
-        self.of_all = share;
+        Self { _permit: permit, _share: share }
     }
 }

@@ -5,6 +5,7 @@
 //! answer ends the request upstream. This module answers nothing itself: an error says why there is no answer, and the
 //! gateway words it.
 
+mod body;
 mod error;
 mod headers;
 mod identity;
@@ -21,6 +22,7 @@ use crate::connector::{AsClient, AsGateway, Outbound, RequestBody, ResponseBody}
 use crate::fairness::{Share, Shares, Turn};
 use crate::lifecycle::Tasks;
 
+pub use body::ForwardedBody;
 pub use error::ForwardError;
 pub use headers::is_upgrade;
 pub use identity::Assertion;
@@ -72,7 +74,7 @@ impl Forward {
         credentials: &Credentials,
         requester: Requester,
         long_running: bool,
-    ) -> Result<Response<ResponseBody>, ForwardError> {
+    ) -> Result<Response<ForwardedBody>, ForwardError> {
         if request.method() == Method::CONNECT {
             return Err(ForwardError::Connect);
         }
@@ -86,10 +88,7 @@ impl Forward {
         let unanswered = requester.doubts.as_ref().map(Doubts::sent);
         let answer = match client {
             Some(client) => Box::pin(self.upgrade(*client, outbound, share)).await,
-            None => outbound.send().await.map_err(ForwardError::from).and_then(|mut answer| {
-                answer.body_mut().hold(share);
-                relayed(answer)
-            }),
+            None => outbound.send().await.map_err(ForwardError::from).and_then(|answer| relayed(answer, share)),
         };
         unanswered.into_iter().for_each(Unanswered::answered);
         answer
@@ -131,17 +130,16 @@ impl Forward {
         client: OnUpgrade,
         outbound: Outbound,
         share: Option<Share>,
-    ) -> Result<Response<ResponseBody>, ForwardError> {
+    ) -> Result<Response<ForwardedBody>, ForwardError> {
         let mut answer = outbound.send_http1().await?;
-        answer.body_mut().hold(share);
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return relayed(answer);
+            return relayed(answer, share);
         }
         let upstream = hyper::upgrade::on(&mut answer);
         let slot = answer.body_mut().take_slot();
-        self.tasks.spawn("tunnel", tunnel::join(client, upstream, slot));
+        self.tasks.spawn("tunnel", tunnel::join(client, upstream, slot, share));
         headers::for_client(answer.headers_mut(), true);
-        Ok(answer)
+        Ok(answer.map(|body| ForwardedBody::new(body, None)))
     }
 }
 
@@ -149,12 +147,12 @@ fn delays() -> Shares {
     Shares::new(DELAYED_AT_ONCE, "connection_delayed_requests")
 }
 
-fn relayed(mut answer: Response<ResponseBody>) -> Result<Response<ResponseBody>, ForwardError> {
+fn relayed(mut answer: Response<ResponseBody>, share: Option<Share>) -> Result<Response<ForwardedBody>, ForwardError> {
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err(ForwardError::UnaskedUpgrade);
     }
     headers::for_client(answer.headers_mut(), false);
     // The version belongs to the connection, not to the answer.
     *answer.version_mut() = Version::HTTP_11;
-    Ok(answer)
+    Ok(answer.map(|body| ForwardedBody::new(body, share)))
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::{
     apimachinery::{Encoding, Representation, ResponseKind, View},
-    connector::ResponseBody,
+    forward::ForwardedBody,
     lifecycle::Spread,
 };
 
@@ -28,7 +28,7 @@ const LENGTH_LEN: usize = 4;
 /// Upstream's body.
 #[derive(Debug)]
 pub(super) struct Relayed {
-    upstream: ResponseBody,
+    upstream: ForwardedBody,
     /// Only for a watch whose events can be told apart.
     drain: Option<Box<EndsAtDrain>>,
 }
@@ -60,7 +60,7 @@ enum Events {
 impl Relayed {
     /// Upstream's answer. With `draining`, a watch ends in its turn after that token is cancelled.
     pub(super) fn answer(
-        answer: Response<ResponseBody>,
+        answer: Response<ForwardedBody>,
         draining: Option<(&CancellationToken, &Spread)>,
     ) -> Response<Self> {
         let drain = draining.and_then(|(draining, spread)| {
