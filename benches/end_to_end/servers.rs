@@ -1,4 +1,4 @@
-//! The measured servers, each in a process of its own.
+//! The measured servers, each in its own process.
 
 use std::{
     fs,

@@ -117,7 +117,7 @@ impl<'a> Scene<'a> {
         Ok((Storm { time, cpu, watches, lists: now.lists - before.lists }, value))
     }
 
-    /// Starts informers, each on a connection of its own, and waits until all are in sync.
+    /// Starts informers, each on its own connection, and waits until all are in sync.
     async fn storm(&self, endpoint: &Endpoint) -> Result<Storm> {
         let synced = async {
             let mut informers = JoinSet::new();

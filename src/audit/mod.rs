@@ -6,7 +6,7 @@
 //!
 //! Invariants of [`Mode::Blocking`]: an answer from memory begins only once there is room for its event, and not while
 //! events cannot be written, so that the log misses no answers except those of the process's last moments. Events are
-//! written in order, each on a line of its own, whatever the disk does. Two kinds of events do not wait for room: the
+//! written in order, each on its own line, whatever the disk does. Two kinds of events do not wait for room: the
 //! end of a watch, since its beginning is logged before it is answered, and refusals, since they reveal nothing.
 
 mod event;

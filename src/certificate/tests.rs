@@ -32,7 +32,7 @@ fn attribute(kind: &[u8], tag: u8, value: &[u8]) -> Vec<u8> {
     sequence(&[&der(6, kind), &der(tag, value)])
 }
 
-/// One attribute in a set of its own.
+/// One attribute in its own set.
 fn name(kind: &[u8], tag: u8, value: &[u8]) -> Vec<u8> {
     der(0x31, &attribute(kind, tag, value))
 }

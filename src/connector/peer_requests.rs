@@ -16,7 +16,7 @@ use super::{
 /// choice of a server: each address is dialled itself.
 const PEER: PoolSettings = PoolSettings { protocols: Protocols::Http1, ..PoolSettings::own("peer_requests", 4) };
 
-/// Sends requests to the gateways behind one address. Each has a connection of its own: a load balancer decides for
+/// Sends requests to the gateways behind one address. Each has its own connection: a load balancer decides for
 /// each connection which gateway is asked.
 #[derive(Debug)]
 pub struct PeerRequests {

@@ -7,7 +7,7 @@ use rustls::{RootCertStore, ServerConfig, pki_types::CertificateDer, server::Web
 
 use crate::test_certificates::{Issued, authority, leaf};
 
-/// A certificate authority with a key of its own.
+/// A certificate authority with its own key.
 pub(crate) struct Authority(Issued);
 
 impl Authority {

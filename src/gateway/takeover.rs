@@ -168,7 +168,7 @@ impl Candidate {
         *self.told.borrow()
     }
 
-    /// Runs the attempt in a task of its own: a body is not polled while its client reads nothing, and the attempt
+    /// Runs the attempt in its own task: a body is not polled while its client reads nothing, and the attempt
     /// holds places that other requests wait for. Ends with the receiver.
     fn begin(self: Arc<Self>, representation: Representation) -> oneshot::Receiver<Result<Box<Ready>, NotNow>> {
         let (mut sender, receiver) = oneshot::channel();

@@ -63,7 +63,7 @@ pub(super) struct Latest(Arc<Mutex<Weak<Answer>>>);
 
 /// A response body that tracks how far the client has taken it.
 ///
-/// On HTTP/2 the last byte of a finite answer is sent as a frame of its own: a stream keeps what was handed to it until
+/// On HTTP/2 the last byte of a finite answer is sent as its own frame: a stream keeps what was handed to it until
 /// the client takes it, and nothing would end a stream whose body is over. The last byte is asked for only when the
 /// client has taken the others.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Answers that have to be asked for, with a cache.
 //!
-//! Invariants: the same question is never asked twice at the same time. Each question runs in a task of its own, so
+//! Invariants: the same question is never asked twice at the same time. Each question runs in its own task, so
 //! that its answer is cached even if the requests that wait for it are gone, or are not polled because their clients do
 //! not read. There are as many tasks as questions, not as many as requests. Questions of one [`Room`] take no capacity
 //! from the other.

@@ -27,7 +27,7 @@ pub async fn get(read: &Read<'_>, options: &GetOptions, permit: Permit) -> Resul
             let position = ListPosition::of(object.version);
             (StatusCode::OK, table.body(read, vec![object.clone()], &position, is_pretty).await?)
         }
-        // For clients that only accept metadata, the Status has a form of its own (read-path 2).
+        // For clients that only accept metadata, the Status has its own form (read-path 2).
         (None, _) if read.representation.view != View::Whole => return Err(ForwardReason::Representation),
         // A custom resource has no protobuf, but a Status has: a client that prefers protobuf gets the Status in it.
         (None, _) if !is_first_choice(read) => return Err(ForwardReason::Representation),

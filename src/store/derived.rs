@@ -27,7 +27,7 @@ struct Place<K, T> {
 
 impl<K: Copy + Eq, T: Clone> Derived<K, T> {
     /// One caller computes the value while other callers wait for it. After [`Derived::retire`], every caller computes
-    /// a value of its own.
+    /// its own value.
     pub(super) fn get_or_make(&self, kind: K, make: impl FnOnce() -> T) -> T {
         match self.place(kind) {
             Some(value) => value.get_or_init(make).clone(),

@@ -184,7 +184,7 @@ fn rows(resource: &Resource, form: &Form, has_object: bool, has_watch_list: bool
     };
     let mark = if is_served && !resource.is_event() { "=" } else { ">" };
     let watch = if form.source == Source::Table { ">" } else { mark };
-    // A Status has a representation of its own for clients that only accept metadata, or protobuf of a resource without
+    // A Status has its own representation for clients that only accept metadata, or protobuf of a resource without
     // protobuf.
     let is_absent_odd = form.accept.contains("as=") || resource.is_custom() && form.accept.starts_with(wire::CONTENT);
     let absent = if is_absent_odd { ">" } else { mark };

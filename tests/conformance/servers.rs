@@ -125,7 +125,7 @@ impl Server {
         Ok(server)
     }
 
-    /// An API server with a storage of its own, as of another cluster with the same certificates. Both end when this is
+    /// An API server with its own storage, as of another cluster with the same certificates. Both end when this is
     /// dropped.
     pub(crate) fn apart(&self, certificates: &Certificates) -> Result<Self> {
         let (storage, peer) = (free_port()?, free_port()?);

@@ -180,7 +180,7 @@ async fn a_version_from_elsewhere_is_proven_to_be_reached() {
     let list = "/api/v1/pods?resourceVersionMatch=NotOlderThan";
     let get = "/api/v1/namespaces/default/pods/a?";
     for path in [list, get, WATCH_LIST] {
-        // Another gateway has got this version from a proof of its own.
+        // Another gateway has got this version from its own proof.
         world.sim.skip_revisions(10);
         let path = format!("{path}&resourceVersion={}", world.sim.revision());
         let answer = passing(Duration::from_millis(500), world.client().get(&path)).await;
@@ -215,7 +215,7 @@ async fn one_proof_serves_all_that_wait_for_it() {
 const OLDER: &str = "/apis/example.com/v1beta1/widgets";
 const NEWER: &str = "/apis/example.com/v1/widgets";
 
-/// A custom resource in two versions of its API, each in a cache of its own.
+/// A custom resource in two versions of its API, each in its own cache.
 async fn in_two_versions() -> World {
     let world = World::start().await;
     let mut widgets = definition(".spec.size");

@@ -32,7 +32,7 @@ const BUFFER: usize = 64 << 10;
 /// One of several API servers of a storage, at its own address.
 struct ApiServer {
     sim: Sim,
-    /// Which of the storage's servers it is: each has a cache of its own.
+    /// Which of the storage's servers it is: each has its own cache.
     number: usize,
     address: SocketAddr,
     frozen: watch::Sender<bool>,

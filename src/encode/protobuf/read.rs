@@ -158,7 +158,7 @@ impl FrameReader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next complete frame, including its length. The frame is copied into an allocation of its own, because it may
+    /// The next complete frame, including its length. The frame is copied into its own allocation, because it may
     /// live long and must not keep the buffer alive.
     pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameTooLong> {
         let Some(length) = self.buffer.first_chunk::<LENGTH_LEN>() else { return Ok(None) };

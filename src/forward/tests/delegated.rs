@@ -107,7 +107,7 @@ fn authorization(value: &'static str) -> Credentials {
 const FORGED: &str = "authorization: Bearer forged\r\nx-remote-user: admin\r\nx-remote-group: system:masters\r\n\
                       x-remote-extra-scopes: all\r\n";
 
-/// The identity that arrives with a request on a connection of its own, plain or for an upgrade.
+/// The identity that arrives with a request on its own connection, plain or for an upgrade.
 async fn arrives(forward: &Forward, credentials: Credentials, headers: &str) -> [String; 2] {
     let gateway = forwarding(forward.clone(), credentials).await;
     let mut seen = ["connection: close\r\n", "connection: upgrade\r\nupgrade: websocket\r\n"].map(str::to_owned);

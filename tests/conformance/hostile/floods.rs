@@ -28,7 +28,7 @@ const FLOODING: u8 = 30;
 /// `operations`: time without a review of a watch).
 const REVOKED_MAX: Duration = identity::TTL.saturating_add(identity::WATCH_INTERVAL.saturating_mul(3));
 
-/// Requests that differ in their number. They are sent by a thread of their own, so that the measurement is of the
+/// Requests that differ in their number. They are sent by their own thread, so that the measurement is of the
 /// gateway and not of this suite's runtime.
 struct Flood {
     is_over: Arc<AtomicBool>,

@@ -5,7 +5,7 @@
 //! rise, no object is added twice, no unknown object is modified or deleted, initial objects come in the order of their
 //! keys.
 //!
-//! A bridge (`kube_fanout::manual::consistency`) has a rule of its own: lost objects are deleted at the version that is
+//! A bridge (`kube_fanout::manual::consistency`) has its own rule: lost objects are deleted at the version that is
 //! already known. A client whose watch broke in the middle of a bridge and that continues elsewhere is sent some
 //! objects again, until a bookmark arrives.
 

@@ -37,7 +37,7 @@ fn every_file_has_a_header() {
 fn every_file_is_part_of_the_crate() {
     let sources = all();
     let declared: HashSet<_> = sources.iter().flat_map(Source::declared_files).collect();
-    // Each fuzz target is a program of its own and so the root of a crate.
+    // Each fuzz target is its own program and so the root of a crate.
     let is_root = |path: &str| {
         matches!(path, "src/lib.rs" | "src/main.rs")
             || path.starts_with("tests/") && path.ends_with("/main.rs")

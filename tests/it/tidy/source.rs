@@ -106,7 +106,7 @@ impl Source {
     }
 }
 
-/// The name of the module that this line declares, if the module has a file of its own.
+/// The name of the module that this line declares, if the module has its own file.
 fn declared_module(line: &str) -> Option<&str> {
     let (visibility, name) = line.strip_suffix(';')?.split_once("mod ")?;
     (visibility.is_empty() || visibility.starts_with("pub")).then_some(name)
