@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
+use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     apimachinery::{ResourceVersion, Status},
@@ -26,6 +26,12 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Said(Said),
+    /// It is too busy to say who it is: it answers with 429, or with 503 and a time to ask again. `unready` as in
+    /// [`Said`].
+    Busy {
+        error: String,
+        unready: Option<String>,
+    },
     /// It does not say who it is.
     Untold(String),
     /// It does not say who it is, since the gateway's credentials or rights do not suffice.
@@ -79,6 +85,7 @@ impl Answer {
     pub(super) const fn reason(&self) -> &'static str {
         match self {
             Self::Said(_) => "",
+            Self::Busy { .. } => "busy",
             Self::Untold(_) => "failing",
             Self::Denied(denial, _) => denial.as_str(),
             Self::Unreachable(_) => "unreachable",
@@ -87,32 +94,39 @@ impl Answer {
     }
 }
 
+/// Who a server is, from its answer to [`WHO`].
+enum Who {
+    /// The uid of the namespace `kube-system`, and the version of the storage.
+    Told(String, ResourceVersion),
+    Busy(String),
+}
+
 /// Asks the server at that place in the configuration.
 pub(super) async fn ask(checks: &ServerChecks, index: usize) -> Answer {
-    let silent = || Answer::Silent(format!("it does not answer within {ANSWER_MAX:?}"));
-    timeout(ANSWER_MAX, ask_untimed(checks, index)).await.unwrap_or_else(|_| silent())
+    asked(checks, index).await.unwrap_or_else(|answer| answer)
 }
 
-async fn ask_untimed(checks: &ServerChecks, index: usize) -> Answer {
-    let (uid, head) = match get(checks, index, WHO).await.and_then(|(status, body)| who(status, &body)) {
-        Ok(who) => who,
-        Err(answer) => return answer,
+async fn asked(checks: &ServerChecks, index: usize) -> Result<Answer, Answer> {
+    let deadline = Instant::now() + ANSWER_MAX;
+    let get = async |path| {
+        let silent = || Answer::Silent(format!("it does not answer {path} within {ANSWER_MAX:?}"));
+        timeout_at(deadline, get(checks, index, path)).await.unwrap_or_else(|_| Err(silent()))
     };
-    let version = match get(checks, index, server_version::PATH).await {
-        Ok((StatusCode::OK, body)) => server_version::parse(&body),
-        Ok(_) => None,
-        Err(answer) => return answer,
+    let who = who(&get(WHO).await?)?;
+    // Never busy: an API server answers this in any case, and with 503 at last when it ends.
+    let status = get(READY).await?.status();
+    let unready = status.is_server_error().then(|| format!("{READY} was answered with {status}"));
+    let (uid, head) = match who {
+        Who::Told(uid, head) => (uid, head),
+        Who::Busy(error) => return Ok(Answer::Busy { error, unready }),
     };
-    match get(checks, index, READY).await {
-        Ok((status, _)) => {
-            let unready = status.is_server_error().then(|| format!("{READY} was answered with {status}"));
-            Answer::Said(Said { uid, head, version, unready })
-        }
-        Err(answer) => answer,
-    }
+    // At the end, since it may stay unanswered: a server that has said who it is, and is ready, is not silent.
+    let version = get(server_version::PATH).await.ok().filter(|answer| answer.status() == StatusCode::OK);
+    let version = version.and_then(|answer| server_version::parse(answer.body()));
+    Ok(Answer::Said(Said { uid, head, version, unready }))
 }
 
-async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<(StatusCode, Bytes), Answer> {
+async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<Response<Bytes>, Answer> {
     let request = Request::get(path).header(header::ACCEPT, "application/json").body(RequestBody::Empty);
     let request = request.map_err(|error| Answer::Untold(error.to_string()))?;
     let answer = checks.send(index, request).await.map_err(|error| {
@@ -128,23 +142,26 @@ async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<
             | SendError::Malformed(_) => Answer::Untold(text),
         }
     })?;
-    let status = answer.status();
-    match Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await {
-        Ok(body) => Ok((status, body.to_bytes())),
+    let (head, body) = answer.into_parts();
+    match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
+        Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
         Err(error) => Err(Answer::Silent(format!("its response to {path} ended early: {error}"))),
     }
 }
 
-/// The uid and the version in the answer to [`WHO`].
-fn who(status: StatusCode, body: &[u8]) -> Result<(String, ResourceVersion), Answer> {
+fn who(answer: &Response<Bytes>) -> Result<Who, Answer> {
+    let (status, body) = (answer.status(), answer.body());
     if status != StatusCode::OK {
         let message = Status::message_in(body).unwrap_or_default();
         let error = format!("the list of the namespace kube-system was answered with {status}: {message}");
-        return Err(match status {
-            StatusCode::UNAUTHORIZED => Answer::Denied(Denial::Unauthorized, error),
-            StatusCode::FORBIDDEN => Answer::Denied(Denial::Forbidden, error),
-            _ => Answer::Untold(error),
-        });
+        let is_asked_later = answer.headers().contains_key(header::RETRY_AFTER);
+        return match status {
+            StatusCode::UNAUTHORIZED => Err(Answer::Denied(Denial::Unauthorized, error)),
+            StatusCode::FORBIDDEN => Err(Answer::Denied(Denial::Forbidden, error)),
+            StatusCode::TOO_MANY_REQUESTS => Ok(Who::Busy(error)),
+            StatusCode::SERVICE_UNAVAILABLE if is_asked_later => Ok(Who::Busy(error)),
+            _ => Err(Answer::Untold(error)),
+        };
     }
     let list: List = serde_json::from_slice(body)
         .map_err(|error| Answer::Untold(format!("its list of the namespace kube-system is not valid: {error}")))?;
@@ -153,5 +170,110 @@ fn who(status: StatusCode, body: &[u8]) -> Result<(String, ResourceVersion), Ans
     };
     let head = ResourceVersion::parse(&list.metadata.resource_version).ok();
     let head = head.ok_or_else(|| Answer::Untold("its list of namespaces has no version".to_owned()))?;
-    Ok((item.metadata.uid, head))
+    Ok(Who::Told(item.metadata.uid, head))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, sync::Arc};
+
+    use hyper::body::Incoming;
+    use tokio::{
+        sync::Notify,
+        time::{advance, pause},
+    };
+
+    use super::*;
+    use crate::connector::{
+        Connector,
+        test_server::{TestBody, TestServer, full},
+    };
+
+    const NAMESPACES: &str = r#"{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"uid":"u"}}]}"#;
+
+    fn checks(server: &TestServer) -> ServerChecks {
+        let address = server.config.cluster_url.authority().unwrap().as_str().parse().unwrap();
+        Connector::to_servers(&server.config, &[address], None).unwrap().server_checks().unwrap()
+    }
+
+    /// What is made of these answers: to the question who it is, with or without `Retry-After`, and to `/readyz`.
+    async fn made_of(status: u16, retries: bool, ready: u16) -> Answer {
+        let server = TestServer::start(move |request: Request<Incoming>| async move {
+            let answer = Response::builder();
+            match request.uri().path() {
+                READY => answer.status(ready).body(full("")),
+                server_version::PATH => answer.body(full(r#"{"gitVersion":"v1"}"#)),
+                _ if retries => answer.status(status).header(header::RETRY_AFTER, "1").body(full("")),
+                _ => answer.status(status).body(full(if status == 200 { NAMESPACES } else { "" })),
+            }
+            .unwrap()
+        })
+        .await;
+        ask(&checks(&server), 0).await
+    }
+
+    #[tokio::test]
+    async fn a_server_that_asks_for_patience_is_busy_and_not_failing() {
+        for (status, retries, ready, reason, is_ready) in [
+            (200, false, 200, "", true),
+            (200, false, 500, "", false),
+            (429, false, 200, "busy", true),
+            (429, true, 200, "busy", true),
+            (503, true, 200, "busy", true),
+            // It ends.
+            (429, true, 500, "busy", false),
+            (503, true, 503, "busy", false),
+            (503, false, 200, "failing", true),
+            (500, true, 200, "failing", true),
+        ] {
+            let answer = made_of(status, retries, ready).await;
+            let unready = match &answer {
+                Answer::Said(Said { unready, .. }) | Answer::Busy { unready, .. } => unready.is_some(),
+                _ => false,
+            };
+            assert_eq!((answer.reason(), unready), (reason, !is_ready), "{status} {retries} {ready}: {answer:?}");
+        }
+    }
+
+    /// Answers all but one path.
+    async fn without(silent: &'static str) -> (TestServer, Arc<Notify>) {
+        let asked = Arc::new(Notify::new());
+        let told = asked.clone();
+        let answer = move |path: String, asked: Arc<Notify>| async move {
+            match path.as_str() {
+                path if path == silent => {
+                    asked.notify_one();
+                    pending::<Response<TestBody>>().await
+                }
+                server_version::PATH => Response::new(full(r#"{"gitVersion":"v1"}"#)),
+                READY => Response::new(full("ok")),
+                _ => Response::new(full(NAMESPACES)),
+            }
+        };
+        let server =
+            TestServer::start(move |request: Request<Incoming>| answer(request.uri().path().to_owned(), told.clone()))
+                .await;
+        (server, asked)
+    }
+
+    #[tokio::test]
+    async fn a_server_that_only_does_not_say_its_version_is_not_silent() {
+        for (silent, reason) in [(server_version::PATH, ""), (READY, "silent"), ("/api/v1/namespaces", "silent")] {
+            let (server, asked) = without(silent).await;
+            let checks = checks(&server);
+            let time_passes = async {
+                asked.notified().await;
+                pause();
+                advance(ANSWER_MAX).await;
+                pending::<()>().await;
+            };
+            let answer = tokio::select! {
+                answer = ask(&checks, 0) => answer,
+                () = time_passes => unreachable!("time does not end"),
+            };
+            tokio::time::resume();
+            assert_eq!(answer.reason(), reason, "{silent}: {answer:?}");
+            assert_eq!(answer.said().and_then(|said| said.version.as_deref()), None, "{silent}");
+        }
+    }
 }

@@ -192,10 +192,17 @@ impl Judge {
         match answer {
             // It may have been in use for the cluster before.
             Answer::Said(now) => self.judge_said(index, now, said).or_else(|| is_another.then(uncompared)),
-            Answer::Untold(_) | Answer::Denied(..) | Answer::Silent(_) if known.standing == Standing::Foreign => {
+            Answer::Busy { .. } | Answer::Untold(_) | Answer::Denied(..) | Answer::Silent(_)
+                if known.standing == Standing::Foreign =>
+            {
                 known.rest = known.rested;
                 None
             }
+            Answer::Busy { unready: Some(error), .. } if is_member => {
+                Some(Finding::Unwell { reason: "not_ready", error: error.clone() })
+            }
+            // Busy is not broken: others would only become busier without it.
+            Answer::Busy { .. } if is_member => None,
             Answer::Untold(error) | Answer::Denied(_, error) if is_member => {
                 Some(Finding::Unwell { reason: answer.reason(), error: error.clone() })
             }
@@ -207,7 +214,7 @@ impl Judge {
                 self.forget(index);
                 Some(Finding::Denied { denial: *denial, error: error.clone() })
             }
-            Answer::Silent(error) | Answer::Untold(error) | Answer::Unreachable(error) => {
+            Answer::Busy { error, .. } | Answer::Silent(error) | Answer::Untold(error) | Answer::Unreachable(error) => {
                 self.forget(index);
                 Some(Finding::Unknown { reason: answer.reason(), error: error.clone() })
             }

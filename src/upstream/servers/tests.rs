@@ -19,6 +19,11 @@ fn silent() -> Option<Answer> {
     Some(Answer::Silent("silent".to_owned()))
 }
 
+fn busy(is_ready: bool) -> Option<Answer> {
+    let unready = (!is_ready).then(|| "it ends".to_owned());
+    Some(Answer::Busy { error: "429".to_owned(), unready })
+}
+
 /// A judge and its time. Servers that it does not ask get no answer.
 struct Court {
     judge: Judge,
@@ -57,6 +62,20 @@ fn the_first_server_that_answers_is_used_at_once_and_others_after_comparison() {
     assert_eq!(court.round(&[away(), said("a", 5), said("a", 6)]), "uru");
     assert_eq!(court.round(&[said("a", 6), said("a", 6), said("a", 6)]), "urr");
     assert_eq!(court.round(&[said("a", 7), said("a", 7), said("a", 8)]), "rrr");
+}
+
+#[test]
+fn a_busy_member_stays_in_use_and_others_have_to_say_who_they_are() {
+    let mut court = Court::of(3);
+    assert_eq!(court.round(&[said("a", 5), said("a", 5), busy(true)]), "ruu");
+    assert_eq!(court.round(&[said("a", 5), said("a", 5), busy(true)]), "rru");
+    for _ in 0..5 {
+        assert_eq!(court.round(&[busy(true), busy(true), busy(true)]), "rru");
+    }
+    assert_eq!(court.round(&[busy(false), busy(true), busy(true)]), "wru", "it is about to end");
+    assert_eq!(court.round(&[busy(true), said("b", 9), busy(true)]), "wfu", "another cluster's");
+    assert_eq!(court.round(&[said("a", 6), busy(true), said("a", 6)]), "rfu");
+    assert_eq!(court.round(&[said("a", 6), busy(true), said("a", 6)]), "rfr");
 }
 
 #[test]
