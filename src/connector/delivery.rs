@@ -19,7 +19,8 @@ use super::{
 /// Sends a request on the first of `pools`, in order of preference, that has a place for `client`. Only path and query
 /// of its URI are used.
 ///
-/// GET and HEAD without a body are sent a second time if a connection that had worked turns out to be dead.
+/// GET and HEAD without a body are sent a second time if a connection that had worked turns out to be dead, and all
+/// requests without a body if upstream says that it has not processed them.
 pub(super) async fn deliver(
     target: &Target,
     pools: &[&Pool],
@@ -47,9 +48,9 @@ pub(super) async fn deliver_unnoted(
     head.extensions = http::Extensions::new();
     let (transport, slot) = admit(pools, client)?;
 
-    let again = is_repeatable(&head, &body).then(|| (head.clone(), transport.clone()));
+    let again = matches!(body, RequestBody::Empty).then(|| (head.clone(), transport.clone()));
     let answer = match (exchange(transport, Request::from_parts(head, body)).await, again) {
-        (Err(error), Some((head, transport))) if error.retry() == Retry::AtOnce => {
+        (Err(error), Some((head, transport))) if may_be_repeated(&head, &error) => {
             exchange(transport, Request::from_parts(head, RequestBody::Empty)).await
         }
         (answer, _) => answer,
@@ -72,9 +73,10 @@ fn admit(pools: &[&Pool], client: Option<ClientKey>) -> Result<(Transport, Slot)
     })
 }
 
-/// Whether a request can safely be sent a second time.
-fn is_repeatable(head: &request::Parts, body: &RequestBody) -> bool {
-    matches!(head.method, Method::GET | Method::HEAD) && matches!(body, RequestBody::Empty)
+/// Whether a request without a body, which has got this error, can safely be sent a second time.
+fn may_be_repeated(head: &request::Parts, error: &SendError) -> bool {
+    let changes_nothing = matches!(head.method, Method::GET | Method::HEAD);
+    changes_nothing && error.retry() == Retry::AtOnce || error.is_unprocessed()
 }
 
 async fn exchange(transport: Transport, request: Request<RequestBody>) -> Result<Response<Received>, SendError> {

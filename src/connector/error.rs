@@ -7,6 +7,7 @@ use super::{
     dialer::{ConnectTimedOut, ConnectionUse},
     exclusive::ExchangeError,
     servers::NoServer,
+    unprocessed::is_unprocessed,
 };
 
 /// Why a request has no answer. An answer of any status is not an error.
@@ -57,6 +58,11 @@ impl SendError {
     /// Whether there was no connection to send the request on.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::ConnectTimedOut(_))
+    }
+
+    /// Whether upstream has certainly not processed the request: it may be sent again, whatever it changes.
+    pub(super) fn is_unprocessed(&self) -> bool {
+        matches!(self, Self::ConnectionLost { .. }) && is_unprocessed(self)
     }
 
     /// What keeps the gateway from upstream, if this error is about a connection.
@@ -173,7 +179,7 @@ fn contained<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdErro
 }
 
 /// The first cause of that type in an error's chain.
-fn caused_by<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+pub(super) fn caused_by<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     let mut cause = error.source();
     while let Some(error) = cause {
         if let Some(found) = error.downcast_ref() {

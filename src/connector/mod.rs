@@ -41,6 +41,7 @@ pub(crate) mod test_server;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod unprocessed;
 
 use std::{fmt, sync::Arc};
 
