@@ -11,7 +11,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use tokio::{
     sync::{Mutex, OwnedSemaphorePermit, Semaphore},
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use uuid::Uuid;
 
@@ -30,6 +30,13 @@ pub use answer::PeerAnswer;
 /// The number of questions for one cache. Each has a new connection, since an address usually leads to several gateways,
 /// among them this one.
 const QUESTIONS_MAX: usize = 3;
+/// How long peers are asked again if one of them has no state yet: others may have one, and it may soon have one itself.
+/// The time is random, so that of many gateways that start together, none of which has a state, a few ask upstream, and
+/// the others get it from them.
+const PATIENCE_MIN: Duration = Duration::from_millis(500);
+const PATIENCE_MAX: Duration = Duration::from_secs(4);
+/// The pause between two such questions; varied by half.
+const PAUSE: Duration = Duration::from_millis(60);
 /// The maximum time for all questions for one cache, until an answer begins: a peer waits up to 3 s for a proof.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// The number of states that are read at the same time. They are large, and the peers have clients of their own.
@@ -190,17 +197,27 @@ impl crate::reflector::Peers for ResourcePeers {
 
     async fn list(&self, not_older_than: ResourceVersion, expected: &Provenance) -> Option<PeerAnswer> {
         let Peers(shared) = self.peers.as_ref()?;
-        let deadline = Instant::now() + ANSWER_MAX;
-        let first = fastrand::usize(..shared.addresses.len());
-        for turn in 0..QUESTIONS_MAX {
+        let began = Instant::now();
+        let deadline = began + ANSWER_MAX;
+        let patience = PATIENCE_MIN + (PATIENCE_MAX - PATIENCE_MIN).mul_f64(fastrand::f64());
+        let (first, mut is_one_cold) = (fastrand::usize(..shared.addresses.len()), false);
+        for turn in 0.. {
+            if turn >= QUESTIONS_MAX {
+                if !is_one_cold || began.elapsed() >= patience {
+                    return None;
+                }
+                sleep(PAUSE.mul_f64(0.5 + fastrand::f64())).await;
+            }
             let peer = &shared.addresses[(first + turn) % shared.addresses.len()];
             let asked = timeout_at(deadline, self.ask((&shared.name, peer), not_older_than, expected)).await;
             match asked.unwrap_or(Err(PeerOutcome::TimedOut)) {
                 Ok(body) => return shared.place().await.map(|place| PeerAnswer::new(body, place)),
                 Err(outcome) => {
                     self.note(outcome);
-                    if outcome == PeerOutcome::TimedOut {
-                        return None;
+                    match outcome {
+                        PeerOutcome::TimedOut => return None,
+                        PeerOutcome::NoState => is_one_cold = true,
+                        _ => {}
                     }
                 }
             }
