@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::PoisonError, time::Duration};
 
 use futures_util::future::join_all;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{Cachers, NotCached, cachers::Shared};
 use crate::{
@@ -61,10 +61,14 @@ impl Cachers {
         let mut pause = FIRST;
         loop {
             let wanted = config.borrow_and_update().prewarm.clone();
+            let began = Instant::now();
             let looks = wanted.iter().map(|wanted| async move { (wanted.clone(), self.look(wanted).await) });
             let missing: HashMap<_, _> = join_all(looks).await.into_iter().collect();
             self.shared.note_missing(missing);
-            let is_changed = timeout(pause, config.changed()).await.is_ok();
+            let is_changed = tokio::select! {
+                changed = timeout(pause, config.changed()) => changed.is_ok(),
+                () = self.shared.upstream.recovered_since(began) => true,
+            };
             // Caches wait for it; to find that it cannot be reached costs it nothing.
             pause = if is_changed || self.shared.upstream.is_unreachable() { FIRST } else { EVERY };
         }

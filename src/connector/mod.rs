@@ -28,6 +28,7 @@ mod peer_requests;
 mod pool;
 mod probed;
 mod reachable;
+mod recovery;
 mod refusals;
 mod server_checks;
 mod servers;
@@ -44,6 +45,8 @@ mod trouble;
 mod unprocessed;
 
 use std::{fmt, sync::Arc};
+
+use tokio::time::Instant;
 
 pub use body::{RequestBody, ResponseBody};
 pub use build_error::BuildError;
@@ -120,6 +123,14 @@ impl Connector {
     pub fn server_checks(&self) -> Option<ServerChecks> {
         let servers = self.servers()?.clone();
         Some(ServerChecks::new(servers, &self.shared.access, self.target()))
+    }
+
+    /// Resolves when one of several API servers has come into use, after none of them was, at `time` or later.
+    pub async fn recovered_since(&self, time: Instant) {
+        match self.servers() {
+            Some(servers) => servers.recovered_since(time).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// The address of the API server, without credentials.

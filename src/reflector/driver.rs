@@ -102,6 +102,8 @@ pub struct Reflector<L: ListWatch, S, P = NoPeers> {
     /// When it became unknown whether upstream is still the same program: at the end of the watch, or at a failed
     /// check.
     unsure_since: Instant,
+    /// When the last action began, after its delay.
+    acted: Instant,
     /// The watch-list that filled the store and continues as a watch.
     going_on: Option<EventStream<L::Stream>>,
 }
@@ -125,13 +127,15 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
             filled_since: now,
             outcome: None,
             unsure_since: now,
+            acted: now,
             going_on: None,
         }
     }
 
     /// The same, which asks `peers` for the first state before it asks upstream.
     pub fn asking<P: Peers>(self, peers: P) -> Reflector<L, S, P> {
-        let Self { upstream, sink, collection, settings, evidence, machine, filled_since, unsure_since, .. } = self;
+        let Self { upstream, sink, collection, settings, evidence, machine, filled_since, unsure_since, acted, .. } =
+            self;
         Reflector {
             upstream,
             peers,
@@ -147,6 +151,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
             filled_since,
             outcome: None,
             unsure_since,
+            acted,
             going_on: None,
         }
     }
@@ -193,9 +198,13 @@ impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
     /// Performs the machine's action. May be dropped at any point: everything that it has read by then is applied.
     async fn act(&mut self, next: Next) -> Input {
         if !next.delay.is_zero() {
-            sleep(next.delay.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+            tokio::select! {
+                () = sleep(next.delay.mul_f64(0.75 + fastrand::f64() / 2.0)) => {}
+                () = self.upstream.recovered_since(self.acted) => {}
+            }
             self.see(Seen::PauseOver);
         }
+        self.acted = Instant::now();
         match next.action {
             Action::Fill { mode, not_older_than } => self.fill(mode, not_older_than).await,
             Action::GoOn => match self.going_on.take() {

@@ -88,6 +88,12 @@ pub trait ListWatch: Send + Sync + 'static {
     /// report one. Another program may write the same objects differently.
     fn server(&self, since: Instant) -> impl Future<Output = Option<String>> + Send;
 
+    /// Resolves when upstream can be used again after it could not, at `time` or later: what failed may be tried again at
+    /// once. By default that is not known.
+    fn recovered_since(&self, _time: Instant) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// False when the resource is no longer what it was, because its definition was changed or replaced;
     /// [`Failure::NotFound`] when it does not exist.
     fn is_same_resource(&self) -> impl Future<Output = Result<bool, Failure>> + Send;

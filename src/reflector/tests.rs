@@ -10,6 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use tokio::time::{Instant, sleep_until};
 
 use super::*;
 use crate::apimachinery::{Encoding, GroupResource, ResourceVersion, selectable_fields};
@@ -32,6 +33,8 @@ struct Script {
     definitions_asked: Arc<AtomicUsize>,
     /// Whether `cache.bridge` is false.
     never_bridges: bool,
+    /// When upstream can be used again.
+    recovers: Option<Instant>,
 }
 
 impl Script {
@@ -107,8 +110,15 @@ impl ListWatch for Script {
         Ok(false)
     }
 
-    async fn server(&self, _: tokio::time::Instant) -> Option<String> {
+    async fn server(&self, _: Instant) -> Option<String> {
         self.servers.lock().unwrap().pop_front().filter(|version| !version.is_empty()).map(str::to_owned)
+    }
+
+    async fn recovered_since(&self, time: Instant) {
+        match self.recovers {
+            Some(recovers) if recovers >= time => sleep_until(recovers).await,
+            _ => std::future::pending().await,
+        }
     }
 
     async fn is_same_resource(&self) -> Result<bool, Failure> {
@@ -239,6 +249,20 @@ async fn asked_after_silence(watch: String) -> Vec<String> {
 async fn a_watch_whose_bookmarks_stay_away_is_opened_anew() {
     assert_eq!(asked_after_silence([end(9), bookmark(10)].concat()).await, ["after 10"]);
     assert!(asked_after_silence(end(9)).await.is_empty(), "this upstream may have none");
+}
+
+/// How many fills are tried within 35 s if each fails, and upstream can be used again after that time.
+async fn fills_tried(recovers_after: Option<Duration>) -> usize {
+    let script = Script::new(&[], (0..6).map(|_| Err(Failure::Unavailable)));
+    let recovers = recovers_after.map(|after| Instant::now() + after);
+    run_for(Script { recovers, ..script }, Duration::from_secs(35)).await.1.len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_ends_when_upstream_can_be_used_again() {
+    // The sixth after at most 31 s of delays, and the seventh not before 37 s.
+    assert_eq!(fills_tried(None).await, 6);
+    assert_eq!(fills_tried(Some(Duration::from_secs(33))).await, 7);
 }
 
 #[tokio::test(start_paused = true)]

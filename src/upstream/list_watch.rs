@@ -273,6 +273,10 @@ impl ListWatch for ResourceListWatch {
         self.upstream.server_version(since).await
     }
 
+    async fn recovered_since(&self, time: Instant) {
+        self.upstream.recovered_since(time).await;
+    }
+
     async fn is_same_resource(&self) -> Result<bool, Failure> {
         let Some(known) = &self.definition else { return Ok(true) };
         let resource = self.resource.group_resource();

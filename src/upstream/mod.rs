@@ -16,6 +16,7 @@ mod tests;
 use std::sync::Arc;
 
 use http::{Request, Response};
+use tokio::time::Instant;
 
 pub use crd::Crd;
 pub use discovery::{ApiResource, Discovery, DiscoveryError, ServedBy};
@@ -74,6 +75,11 @@ impl Upstream {
     /// What is wrong with it now, the worst first ([`Connector::troubles`]).
     pub fn troubles(&self) -> Vec<Trouble> {
         self.shared.connector.troubles()
+    }
+
+    /// Resolves when it can be used again after it could not, at `time` or later.
+    pub async fn recovered_since(&self, time: Instant) {
+        self.shared.connector.recovered_since(time).await;
     }
 
     /// Whether its storage was found to be another one than before.

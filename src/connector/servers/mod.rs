@@ -30,7 +30,7 @@ use crate::{
     telemetry::{server_connections, server_is_in_use, server_set_aside},
 };
 
-use super::notice::bounded;
+use super::{notice::bounded, recovery::Recovery};
 
 pub(super) use connect::{NoServer, Route};
 
@@ -50,6 +50,8 @@ struct Shared {
     known: Mutex<Known>,
     /// The number of checks that have ended.
     checks: watch::Sender<u64>,
+    /// Told of when a server is ready after none was.
+    recovery: Recovery,
     /// Notified when a connection finds no server that it may go to.
     wanted: Notify,
 }
@@ -169,8 +171,8 @@ impl Servers {
         }
         let servers = addresses.iter().map(|_| Server::unchecked()).collect();
         let known = Mutex::new(Known { servers, followed: None });
-        let shared =
-            Shared { addresses: addresses.into(), known, checks: watch::Sender::new(0), wanted: Notify::new() };
+        let (checks, recovery, wanted) = (watch::Sender::new(0), Recovery::new(), Notify::new());
+        let shared = Shared { addresses: addresses.into(), known, checks, recovery, wanted };
         shared.addresses.iter().for_each(|address| server_is_in_use(&address.to_string(), false));
         Some(Self(Arc::new(shared)))
     }
@@ -184,13 +186,23 @@ impl Servers {
     pub fn found(&self, findings: Vec<Option<Finding>>) {
         let now = Instant::now();
         let mut known = self.lock();
+        let was_usable = known.servers.iter().any(Server::is_ready);
         for (address, (server, finding)) in self.0.addresses.iter().zip(known.servers.iter_mut().zip(findings)) {
             if let Some(finding) = finding {
                 server.note(address, finding, now);
             }
         }
+        let is_usable = known.servers.iter().any(Server::is_ready);
         drop(known);
         self.0.checks.send_modify(|checks| *checks += 1);
+        if is_usable && !was_usable {
+            self.0.recovery.tell();
+        }
+    }
+
+    /// Resolves when a check has found a server ready, after none was, at `time` or later.
+    pub(super) async fn recovered_since(&self, time: Instant) {
+        self.0.recovery.since(time).await;
     }
 
     /// Breaks all connections.
@@ -233,8 +245,13 @@ impl Server {
         matches!(self.finding, Finding::Ready { .. } | Finding::Unwell { .. })
     }
 
+    /// Whether the last check found it to be well.
+    fn is_ready(&self) -> bool {
+        matches!(self.finding, Finding::Ready { .. })
+    }
+
     fn is_set_aside(&self, now: Instant) -> bool {
-        !matches!(self.finding, Finding::Ready { .. }) || self.is_refusing(now)
+        !self.is_ready() || self.is_refusing(now)
     }
 
     /// Whether it did not take a connection a short time ago.

@@ -1,5 +1,6 @@
 //! Choices among servers, and connections to them.
 
+use futures_util::FutureExt;
 use tokio::{net::TcpListener, task::JoinSet, time::advance};
 
 use super::*;
@@ -253,4 +254,23 @@ async fn a_connection_waits_for_a_check_and_says_why_there_is_no_server() {
     let error = connected(&servers).await.unwrap_err();
     let [one, other] = [&servers.states()[0].server, "b:1"].map(|server| format!("{server}: another cluster"));
     assert_eq!(error, format!("none of upstream.servers is used: {one}; {other}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_comes_into_use_after_none_was_is_told_of_once() {
+    let (servers, begun) = (named(&["a", "b"]), Instant::now());
+    let told = |since| servers.recovered_since(since).now_or_never().is_some();
+    servers.found(vec![unknown(), foreign()]);
+    assert!(!told(begun));
+    advance(ASIDE_MIN).await;
+    servers.found(vec![ready("v1"), None]);
+    assert!(told(begun), "also if it was found before it was asked for");
+    advance(ASIDE_MIN).await;
+    let then = Instant::now();
+    servers.found(vec![ready("v1"), ready("v1")]);
+    servers.found(vec![unknown(), ready("v1")]);
+    assert!(!told(then), "there was one all the time");
+    servers.found(vec![unknown(), unwell()]);
+    servers.found(vec![unknown(), ready("v1")]);
+    assert!(told(then));
 }
