@@ -269,13 +269,17 @@ def peers() -> list[str]:
 
 def rights() -> list[str]:
     """Exactly what a mode needs, and the resources that are listed."""
-    always = {("apiextensions.k8s.io", "customresourcedefinitions", "get"), ("apiregistration.k8s.io", "apiservices", "list")}
+    always = {
+        ("apiextensions.k8s.io", "customresourcedefinitions", "get"),
+        ("apiregistration.k8s.io", "apiservices", "list"),
+        ("", "namespaces/kube-system", "get"),
+    }
     delegated = {("authentication.k8s.io", "tokenreviews", "create"), ("authorization.k8s.io", "subjectaccessreviews", "create")}
     impersonation = {("", "users", "impersonate"), ("", "groups", "impersonate")}
     pods = {("", "pods", "list"), ("", "pods", "watch")}
     scales = {("apps", "deployments", "list"), ("apps", "deployments", "watch")}
     everything = {("*", "*", "list"), ("*", "*", "watch")}
-    peer, member = ({("", "namespaces/kube-system", verb)} for verb in ("get", "list"))
+    member = {("", "namespaces/kube-system", "list")}
     none, trusted = nested("rbac.resources", []), merged(DELEGATED_DAEMON, TOGGLES["trusted socket"])
     by_impersonation = nested("config.clients.identity.impersonation", {})
     cases = [
@@ -286,8 +290,8 @@ def rights() -> list[str]:
         (merged(none, nested("config.cache.prewarm", ["pods"])), always | delegated | pods),
         (merged(none, trusted, ADMIN_TLS, nested("config.admin.metricsAuthorization", "delegated")), always | delegated),
         (nested("rbac.resources", ["*"]), always | delegated | everything),
-        (merged(none, nested("peers.enabled", True)), always | delegated | peer),
-        (merged(none, trusted, TOGGLES["own peers"]), always | peer),
+        (merged(none, nested("peers.enabled", True)), always | delegated),
+        (merged(none, trusted, TOGGLES["own peers"]), always),
         (merged(none, TOGGLES["servers"]), always | delegated | member),
         (merged(none, by_impersonation), always | delegated | impersonation),
         (merged(none, by_impersonation, nested("rbac.impersonate", {"uids": True, "extraKeys": ["scopes"]})),

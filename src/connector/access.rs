@@ -27,7 +27,8 @@ use super::{
     BoxError, BuildError, RequestBody,
     body::Received,
     client_certificate::ClientCertificate,
-    dialer::{Dial, Dialer, Protocols, dial},
+    dialer::{Dial, Dialer, Protocols, Way, dial},
+    era::Era,
     servers::{Choice, Route, Servers},
     socket::SocketOpener,
 };
@@ -41,6 +42,7 @@ pub(super) struct Access {
     sockets: SocketOpener,
     /// `None` if there is only the address of the configuration.
     servers: Option<Servers>,
+    era: Era,
     dial: Dial,
     tls: ClientConfig,
     server_name: Option<ServerName<'static>>,
@@ -57,18 +59,19 @@ impl Access {
     /// The server and the gateway's own credentials.
     pub(super) fn new(config: Config, sockets: SocketOpener, servers: Option<Servers>) -> Result<Self, BuildError> {
         let certificate = ClientCertificate::of(&config.auth_info).map_err(BuildError::Certificate)?;
-        Self::build(config, sockets, servers, certificate)
+        Self::build(config, sockets, servers, Era::default(), certificate)
     }
 
     /// The same server, TLS and proxy, without credentials: no certificate, token, plugin or impersonation.
     pub(super) fn without_credentials(&self) -> Result<Self, BuildError> {
-        Self::build(anonymous(&self.config), self.sockets.clone(), self.servers.clone(), None)
+        let (sockets, servers, era) = (self.sockets.clone(), self.servers.clone(), self.era.clone());
+        Self::build(anonymous(&self.config), sockets, servers, era, None)
     }
 
     /// The same server, TLS and proxy, with this client certificate as the only credential.
     pub(super) fn with_certificate(&self, certificate: Arc<ClientCertificate>) -> Result<Self, BuildError> {
-        let (sockets, servers) = (self.sockets.clone(), self.servers.clone());
-        Self::build(anonymous(&self.config), sockets, servers, Some(certificate))
+        let (sockets, servers, era) = (self.sockets.clone(), self.servers.clone(), self.era.clone());
+        Self::build(anonymous(&self.config), sockets, servers, era, Some(certificate))
     }
 
     /// `certificate` replaces the one in the configuration.
@@ -76,6 +79,7 @@ impl Access {
         mut config: Config,
         sockets: SocketOpener,
         servers: Option<Servers>,
+        era: Era,
         certificate: Option<Arc<ClientCertificate>>,
     ) -> Result<Self, BuildError> {
         let token = TokenFile::taken(&mut config.auth_info).map_err(BuildError::Token)?;
@@ -108,6 +112,7 @@ impl Access {
             config,
             sockets,
             servers,
+            era,
         })
     }
 
@@ -122,6 +127,11 @@ impl Access {
         &self.config
     }
 
+    /// The cluster that upstream is now.
+    pub(super) fn era(&self) -> &Era {
+        &self.era
+    }
+
     /// Several servers in place of the address of the configuration.
     pub(super) fn servers(&self) -> Option<&Servers> {
         self.servers.as_ref()
@@ -129,8 +139,11 @@ impl Access {
 
     /// `choice` is among several servers.
     pub(super) fn dialer(&self, protocols: Protocols, choice: Choice) -> Dialer {
-        let route = self.servers.clone().map(|servers| Route { servers, choice });
-        Dialer::new(self.dial.clone(), self.tls.clone(), self.server_name.clone(), protocols, route)
+        let way = match self.servers.clone() {
+            Some(servers) => Way::Servers(Route { servers, choice }),
+            None => Way::Address(self.era.clone()),
+        };
+        Dialer::new(self.dial.clone(), self.tls.clone(), self.server_name.clone(), protocols, way)
     }
 
     /// Wraps a client in kube-client's layers for credentials and configured headers.

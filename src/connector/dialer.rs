@@ -32,7 +32,8 @@ use crate::config::Redacted;
 
 use super::{
     BoxError, BuildError,
-    servers::{Broken, Held, Route},
+    era::{Breakable, Broken, Era},
+    servers::{Held, Route},
     socket::{Socket, SocketOpener},
 };
 
@@ -51,8 +52,15 @@ pub(super) enum Protocols {
 #[derive(Clone)]
 pub(super) struct Dialer {
     secured: HttpsConnector<Dial>,
-    /// `None` if there is only the address of the configuration.
-    route: Option<Route>,
+    way: Way,
+}
+
+/// Where connections lead, and what breaks them.
+#[derive(Clone, Debug)]
+pub(super) enum Way {
+    /// The address of the configuration.
+    Address(Era),
+    Servers(Route),
 }
 
 /// The stream below TLS: directly to upstream, or through a proxy, which may use TLS itself.
@@ -63,8 +71,9 @@ pub(super) type Dial = BoxCloneSyncService<Uri, DialedStream, BoxError>;
 pub(super) struct UpstreamStream {
     stream: MaybeHttpsStream<DialedStream>,
     usage: ConnectionUse,
-    /// One of several servers.
-    held: Option<Held>,
+    breakable: Breakable,
+    /// The place at one of several servers.
+    _held: Option<Held>,
 }
 
 /// Whether an answer was received on a connection. One that breaks without any answer was not stale.
@@ -77,14 +86,13 @@ pub(super) struct ConnectionUse(Arc<AtomicBool>);
 pub(super) struct ConnectTimedOut(pub(super) Duration);
 
 impl Dialer {
-    /// `server_name` is what upstream's certificate is checked against; `None` for the host that is dialled. `route`
-    /// leads to several servers.
+    /// `server_name` is what upstream's certificate is checked against; `None` for the host that is dialled.
     pub(super) fn new(
         dial: Dial,
         tls: ClientConfig,
         server_name: Option<ServerName<'static>>,
         protocols: Protocols,
-        route: Option<Route>,
+        way: Way,
     ) -> Self {
         let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         if let Some(name) = server_name {
@@ -94,7 +102,7 @@ impl Dialer {
             Protocols::Any => builder.enable_all_versions().wrap_connector(dial),
             Protocols::Http1 => builder.enable_http1().wrap_connector(dial),
         };
-        Self { secured, route }
+        Self { secured, way }
     }
 }
 
@@ -108,15 +116,18 @@ impl Service<Uri> for Dialer {
     }
 
     fn call(&mut self, address: Uri) -> Self::Future {
-        let Some(route) = self.route.clone() else {
-            let connecting = self.secured.call(address);
-            return Box::pin(async move { Ok(UpstreamStream::new(in_time(connecting).await?, None)) });
+        let route = match &self.way {
+            Way::Servers(route) => route.clone(),
+            Way::Address(era) => {
+                let (connecting, token) = (self.secured.call(address), era.token());
+                return Box::pin(async move { Ok(UpstreamStream::new(in_time(connecting).await?, token, None)) });
+            }
         };
         let secured = self.secured.clone();
         let open = move |address| -> BoxFuture<'static, _> { Box::pin(secured.clone().oneshot(address)) };
         Box::pin(async move {
             let (stream, held) = in_time(route.connect(open, address)).await?;
-            Ok(UpstreamStream::new(stream, Some(held)))
+            Ok(UpstreamStream::new(stream, held.token(), Some(held)))
         })
     }
 }
@@ -181,13 +192,13 @@ impl ConnectionUse {
 }
 
 impl UpstreamStream {
-    fn new(stream: MaybeHttpsStream<DialedStream>, held: Option<Held>) -> Self {
-        Self { stream, usage: ConnectionUse::default(), held }
+    fn new(stream: MaybeHttpsStream<DialedStream>, token: CancellationToken, held: Option<Held>) -> Self {
+        Self { stream, usage: ConnectionUse::default(), breakable: Breakable::by(token), _held: held }
     }
 
-    /// Cancelled when the connection is not to be used any more; `None` if that never happens.
-    pub(super) fn token(&self) -> Option<CancellationToken> {
-        self.held.as_ref().map(Held::token)
+    /// Cancelled when the connection is not to be used any more.
+    pub(super) fn token(&self) -> CancellationToken {
+        self.breakable.token()
     }
 }
 
@@ -204,9 +215,7 @@ impl Read for UpstreamStream {
         buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         // An error, not an end: it must never look like the end of an answer.
-        if let Some(held) = &mut self.held
-            && held.poll_broken(context).is_ready()
-        {
+        if self.breakable.poll_broken(context).is_ready() {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionReset, Broken)));
         }
         Pin::new(&mut self.stream).poll_read(context, buffer)

@@ -17,6 +17,7 @@ mod build_error;
 mod client_certificate;
 mod delivery;
 mod dialer;
+mod era;
 mod error;
 mod exclusive;
 mod hop;
@@ -123,6 +124,15 @@ impl Connector {
     pub fn server_checks(&self) -> Option<ServerChecks> {
         let servers = self.servers()?.clone();
         Some(ServerChecks::new(servers, &self.shared.access, self.target()))
+    }
+
+    /// Breaks all connections, since the cluster that they lead to was replaced, and forgets what was learned of clients
+    /// there. What is sent from now on is sent on new connections.
+    pub fn break_all(&self) {
+        self.shared.access.era().end();
+        if let Some(servers) = self.servers() {
+            servers.break_all();
+        }
     }
 
     /// Resolves when one of several API servers has come into use, after none of them was, at `time` or later.

@@ -6,11 +6,18 @@
 
 mod answer;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use tokio::{
-    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep, timeout, timeout_at},
 };
 use uuid::Uuid;
@@ -27,8 +34,8 @@ use crate::{
 
 pub use answer::PeerAnswer;
 
-/// The number of questions for one cache. Each has a new connection, since an address usually leads to several gateways,
-/// among them this one.
+/// The number of questions for one cache, unless a gateway has answered that it has no state yet. Each has a new
+/// connection, since an address usually leads to several gateways, among them this one.
 const QUESTIONS_MAX: usize = 3;
 /// How long peers are asked again if one of them has no state yet: others may have one, and it may soon have one itself.
 /// The time is random, so that of many gateways that start together, none of which has a state, a few ask upstream, and
@@ -43,8 +50,6 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 const FILLS_MAX: usize = 4;
 /// The maximum time that an answer waits to be read: a peer gives a client at least a second.
 const PLACE_MAX: Duration = Duration::from_secs(10);
-/// The maximum time for upstream to name its cluster.
-const CLUSTER_MAX: Duration = Duration::from_secs(5);
 
 /// The other gateways of the cluster. Cheap to clone.
 #[derive(Clone)]
@@ -55,8 +60,8 @@ struct Shared {
     name: HeaderValue,
     addresses: Vec<PeerRequests>,
     upstream: Upstream,
-    /// The last answer of upstream about its cluster, and when it was requested.
-    cluster: Mutex<Option<(Instant, Option<Box<str>>)>>,
+    /// Whether upstream did not tell the uid of its cluster when it was last asked.
+    is_nameless: AtomicBool,
     fills: Arc<Semaphore>,
 }
 
@@ -73,7 +78,7 @@ impl Peers {
         let shown = Arc::downgrade(&fills);
         let used = move || Some(FILLS_MAX - shown.upgrade()?.available_permits());
         show_limit("peer_fills", move || Some((used()? as u64, FILLS_MAX as u64)));
-        Ok(Self(Arc::new(Shared { name, addresses, upstream, cluster: Mutex::default(), fills })))
+        Ok(Self(Arc::new(Shared { name, addresses, upstream, is_nameless: AtomicBool::default(), fills })))
     }
 
     /// Whether the headers are those of a question of this gateway itself.
@@ -81,30 +86,14 @@ impl Peers {
         headers.get(PEER) == Some(&self.0.name)
     }
 
-    /// The uid of upstream's cluster, requested no earlier than `since`. One request serves all caches that are filled
-    /// at the same time.
+    /// The uid of upstream's cluster, requested no earlier than `since`.
     async fn cluster(&self, since: Instant) -> Option<Box<str>> {
-        let mut last = self.0.cluster.lock().await;
-        if let Some((at, uid)) = &*last
-            && *at >= since
-        {
-            return uid.clone();
-        }
-        let at = Instant::now();
-        let (uid, error) = match timeout(CLUSTER_MAX, self.0.upstream.cluster_uid()).await {
-            Ok(Ok(Some(uid))) => (Some(uid), String::new()),
-            Ok(Ok(None)) => (None, "there is none".to_owned()),
-            Ok(Err(error)) => (None, Chain(&error).to_string()),
-            Err(_) => (None, format!("no answer within {CLUSTER_MAX:?}")),
-        };
+        let uid = self.0.upstream.cluster(since).await;
         // Logged once, as long as nothing changes.
-        if uid.is_none() && last.as_ref().is_none_or(|(_, uid)| uid.is_some()) {
-            tracing::warn!(
-                error,
-                "cannot read the uid of the namespace kube-system: peers are neither asked nor answered"
-            );
+        let was_nameless = self.0.is_nameless.swap(uid.is_none(), Ordering::Relaxed);
+        if uid.is_none() && !was_nameless {
+            tracing::warn!("cannot read the uid of the namespace kube-system: peers are neither asked nor answered");
         }
-        *last = Some((at, uid.clone()));
         uid
     }
 }

@@ -228,12 +228,15 @@ impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
     }
 
     async fn filled(&mut self, mode: FillMode, not_older_than: Option<ResourceVersion>) -> Result<Input, Failure> {
+        let asked = Instant::now();
+        // Known from here on, so that another one is told from it at the end.
+        self.upstream.look_for_another_cluster(asked).await;
         let began = Instant::now();
         let Collection { resource, kind, namespaced, fields, encoding } = &self.collection;
         // Asked first: if upstream is upgraded during the fill, the store is merely filled once more, and never
         // mistaken for one that the new program filled.
         let mut server = self.upstream.server(began).await;
-        let provenance = self.peers.provenance(server.as_deref(), began).await;
+        let provenance = self.peers.provenance(server.as_deref(), asked).await;
         let page = self.upstream.head().await?;
         let at_least = head_version(&page)?;
         let head = Head::read(page, kind)?;
@@ -258,11 +261,12 @@ impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
             (None, FillMode::WatchList) => fill::watch_list(&self.upstream, &schema, not_older_than).await?,
             (None, FillMode::List) => fill::list(&self.upstream, &schema, not_older_than).await?,
         };
-        let mut refill = Refill { head, schema, state, server, provenance, began };
+        let (mut refill, read) = (Refill { head, schema, state, server, provenance, began }, Instant::now());
         // Asked after the fill, so that the answer holds for the fetched state.
         if !self.upstream.is_same_resource().await? {
             return Ok(Input::Replaced);
         }
+        self.upstream.look_for_another_cluster(read).await;
         // The state may be of the storage from before.
         if self.evidence.has_rolled_back_since(began) {
             return Err(Failure::Unavailable);
@@ -381,6 +385,7 @@ impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
         match self.look().await {
             Ok((progress, head, same_resource)) => {
                 self.ask_again(&mut server, self.unsure_since).await;
+                self.upstream.look_for_another_cluster(self.unsure_since).await;
                 if let Some(before) = self.machine.other_server(server.as_deref()) {
                     tracing::info!(resource = %self.collection.resource, before, now = server,
                         "upstream runs another version than before");

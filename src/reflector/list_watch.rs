@@ -88,6 +88,12 @@ pub trait ListWatch: Send + Sync + 'static {
     /// report one. Another program may write the same objects differently.
     fn server(&self, since: Instant) -> impl Future<Output = Option<String>> + Send;
 
+    /// Asks which cluster upstream belongs to, no earlier than `since`. If it is another one than before, that is found
+    /// before this returns ([`super::StorageEvidence`]). By default no cluster can be told from another.
+    fn look_for_another_cluster(&self, _since: Instant) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
     /// Resolves when upstream can be used again after it could not, at `time` or later: what failed may be tried again at
     /// once. By default that is not known.
     fn recovered_since(&self, _time: Instant) -> impl Future<Output = ()> + Send {

@@ -12,11 +12,12 @@ use crate::{
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// A verb on all objects of a resource, in all namespaces.
+/// A verb on all objects of a resource, in all namespaces, or on one object.
 pub(super) struct Right<'a> {
     verb: &'a str,
     group: &'a str,
     resource: &'a str,
+    name: Option<&'a str>,
 }
 
 /// To know clients by their tokens.
@@ -27,7 +28,7 @@ pub(super) const ACCESS_REVIEWS: Right<'_> = Right::new("create", "authorization
 pub(super) const OF_IMPERSONATION: [Right<'_>; 2] =
     [Right::new("impersonate", "", "users"), Right::new("impersonate", "", "groups")];
 /// To know which resources may be cached, and what is missing without.
-pub(super) const OF_DOCUMENTS: [(Right<'_>, &str); 2] = [
+pub(super) const OF_DOCUMENTS: [(Right<'_>, &str); 3] = [
     (
         Right::new("list", "apiregistration.k8s.io", "apiservices"),
         "without, only the core group and custom resources are cached",
@@ -35,6 +36,10 @@ pub(super) const OF_DOCUMENTS: [(Right<'_>, &str); 2] = [
     (
         Right::new("get", "apiextensions.k8s.io", "customresourcedefinitions"),
         "without, only resources of the core group are cached",
+    ),
+    (
+        Right { name: Some("kube-system"), ..Right::new("get", "", "namespaces") },
+        "without, a cluster that is replaced behind one address may go unnoticed, and peers are not asked",
     ),
 ];
 
@@ -50,7 +55,7 @@ pub(super) enum RightState {
 
 impl<'a> Right<'a> {
     pub(super) const fn new(verb: &'a str, group: &'a str, resource: &'a str) -> Self {
-        Self { verb, group, resource }
+        Self { verb, group, resource, name: None }
     }
 
     /// Asks the server, with the gateway's own credentials.
@@ -59,6 +64,7 @@ impl<'a> Right<'a> {
             verb: Some(self.verb.to_owned()),
             group: Some(self.group.to_owned()),
             resource: Some(self.resource.to_owned()),
+            name: self.name.map(str::to_owned),
             ..ResourceAttributes::default()
         };
         let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
@@ -90,7 +96,8 @@ impl<'a> Right<'a> {
 
     fn words(&self) -> String {
         let resource = GroupResource { group: self.group.into(), resource: self.resource.into() };
-        format!("{} {resource}", self.verb)
+        let name = self.name.map_or_else(String::new, |name| format!(" \"{name}\""));
+        format!("{} {resource}{name}", self.verb)
     }
 }
 

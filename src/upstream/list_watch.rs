@@ -277,6 +277,10 @@ impl ListWatch for ResourceListWatch {
         self.upstream.recovered_since(time).await;
     }
 
+    async fn look_for_another_cluster(&self, since: Instant) {
+        self.upstream.look_for_another_cluster(since).await;
+    }
+
     async fn is_same_resource(&self) -> Result<bool, Failure> {
         let Some(known) = &self.definition else { return Ok(true) };
         let resource = self.resource.group_resource();

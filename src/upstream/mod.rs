@@ -24,6 +24,7 @@ pub use fetch::FetchError;
 pub use list_watch::ResourceListWatch;
 pub use review::ReviewError;
 
+use cluster::Cluster;
 use server_version::ServerVersion;
 
 use crate::{
@@ -42,6 +43,7 @@ struct Shared {
     connector: Connector,
     own: OwnRequests,
     server_version: ServerVersion,
+    cluster: Cluster,
     storage: StorageEvidence,
 }
 
@@ -49,8 +51,9 @@ impl Upstream {
     /// Connections of its own to the API server that `connector` leads to.
     pub fn new(connector: Connector) -> Self {
         let own = connector.own_requests();
-        let (server_version, storage) = (ServerVersion::default(), StorageEvidence::default());
-        Self { shared: Arc::new(Shared { connector, own, server_version, storage }) }
+        let (server_version, cluster) = (ServerVersion::default(), Cluster::default());
+        let storage = StorageEvidence::default();
+        Self { shared: Arc::new(Shared { connector, own, server_version, cluster, storage }) }
     }
 
     /// The same, for reviews of clients' tokens and permissions.

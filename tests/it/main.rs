@@ -48,6 +48,8 @@ mod process;
 mod reads;
 // Definitions of custom resources that change.
 mod redefined;
+// A cluster that is replaced by another one.
+mod replaced;
 // Contents that are never logged.
 mod secrecy;
 // Several API servers of one cluster.

@@ -30,19 +30,20 @@ const STEP: Duration = Duration::from_millis(500);
 const BUFFER: usize = 64 << 10;
 
 /// One of several API servers of a storage, at its own address.
-struct ApiServer {
-    sim: Sim,
+pub(crate) struct ApiServer {
+    /// What answers its requests. Another one answers also those on connections that are already open.
+    pub(crate) sim: watch::Sender<Sim>,
     /// Which of the storage's servers it is: each has its own cache.
     number: usize,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     frozen: watch::Sender<bool>,
     running: JoinSet<()>,
 }
 
 impl ApiServer {
-    async fn start(sim: &Sim, number: usize) -> Self {
+    pub(crate) async fn start(sim: &Sim, number: usize) -> Self {
         let mut server = Self {
-            sim: sim.clone(),
+            sim: watch::Sender::new(sim.clone()),
             number,
             address: ([127, 0, 0, 1], 0).into(),
             frozen: watch::Sender::new(false),
@@ -52,21 +53,21 @@ impl ApiServer {
         server
     }
 
-    async fn start_again(&mut self) {
+    pub(crate) async fn start_again(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.address = listener.local_addr().unwrap();
-        let (sim, number, frozen) = (self.sim.clone(), self.number, self.frozen.subscribe());
+        let (sims, number, frozen) = (self.sim.subscribe(), self.number, self.frozen.subscribe());
         self.running.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                connections.spawn(serve(sim.clone(), number, stream, frozen.clone()));
+                connections.spawn(serve(sims.clone(), number, stream, frozen.clone()));
             }
         });
     }
 
     /// Breaks its connections and closes its port.
-    async fn kill(&mut self) {
+    pub(crate) async fn kill(&mut self) {
         self.running.shutdown().await;
     }
 
@@ -93,14 +94,14 @@ async fn pass_on(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unp
 }
 
 /// Serves one connection while the server is not frozen.
-async fn serve(sim: Sim, number: usize, stream: TcpStream, frozen: watch::Receiver<bool>) {
+async fn serve(sims: watch::Receiver<Sim>, number: usize, stream: TcpStream, frozen: watch::Receiver<bool>) {
     let (outer, inner) = duplex(BUFFER);
     let (read, write) = stream.into_split();
     let (from_server, to_server) = split(outer);
     let requests = pass_on(read, to_server, frozen.clone());
     let answers = pass_on(from_server, write, frozen);
     let service = service_fn(move |request: Request<Incoming>| {
-        let sim = sim.clone();
+        let sim = sims.borrow().clone();
         async move { Ok::<_, Infallible>(sim.handle_by(number, request).await) }
     });
     let builder = auto::Builder::new(TokioExecutor::new());
@@ -145,7 +146,7 @@ impl Cluster {
 }
 
 /// A gateway whose kubeconfig leads nowhere: only its servers are dialled.
-async fn in_front_of(servers: &[ApiServer]) -> Gateway {
+pub(crate) async fn in_front_of(servers: &[ApiServer]) -> Gateway {
     let addresses: Vec<_> = servers.iter().map(|server| server.address.to_string().parse().unwrap()).collect();
     Gateway::start_with("http://127.0.0.1:1", |config| config.servers = addresses).await
 }
@@ -248,7 +249,7 @@ async fn nothing_of_a_cluster_that_was_replaced_is_served() {
         server.kill().await;
     }
     for server in &mut cluster.servers {
-        server.sim = new.clone();
+        server.sim.send_replace(new.clone());
         server.start_again().await;
     }
     let compared = async || {

@@ -25,8 +25,8 @@ pub(super) struct Connection {
     /// `None` after it has ended. Dropping it completes pending requests with the outcome.
     driver: Option<http1::Connection<UpstreamStream, RequestBody>>,
     gate: Gate,
-    /// Cancelled when its server is not to be used any more.
-    token: Option<CancellationToken>,
+    /// Cancelled when it is not to be used any more.
+    token: CancellationToken,
 }
 
 /// An answer whose body has not arrived, and its connection; or an error, with the request if nothing of it was sent.
@@ -36,14 +36,14 @@ impl Connection {
     pub(super) fn new(
         sender: http1::SendRequest<RequestBody>,
         driver: http1::Connection<UpstreamStream, RequestBody>,
-        token: Option<CancellationToken>,
+        token: CancellationToken,
     ) -> Self {
         Self { sender, driver: Some(driver), gate: Gate::new(), token }
     }
 
     /// Whether it must not be used any more.
     pub(super) fn is_broken(&self) -> bool {
-        self.token.as_ref().is_some_and(CancellationToken::is_cancelled)
+        self.token.is_cancelled()
     }
 
     /// Sends a request and waits for the head of its answer.

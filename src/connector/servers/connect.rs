@@ -6,9 +6,9 @@ use futures_util::future::BoxFuture;
 use http::{Uri, uri::Authority};
 use tokio::time::{Instant, timeout};
 
-use super::{Broken, Choice, Denial, Held, Servers};
+use super::{Choice, Denial, Held, Servers};
 use crate::{
-    connector::{BoxError, TroubleKind},
+    connector::{BoxError, TroubleKind, era::Broken},
     telemetry::{Chain, server_connections},
 };
 
@@ -106,8 +106,7 @@ impl Servers {
         let token = if choice == Choice::OneVersion { &server.breaks.own } else { &server.breaks.all }.clone();
         server_connections(&self.0.addresses[index].to_string(), server.connections);
         drop(known);
-        let broken = Box::pin(token.clone().cancelled_owned());
-        Some(Held { servers: self.clone(), index, token, broken })
+        Some(Held { servers: self.clone(), index, token })
     }
 
     /// Whether there is another server to try.

@@ -12,9 +12,7 @@ mod tests;
 
 use std::{
     fmt, mem,
-    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -23,7 +21,7 @@ use tokio::{
     sync::{Notify, watch},
     time::Instant,
 };
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::ServerAddress,
@@ -155,13 +153,7 @@ pub(super) struct Held {
     servers: Servers,
     index: usize,
     token: CancellationToken,
-    broken: Pin<Box<WaitForCancellationFutureOwned>>,
 }
-
-/// The server of an open connection is not to be used any more.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the API server of this connection is not used any more")]
-pub(super) struct Broken;
 
 impl Servers {
     /// `None` without addresses.
@@ -430,11 +422,6 @@ impl Held {
     /// Cancelled when the connection is not to be used any more.
     pub(super) fn token(&self) -> CancellationToken {
         self.token.clone()
-    }
-
-    /// Ready when the connection is not to be used any more.
-    pub(super) fn poll_broken(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.broken.as_mut().poll(context)
     }
 }
 

@@ -16,7 +16,6 @@ use super::Upstream;
 use crate::{
     connector::{ServerChecks, ServerState},
     lifecycle::Tasks,
-    reflector::StorageEvidence,
 };
 use answer::ask;
 use judge::{Judge, Judgement};
@@ -30,9 +29,9 @@ impl Upstream {
     /// Checks the servers in a task of `tasks` until the drain begins; does nothing if there is only one address.
     pub fn keep_servers_checked(&self, tasks: &Tasks) {
         let Some(checks) = self.shared.connector.server_checks() else { return };
-        let (token, storage) = (tasks.token().clone(), self.storage().clone());
+        let (token, upstream) = (tasks.token().clone(), self.clone());
         tasks.spawn("upstream servers", async move {
-            let _ended = token.run_until_cancelled(check(checks, storage)).await;
+            let _ended = token.run_until_cancelled(upstream.check(checks)).await;
         });
     }
 
@@ -40,48 +39,48 @@ impl Upstream {
     pub async fn check_servers_once(&self) {
         let Some(checks) = self.shared.connector.server_checks() else { return };
         let mut judge = Judge::new(checks.servers().addresses().len(), Instant::now());
-        while round(&checks, &mut judge, self.storage()).await {}
+        while self.round(&checks, &mut judge).await {}
     }
 
     /// The states of the servers, in the order of the configuration; empty if there is only one address.
     pub fn servers(&self) -> Vec<ServerState> {
         self.shared.connector.servers().map(|servers| servers.states()).unwrap_or_default()
     }
-}
 
-async fn check(checks: ServerChecks, storage: StorageEvidence) {
-    let mut judge = Judge::new(checks.servers().addresses().len(), Instant::now());
-    loop {
-        while round(&checks, &mut judge, &storage).await {}
-        let wanted = async {
-            sleep(CHECK_AGAIN).await;
-            checks.servers().wanted().await;
-        };
-        tokio::select! {
-            () = sleep(CHECK_EVERY) => {}
-            () = wanted => {}
+    async fn check(&self, checks: ServerChecks) {
+        let mut judge = Judge::new(checks.servers().addresses().len(), Instant::now());
+        loop {
+            while self.round(&checks, &mut judge).await {}
+            let wanted = async {
+                sleep(CHECK_AGAIN).await;
+                checks.servers().wanted().await;
+            };
+            tokio::select! {
+                () = sleep(CHECK_EVERY) => {}
+                () = wanted => {}
+            }
         }
     }
-}
 
-/// Asks all servers that are due. Whether another round is to follow at once.
-async fn round(checks: &ServerChecks, judge: &mut Judge, storage: &StorageEvidence) -> bool {
-    let due = judge.due();
-    let asked = due.into_iter().enumerate().map(
-        async |(index, is_due)| {
-            if is_due { Some(ask(checks, index).await) } else { None }
-        },
-    );
-    let answers = join_all(asked).await;
-    let Judgement { findings, is_open, is_another, has_strayed } = judge.round(&answers, Instant::now());
-    if is_another {
-        tracing::warn!("the cluster of upstream.servers was replaced or restored; all caches are given up");
-        checks.servers().break_all();
+    /// Asks all servers that are due. Whether another round is to follow at once.
+    async fn round(&self, checks: &ServerChecks, judge: &mut Judge) -> bool {
+        let due = judge.due();
+        let asked = due.into_iter().enumerate().map(
+            async |(index, is_due)| {
+                if is_due { Some(ask(checks, index).await) } else { None }
+            },
+        );
+        let answers = join_all(asked).await;
+        let Judgement { findings, is_open, is_another, has_strayed } = judge.round(&answers, Instant::now());
+        if is_another {
+            tracing::warn!("the cluster of upstream.servers was replaced or restored; all caches are given up");
+            self.shared.connector.break_all();
+        }
+        checks.servers().found(findings);
+        // At the end: what was asked for on a connection that was broken now, is from before.
+        if is_another || has_strayed {
+            self.storage().replaced();
+        }
+        is_open
     }
-    checks.servers().found(findings);
-    // At the end: what was asked for on a connection that was broken now, is from before.
-    if is_another || has_strayed {
-        storage.replaced();
-    }
-    is_open
 }
