@@ -112,7 +112,7 @@ impl Authorizer {
         now: Instant,
     ) -> Option<Result<Permit, NotPermitted>> {
         let Some(verdicts) = &self.verdicts else { return Some(Err(NotPermitted::NoVerdict)) };
-        let verdict = verdicts.known(&Asked { user, attributes }, now)?;
+        let verdict = verdicts.known(&Asked { user, attributes, storage: verdicts.storage() }, now)?;
         Some(verdict.map(|question| Permit(Basis::Review(verdicts.clone(), question))))
     }
 
@@ -128,7 +128,8 @@ impl Authorizer {
         client: ClientKey,
     ) -> Result<Permit, NotPermitted> {
         let verdicts = self.verdicts.as_ref().ok_or(NotPermitted::NoVerdict)?;
-        let question = verdicts.on(Arc::new(Question { user, attributes }), client).await?;
+        let question = Question { user, attributes, storage: verdicts.storage() };
+        let question = verdicts.on(Arc::new(question), client).await?;
         Ok(Permit(Basis::Review(verdicts.clone(), question)))
     }
 }

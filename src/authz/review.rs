@@ -21,6 +21,8 @@ pub(super) const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreview
 pub(super) struct Question {
     pub(super) user: Arc<UserInfo>,
     pub(super) attributes: Attributes,
+    /// The number of the storage that it is about: another cluster has rules of its own.
+    pub(super) storage: u64,
 }
 
 /// A borrowed question, to look up cached ones: it hashes and compares like `Question`.
@@ -28,15 +30,22 @@ pub(super) struct Question {
 pub(super) struct Asked<'a> {
     pub(super) user: &'a UserInfo,
     pub(super) attributes: &'a Attributes,
+    pub(super) storage: u64,
 }
 
 impl Equivalent<Arc<Question>> for Asked<'_> {
     fn equivalent(&self, question: &Arc<Question>) -> bool {
-        *self.user == *question.user && *self.attributes == question.attributes
+        let same_user = *self.user == *question.user;
+        same_user && *self.attributes == question.attributes && self.storage == question.storage
     }
 }
 
 impl Question {
+    /// The same question about another storage.
+    pub(super) fn about(&self, storage: u64) -> Self {
+        Self { user: self.user.clone(), attributes: self.attributes.clone(), storage }
+    }
+
     pub(super) fn review(&self) -> SubjectAccessReview {
         let user = &*self.user;
         let spec = SubjectAccessReviewSpec {
@@ -127,7 +136,7 @@ mod tests {
         let info = RequestInfo::parse(&http::Method::GET, path, query);
         let Target::Resource(request) = &info.target else { panic!("{url} is no resource") };
         let attributes = Attributes::of(info.verb, request, query);
-        serde_json::to_value(Question { user: Arc::new(user), attributes }.review()).unwrap()
+        serde_json::to_value(Question { user: Arc::new(user), attributes, storage: 0 }.review()).unwrap()
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::{
     connector::test_server::{TestServer, full},
     fairness::ClientKey,
     lifecycle::Tasks,
+    upstream::Upstream,
 };
 
 const PODS: &str = "/api/v1/pods";
@@ -72,9 +73,7 @@ impl Reviewer {
     }
 
     fn authorizer_with(&self, allowed_ttl: Duration) -> Authorizer {
-        let seconds = Duration::from_secs;
-        let config = Config { allowed_ttl, denied_ttl: seconds(20), watch_interval: seconds(300) };
-        Authorizer::delegated(config, self.server.upstream(), Tasks::new())
+        authorizer_at(self.server.upstream(), allowed_ttl)
     }
 
     fn asked(&self) -> usize {
@@ -86,6 +85,12 @@ impl Reviewer {
             self.came.notified().await;
         }
     }
+}
+
+fn authorizer_at(upstream: Upstream, allowed_ttl: Duration) -> Authorizer {
+    let seconds = Duration::from_secs;
+    let config = Config { allowed_ttl, denied_ttl: seconds(20), watch_interval: seconds(300) };
+    Authorizer::delegated(config, upstream, Tasks::new())
 }
 
 fn attributes(url: &str) -> Attributes {
@@ -189,6 +194,20 @@ async fn verdicts_on_large_attributes_are_not_cached() {
             assert_eq!(reviewer.asked(), if length > 9_000 { asked + time } else { asked });
         }
     }
+}
+
+#[tokio::test]
+async fn verdicts_of_a_cluster_that_was_replaced_are_not_used() {
+    // The first answer is of the old cluster.
+    let reviewer = Reviewer::start(|_, before| Some(before == 0)).await;
+    let upstream = reviewer.server.upstream();
+    let authorizer = authorizer_at(upstream.clone(), Duration::from_secs(10));
+    assert_eq!(ask(&authorizer, "jane", PODS).await, Ok(()));
+    assert!(authorizer.known(&user("jane"), &attributes(PODS), Instant::now()).unwrap().is_ok());
+    upstream.storage().replaced();
+    assert!(authorizer.known(&user("jane"), &attributes(PODS), Instant::now()).is_none());
+    assert_eq!(ask(&authorizer, "jane", PODS).await, Err(NotPermitted::Denied));
+    assert_eq!(reviewer.asked(), 2);
 }
 
 #[tokio::test]

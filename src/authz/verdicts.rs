@@ -96,6 +96,11 @@ impl Verdicts {
         }
     }
 
+    /// The number of the storage that verdicts are about now.
+    pub(super) fn storage(&self) -> u64 {
+        self.reviewer.storage().number()
+    }
+
     /// The verdict on a question, if it is known at `now`.
     pub(super) fn known(&self, question: &Asked<'_>, now: Instant) -> Option<Verdict> {
         self.answers.known(question, now)?.verdict
@@ -110,7 +115,8 @@ impl Verdicts {
     /// The verdict on a question that was allowed before. `None` if it was not asked because too many reviews are in
     /// flight.
     pub(super) async fn renewed(self: &Arc<Self>, question: Arc<Question>) -> Option<Verdict> {
-        let client = ClientKey::user(&question.user.name);
+        let (client, storage) = (ClientKey::user(&question.user.name), self.storage());
+        let question = if question.storage == storage { question } else { Arc::new(question.about(storage)) };
         self.ask(question, Room::Reserved, client).await
     }
 

@@ -16,7 +16,14 @@ pub struct Evidence {
 /// When upstream's storage was last found to be another one than before: evidence against the stores of all resources.
 /// Cheap to clone; clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct StorageEvidence(Arc<watch::Sender<Option<Instant>>>);
+pub struct StorageEvidence(Arc<watch::Sender<Replaced>>);
+
+/// When that was last found, and how often it was.
+#[derive(Clone, Copy, Debug, Default)]
+struct Replaced {
+    last: Option<Instant>,
+    times: u64,
+}
 
 /// The findings, each with its time: a store that was filled later is not affected.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,18 +38,29 @@ struct Found {
 impl StorageEvidence {
     /// Records that what was read until now may be of another storage than what is read from now on.
     pub fn replaced(&self) {
-        self.0.send_replace(Some(Instant::now()));
+        self.0.send_modify(|replaced| *replaced = Replaced { last: Some(Instant::now()), times: replaced.times + 1 });
+    }
+
+    /// How often it was replaced: what was learned of a storage of another number need not hold for this one.
+    pub fn number(&self) -> u64 {
+        self.0.borrow().times
     }
 
     /// Whether what was asked for at that time may be of a storage that is not upstream's any more.
     pub fn was_replaced_since(&self, time: Instant) -> bool {
-        self.0.borrow().is_some_and(|at| at >= time)
+        self.0.borrow().since(time)
     }
 
     async fn until_replaced_since(&self, time: Instant) {
         let mut replaced = self.0.subscribe();
         // The sender lives as long as `self` does, so waiting cannot fail.
-        drop(replaced.wait_for(|replaced| replaced.is_some_and(|at| at >= time)).await);
+        drop(replaced.wait_for(|replaced| replaced.since(time)).await);
+    }
+}
+
+impl Replaced {
+    fn since(&self, time: Instant) -> bool {
+        self.last.is_some_and(|last| last >= time)
     }
 }
 

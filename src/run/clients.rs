@@ -20,7 +20,7 @@ use crate::{
 /// `shares` limits forwarded requests per client. Also the servers of reviews, where these are other ones.
 pub(super) async fn clients(
     config: &Config,
-    connector: &Connector,
+    (connector, upstream): (&Connector, &Upstream),
     shares: Shares,
     tasks: &Tasks,
 ) -> Result<(Clients, Vec<Upstream>), RunError> {
@@ -37,8 +37,8 @@ pub(super) async fn clients(
         ClientsConfig::Delegated(delegated) => delegated,
     };
     let (of_tokens, of_access) = (&delegated.authentication.reviews, &delegated.authorization.reviews);
-    let token_reviewer = reviewer(of_tokens.as_ref(), connector, tasks).await?;
-    let access_reviewer = reviewer(of_access.as_ref(), connector, tasks).await?;
+    let token_reviewer = reviewer(of_tokens.as_ref(), (connector, upstream), tasks).await?;
+    let access_reviewer = reviewer(of_access.as_ref(), (connector, upstream), tasks).await?;
     let others = [(of_tokens, &token_reviewer), (of_access, &access_reviewer)];
     let others: Vec<_> =
         others.into_iter().filter(|(config, _)| config.is_some()).map(|(_, reviewer)| reviewer.clone()).collect();
@@ -56,7 +56,7 @@ pub(super) async fn clients(
 /// by `clients`; in the trusted mode, which does not distinguish clients, by tokens.
 pub(super) async fn metrics_access(
     config: &Config,
-    connector: &Connector,
+    (connector, upstream): (&Connector, &Upstream),
     clients: &Clients,
     tasks: &Tasks,
 ) -> Result<Option<MetricsAccess>, RunError> {
@@ -65,7 +65,7 @@ pub(super) async fn metrics_access(
     }
     let (authenticator, reviews) = match &config.clients {
         ClientsConfig::Trusted(_) => {
-            let reviewer = reviewer(None, connector, tasks).await?;
+            let reviewer = reviewer(None, (connector, upstream), tasks).await?;
             let authenticator = Authenticator::delegated(authn::Config::default(), reviewer, tasks).await;
             (authenticator.map_err(RunError::Authorities)?, None)
         }
@@ -73,7 +73,7 @@ pub(super) async fn metrics_access(
             (clients.authenticator.clone(), delegated.authorization.reviews.as_ref())
         }
     };
-    Ok(Some(MetricsAccess::new(authenticator, reviewer(reviews, connector, tasks).await?)))
+    Ok(Some(MetricsAccess::new(authenticator, reviewer(reviews, (connector, upstream), tasks).await?)))
 }
 
 async fn authenticator(
@@ -116,12 +116,17 @@ fn authorizer(delegated: &DelegatedConfig, reviewer: Upstream, tasks: &Tasks) ->
 }
 
 /// The upstream that answers reviews. It always has its own connections, so that a flood of tokens delays nothing else.
-async fn reviewer(config: Option<&UpstreamConfig>, connector: &Connector, tasks: &Tasks) -> Result<Upstream, RunError> {
+/// Its answers are forgotten when the cluster of `upstream` is found to be another one than before.
+async fn reviewer(
+    config: Option<&UpstreamConfig>,
+    (connector, upstream): (&Connector, &Upstream),
+    tasks: &Tasks,
+) -> Result<Upstream, RunError> {
     let connector = match config {
         Some(config) => connected(&config.resolve().await.map_err(RunError::UpstreamConfig)?, tasks)?,
         None => connector.clone(),
     };
-    Upstream::for_reviews(connector).map_err(RunError::Upstream)
+    Upstream::for_reviews(connector, upstream.storage().clone()).map_err(RunError::Upstream)
 }
 
 async fn forward(

@@ -50,19 +50,22 @@ struct Shared {
 impl Upstream {
     /// Connections of its own to the API server that `connector` leads to.
     pub fn new(connector: Connector) -> Self {
-        let own = connector.own_requests();
-        let (server_version, cluster) = (ServerVersion::default(), Cluster::default());
-        let storage = StorageEvidence::default();
-        Self { shared: Arc::new(Shared { connector, own, server_version, cluster, storage }) }
+        Self::of_storage(connector, StorageEvidence::default())
     }
 
-    /// The same, for reviews of clients' tokens and permissions.
+    /// The same, for reviews of clients' tokens and permissions. Reviews hold for a cluster whose storage is this.
     ///
     /// # Errors
     /// Tokens and answers would cross a network without TLS or over unverified TLS.
-    pub fn for_reviews(connector: Connector) -> Result<Self, BuildError> {
+    pub fn for_reviews(connector: Connector, storage: StorageEvidence) -> Result<Self, BuildError> {
         connector.refuse_exposed()?;
-        Ok(Self::new(connector))
+        Ok(Self::of_storage(connector, storage))
+    }
+
+    fn of_storage(connector: Connector, storage: StorageEvidence) -> Self {
+        let own = connector.own_requests();
+        let (server_version, cluster) = (ServerVersion::default(), Cluster::default());
+        Self { shared: Arc::new(Shared { connector, own, server_version, cluster, storage }) }
     }
 
     /// The address of the API server, without credentials.

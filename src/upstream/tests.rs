@@ -13,7 +13,7 @@ use crate::{
         BuildError, Connector, TroubleKind,
         test_server::{TestBody, TestServer, full, read_head},
     },
-    reflector::{ByteStream, Failure, ListRequest, ListWatch, WatchFrom, WatchRequest},
+    reflector::{ByteStream, Failure, ListRequest, ListWatch, StorageEvidence, WatchFrom, WatchRequest},
 };
 
 impl TestServer {
@@ -77,11 +77,17 @@ async fn a_silent_port_is_trouble_until_an_api_server_answers_there() {
 fn reviews_are_not_sent_where_others_could_read_or_answer_them() {
     let connector = |config: kube_client::Config| Connector::new(&config).unwrap();
     let mut config = kube_client::Config::new("https://elsewhere".parse().unwrap());
-    assert!(Upstream::for_reviews(connector(config.clone())).is_ok());
+    assert!(Upstream::for_reviews(connector(config.clone()), StorageEvidence::default()).is_ok());
     config.accept_invalid_certs = true;
-    assert!(matches!(Upstream::for_reviews(connector(config)), Err(BuildError::Unverified(_))));
+    assert!(matches!(
+        Upstream::for_reviews(connector(config), StorageEvidence::default()),
+        Err(BuildError::Unverified(_))
+    ));
     let config = kube_client::Config::new("http://elsewhere".parse().unwrap());
-    assert!(matches!(Upstream::for_reviews(connector(config)), Err(BuildError::ClearText(_))));
+    assert!(matches!(
+        Upstream::for_reviews(connector(config), StorageEvidence::default()),
+        Err(BuildError::ClearText(_))
+    ));
 }
 
 #[tokio::test]

@@ -229,7 +229,11 @@ impl Reviewed {
     }
 
     fn hash(&self, token: &[u8]) -> TokenHash {
-        let tag = hmac::sign(&self.key, token);
+        let mut context = hmac::Context::with_key(&self.key);
+        // Verdicts of another cluster are not found.
+        context.update(&self.reviews.upstream.storage().number().to_be_bytes());
+        context.update(token);
+        let tag = context.sign();
         tag.as_ref().try_into().expect("an HMAC of SHA-256 has 32 bytes")
     }
 }

@@ -121,6 +121,18 @@ async fn an_accepted_token_is_cached_for_its_ttl() {
     assert_eq!(reviewer.reviews(), 3);
 }
 
+#[tokio::test]
+async fn a_cluster_that_replaced_another_is_asked_about_tokens_itself() {
+    let (reviewer, _gate) = Reviewer::start(by_name).await;
+    let upstream = reviewer.server.upstream();
+    let tokens = Tokens::new(TokenReviews::default(), upstream.clone(), Tasks::new());
+    tokens.user("good-jane").await.unwrap();
+    upstream.storage().replaced();
+    assert!(tokens.known(b"good-jane", Instant::now()).is_none() && tokens.client(b"good-jane").is_none());
+    tokens.user("good-jane").await.unwrap();
+    assert_eq!(reviewer.reviews(), 2);
+}
+
 /// A JSON web token with this `exp` claim, given as JSON.
 fn web_token(exp: &str) -> String {
     format!("e30.{}.s", URL_SAFE_NO_PAD.encode(format!("{{\"sub\":\"jane\",\"exp\":{exp}}}")))

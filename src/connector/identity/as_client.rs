@@ -40,7 +40,7 @@ impl AsClient {
         let unknown = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
         let turns = Arc::new(Turns::new(UNKNOWN_AT_ONCE, TURN_WAIT_MAX, "client_token_wait"));
         let connections = Connections::new(&access, target, LIMITS);
-        Ok(Self { connections, unknown, known_tokens: KnownTokens::new(), turns })
+        Ok(Self { connections, unknown, known_tokens: KnownTokens::new(access.era().clone()), turns })
     }
 
     /// The request with the client's own Authorization, which may be valid; `token` identifies the token in it. A token
