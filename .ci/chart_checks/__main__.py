@@ -29,6 +29,7 @@ CHECKS = [
     documents.alerts,
     documents.dashboard,
     cluster.life_of_a_release,
+    cluster.dry_runs_on_other_servers,
 ]
 
 

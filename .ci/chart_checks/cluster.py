@@ -31,12 +31,20 @@ from chart import CHART, NAME, NAMESPACE, merged, nested, render, ways_of_use
 
 READY_WITHIN = 60
 TOKEN = "chart-checks"
-# What a server of 1.20 does not have: definitions of others, traffic policies.
-NOT_THERE = merged(
+# What no server of these checks has: definitions of others.
+UNDEFINED = merged(
     nested("metrics", {kind: {"enabled": False} for kind in ("serviceMonitor", "podMonitor", "prometheusRule")}),
     nested("tls.certManager.enabled", False),
-    nested("service.internalTrafficPolicy", "Cluster"),
 )
+# What a server of 1.20 does not have either.
+NOT_THERE = merged(UNDEFINED, nested("service.internalTrafficPolicy", "Cluster"))
+# Since then a server has everything that the chart renders.
+ALL_THERE = (1, 26)
+# The version that the chart is written for: if it is not tried, that is said.
+CURRENT = (1, 36)
+
+# The versions of the servers that were given every object.
+tried: list[str] = []
 
 
 def free_ports(count: int) -> list[int]:
@@ -193,16 +201,41 @@ def life_of_a_release() -> list[str]:
             return release(config, server) + dry_runs(server)
 
 
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split("."))
+
+
 def dry_runs(server: Server) -> list[str]:
     """Each object of each way of use, as this server's version of the chart's objects, by server-side dry run."""
     problems = []
+    tried.append(server.version)
+    left_out = UNDEFINED if numbers(server.version) >= ALL_THERE else NOT_THERE
     for name, values in ways_of_use().items():
-        for item in render(merged(values, NOT_THERE), server.version):
+        for item in render(merged(values, left_out), server.version):
             refused = server.accepts(item)
-            problems += [f"{name}: {item['kind']}: {refused}"] * bool(refused)
+            problems += [f"{server.version}: {name}: {item['kind']}: {refused}"] * bool(refused)
     # That it can refuse.
     if not server.accepts(merged(render({}, server.version)[0], {"metadata": {"name": "No Name"}})):
         problems.append("an object with an impossible name is taken")
+    return problems
+
+
+def dry_runs_on_other_servers() -> list[str]:
+    """The same on every further server that is named. What could not be tried is printed, and is no problem."""
+    problems = []
+    first, *others = dict.fromkeys(Path(folder).resolve() for folder in sys.argv[1:])
+    for binaries in others:
+        if not all((binaries / name).is_file() for name in ("kube-apiserver", "etcd")):
+            continue
+        with tempfile.TemporaryDirectory() as folder, Server(binaries, Path(folder)) as server:
+            if server.version not in tried:
+                problems += dry_runs(server)
+    print(f"cluster: server-side dry runs of every rendered object on {', '.join(tried) or 'no server'}", flush=True)
+    if not any(numbers(version) >= CURRENT for version in tried):
+        wanted, line = ".".join(map(str, CURRENT)), "!" * 80
+        folders = ", ".join(str(folder) for folder in (first, *others))
+        print(f"{line}\nNOT TRIED: server-side dry runs on a whole API server of {wanted}: there is no kube-apiserver of that version "
+              f"with an etcd in\n{folders}; set KUBEBUILDER_ASSETS to a folder with both\n{line}", flush=True)
     return problems
 
 
