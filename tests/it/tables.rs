@@ -251,17 +251,32 @@ async fn tables_of_an_upgraded_server_are_not_printed_as_before() {
     assert_same(&world, MAPS, TABLE, &forwarded("unprintable")).await;
 }
 
-/// The embedded server's pods have columns of its own.
+/// The line of the demo: `kubectl get pods -A`.
+#[tokio::test]
+async fn the_demo_s_pods_are_printed_from_memory() {
+    let sim = Sim::new();
+    sim.populate(200).unwrap();
+    let world = World::start_with(sim, |config| config.reads.most_recent = MostRecentReads::Auto).await;
+    world.gateway.warm("/api/v1/pods").await;
+    assert_same(&world, "/api/v1/pods?resourceVersion=0", KUBECTL, &Route::Served).await;
+    let answer = table(&world, "/api/v1/pods?resourceVersion=0&includeObject=None").await;
+    assert!(
+        answer.text().contains("\"Readiness Gates\"") && answer.text().contains("\"Running\""),
+        "{}",
+        answer.text()
+    );
+}
+
+/// The embedded server's services have columns of its own.
 #[tokio::test]
 async fn built_in_columns_that_upstream_does_not_print_are_asked_for_once() {
     let world = World::start().await;
-    world.sim.create(pod("default", "a", "x")).unwrap();
-    world.gateway.warm("/api/v1/pods").await;
-    let path = "/api/v1/pods?resourceVersion=0";
+    world.gateway.warm("/api/v1/services").await;
+    let path = "/api/v1/services?resourceVersion=0";
     assert_same(&world, path, TABLE, &forwarded("unprintable")).await;
-    let before = world.sim.counts().requests("list", "pods");
+    let before = world.sim.counts().requests("list", "services");
     assert_eq!(table(&world, path).await.route, forwarded("unprintable"));
-    assert_eq!(world.sim.counts().requests("list", "pods"), before + 1);
+    assert_eq!(world.sim.counts().requests("list", "services"), before + 1);
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! Tables for kubectl: names and ages, with a few more columns for pods. A real server prints more columns, except for
-//! config maps.
+//! Tables for kubectl: names and ages, and all columns of pods and config maps. A real server prints more columns of the
+//! others, and more states of pods than those that an embedded server's pods are in.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -81,8 +81,9 @@ fn columns(definition: &Definition) -> Value {
         json!({"name": name, "type": "string", "format": format, "description": description, "priority": priority})
     };
     if is_pods(definition) {
-        let names = [("Name", 0), ("Ready", 0), ("Status", 0), ("Restarts", 0), ("Age", 0), ("IP", 1), ("Node", 1)];
-        names.into_iter().map(|(name, priority)| column(name, priority)).collect()
+        let names = [("Name", 0), ("Ready", 0), ("Status", 0), ("Restarts", 0), ("Age", 0)];
+        let more = [("IP", 1), ("Node", 1), ("Nominated Node", 1), ("Readiness Gates", 1)];
+        names.into_iter().chain(more).map(|(name, priority)| column(name, priority)).collect()
     } else if is_config_maps(definition) {
         json!([column("Name", 0), column("Data", 0), column("Age", 0)])
     } else {
@@ -112,8 +113,9 @@ fn cells(definition: &Definition, object: &Value) -> Value {
     let containers = object.pointer("/spec/containers").and_then(Value::as_array).map_or(0, Vec::len);
     let terminating = object.pointer("/metadata/deletionTimestamp").is_some();
     let status = if terminating { "Terminating" } else { text("/status/phase") };
-    let (ip, node) = (or_none(text("/status/podIP")), or_none(text("/spec/nodeName")));
-    json!([name, format!("{ready}/{containers}"), status, restarts.to_string(), age, ip, node])
+    let [ip, node, nominated] =
+        ["/status/podIP", "/spec/nodeName", "/status/nominatedNodeName"].map(|at| or_none(text(at)));
+    json!([name, format!("{ready}/{containers}"), status, restarts.to_string(), age, ip, node, nominated, "<none>"])
 }
 
 /// The age of an object by the time of its creation.
