@@ -12,6 +12,7 @@ mod bind;
 mod client_auth;
 mod connection;
 mod io;
+mod plain_http;
 mod protocol;
 mod requests;
 mod tls;

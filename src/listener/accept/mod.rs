@@ -15,7 +15,7 @@ use std::{
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 pub use places::{Limits, Places};
 
@@ -26,6 +26,7 @@ use crate::listener::bind::{Accepted, Bound, Socket};
 use crate::listener::client_auth::client_certificate;
 use crate::listener::connection::{Tie, serve_connection};
 use crate::listener::io::Io;
+use crate::listener::plain_http::ExpectsTls;
 use crate::listener::protocol::Protocol;
 use crate::listener::tls::{ALPN_HTTP2, Tls};
 use crate::listener::{Connection, Handler};
@@ -209,7 +210,7 @@ async fn serve_socket<H: Handler>(
 async fn handshake(io: Io, tls: TlsAcceptor, connection: &mut Connection) -> Option<(Io, Protocol)> {
     let handshake = tokio::select! {
         () = connection.draining.cancelled() => return None,
-        handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(io)) => handshake,
+        handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, accept_tls(io, &tls)) => handshake,
     };
     let error = match handshake {
         Ok(Ok(stream)) => {
@@ -227,6 +228,17 @@ async fn handshake(io: Io, tls: TlsAcceptor, connection: &mut Connection) -> Opt
     };
     telemetry::connection_failed(error);
     None
+}
+
+/// The session; a client that has sent HTTP instead is told.
+async fn accept_tls(io: Io, tls: &TlsAcceptor) -> io::Result<TlsStream<ExpectsTls>> {
+    match tls.accept(ExpectsTls::new(io)).into_fallible().await {
+        Ok(stream) => Ok(stream),
+        Err((error, io)) => {
+            io.refuse().await;
+            Err(error)
+        }
+    }
 }
 
 #[cfg(test)]

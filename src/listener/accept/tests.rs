@@ -101,6 +101,29 @@ fn plain() -> ListenerConfig {
 }
 
 #[tokio::test]
+async fn plain_http_on_a_tls_listener_is_answered_as_the_api_server_does() {
+    let tasks = Tasks::new();
+    let folder = tempfile::tempdir().unwrap();
+    let (tls, _) = write_certificate(folder.path());
+    let address = start(ListenerConfig { tls: Some(tls), ..plain() }, 10, &tasks).await;
+    for (sent, expected) in [
+        (
+            &b"GET / HTTP/1.1\r\nhost: h\r\n\r\n"[..],
+            &b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"[..],
+        ),
+        // An alert of TLS: fatal, that this is no message.
+        (b"hello, world", b"\x15\x03"),
+    ] {
+        let mut stream = connect(&address).await;
+        stream.write_all(sent).await.unwrap();
+        let mut answer = Vec::new();
+        // What was sent and not read may reset the connection.
+        stream.read_to_end(&mut answer).await.ok();
+        assert!(answer.starts_with(expected), "{sent:?}: {answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn plain_sockets_speak_both_versions() {
     let (tasks, clients) = (Tasks::new(), Tasks::new());
     let folder = tempfile::tempdir().unwrap();
