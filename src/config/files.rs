@@ -5,8 +5,8 @@ use std::error::Error;
 use rustls::pki_types::CertificateDer;
 
 use crate::config::{
-    ClientsConfig, Config, DelegatedConfig, FrontProxyConfig, IdentityConfig, PemFile, Problem, Problems, TlsFiles,
-    UpstreamConfig, UpstreamConfigError, is_clear_text,
+    ClientsConfig, Config, DelegatedConfig, FrontProxyConfig, IdentityConfig, PemFile, Problem, Problems, Redacted,
+    TlsFiles, UpstreamConfig, UpstreamConfigError, is_clear_text,
 };
 
 impl Config {
@@ -132,11 +132,15 @@ impl FileCheck {
                 self.problem(field, found, allowed);
             }
             Ok(access) if self.asks_for_clients && is_clear_text(&access) => {
-                let found = format!("it sends clients' credentials to {} without TLS", access.cluster_url);
+                let found =
+                    format!("it sends clients' credentials to {} without TLS", Redacted::url(&access.cluster_url));
                 self.problem(field, &found, "https, or http to a loopback address");
             }
             Ok(access) if self.shows_certificate && field.starts_with("upstream.") && !is_https(&access) => {
-                let found = format!("clients.identity.frontProxy shows no certificate to {}", access.cluster_url);
+                let found = format!(
+                    "clients.identity.frontProxy shows no certificate to {}",
+                    Redacted::url(&access.cluster_url)
+                );
                 self.problem(field, &found, "https, or clients.identity.impersonation");
             }
             Ok(_) => {}
@@ -260,7 +264,7 @@ clients:
         for start in [
             "upstream.kubeconfig: the kubeconfig has no context \"d\"; allowed: one of the contexts c",
             "clients.authentication.clientCAFile: no PEM certificate in ",
-            "clients.identity.frontProxy: cannot use the certificate with its key",
+            "clients.identity.frontProxy: the key in ",
         ] {
             assert!(found.lines().any(|line| line.starts_with(start)), "{start}\nin {found}");
         }

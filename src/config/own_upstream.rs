@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::config::{Address, Config, Problem};
+use crate::config::{Address, Config, Problem, Redacted};
 
 impl Config {
     /// The problems that addresses of upstream are the gateway's own. Addresses that a name or another machine leads
@@ -27,6 +27,7 @@ impl Config {
         let addresses = listeners.map(|(index, listener)| (format!("listeners[{index}].address"), &listener.address));
         let mut addresses = addresses.chain([("admin.address".to_owned(), &self.admin.address)]);
         let (field, _) = addresses.find(|(_, address)| leads_to(url, address))?;
+        let url = Redacted::url(url);
         let found = format!("{what}{url} is {field}: the gateway would send its requests to itself");
         Some(Problem::new(field_of_upstream, &found, "the address of the API server"))
     }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use http::Uri;
 use kube_client::{
     client::AuthError,
     config::{KubeconfigError, LoadDataError},
@@ -22,6 +23,18 @@ impl Redacted {
     pub fn new(error: &(dyn Error + 'static)) -> Self {
         let mut causes = std::iter::successors(Some(error), |&error| error.source());
         Self(causes.find_map(fixed).unwrap_or_else(|| error.to_string()))
+    }
+
+    /// A URL without the password that it may have, wherever its author has put it: without a scheme, for example, all
+    /// of it may be read as a path.
+    #[must_use]
+    pub fn url(url: &Uri) -> Self {
+        let bare = |text: &str| text.rsplit_once('@').map_or(text, |(_, bare)| bare).to_owned();
+        let scheme = url.scheme_str().map_or_else(String::new, |scheme| format!("{scheme}://"));
+        Self(match url.authority() {
+            Some(authority) => format!("{scheme}{}{}", bare(authority.as_str()), url.path()),
+            None => bare(url.path()),
+        })
     }
 
     /// What is wrong with a PEM file: the error of the parser quotes a line of it, which may be a whole key.
@@ -118,6 +131,19 @@ mod tests {
         ] {
             let told = told(&plugin(script));
             assert!(told.contains(expected) && !told.contains(SECRET), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_a_url_is_redacted() {
+        for (url, expected) in [
+            ("https://api:6443", "https://api:6443/"),
+            ("https://jane:SUPERSECRET@api:6443/prefix?token=SUPERSECRET", "https://api:6443/prefix"),
+            ("jane:SUPERSECRET@api:6443", "api:6443"),
+            ("//jane:SUPERSECRET@api:6443/prefix", "api:6443/prefix"),
+            ("api:6443", "api:6443"),
+        ] {
+            assert_eq!(Redacted::url(&url.parse().unwrap()).to_string(), expected, "{url}");
         }
     }
 

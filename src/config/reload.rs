@@ -1,6 +1,10 @@
 //! Reloads a configuration file, and selects the changes that a running gateway applies.
 
-use std::{io, mem::discriminant, path::PathBuf};
+use std::{
+    io,
+    mem::discriminant,
+    path::{Path, PathBuf},
+};
 
 use crate::config::{
     API_VERSION, AuthenticationConfig, CacheConfig, ClientsConfig, Config, DelegatedConfig, KIND, LoadError,
@@ -18,6 +22,11 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
+    /// The path, as it was given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Loads the file's configuration; values of the command line override it.
     ///
     /// # Errors

@@ -9,7 +9,9 @@ use std::{
 
 use rustix::fs::{Access, access};
 
-use crate::config::{Address, Config, Problem, Problems, UpstreamConfig, UpstreamConfigError, upstream::kubectl_paths};
+use crate::config::{
+    Address, Config, Problem, Problems, Redacted, UpstreamConfig, UpstreamConfigError, upstream::kubectl_paths,
+};
 
 /// The audit log goes to standard output.
 const STANDARD_OUTPUT: &str = "-";
@@ -51,7 +53,7 @@ impl Config {
             Ok(access) => Some(access),
         };
         self.check_unnamed().await?;
-        let server = found.map(|access| access.cluster_url.to_string()).unwrap_or_default();
+        let server = found.map(|access| Redacted::url(&access.cluster_url).to_string()).unwrap_or_default();
         let paths: Vec<_> = kubectl_paths().into_iter().filter(|path| path.exists()).collect();
         let from = if paths.is_empty() { "the pod's service account".to_owned() } else { shown(&paths) };
         Ok(Some(format!("{UNNAMED}; the gateway would use {from}: {server}")))

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rustls::{
-    RootCertStore,
+    InconsistentKeys, RootCertStore,
     crypto::aws_lc_rs,
     pki_types::{
         CertificateDer, PrivateKeyDer,
@@ -53,6 +53,8 @@ pub enum PemError {
     Version { file: PathBuf },
     #[error("cannot use the certificate with its key")]
     Pair(#[source] rustls::Error),
+    #[error("the key in {} is not that of the certificate in {}", key_file.display(), cert_file.display())]
+    Mismatch { key_file: PathBuf, cert_file: PathBuf },
 }
 
 impl PemFile {
@@ -108,7 +110,12 @@ impl TlsFiles {
         }
         let key = PrivateKeyDer::from_pem_slice(&pem.key)
             .map_err(|error| PemError::Key { file: self.key_file.clone(), source: Redacted::pem(&error) })?;
-        CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).map_err(PemError::Pair)
+        CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                PemError::Mismatch { key_file: self.key_file.clone(), cert_file: self.cert_file.clone() }
+            }
+            other => PemError::Pair(other),
+        })
     }
 }
 
@@ -147,7 +154,7 @@ mod tests {
         assert!(pair(&cert, &key).is_ok());
         assert!(matches!(pair(b"", &key).unwrap_err(), PemError::Certificate { .. }));
         assert!(matches!(pair(&cert, b"x").unwrap_err(), PemError::Key { .. }));
-        assert!(matches!(pair(&cert, &other).unwrap_err(), PemError::Pair(_)));
+        assert_eq!(pair(&cert, &other).unwrap_err().to_string(), "the key in /k is not that of the certificate in /c");
     }
 
     /// Without the version, which 1 has not, and without extensions. Its signature no longer fits, and is not verified.

@@ -7,7 +7,7 @@ use crate::config::{Redacted, TokenFileError};
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error("the API server's address {0} lacks a scheme or a host; write it like https://api.example:6443")]
-    Address(http::Uri),
+    Address(Redacted),
     /// The scheme; the rest of the URL may have a password.
     #[error("the kubeconfig's proxy-url has the unsupported scheme {0:?}; allowed: http, https, socks5")]
     Proxy(String),
@@ -25,13 +25,13 @@ pub enum BuildError {
     Certificate(#[source] CertificateError),
     /// Anyone on the network path could read tokens, and a certificate cannot assert a user without TLS.
     #[error("refusing to send client credentials to {0} without TLS")]
-    ClearText(http::Uri),
+    ClearText(Redacted),
     /// Anyone on the network path could pose as upstream and obtain them.
     #[error(
         "refusing to send client credentials to {0}, whose certificate is not verified: take insecure-skip-tls-verify \
          out of the kubeconfig, and set certificate-authority, or tls-server-name for a certificate of another name"
     )]
-    Unverified(http::Uri),
+    Unverified(Redacted),
     #[error(
         "the kubeconfig's user impersonates another one (`as`), so the gateway cannot impersonate clients; remove `as`"
     )]

@@ -9,6 +9,7 @@ use http::{
 };
 
 use super::{BuildError, Probed, Reachable, Refusals};
+use crate::config::Redacted;
 
 /// The address of the API server, with a path prefix if a proxy in front of it needs one.
 ///
@@ -30,7 +31,7 @@ pub(super) struct InvalidTarget;
 
 impl Target {
     pub(super) fn of(config: &kube_client::Config) -> Result<Self, BuildError> {
-        Self::new(&config.cluster_url).ok_or_else(|| BuildError::Address(config.cluster_url.clone()))
+        Self::new(&config.cluster_url).ok_or_else(|| BuildError::Address(Redacted::url(&config.cluster_url)))
     }
 
     /// `None` if the address lacks a scheme or a host.

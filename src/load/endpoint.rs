@@ -69,7 +69,7 @@ pub enum EndpointError {
 impl Endpoint {
     /// The server of `config`. Credentials are only sent over TLS.
     pub(super) fn new(name: &'static str, config: &kube_client::Config) -> Result<Self, EndpointError> {
-        let url = config.cluster_url.to_string();
+        let url = Redacted::url(&config.cluster_url).to_string();
         let host = config.cluster_url.host().unwrap_or_default();
         if config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
             return Err(EndpointError::UserInfo(host.to_owned()));

@@ -6,7 +6,7 @@ mod reload;
 mod resources;
 mod rights;
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
@@ -21,7 +21,7 @@ use crate::{
     cacher::{self, Cachers, Readiness, StalenessLimit},
     config::{
         AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problem,
-        Problems, ServerAddress, StaleWatches, UpstreamConfigError,
+        Problems, Redacted, ServerAddress, StaleWatches, UpstreamConfigError,
     },
     connector::{BuildError, Connector, NotBelieved, SocketOpener, Usage},
     fairness::{AnswerRoom, Shares},
@@ -157,11 +157,11 @@ async fn run_following(
     let gateway = Gateway::new(clients, accounts, room, cachers.clone(), settings, journal, tasks.clone());
     begin(&cachers, config);
     let (in_effect, current) = watch::channel(InEffect::new(config.clone()));
+    let file = reloads.as_ref().map(|reloads| reloads.file.path().to_owned());
     if let Some(reloads) = reloads {
         tasks.spawn("configuration", reloads.follow(in_effect, reloaded, tasks.token().clone()));
     }
-
-    announce(&sockets, access, mode(&config.clients));
+    announce(&sockets, access, mode(&config.clients), file.as_deref());
     if let Some((bound, exposition)) = sockets.admin {
         let source = status::Source {
             exposition: exposition.clone(),
@@ -226,14 +226,17 @@ fn tell_ineffective(config: &Config) {
 }
 
 /// Logs what clients and operators connect to, when nothing can fail any more.
-fn announce(sockets: &Sockets, access: &kube_client::Config, mode: &str) {
+fn announce(sockets: &Sockets, access: &kube_client::Config, mode: &str, file: Option<&Path>) {
+    let upstream = Redacted::url(&access.cluster_url);
     if access.accept_invalid_certs {
-        tracing::warn!(upstream = %access.cluster_url, "the API server's certificate is not verified: the kubeconfig has \
+        tracing::warn!(%upstream, "the API server's certificate is not verified: the kubeconfig has \
             insecure-skip-tls-verify");
     }
     for bound in &sockets.listeners {
         let (address, version) = (bound.address(), env!("CARGO_PKG_VERSION"));
-        tracing::info!(%address, upstream = %access.cluster_url, mode, version, "serving");
+        // None without a file.
+        let config = file.map(|file| tracing::field::display(file.display()));
+        tracing::info!(%address, %upstream, mode, version, config, "serving");
     }
     if let Some((admin, _)) = &sockets.admin {
         tracing::info!(address = %admin.address(), "admin port");

@@ -9,7 +9,7 @@ use super::{
     user_headers::{self, Names},
 };
 use crate::apimachinery::UserInfo;
-use crate::config::{ProxyHeaders, TlsFiles};
+use crate::config::{ProxyHeaders, Redacted, TlsFiles};
 use crate::connector::{
     BuildError, RequestBody, access::Access, client_certificate::ClientCertificate, target::Target,
 };
@@ -45,7 +45,7 @@ impl AsFrontProxy {
     ) -> Result<Self, BuildError> {
         let address = &access.config().cluster_url;
         if address.scheme() != Some(&http::uri::Scheme::HTTPS) {
-            return Err(BuildError::ClearText(address.clone()));
+            return Err(BuildError::ClearText(Redacted::url(address)));
         }
         let certificate = ClientCertificate::load(certificate.clone()).map_err(BuildError::Certificate)?;
         let access = access.with_certificate(certificate)?;

@@ -43,7 +43,7 @@ pub use as_gateway::AsGateway;
 pub use as_impersonator::AsImpersonator;
 pub use probe::NotBelieved;
 
-use crate::config::{ServerAddress, is_clear_text};
+use crate::config::{Redacted, ServerAddress, is_clear_text};
 use crate::fairness::{ClientKey, Turn, Turns};
 use known_tokens::KnownTokens;
 use strip::strip_credentials;
@@ -292,8 +292,8 @@ impl Exposed {
 impl From<Exposed> for BuildError {
     fn from(exposed: Exposed) -> Self {
         match exposed {
-            Exposed::ClearText(address) => Self::ClearText(address),
-            Exposed::Unverified(address) => Self::Unverified(address),
+            Exposed::ClearText(address) => Self::ClearText(Redacted::url(&address)),
+            Exposed::Unverified(address) => Self::Unverified(Redacted::url(&address)),
         }
     }
 }
