@@ -7,8 +7,8 @@ impl TroubleKind {
     pub const fn advice(self) -> &'static str {
         match self {
             Self::Unreachable => {
-                "the API server cannot be reached; check its address and certificate authority in the kubeconfig, its \
-                 proxy, and the network on the way"
+                "the API server cannot be reached; check its address in the kubeconfig, its proxy, the network on the \
+                 way, and what the error says"
             }
             Self::Loop => {
                 "the API server's address leads back to this gateway; the kubeconfig has to name the API server itself"

@@ -28,6 +28,9 @@ pub enum CertificateError {
     Read(#[source] io::Error),
     #[error("the files contain no certificate with its key")]
     Pem(#[source] PemError),
+    /// The fields of the kubeconfig's user.
+    #[error("the kubeconfig's user has {has} without its counterpart: add {lacks} (or {lacks}-data)")]
+    Alone { has: &'static str, lacks: &'static str },
 }
 
 /// The certificate that new connections present. Open connections keep the one that they have presented.
@@ -54,6 +57,18 @@ impl ClientCertificate {
     /// The certificate of a kubeconfig that names it by files alone; `None` for any other, as inline certificates
     /// cannot change.
     pub(super) fn of(identity: &AuthInfo) -> Result<Option<Arc<Self>>, CertificateError> {
+        let of = |file: &Option<String>, has_data: bool| file.is_some() || has_data;
+        let has_certificate = of(&identity.client_certificate, identity.client_certificate_data.is_some());
+        let has_key = of(&identity.client_key, identity.client_key_data.is_some());
+        match (has_certificate, has_key) {
+            (true, false) => {
+                return Err(CertificateError::Alone { has: "client-certificate", lacks: "client-key" });
+            }
+            (false, true) => {
+                return Err(CertificateError::Alone { has: "client-key", lacks: "client-certificate" });
+            }
+            (true, true) | (false, false) => {}
+        }
         let inline = identity.client_certificate_data.is_some() || identity.client_key_data.is_some();
         let (Some(certificate), Some(key)) = (&identity.client_certificate, &identity.client_key) else {
             return Ok(None);

@@ -2,6 +2,8 @@
 
 use std::{error::Error as StdError, io, iter::successors, time::Duration};
 
+use rustls::{AlertDescription, CertificateError};
+
 use super::{
     BoxError, TroubleKind,
     dialer::{ConnectTimedOut, ConnectionUse},
@@ -144,7 +146,10 @@ impl SendError {
         match caused_by::<ConnectTimedOut>(&*error) {
             Some(ConnectTimedOut(limit)) => Self::ConnectTimedOut(*limit),
             None if answers_without_tls(&*error) => Self::Unreachable(Box::new(NotTls(error))),
-            None => Self::Unreachable(error),
+            None => match certificate_advice(&*error) {
+                Some(advice) => Self::Unreachable(Box::new(NotVerified { advice, error })),
+                None => Self::Unreachable(error),
+            },
         }
     }
 
@@ -166,10 +171,61 @@ impl SendError {
 #[error("the server does not answer in TLS; if it speaks plain HTTP, its address begins with http://")]
 struct NotTls(#[source] BoxError);
 
+/// What a TLS handshake ends with if one side does not accept the other's certificate.
+#[derive(Debug, thiserror::Error)]
+#[error("{advice}")]
+struct NotVerified {
+    advice: &'static str,
+    #[source]
+    error: BoxError,
+}
+
+/// What is wrong with a certificate, and what to check; `None` if the error is about something else.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others are not about certificates, and there may be more")]
+fn certificate_advice(error: &(dyn StdError + 'static)) -> Option<&'static str> {
+    let mut causes = causes(error);
+    causes.find_map(|error| match error.downcast_ref()? {
+        rustls::Error::InvalidCertificate(error) => of_server(error),
+        rustls::Error::AlertReceived(
+            AlertDescription::BadCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRequired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA,
+        ) => Some("the server does not accept the gateway's client certificate, or requires one"),
+        _ => None,
+    })
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others say it themselves, and there may be more kinds")]
+fn of_server(error: &CertificateError) -> Option<&'static str> {
+    match error {
+        CertificateError::UnknownIssuer => Some(
+            "the server's certificate is issued by an authority that is not configured for it (certificate-authority of \
+             a kubeconfig, caFile of peers)",
+        ),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            Some("the server's certificate has expired, or the clock of this machine is wrong")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            Some("the server's certificate is not valid yet, or the clock of this machine is wrong")
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Some(
+            "the server's certificate is for other names: use one of them as the address, or as tls-server-name of the \
+             kubeconfig",
+        ),
+        _ => None,
+    }
+}
+
 /// Whether the answer to a TLS handshake was something else.
 fn answers_without_tls(error: &(dyn StdError + 'static)) -> bool {
-    let mut causes = successors(Some(error), |&error| contained(error).or_else(|| error.source()));
-    causes.any(|error| matches!(error.downcast_ref(), Some(rustls::Error::InvalidMessage(_))))
+    causes(error).any(|error| matches!(error.downcast_ref(), Some(rustls::Error::InvalidMessage(_))))
+}
+
+/// The error and its causes, also those that an IO error does not show.
+fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    successors(Some(error), |&error| contained(error).or_else(|| error.source()))
 }
 
 /// What an IO error was made of, which it does not show as its source.
@@ -188,4 +244,30 @@ pub(super) fn caused_by<'a, E: StdError + 'static>(error: &'a (dyn StdError + 's
         cause = error.source();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_problem_of_a_certificate_has_its_own_advice() {
+        let told = |error: rustls::Error| {
+            let error: BoxError = Box::new(io::Error::new(io::ErrorKind::InvalidData, error));
+            SendError::from_connect(error).source().map(ToString::to_string).unwrap_or_default()
+        };
+        for (error, expected) in [
+            (rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer), "an authority that is not configured"),
+            (rustls::Error::InvalidCertificate(CertificateError::Expired), "has expired"),
+            (rustls::Error::InvalidCertificate(CertificateError::NotValidYet), "is not valid yet"),
+            (rustls::Error::InvalidCertificate(CertificateError::NotValidForName), "tls-server-name"),
+            (rustls::Error::AlertReceived(AlertDescription::UnknownCA), "client certificate"),
+            // Nothing to advise.
+            (rustls::Error::InvalidCertificate(CertificateError::BadSignature), "BadSignature"),
+            (rustls::Error::DecryptError, "decrypt"),
+        ] {
+            let told = told(error);
+            assert!(told.contains(expected), "{told}");
+        }
+    }
 }

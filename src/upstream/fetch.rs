@@ -25,8 +25,8 @@ const CORE_VERSION: &str = "v1";
 pub enum FetchError {
     #[error("cannot request {path}")]
     Send { path: String, source: SendError },
-    /// `message` is that of the Status in the answer; empty without one.
-    #[error("{path} was answered with {status}: {message:?}")]
+    /// `message` is that of the Status in the answer, on one line; empty without one.
+    #[error("{path} was answered with {status}{}", behind_colon(.message))]
     Status { path: String, status: StatusCode, message: String },
     #[error("the response to {path} ended early")]
     Body { path: String, source: BoxError },
@@ -119,10 +119,15 @@ impl Upstream {
     }
 }
 
+fn behind_colon(message: &str) -> String {
+    if message.is_empty() { String::new() } else { format!(": {message}") }
+}
+
 /// The message of a refusal; empty if it has none.
 async fn refusal(body: ResponseBody) -> String {
     let body = Limited::new(body, REFUSAL_BYTES_MAX).collect().await.map(Collected::to_bytes).unwrap_or_default();
-    Status::message_in(&body).unwrap_or_default()
+    let message = Status::message_in(&body).unwrap_or_default();
+    message.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 #[cfg(test)]
@@ -133,14 +138,14 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_has_upstreams_message() {
         for (body, message) in
-            [(r#"{"kind":"Status","message":"User \"g\" cannot"}"#, r#"User \"g\" cannot"#), ("no", "")]
+            [(r#"{"kind":"Status","message":"User \"g\"\ncannot"}"#, r#": User "g" cannot"#), ("no", "")]
         {
             let server = TestServer::start(move |_| async move {
                 http::Response::builder().status(StatusCode::FORBIDDEN).body(full(body)).unwrap()
             })
             .await;
             let error = server.upstream().preferred_version("apps").await.unwrap_err();
-            assert_eq!(error.to_string(), format!(r#"/apis/apps was answered with 403 Forbidden: "{message}""#));
+            assert_eq!(error.to_string(), format!("/apis/apps was answered with 403 Forbidden{message}"));
         }
     }
 }
