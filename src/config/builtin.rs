@@ -65,8 +65,12 @@ impl Config {
 fn doubt(name: &GroupResource) -> Option<String> {
     let GroupResource { group, resource } = name;
     let (group, resource) = (&**group, &**resource);
-    if group.contains('.') {
-        return None;
+    if let Some((version, group)) = group.split_once('.') {
+        let meant = format!("{resource}.{group}");
+        let found = format!(
+            "\"{name}\": {version:?} looks like a version, which is not part of the name; {meant} may be meant"
+        );
+        return is_version(version).then_some(found);
     }
     let known = BUILT_IN.iter().find(|(known, _)| *known == group);
     let Some((_, resources)) = known else {
@@ -79,6 +83,11 @@ fn doubt(name: &GroupResource) -> Option<String> {
     let meant = meant(name, named(FURTHER).chain(named(BUILT_IN)));
     let meant = meant.map_or_else(String::new, |meant| format!("; {meant} may be meant"));
     Some(format!("\"{name}\": {of} of Kubernetes has no such resource{meant}"))
+}
+
+/// `v1`, `v2beta1`.
+pub(super) fn is_version(text: &str) -> bool {
+    text.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 
 /// Group and name of each resource.
@@ -108,6 +117,13 @@ mod tests {
         assert!(told[7].ends_with("no such resource"), "{told:#?}");
         assert!(told[8].contains("no API group \"batches\""), "{told:#?}");
         assert_eq!(told.len(), 9);
+    }
+
+    #[test]
+    fn a_version_in_a_name_is_told_of() {
+        let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\ncache: {{exclude: [deployments.v1.apps]}}");
+        let told = Config::parse(&text, &Overrides::default()).unwrap().doubtful_resources();
+        assert!(told[0].to_string().ends_with("; deployments.apps may be meant"), "{told:?}");
     }
 
     #[test]

@@ -24,7 +24,19 @@ impl Check {
         if raw.is_none_or(|path| path.0.is_empty()) {
             self.problem(field, "missing", "the path of a PEM file");
         }
-        raw.map(|path| PathBuf::from(&path.0)).unwrap_or_default()
+        raw.map(|path| self.whole(field, &path.0)).unwrap_or_default()
+    }
+
+    /// The path of a file that need not be named.
+    pub(super) fn optional_path(&mut self, field: &str, raw: Option<&Scalar>) -> Option<PathBuf> {
+        self.text(field, raw).map(|path| self.whole(field, &path))
+    }
+
+    fn whole(&mut self, field: &str, path: &str) -> PathBuf {
+        if is_of_home(path) {
+            self.problem(field, &given(path), "a path without ~, which only a shell replaces by the home directory");
+        }
+        PathBuf::from(path)
     }
 
     pub(crate) fn text(&mut self, field: &str, raw: Option<&Scalar>) -> Option<String> {
@@ -118,6 +130,11 @@ impl Check {
     pub(crate) fn problem(&mut self, field: &str, found: &str, allowed: &str) {
         self.problems.push(Problem::new(field, found, allowed));
     }
+}
+
+/// Whether a shell would replace the beginning of the path: `~/file`, `~user/file`.
+pub(super) fn is_of_home(path: &str) -> bool {
+    path.starts_with('~')
 }
 
 pub(crate) fn given(text: &str) -> String {

@@ -148,7 +148,7 @@ fn parse_formed<T: DeserializeOwned>(text: &str, form: fn(&str) -> Option<String
         })
     });
     parsed.map_err(|error| {
-        let faults = Locations::of(text).into_faults();
+        let faults = Locations::of(text).into_faults_of_one();
         if !faults.is_empty() {
             return Problems(faults);
         }

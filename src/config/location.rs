@@ -21,6 +21,8 @@ pub(super) struct Locations {
     fault: Option<Problem>,
     /// Fields that are given twice, which a configuration must not have. Without those within such a field.
     repeated: Vec<Problem>,
+    /// Where a second document begins, which a configuration must not have. Its fields are not among these.
+    second: Option<Problem>,
 }
 
 /// A mapping or a sequence that has not ended.
@@ -37,6 +39,7 @@ impl Locations {
     )]
     pub(super) fn of(text: &str) -> Self {
         let (mut found, mut open, mut fault, mut repeated) = (HashMap::new(), Vec::new(), None, Vec::new());
+        let (mut documents, mut second) = (0, None);
         for event in Parser::new_from_str(text) {
             let (event, span) = match event {
                 Ok(event) => event,
@@ -47,6 +50,14 @@ impl Locations {
                 }
             };
             match event {
+                Event::DocumentStart(..) => {
+                    documents += 1;
+                    if documents > 1 {
+                        let told = "a second YAML document begins here; a file has one";
+                        second = Some(Problem { at: Some(Location::of(span)), ..Problem::new("", told, "") });
+                        break;
+                    }
+                }
                 Event::MappingEnd | Event::SequenceEnd => {
                     open.pop();
                     value_ended(&mut open);
@@ -83,7 +94,15 @@ impl Locations {
                 _ => {}
             }
         }
-        Self { fields: found, fault, repeated }
+        Self { fields: found, fault, repeated, second }
+    }
+
+    /// Why the text is not one document: that there is a second one, or else the same as [`Self::into_faults`].
+    pub(super) fn into_faults_of_one(self) -> Vec<Problem> {
+        match self.second {
+            Some(second) => vec![second],
+            None => self.into_faults(),
+        }
     }
 
     /// Why the text is not YAML, in the first place where it is not; or else the fields that are given twice.

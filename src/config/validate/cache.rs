@@ -3,6 +3,7 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use crate::apimachinery::GroupResource;
+use crate::config::builtin::is_version;
 use crate::config::check::{Check, given};
 use crate::config::raw::{self, Scalar};
 use crate::config::{
@@ -126,10 +127,18 @@ impl Check {
         for (index, text) in raw.iter().enumerate() {
             match group_resource(&text.0) {
                 Some(resource) => resources.push(resource),
-                None => self.problem(&format!("{field}[{index}]"), &given(&text.0), RESOURCE),
+                None => self.misnamed(&format!("{field}[{index}]"), &text.0),
             }
         }
         resources
+    }
+
+    /// In other notations the resource is clear, so that it is named as it has to be written.
+    fn misnamed(&mut self, field: &str, text: &str) {
+        match meant(text) {
+            Some(meant) => self.problem(field, &format!("{}; write {meant}", given(text)), RESOURCE),
+            None => self.problem(field, &given(text), RESOURCE),
+        }
     }
 
     pub(super) fn reads(&mut self, raw: Option<&raw::Reads>) -> ReadsConfig {
@@ -172,4 +181,17 @@ fn group_resource(text: &str) -> Option<GroupResource> {
     let has_group = text.contains('.');
     let valid = is_name(resource) && (!has_group || is_name(group));
     valid.then(|| GroupResource { group: group.into(), resource: resource.into() })
+}
+
+/// The resource of a notation that others use: `core/v1/pods`, `apps/v1/deployments`, `/api/v1/pods`.
+fn meant(text: &str) -> Option<GroupResource> {
+    let path = text.trim_matches('/');
+    let parts: Vec<_> = path.strip_prefix("apis/").or(path.strip_prefix("api/")).unwrap_or(path).split('/').collect();
+    let (group, resource) = match parts[..] {
+        [first, resource] if is_version(first) => ("", resource),
+        [group, version, resource] if is_version(version) => (group, resource),
+        _ => return None,
+    };
+    let name = if matches!(group, "" | "core") { resource.to_owned() } else { format!("{resource}.{group}") };
+    group_resource(&name)
 }

@@ -1,6 +1,6 @@
 //! How clients are authenticated, authorized and forwarded: `clients`.
 
-use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{ops::RangeInclusive, time::Duration};
 
 use crate::apimachinery::Origin;
 use crate::config::check::{Check, given};
@@ -120,7 +120,7 @@ impl Check {
         let field = "clients.authentication";
         let known = ["clientCAFile", "requestHeader", "kubeconfig", "tokenReview", "anonymous"];
         self.unknown(field, &raw.unknown, &known);
-        let client_ca = self.text(&format!("{field}.clientCAFile"), raw.client_ca_file.as_ref());
+        let client_ca = self.optional_path(&format!("{field}.clientCAFile"), raw.client_ca_file.as_ref());
         let request_header = raw.request_header.as_ref().map(|raw| self.request_header(raw));
         let reviews = self.reviews(&format!("{field}.kubeconfig"), raw.kubeconfig.as_ref());
         let absent = raw::TokenReview::default();
@@ -132,7 +132,7 @@ impl Check {
             check.duration(&format!("{field}.{name}"), raw.as_ref(), default, &REVIEW_TTL)
         };
         AuthenticationConfig {
-            client_ca: client_ca.map(|path| PemFile(path.into())),
+            client_ca: client_ca.map(PemFile),
             request_header,
             reviews,
             audiences,
@@ -183,7 +183,7 @@ impl Check {
     }
 
     fn reviews(&mut self, field: &str, raw: Option<&Scalar>) -> Option<UpstreamConfig> {
-        let path = PathBuf::from(self.text(field, raw)?);
+        let path = self.optional_path(field, raw)?;
         Some(UpstreamConfig { kubeconfig: Some(path), context: None })
     }
 
@@ -199,7 +199,9 @@ impl Check {
             (None, Some(_)) => Some(IdentityConfig::Impersonation),
             (both, _) => {
                 let found = if both.is_some() { "both were given" } else { "neither was given" };
-                self.problem("clients.identity", found, "one of frontProxy and impersonation");
+                let allowed =
+                    "one of frontProxy and impersonation; a field without a value is not given: impersonation: {}";
+                self.problem("clients.identity", found, allowed);
                 None
             }
         }

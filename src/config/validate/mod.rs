@@ -15,7 +15,7 @@ mod traces;
 pub(super) use answers::default_answer_bytes_per_client;
 pub(super) use cache::RESOURCE;
 
-use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{ops::RangeInclusive, time::Duration};
 
 use tracing::level_filters::LevelFilter;
 
@@ -99,7 +99,7 @@ impl Check {
         let mut config = UpstreamConfig::default();
         if let Some(raw) = raw {
             self.unknown("upstream", &raw.unknown, &["kubeconfig", "context", "servers"]);
-            config.kubeconfig = self.text("upstream.kubeconfig", raw.kubeconfig.as_ref()).map(PathBuf::from);
+            config.kubeconfig = self.optional_path("upstream.kubeconfig", raw.kubeconfig.as_ref());
             config.context = self.text("upstream.context", raw.context.as_ref());
         }
         config.kubeconfig = overrides.kubeconfig.clone().or(config.kubeconfig);
@@ -180,7 +180,7 @@ impl Check {
         }
         let modes = [("blocking", AuditMode::Blocking), ("bestEffort", AuditMode::BestEffort)];
         AuditConfig {
-            path: self.text("audit.path", raw.path.as_ref()).map(PathBuf::from),
+            path: self.optional_path("audit.path", raw.path.as_ref()),
             mode: self.word("audit.mode", raw.mode.as_ref(), AuditMode::default(), &modes),
         }
     }

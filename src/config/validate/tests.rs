@@ -218,3 +218,66 @@ fn front_proxies_headers_have_names_of_their_own() {
         assert!(problems.iter().any(|problem| problem.field.ends_with(field)), "{field}: {problems:?}");
     }
 }
+
+#[test]
+fn a_resource_has_one_notation_and_the_others_are_told_it() {
+    for (given, meant) in [
+        ("core/v1/pods", "; write pods;"),
+        ("v1/pods", "; write pods;"),
+        ("/api/v1/pods", "; write pods;"),
+        ("apps/v1/deployments", "; write deployments.apps;"),
+        ("/apis/apps/v1/deployments", "; write deployments.apps;"),
+        ("pods/log", " was given;"),
+        ("Pods", " was given;"),
+        ("a/b/c/d", " was given;"),
+    ] {
+        let [found] = &problems(&format!("cache: {{exclude: ['{given}']}}"))[..] else { panic!("{given}") };
+        let start = format!("cache.exclude[0]: \"{given}\" was given");
+        assert!(found.starts_with(&start) && found.contains(meant), "{found}");
+        assert!(found.ends_with(
+            "allowed: a plural name, with its API group unless that is the core group: pods, deployments.apps"
+        ));
+    }
+}
+
+#[test]
+fn a_home_directory_is_not_looked_up() {
+    let text = "
+listeners: [{address: '127.0.0.1:1', tls: {certFile: ~/c, keyFile: ~me/k}}]
+upstream: {kubeconfig: ~/.kube/config}
+audit: {path: '~/audit'}
+cache: {peers: {addresses: ['https://p'], caFile: ~/ca}}
+";
+    let found = problems(text);
+    let fields = [
+        "listeners[0].tls.certFile",
+        "listeners[0].tls.keyFile",
+        "upstream.kubeconfig",
+        "cache.peers.caFile",
+        "audit.path",
+    ];
+    for (found, field) in found.iter().zip(fields) {
+        assert!(
+            found.starts_with(&format!("{field}: \"~")) && found.contains("without ~, which only a shell"),
+            "{found}"
+        );
+    }
+    assert_eq!(found.len(), fields.len(), "{found:?}");
+}
+
+#[test]
+fn a_field_without_a_value_is_not_given() {
+    let [found] =
+        &problems("clients: {mode: delegated, authentication: {clientCAFile: /c}, identity: {impersonation: }}")[..]
+    else {
+        panic!("one problem")
+    };
+    assert!(found.contains("neither was given") && found.ends_with("impersonation: {}"), "{found}");
+}
+
+#[test]
+fn a_second_document_is_named() {
+    let text = "reads: {}\n---\nreads: {}\n";
+    let found = problems(text);
+    assert_eq!(found, ["line 4, column 1: a second YAML document begins here; a file has one"]);
+}
