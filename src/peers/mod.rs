@@ -5,15 +5,9 @@
 //! memory or none. It is never forwarded and never starts a cache, so a question never causes another one.
 
 mod answer;
+mod standing;
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{error::Error as _, fmt, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use tokio::{
@@ -26,13 +20,16 @@ use crate::{
     apimachinery::{
         Encoding, GroupVersionResource, PEER, Provenance, Representation, ResourceVersion, ResponseKind, View,
     },
-    connector::{BuildError, Connector, PeerRequests, RequestBody, ResponseBody},
-    reflector::PeerOutcome,
+    connector::{BuildError, Connector, PeerRequests, RequestBody, ResponseBody, SendError},
+    reflector::{self, PeerOutcome},
     telemetry::{Chain, limit_reached, peer_asked, show_limit},
     upstream::{Crd, Upstream},
 };
 
+use standing::{Failed, Standing};
+
 pub use answer::PeerAnswer;
+pub use standing::{PeerStanding, PeerTrouble, PeerTroubleKind};
 
 /// The number of questions for one cache, unless a gateway has answered that it has no state yet. Each has a new
 /// connection, since an address usually leads to several gateways, among them this one.
@@ -58,11 +55,17 @@ pub struct Peers(Arc<Shared>);
 struct Shared {
     /// A random name, by which this gateway recognizes its own questions.
     name: HeaderValue,
-    addresses: Vec<PeerRequests>,
+    addresses: Vec<PeerAddress>,
     upstream: Upstream,
     /// Whether upstream did not tell the uid of its cluster when it was last asked.
     is_nameless: AtomicBool,
     fills: Arc<Semaphore>,
+}
+
+/// The gateways behind one address, and what is known of them.
+struct PeerAddress {
+    requests: PeerRequests,
+    standing: Standing,
 }
 
 impl Peers {
@@ -73,12 +76,38 @@ impl Peers {
     pub fn new(upstream: Upstream, connectors: &[Connector]) -> Result<Self, BuildError> {
         connectors.iter().try_for_each(Connector::refuse_exposed)?;
         let name = HeaderValue::try_from(Uuid::new_v4().simple().to_string()).expect("a UUID is a header value");
-        let addresses = connectors.iter().map(Connector::peer_requests).collect();
+        let addresses = connectors.iter().map(Connector::peer_requests).map(PeerAddress::new).collect();
         let fills = Arc::new(Semaphore::new(FILLS_MAX));
         let shown = Arc::downgrade(&fills);
         let used = move || Some(FILLS_MAX - shown.upgrade()?.available_permits());
         show_limit("peer_fills", move || Some((used()? as u64, FILLS_MAX as u64)));
         Ok(Self(Arc::new(Shared { name, addresses, upstream, is_nameless: AtomicBool::default(), fills })))
+    }
+
+    /// What is known of each address.
+    pub fn standings(&self) -> Vec<PeerStanding> {
+        self.0.addresses.iter().map(|peer| peer.standing.now()).collect()
+    }
+
+    /// Asks behind each address once, for the namespaces, which every cluster has. No state is used. None is asked if
+    /// upstream does not say which cluster it is of.
+    pub async fn ask_each(&self) -> Vec<PeerStanding> {
+        let resource = GroupVersionResource::new("", "v1", "namespaces");
+        let namespaces = ResourcePeers::new(Some(self.clone()), resource, Encoding::Json, None);
+        let any = ResourceVersion::new(1).expect("1 is a version");
+        let (server, since) = (self.0.upstream.last_version(), Instant::now());
+        if let Some(expected) = reflector::Peers::provenance(&namespaces, server.as_deref(), since).await {
+            for peer in &self.0.addresses {
+                let question = namespaces.ask((&self.0.name, &peer.requests), any, &expected);
+                let failed = match timeout(ANSWER_MAX, question).await {
+                    Ok(Ok(_)) => PeerOutcome::NoState.into(),
+                    Ok(Err(failed)) => failed,
+                    Err(_) => PeerOutcome::TimedOut.into(),
+                };
+                peer.standing.note("namespaces", &failed);
+            }
+        }
+        self.standings()
     }
 
     /// Whether the headers are those of a question of this gateway itself.
@@ -95,6 +124,12 @@ impl Peers {
             tracing::warn!("cannot read the uid of the namespace kube-system: peers are neither asked nor answered");
         }
         uid
+    }
+}
+
+impl PeerAddress {
+    fn new(requests: PeerRequests) -> Self {
+        Self { standing: Standing::new(requests.address()), requests }
     }
 }
 
@@ -141,42 +176,71 @@ impl ResourcePeers {
         (name, peer): (&HeaderValue, &PeerRequests),
         version: ResourceVersion,
         expected: &Provenance,
-    ) -> Result<ResponseBody, PeerOutcome> {
+    ) -> Result<ResponseBody, Failed> {
         let path = self.resource.collection_path();
         let request = Request::get(format!("{path}?resourceVersion={version}&resourceVersionMatch=NotOlderThan"))
             .header(header::ACCEPT, self.content_type())
             .header(PEER, name)
             .body(RequestBody::Empty)
             .map_err(|_| PeerOutcome::Refused)?;
-        let answer = peer.send(request).await.map_err(|error| {
-            tracing::debug!(address = peer.address(), error = %Chain(&error), "cannot ask a peer");
-            PeerOutcome::Unreachable
-        })?;
+        let answer = peer.send(request).await.map_err(|error| unreachable(&error))?;
         let (head, body) = answer.into_parts();
         match head.status {
             StatusCode::OK => {}
-            StatusCode::LOOP_DETECTED => return Err(PeerOutcome::Itself),
-            StatusCode::SERVICE_UNAVAILABLE => return Err(PeerOutcome::NoState),
-            _ => return Err(PeerOutcome::Refused),
+            StatusCode::LOOP_DETECTED => return Err(PeerOutcome::Itself.into()),
+            StatusCode::SERVICE_UNAVAILABLE => return Err(PeerOutcome::NoState.into()),
+            status => {
+                let is_unauthorized = status == StatusCode::UNAUTHORIZED;
+                let error = format!("the answer is {status}");
+                return Err(Failed { outcome: PeerOutcome::Refused, error, is_unauthorized });
+            }
         }
         let is_of_encoding = head.headers.get(header::CONTENT_TYPE).is_some_and(|is| is == self.content_type());
         let stated = Provenance::read(&head.headers).filter(|_| is_of_encoding).ok_or(PeerOutcome::Foreign)?;
         compare(&stated, expected).map_or(Ok(body), Err)
     }
+
+    /// Counts and records what came of a question to an address.
+    fn record(&self, peer: &PeerAddress, failed: &Failed) {
+        let Failed { outcome, error, .. } = failed;
+        peer_asked(outcome.as_str());
+        let resource = self.resource.to_string();
+        tracing::debug!(address = peer.requests.address(), resource, %outcome, error, "a peer was asked for its state");
+        peer.standing.note(&resource, failed);
+    }
+}
+
+/// Why there is no answer, in the words of the connection: those of the connector are about the API server.
+fn unreachable(error: &SendError) -> Failed {
+    let error = match error {
+        SendError::ConnectTimedOut(limit) => format!("it took longer than {limit:?}"),
+        _ => error.source().map_or_else(|| error.as_str().to_owned(), |cause| Chain(cause).to_string()),
+    };
+    Failed { outcome: PeerOutcome::Unreachable, error, is_unauthorized: false }
 }
 
 /// The first difference between what a peer states and what upstream says.
-fn compare(stated: &Provenance, expected: &Provenance) -> Option<PeerOutcome> {
+fn compare(stated: &Provenance, expected: &Provenance) -> Option<Failed> {
+    let differ = |outcome, stated: &str, expected: &str| {
+        let error = format!("the peer's is {stated:?}, this gateway's {expected:?}");
+        Some(Failed { outcome, error, is_unauthorized: false })
+    };
     match stated {
-        Provenance { cluster, .. } if *cluster != expected.cluster => Some(PeerOutcome::Cluster),
-        Provenance { server, .. } if *server != expected.server => Some(PeerOutcome::Server),
-        Provenance { definition, .. } if *definition != expected.definition => Some(PeerOutcome::Definition),
+        Provenance { cluster, .. } if *cluster != expected.cluster => {
+            differ(PeerOutcome::Cluster, cluster, &expected.cluster)
+        }
+        Provenance { server, .. } if *server != expected.server => {
+            differ(PeerOutcome::Server, server, &expected.server)
+        }
+        Provenance { definition, .. } if *definition != expected.definition => Some(PeerOutcome::Definition.into()),
         _ => None,
     }
 }
 
-impl crate::reflector::Peers for ResourcePeers {
+impl reflector::Peers for ResourcePeers {
     type Stream = PeerAnswer;
+    /// The place of the address among all.
+    type Origin = usize;
 
     async fn provenance(&self, server: Option<&str>, since: Instant) -> Option<Provenance> {
         let (peers, server) = (self.peers.as_ref()?, server?);
@@ -184,49 +248,38 @@ impl crate::reflector::Peers for ResourcePeers {
         Some(Provenance { cluster, server: server.into(), definition: self.definition.clone() })
     }
 
-    async fn list(&self, not_older_than: ResourceVersion, expected: &Provenance) -> Option<PeerAnswer> {
+    async fn list(&self, not_older_than: ResourceVersion, expected: &Provenance) -> Option<(usize, PeerAnswer)> {
         let Peers(shared) = self.peers.as_ref()?;
-        let began = Instant::now();
-        let deadline = began + ANSWER_MAX;
-        let patience = PATIENCE_MIN + (PATIENCE_MAX - PATIENCE_MIN).mul_f64(fastrand::f64());
-        let (first, mut is_one_cold) = (fastrand::usize(..shared.addresses.len()), false);
-        for turn in 0.. {
-            if turn >= QUESTIONS_MAX {
-                if !is_one_cold || began.elapsed() >= patience {
-                    return None;
-                }
-                sleep(PAUSE.mul_f64(0.5 + fastrand::f64())).await;
-            }
-            let peer = &shared.addresses[(first + turn) % shared.addresses.len()];
-            let asked = timeout_at(deadline, self.ask((&shared.name, peer), not_older_than, expected)).await;
-            match asked.unwrap_or(Err(PeerOutcome::TimedOut)) {
-                Ok(body) => return shared.place().await.map(|place| PeerAnswer::new(body, place)),
-                Err(outcome) => {
-                    self.note(outcome);
-                    match outcome {
-                        PeerOutcome::TimedOut => return None,
-                        PeerOutcome::NoState => is_one_cold = true,
-                        _ => {}
-                    }
-                }
+        let deadline = Instant::now() + ANSWER_MAX;
+        let first = fastrand::usize(..shared.addresses.len());
+        for turn in 0..QUESTIONS_MAX {
+            let index = (first + turn) % shared.addresses.len();
+            let peer = &shared.addresses[index];
+            let asked = timeout_at(deadline, self.ask((&shared.name, &peer.requests), not_older_than, expected)).await;
+            let failed = match asked {
+                Ok(Ok(body)) => return shared.place().await.map(|place| (index, PeerAnswer::new(body, place))),
+                Ok(Err(failed)) => failed,
+                Err(_) => PeerOutcome::TimedOut.into(),
+            };
+            self.record(peer, &failed);
+            if failed.outcome == PeerOutcome::TimedOut {
+                return None;
             }
         }
         None
     }
 
-    fn note(&self, outcome: PeerOutcome) {
-        peer_asked(outcome.as_str());
-        if outcome.is_odd() {
-            tracing::warn!(resource = %self.resource, error = %outcome, "a peer's state is not used");
-        } else {
-            tracing::debug!(resource = %self.resource, %outcome, "a peer was asked for its state");
+    fn note(&self, origin: usize, outcome: PeerOutcome) {
+        let peer = self.peers.as_ref().and_then(|Peers(shared)| shared.addresses.get(origin));
+        if let Some(peer) = peer {
+            self.record(peer, &outcome.into());
         }
     }
 }
 
 impl fmt::Debug for Peers {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addresses: Vec<_> = self.0.addresses.iter().map(PeerRequests::address).collect();
+        let addresses: Vec<_> = self.0.addresses.iter().map(|peer| peer.requests.address()).collect();
         formatter.debug_struct("Peers").field("addresses", &addresses).finish_non_exhaustive()
     }
 }

@@ -41,15 +41,15 @@ pub(super) async fn state<L: ListWatch, P: Peers>(
     peers: &P,
     expected: &Expected<'_>,
 ) -> Option<State<L::Stream>> {
-    let stream = peers.list(expected.at_least, expected.provenance).await?;
+    let (origin, stream) = peers.list(expected.at_least, expected.provenance).await?;
     let checked = timeout(STATE_MAX, checked(upstream, stream, expected)).await;
     match checked.unwrap_or(Err(PeerOutcome::Broken)) {
         Ok(state) => {
-            peers.note(PeerOutcome::Used);
+            peers.note(origin, PeerOutcome::Used);
             Some(state)
         }
         Err(outcome) => {
-            peers.note(outcome);
+            peers.note(origin, outcome);
             None
         }
     }

@@ -81,16 +81,13 @@ impl PeerOutcome {
             Self::Unconfirmed => "unconfirmed",
         }
     }
-
-    /// Whether it deserves an operator's attention: it cannot happen between replicas of one configuration.
-    pub const fn is_odd(self) -> bool {
-        matches!(self, Self::Foreign | Self::Cluster | Self::Ahead | Self::Malformed)
-    }
 }
 
 /// Other gateways of the same cluster, asked about one resource in one encoding.
 pub trait Peers: Send + Sync + 'static {
     type Stream: ByteStream;
+    /// Where an answer came from.
+    type Origin: Copy + Send;
 
     /// The provenance of a state that upstream would give now, read no earlier than `since`. `server` is upstream's
     /// version. `None` if there are no peers, or it is not known: then no peer is asked, nor given a state.
@@ -102,10 +99,10 @@ pub trait Peers: Send + Sync + 'static {
         &self,
         not_older_than: ResourceVersion,
         expected: &Provenance,
-    ) -> impl Future<Output = Option<Self::Stream>> + Send;
+    ) -> impl Future<Output = Option<(Self::Origin, Self::Stream)>> + Send;
 
-    /// Counts what came of the answer.
-    fn note(&self, outcome: PeerOutcome);
+    /// Counts and records what came of the answer.
+    fn note(&self, origin: Self::Origin, outcome: PeerOutcome);
 }
 
 /// No other gateways.
@@ -114,16 +111,19 @@ pub struct NoPeers;
 
 impl Peers for NoPeers {
     type Stream = Infallible;
+    type Origin = Infallible;
 
     async fn provenance(&self, _: Option<&str>, _: Instant) -> Option<Provenance> {
         None
     }
 
-    async fn list(&self, _: ResourceVersion, _: &Provenance) -> Option<Infallible> {
+    async fn list(&self, _: ResourceVersion, _: &Provenance) -> Option<(Infallible, Infallible)> {
         None
     }
 
-    fn note(&self, _: PeerOutcome) {}
+    fn note(&self, origin: Infallible, _: PeerOutcome) {
+        match origin {}
+    }
 }
 
 impl ByteStream for Infallible {

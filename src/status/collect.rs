@@ -6,16 +6,17 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{
-    API_VERSION, CheckStatus, ClientStatus, Forwarded, Gateway, GatewayStatus, KIND, Limit, Reads, Reload, Resource,
-    Samples, Savings, Setting, SlowWatcher, State, Trouble, Upstream, cache_rows,
+    API_VERSION, CheckStatus, ClientStatus, Forwarded, Gateway, GatewayStatus, KIND, Limit, Peer, Reads, Reload,
+    Resource, Samples, Savings, Setting, SlowWatcher, State, Trouble, Upstream, cache_rows,
     detail::Detail,
-    estimate, reasons,
+    estimate, peers, reasons,
     samples::{self, Difference, Totals},
     servers, troubles,
 };
 use crate::{
     cacher::Cachers,
     connector::TroubleKind,
+    peers::Peers,
     telemetry::{self, ClientReading, Exposition, Readings, RequestsReading, TopClients},
     upstream,
 };
@@ -67,6 +68,7 @@ impl Source {
             time: now(),
             gateway: self.gateway(&readings, &minute, checks, is_draining),
             upstream: self.upstream(detail),
+            peers: self.peers(detail),
             savings: Savings { events_per_second: minute.events_per_second(), ..savings(&readings) },
             reads: reads(&readings, &minute, &hour),
             last_hour: self.samples.hour(),
@@ -91,6 +93,11 @@ impl Source {
             servers: self.upstream.servers().into_iter().map(|state| servers::row(state, detail)).collect(),
             troubles: self.troubles(detail),
         }
+    }
+
+    fn peers(&self, detail: Detail) -> Vec<Peer> {
+        let standings = self.cachers.peers().map(Peers::standings).unwrap_or_default();
+        standings.into_iter().map(|standing| peers::row(standing, detail)).collect()
     }
 
     fn troubles(&self, detail: Detail) -> Vec<Trouble> {

@@ -10,6 +10,7 @@ mod detail;
 mod estimate;
 mod model;
 mod page;
+mod peers;
 mod reasons;
 mod samples;
 mod servers;
@@ -21,7 +22,7 @@ pub use collect::{Configured, Source, savings};
 pub use detail::Detail;
 pub use model::{
     API_VERSION, Cache, CacheBytes, CheckStatus, ClientStatus, Forwarded, Gateway, GatewayStatus, KIND, LastHour,
-    Limit, Reads, Reload, Resource, Restart, Savings, Server, Setting, SlowWatcher, State, Trouble, Upstream,
+    Limit, Peer, Reads, Reload, Resource, Restart, Savings, Server, Setting, SlowWatcher, State, Trouble, Upstream,
 };
 pub use page::{Asset, html};
 pub use samples::Samples;

@@ -20,6 +20,8 @@ pub struct GatewayStatus {
     pub time: String,
     pub gateway: Gateway,
     pub upstream: Upstream,
+    /// Other gateways of the cluster, by address; empty without `cache.peers`.
+    pub peers: Vec<Peer>,
     pub savings: Savings,
     pub reads: Reads,
     pub last_hour: LastHour,
@@ -108,6 +110,25 @@ pub struct Server {
     /// Those of the gateway, open or being opened.
     pub connections: u64,
     /// Why it is not in use. Empty if names are withheld.
+    pub error: String,
+}
+
+/// The gateways behind one address of `cache.peers`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Peer {
+    /// Without credentials.
+    pub address: String,
+    /// `notAsked`; `works`; or why not: `unreachable`, `timed_out`, `unauthorized`, `refused`, `foreign`, `cluster`,
+    /// `ahead`, `malformed`, `broken`.
+    pub state: String,
+    /// Since when it does not work, RFC 3339. `None` if it does.
+    pub since: Option<String>,
+    /// When it was last asked for the state of a cache, RFC 3339.
+    pub last_asked: Option<String>,
+    /// When a cache was last filled with its state, RFC 3339.
+    pub last_used: Option<String>,
+    /// The last error. Empty if names are withheld.
     pub error: String,
 }
 

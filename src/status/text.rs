@@ -120,6 +120,7 @@ fn summary(status: &GatewayStatus) -> String {
         ),
     ];
     lines.splice(2..2, upstream.servers.iter().map(|server| ("server", server.line())));
+    lines.extend(status.peers.iter().map(|peer| ("peer", peer.line())));
     let failed = gateway.checks.iter().filter(|check| check.required && !check.ready);
     lines.extend(failed.map(|check| ("failed", check.line())));
     let mut text = String::new();

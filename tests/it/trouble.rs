@@ -237,7 +237,7 @@ async fn a_missing_right_to_identify_servers_is_reported() {
         let output = within("the end", gateway.child.wait_with_output()).await.unwrap();
         let log = String::from_utf8(output.stderr).unwrap();
         assert_eq!(log.lines().filter(|line| line.contains(words)).count(), 1, "{log}");
-        assert!(!log.contains("check its address and certificate authority"), "{log}");
+        assert!(!log.contains("check its address in the kubeconfig, its proxy"), "{log}");
     }
 }
 
@@ -262,6 +262,30 @@ async fn a_prewarmed_resource_that_is_not_cached_is_reported_with_the_reason() {
     let log = String::from_utf8(output.stderr).unwrap();
     let warnings: Vec<_> = log.lines().filter(|line| line.contains(told)).collect();
     assert!(warnings.len() == 1 && warnings[0].contains("deployments.apps"), "{log}");
+}
+
+#[tokio::test]
+async fn a_peer_that_cannot_be_reached_is_told_in_words() {
+    let mut gateway =
+        Process::start("logging: {format: json}\ncache: {peers: {addresses: ['http://127.0.0.1:1']}}").await;
+    assert!(shown(&gateway.admin, 0).await.contains("\npeer      http://127.0.0.1:1, not asked yet\n"));
+    assert!(gateway.get("/api/v1/pods?resourceVersion=0").await.contains("200"));
+    let told = "http://127.0.0.1:1, never used, cannot connect to the peer since ";
+    let look = async || {
+        let peers = status(&gateway.admin).await.peers;
+        (peers[0].state == "unreachable").then_some(peers)
+    };
+    let peers = until("the question", look).await;
+    assert!(peers.len() == 1 && peers[0].error.contains("refused"), "{peers:?}");
+    let (text, page) = (shown(&gateway.admin, 0).await, gateway.admin("/").await);
+    assert!(text.contains(told) && page.contains(told), "{text}");
+    gateway.send(Signal::TERM);
+    let output = within("the end", gateway.child.wait_with_output()).await.unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("cannot connect to the peer")).collect();
+    assert!(warnings.len() == 1 && warnings[0].contains("check cache.peers.addresses"), "{log}");
+    let serving = log.lines().find(|line| line.contains(r#""serving""#)).unwrap();
+    assert!(serving.contains("config.yaml"), "{serving}");
 }
 
 /// The troubles with the API server in a gateway's status.

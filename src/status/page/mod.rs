@@ -132,7 +132,9 @@ fn mark() -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{Cache, ClientStatus, Forwarded, Reload, Resource, Setting, SlowWatcher, Trouble, Upstream};
+    use crate::status::{
+        Cache, ClientStatus, Forwarded, Peer, Reload, Resource, Setting, SlowWatcher, Trouble, Upstream,
+    };
 
     #[test]
     fn hostile_names_are_text() {
@@ -142,6 +144,7 @@ mod tests {
             Trouble { server: name(), path: Some(name()), error: name(), since: name(), ..Trouble::default() };
         let status = GatewayStatus {
             upstream: Upstream { troubles: vec![trouble], ..Upstream::default() },
+            peers: vec![Peer { address: name(), state: name(), error: name(), ..Peer::default() }],
             clients: vec![ClientStatus { user_agent: name(), user: Some(name()), ..ClientStatus::default() }],
             slowest_watchers: vec![SlowWatcher {
                 user_agent: name(),
@@ -157,7 +160,7 @@ mod tests {
         };
         let page = html(&status);
         assert!(!page.contains("<script>") && !page.contains("alert(1)</script>\""), "{page}");
-        assert_eq!(page.matches("&lt;script&gt;alert(1)&lt;/script&gt;").count(), 26, "{page}");
+        assert_eq!(page.matches("&lt;script&gt;alert(1)&lt;/script&gt;").count(), 29, "{page}");
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub(super) fn header(status: &GatewayStatus) -> Markup {
             @for server in &upstream.servers {
                 (fact("server", html! { span.bad[!server.is_in_use()] { (printable(&server.line())) } }))
             }
+            @for peer in &status.peers {
+                (fact("peer", html! { span.bad[!peer.is_well()] { (printable(&peer.line())) } }))
+            }
             (fact("CPU", html! { (format!("{:.2}", gateway.cpu_cores)) " cores" }))
             (fact("memory", number("memoryBytes", gateway.memory_bytes, &bytes(gateway.memory_bytes))))
             (fact("connections", number("connections", gateway.connections, &count(gateway.connections))))

@@ -53,7 +53,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gateway",      &["apimachinery", "telemetry", "lifecycle", "listener", "fairness", "authn", "authz", "audit", "cacher", "serve",
                        "forward", "traces", "connector"]),
     // Reads everything that an operator may want to know and changes nothing.
-    ("status",       &["telemetry", "fanout", "connector", "upstream", "cacher", "serve"]),
+    ("status",       &["telemetry", "fanout", "connector", "upstream", "peers", "cacher", "serve"]),
     // Metrics and status require authorization.
     ("admin",        &["lifecycle", "telemetry", "listener", "fairness", "authn", "authz", "upstream", "status"]),
     // An independent API server: shares with the gateway only the parsing of names and selectors, so that a test of one

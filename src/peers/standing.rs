@@ -1,0 +1,303 @@
+//! What the questions to one address have shown: whether the gateways behind it answer, since when they do not, and why.
+//!
+//! The log has one warning for each cause, and a line when the address works again. Which outcomes are a trouble of the
+//! address is decided here; all of them are counted elsewhere.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use tokio::time::Instant;
+
+use crate::reflector::PeerOutcome;
+
+/// The minimum time between two warnings of one cause: an address may lead to several gateways, of which one works.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
+/// What is known of the gateways behind one address of `cache.peers`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerStanding {
+    /// Without credentials.
+    pub address: String,
+    /// When a question was last answered or failed; `None` before the first one.
+    pub asked: Option<SystemTime>,
+    /// When a cache was last filled with a state from there.
+    pub used: Option<SystemTime>,
+    /// Why the last question that shows it did not work.
+    pub trouble: Option<PeerTrouble>,
+}
+
+/// Why an address does not work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerTrouble {
+    pub kind: PeerTroubleKind,
+    /// When it was first found to be of this kind.
+    pub since: SystemTime,
+    /// What was found the last time: an error with its causes, a status, two identities that differ. May be empty.
+    pub error: String,
+}
+
+/// What is wrong with an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerTroubleKind {
+    Unreachable,
+    TimedOut,
+    Unauthorized,
+    Refused,
+    Foreign,
+    Cluster,
+    Ahead,
+    Malformed,
+    Broken,
+}
+
+impl PeerTroubleKind {
+    const ALL: [Self; 9] = [
+        Self::Unreachable,
+        Self::TimedOut,
+        Self::Unauthorized,
+        Self::Refused,
+        Self::Foreign,
+        Self::Cluster,
+        Self::Ahead,
+        Self::Malformed,
+        Self::Broken,
+    ];
+
+    /// The state in `/status.json`. The outcomes in the metrics have the same names.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timed_out",
+            Self::Unauthorized => "unauthorized",
+            Self::Refused => "refused",
+            Self::Foreign => "foreign",
+            Self::Cluster => "cluster",
+            Self::Ahead => "ahead",
+            Self::Malformed => "malformed",
+            Self::Broken => "broken",
+        }
+    }
+
+    /// `None` for a state that is no trouble.
+    pub fn of(state: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == state)
+    }
+
+    /// What is wrong.
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::Unreachable => "cannot connect to the peer",
+            Self::TimedOut => "the peer does not answer in time",
+            Self::Unauthorized => "the peer refuses this gateway's credentials",
+            Self::Refused => "the peer refuses the question",
+            Self::Foreign => "what answers is not a gateway with cache.peers",
+            Self::Cluster => "the peer belongs to another cluster",
+            Self::Ahead => "the peer's state has a version that this gateway's API server has not reached",
+            Self::Malformed => "the peer's state cannot be read, or contradicts itself or the API server",
+            Self::Broken => "the peer's state breaks off, takes too long or is too large",
+        }
+    }
+
+    /// What to check.
+    const fn advice(self) -> &'static str {
+        match self {
+            Self::Unreachable => "check cache.peers.addresses, cache.peers.caFile and the network on the way",
+            Self::TimedOut | Self::Broken => "check the load of the gateways there, and the network on the way",
+            Self::Unauthorized => {
+                "check that the gateway there accepts the user of this gateway's kubeconfig (clients.authentication)"
+            }
+            Self::Refused => "check what else answers on the way, and the limits of the gateways there",
+            Self::Foreign => "check cache.peers.addresses, and set cache.peers at the gateway there, too",
+            Self::Cluster => "check cache.peers.addresses, and upstream in the configuration of the gateway there",
+            Self::Ahead => "compare the API servers of both gateways; was etcd restored?",
+            Self::Malformed => "run one version of the gateway",
+        }
+    }
+
+    /// The trouble of a failed question to an address. The answers of a peer that works have none: it may have no state,
+    /// or one that is not used this time.
+    const fn behind(outcome: PeerOutcome, is_unauthorized: bool) -> Option<Self> {
+        match outcome {
+            PeerOutcome::Unreachable => Some(Self::Unreachable),
+            PeerOutcome::TimedOut => Some(Self::TimedOut),
+            PeerOutcome::Refused if is_unauthorized => Some(Self::Unauthorized),
+            PeerOutcome::Refused => Some(Self::Refused),
+            PeerOutcome::Foreign => Some(Self::Foreign),
+            PeerOutcome::Cluster => Some(Self::Cluster),
+            PeerOutcome::Ahead => Some(Self::Ahead),
+            PeerOutcome::Malformed => Some(Self::Malformed),
+            PeerOutcome::Broken => Some(Self::Broken),
+            PeerOutcome::Used
+            | PeerOutcome::Itself
+            | PeerOutcome::NoState
+            | PeerOutcome::Server
+            | PeerOutcome::Definition
+            | PeerOutcome::Old
+            | PeerOutcome::Unconfirmed => None,
+        }
+    }
+}
+
+/// What came of one question, with what is worth knowing of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failed {
+    pub(super) outcome: PeerOutcome,
+    pub(super) error: String,
+    /// 401.
+    pub(super) is_unauthorized: bool,
+}
+
+impl From<PeerOutcome> for Failed {
+    fn from(outcome: PeerOutcome) -> Self {
+        Self { outcome, error: String::new(), is_unauthorized: false }
+    }
+}
+
+/// The standing of one address, which changes with each question.
+#[derive(Debug)]
+pub(super) struct Standing {
+    address: String,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    asked: Option<SystemTime>,
+    used: Option<SystemTime>,
+    trouble: Option<PeerTrouble>,
+    /// The last line of the log about this address was a warning.
+    is_told: bool,
+    /// When the log last had a warning of each kind, by its place in `ALL`.
+    warned: [Option<Instant>; PeerTroubleKind::ALL.len()],
+}
+
+impl Standing {
+    pub(super) fn new(address: String) -> Self {
+        Self { address, known: Mutex::default() }
+    }
+
+    pub(super) fn now(&self) -> PeerStanding {
+        let Known { asked, used, trouble, .. } = &*self.lock();
+        PeerStanding { address: self.address.clone(), asked: *asked, used: *used, trouble: trouble.clone() }
+    }
+
+    /// Records what came of a question about `resource`.
+    pub(super) fn note(&self, resource: &str, failed: &Failed) {
+        let Failed { outcome, error, is_unauthorized } = failed;
+        let mut known = self.lock();
+        let now = SystemTime::now();
+        known.asked = Some(now);
+        if *outcome == PeerOutcome::Used {
+            known.used = Some(now);
+        }
+        let Some(kind) = PeerTroubleKind::behind(*outcome, *is_unauthorized) else {
+            // These show nothing of the other gateways that the address leads to, and nothing of the peer.
+            if !matches!(outcome, PeerOutcome::Itself | PeerOutcome::Unconfirmed) && known.ends() {
+                drop(known);
+                tracing::info!(address = self.address, "the peer answers again");
+            }
+            return;
+        };
+        let is_to_be_told = known.begins(kind, now, error);
+        drop(known);
+        if is_to_be_told {
+            let (words, advice) = (kind.in_words(), kind.advice());
+            tracing::warn!(address = self.address, resource, error, "{words}; {advice}");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Notes that there is a trouble of this kind. Whether to log it.
+    fn begins(&mut self, kind: PeerTroubleKind, now: SystemTime, error: &str) -> bool {
+        let before = self.trouble.take();
+        let same = before.filter(|before| before.kind == kind);
+        let is_new = same.is_none();
+        let since = same.map_or(now, |same| same.since);
+        self.trouble = Some(PeerTrouble { kind, since, error: error.to_owned() });
+        let warned = &mut self.warned[kind as usize];
+        if !is_new || warned.is_some_and(|at| at.elapsed() < WARN_EVERY) {
+            return false;
+        }
+        (*warned, self.is_told) = (Some(Instant::now()), true);
+        true
+    }
+
+    /// Notes that there is none. Whether to log that it is over.
+    fn ends(&mut self) -> bool {
+        self.trouble = None;
+        std::mem::take(&mut self.is_told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: SystemTime = SystemTime::UNIX_EPOCH;
+
+    #[test]
+    fn every_kind_has_its_place_and_is_found_by_its_name() {
+        for (index, kind) in PeerTroubleKind::ALL.into_iter().enumerate() {
+            assert_eq!((kind as usize, PeerTroubleKind::of(kind.as_str())), (index, Some(kind)));
+        }
+        assert_eq!(PeerTroubleKind::of("works"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_cause_is_told_once_and_again_when_it_has_changed() {
+        use PeerTroubleKind::{Cluster, Unreachable};
+        let mut known = Known::default();
+        assert!(known.begins(Unreachable, AT, "a"));
+        assert!(!known.begins(Unreachable, AT, "b"));
+        assert!(known.begins(Cluster, AT, "c"));
+        assert!(!known.begins(Unreachable, AT, "d"), "they alternate");
+        tokio::time::advance(WARN_EVERY).await;
+        assert!(known.begins(Cluster, AT, "e") && known.begins(Unreachable, AT, "f"));
+        assert!(known.ends() && !known.ends());
+        assert!(!known.begins(Unreachable, AT, "g"), "it comes and goes");
+        assert!(!known.ends(), "that it is over is told if the trouble was");
+    }
+
+    #[test]
+    fn an_answer_ends_the_trouble_and_a_connection_to_itself_does_not() {
+        let standing = Standing::new("https://peer".to_owned());
+        let trouble = |outcome| {
+            standing.note("pods", &Failed::from(outcome));
+            standing.now().trouble.map(|trouble| trouble.kind)
+        };
+        assert_eq!(trouble(PeerOutcome::Foreign), Some(PeerTroubleKind::Foreign));
+        for outcome in [PeerOutcome::Itself, PeerOutcome::Unconfirmed] {
+            assert_eq!(trouble(outcome), Some(PeerTroubleKind::Foreign));
+        }
+        for outcome in [PeerOutcome::NoState, PeerOutcome::Old, PeerOutcome::Server, PeerOutcome::Definition] {
+            assert_eq!(trouble(PeerOutcome::Ahead), Some(PeerTroubleKind::Ahead));
+            assert_eq!(trouble(outcome), None);
+        }
+        assert_eq!(standing.now().used, None);
+        assert_eq!(trouble(PeerOutcome::Used), None);
+        assert!(standing.now().used.is_some());
+    }
+
+    #[test]
+    fn a_trouble_lasts_since_its_first_time_with_the_last_error() {
+        let standing = Standing::new("https://peer".to_owned());
+        let refused = |error: &str, is_unauthorized| Failed {
+            outcome: PeerOutcome::Refused,
+            error: error.to_owned(),
+            is_unauthorized,
+        };
+        standing.note("pods", &refused("500", false));
+        let first = standing.now().trouble.unwrap();
+        standing.note("pods", &refused("502", false));
+        assert_eq!(standing.now().trouble, Some(PeerTrouble { error: "502".to_owned(), ..first }));
+        standing.note("pods", &refused("401", true));
+        assert_eq!(standing.now().trouble.unwrap().kind, PeerTroubleKind::Unauthorized);
+    }
+}
