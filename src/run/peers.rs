@@ -5,6 +5,7 @@ use http::Uri;
 use super::{RunError, Sockets};
 use crate::{
     config::{CacheConfig, PeersConfig, PemFile},
+    connector::Connector,
     lifecycle::Tasks,
     peers::Peers,
     upstream::Upstream,
@@ -18,12 +19,22 @@ pub(super) async fn peers(
     upstream: &Upstream,
     tasks: &Tasks,
 ) -> Result<Option<Peers>, RunError> {
+    connected(config, access, upstream, |access| sockets.connector(access, &[], tasks)).await
+}
+
+/// The same with connectors made by `connect`.
+pub(super) async fn connected(
+    config: &CacheConfig,
+    access: &kube_client::Config,
+    upstream: &Upstream,
+    connect: impl Fn(&kube_client::Config) -> Result<Connector, RunError>,
+) -> Result<Option<Peers>, RunError> {
     let Some(PeersConfig { addresses, ca }) = &config.peers else { return Ok(None) };
     let roots = match ca {
         Some(file) => Some(authorities(file).await.map_err(RunError::Peers)?),
         None => None,
     };
-    let connector = |address: &Uri| sockets.connector(&of_peer(access, address, roots.as_ref()), &[], tasks);
+    let connector = |address: &Uri| connect(&of_peer(access, address, roots.as_ref()));
     let connectors = addresses.iter().map(connector).collect::<Result<Vec<_>, _>>()?;
     Peers::new(upstream.clone(), &connectors).map(Some).map_err(RunError::Upstream)
 }

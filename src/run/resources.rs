@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::{
-    RunError,
-    rights::{self, Right, RightState},
+    RunError, peers,
+    rights::{self, Answer, Asker, Right},
 };
 use crate::{
     apimachinery::{GroupResource, GroupVersionResource},
@@ -17,6 +17,7 @@ use crate::{
     },
     connector::{BuildError, Connector, TroubleKind, Usage},
     lifecycle::Tasks,
+    peers::PeerTroubleKind,
     telemetry::Chain,
     upstream::{Discovery, ServedBy, Upstream},
 };
@@ -27,6 +28,14 @@ pub struct LookedUp {
     pub problems: Vec<Problem>,
     /// What is worth knowing though it is no problem.
     pub notes: Vec<Problem>,
+}
+
+/// An API server that answers.
+#[derive(Clone)]
+struct Reached {
+    connector: Connector,
+    upstream: Upstream,
+    asker: Asker,
 }
 
 /// Asks every API server of the configuration for its version, as the gateway does at its start, and whether the gateway
@@ -48,18 +57,19 @@ pub async fn look_up(config: &Config) -> Result<LookedUp, RunError> {
                 Some(reviewer) => found.reached(&format!("clients.{section}.kubeconfig"), reviewer, &[]).await?,
                 None => upstream.clone(),
             };
-            if let Some((_, reviewer)) = reviewer {
+            if let Some(reviewer) = reviewer {
                 found.require(&format!("clients.{section}"), &reviewer, &right).await;
             }
         }
     }
-    if let Some((connector, upstream)) = upstream {
-        found.problems.extend(unusable_resources(config, upstream.clone()).await);
-        found.may_cache(config, &upstream).await;
+    if let Some(reached) = upstream {
+        found.problems.extend(unusable_resources(config, reached.upstream.clone()).await);
+        found.may_cache(config, &reached).await;
+        found.asks_peers(config, &reached).await?;
         if let ClientsConfig::Delegated(delegated) = &config.clients
             && let Some(identity) = &delegated.identity
         {
-            found.may_assert(identity, &connector, &upstream).await;
+            found.may_assert(identity, &reached).await;
         }
     }
     Ok(found)
@@ -72,7 +82,7 @@ impl LookedUp {
         field: &str,
         config: &UpstreamConfig,
         servers: &[ServerAddress],
-    ) -> Result<Option<(Connector, Upstream)>, RunError> {
+    ) -> Result<Option<Reached>, RunError> {
         let access = config.resolve().await.map_err(RunError::UpstreamConfig)?;
         let connector = match Connector::to_servers(&access, servers, None) {
             Ok(connector) => connector,
@@ -109,40 +119,76 @@ impl LookedUp {
                 break;
             }
         }
-        Ok(is_reached.then_some((connector, upstream)))
+        if !is_reached {
+            return Ok(None);
+        }
+        let asker = Asker::of(&upstream, config.user().as_deref()).await;
+        Ok(Some(Reached { connector, upstream, asker }))
     }
 
     /// Lists and watches for the caches, and the documents that the gateway looks at for them.
-    async fn may_cache(&mut self, config: &Config, upstream: &Upstream) {
+    async fn may_cache(&mut self, config: &Config, reached: &Reached) {
         for (index, resource) in config.cache.prewarm.iter().enumerate() {
             for verb in ["list", "watch"] {
                 let right = Right::new(verb, &resource.group, &resource.resource);
-                self.require(&format!("cache.prewarm[{index}]"), upstream, &right).await;
+                self.require(&format!("cache.prewarm[{index}]"), reached, &right).await;
             }
         }
         for (right, effect) in rights::OF_DOCUMENTS {
-            self.advise("upstream", upstream, &right, effect).await;
+            self.advise("upstream", reached, &right, effect).await;
         }
         if config.admin.metrics_authorization == MetricsAuthorization::Delegated {
             for right in [rights::TOKEN_REVIEWS, rights::ACCESS_REVIEWS] {
-                self.require("admin.metricsAuthorization", upstream, &right).await;
+                self.require("admin.metricsAuthorization", reached, &right).await;
             }
         }
     }
 
+    /// Whether peers can be told to be of the cluster, and what they answer. That they cannot be reached is no problem: at
+    /// the first installation there are none yet.
+    async fn asks_peers(&mut self, config: &Config, reached: &Reached) -> Result<(), RunError> {
+        let field = "cache.peers";
+        if config.cache.peers.is_none() {
+            return Ok(());
+        }
+        self.require(field, reached, &rights::CLUSTER).await;
+        let access = config.upstream.resolve().await.map_err(RunError::UpstreamConfig)?;
+        let connect = |access: &_| Connector::new(access).map_err(RunError::Upstream);
+        let found = match peers::connected(&config.cache, &access, &reached.upstream, connect).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.problems.push(problem(field, Chain(&error).to_string()));
+                return Ok(());
+            }
+        };
+        let standings = match found {
+            Some(peers) => peers.ask_each().await,
+            None => Vec::new(),
+        };
+        for (index, standing) in standings.into_iter().enumerate() {
+            let Some(trouble) = standing.trouble else { continue };
+            let because = if trouble.error.is_empty() { String::new() } else { format!(": {}", trouble.error) };
+            let found = format!("{}: {}{because}", standing.address, trouble.kind.in_words());
+            let told = problem(&format!("{field}.addresses[{index}]"), found);
+            let is_absent = matches!(trouble.kind, PeerTroubleKind::Unreachable | PeerTroubleKind::TimedOut);
+            if is_absent { self.notes.push(told) } else { self.problems.push(told) }
+        }
+        Ok(())
+    }
+
     /// What the gateway needs to name its clients to upstream.
-    async fn may_assert(&mut self, identity: &IdentityConfig, connector: &Connector, upstream: &Upstream) {
+    async fn may_assert(&mut self, identity: &IdentityConfig, reached: &Reached) {
         match identity {
             IdentityConfig::Impersonation => {
                 for right in rights::OF_IMPERSONATION {
                     let effect = "clients that are not among those that it may impersonate are refused when forwarded";
-                    self.advise("clients.identity.impersonation", upstream, &right, effect).await;
+                    self.advise("clients.identity.impersonation", reached, &right, effect).await;
                 }
             }
             IdentityConfig::FrontProxy(config) => {
                 let tasks = Tasks::new();
                 let field = "clients.identity.frontProxy";
-                match connector.as_front_proxy(&config.files, config.headers.clone(), &tasks) {
+                match reached.connector.as_front_proxy(&config.files, config.headers.clone(), &tasks) {
                     Err(error) => self.problems.push(problem(field, Chain(&error).to_string())),
                     Ok(proxy) => {
                         let verdict = proxy.probe(&tasks).await;
@@ -155,17 +201,17 @@ impl LookedUp {
     }
 
     /// A right without which the gateway does not work as configured.
-    async fn require(&mut self, field: &str, upstream: &Upstream, right: &Right<'_>) {
-        match right.ask(upstream).await {
-            RightState::Missing(why) => self.problems.push(problem(field, why)),
-            RightState::Unknown(why) => self.notes.push(problem(field, why)),
-            RightState::Granted => {}
+    async fn require(&mut self, field: &str, reached: &Reached, right: &Right<'_>) {
+        match right.ask(&reached.upstream, &reached.asker).await {
+            Answer::Missing(why) => self.problems.push(problem(field, why)),
+            Answer::Unknown(why) => self.notes.push(problem(field, why)),
+            Answer::Granted => {}
         }
     }
 
     /// A right without which it does less.
-    async fn advise(&mut self, field: &str, upstream: &Upstream, right: &Right<'_>, effect: &str) {
-        if let RightState::Missing(why) = right.ask(upstream).await {
+    async fn advise(&mut self, field: &str, reached: &Reached, right: &Right<'_>, effect: &str) {
+        if let Answer::Missing(why) = right.ask(&reached.upstream, &reached.asker).await {
             self.notes.push(problem(field, format!("{why}; {effect}")));
         }
     }
@@ -269,6 +315,7 @@ mod tests {
             let resources = ["pods", "secrets"].map(resource);
             let document = match path.as_str() {
                 "/version" => json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0"}),
+                "/api/v1/namespaces/kube-system" => json!({"metadata": {"uid": "the uid"}}),
                 "/api" => json!({"kind": "APIVersions", "versions": ["v1"]}),
                 "/api/v1" => json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": resources}),
                 "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
@@ -336,7 +383,12 @@ mod tests {
                 json!({"client-certificate": cert, "client-key": other}),
                 "the user \"jane\": cannot use the client certificate",
             ),
-            (server, json!({"client-certificate": cert}), "the user \"jane\": "),
+            (
+                server,
+                json!({"client-certificate": cert}),
+                "the user \"jane\": cannot use the client certificate: the kubeconfig's user has client-certificate without \
+                 its counterpart: add client-key",
+            ),
         ] {
             let document = json!({
                 "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -392,5 +444,20 @@ mod tests {
             assert!(note.starts_with(field) && note.contains(words), "{note}");
         }
         assert_eq!(notes.len(), 4, "{notes:?}");
+    }
+
+    #[tokio::test]
+    async fn peers_are_asked_and_need_a_right() {
+        let other = TestServer::start(|_| async { Response::new(full("{}")) }).await;
+        let (absent, other) = ("http://127.0.0.1:1", other.config.cluster_url.to_string());
+        let fields = format!("cache: {{peers: {{addresses: ['{absent}', '{other}']}}}}");
+        let (problems, notes) = looked_up(&fields, &["get namespaces"]).await;
+        let missing = "cache.peers: the API server does not let the gateway get namespaces kube-system";
+        assert_eq!(problems[0], missing);
+        let foreign =
+            format!("cache.peers.addresses[1]: {}: what answers is not a gateway", other.trim_end_matches('/'));
+        assert!(problems[1].starts_with(&foreign) && problems.len() == 2, "{problems:?}");
+        let unreachable = format!("cache.peers.addresses[0]: {absent}: cannot connect to the peer: ");
+        assert!(notes[0].starts_with(&unreachable) && notes.len() == 1, "{notes:?}");
     }
 }

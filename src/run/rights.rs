@@ -1,7 +1,10 @@
 //! What the gateway has to be allowed to do at an API server, and whether it is.
 
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReviewStatus,
+use k8s_openapi::api::{
+    authentication::v1::SelfSubjectReview,
+    authorization::v1::{
+        ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReviewStatus,
+    },
 };
 
 use crate::{
@@ -12,12 +15,33 @@ use crate::{
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// A verb on all objects of a resource, in all namespaces, or on one object.
+/// Of API servers from 1.28 on.
+const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
+/// A verb on all objects of a resource, in all namespaces; or on one object.
 pub(super) struct Right<'a> {
     verb: &'a str,
     group: &'a str,
     resource: &'a str,
+    /// `None` for all.
     name: Option<&'a str>,
+}
+
+/// The gateway, as far as it is known which user it is.
+#[derive(Clone, Debug)]
+pub(super) struct Asker(String);
+
+impl Asker {
+    /// The user that the server takes the gateway for; otherwise that of the kubeconfig, whose name is only known there.
+    pub(super) async fn of(upstream: &Upstream, in_kubeconfig: Option<&str>) -> Self {
+        let review = upstream.review(WHO, &SelfSubjectReview::default()).await.ok();
+        let user = review.and_then(|review| review.status?.user_info?.username).filter(|user| !user.is_empty());
+        Self(match (user, in_kubeconfig.filter(|user| !user.is_empty())) {
+            (Some(user), _) => format!("the gateway's user {user:?}"),
+            (None, Some(user)) => format!("the gateway (the user {user:?} of the kubeconfig)"),
+            (None, None) => "the gateway".to_owned(),
+        })
+    }
 }
 
 /// To know clients by their tokens.
@@ -27,6 +51,9 @@ pub(super) const ACCESS_REVIEWS: Right<'_> = Right::new("create", "authorization
 /// To name clients to the API server. They may be narrowed to some names, which this question does not show.
 pub(super) const OF_IMPERSONATION: [Right<'_>; 2] =
     [Right::new("impersonate", "", "users"), Right::new("impersonate", "", "groups")];
+/// To know that peers are of the same cluster.
+pub(super) const CLUSTER: Right<'_> =
+    Right { verb: "get", group: "", resource: "namespaces", name: Some("kube-system") };
 /// To know which resources may be cached, and what is missing without.
 pub(super) const OF_DOCUMENTS: [(Right<'_>, &str); 3] = [
     (
@@ -59,7 +86,7 @@ impl<'a> Right<'a> {
     }
 
     /// Asks the server, with the gateway's own credentials.
-    pub(super) async fn ask(&self, upstream: &Upstream) -> RightState {
+    pub(super) async fn ask(&self, upstream: &Upstream, asker: &Asker) -> Answer {
         let attributes = ResourceAttributes {
             verb: Some(self.verb.to_owned()),
             group: Some(self.group.to_owned()),
@@ -70,8 +97,8 @@ impl<'a> Right<'a> {
         let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
         match upstream.review(PATH, &review).await {
-            Ok(SelfSubjectAccessReview { status: Some(status), .. }) => self.verdict(&status),
-            Ok(_) => RightState::Unknown(format!("{}: the API server's review has no verdict", self.asked())),
+            Ok(SelfSubjectAccessReview { status: Some(status), .. }) => self.verdict(&status, asker),
+            Ok(_) => Answer::Unknown(format!("{}: the API server's review has no verdict", self.asked())),
             // A server without this API, such as an embedded one, has no rules either.
             Err(ReviewError::Status { status: http::StatusCode::NOT_FOUND, .. }) => RightState::Granted,
             Err(error) => {
@@ -80,14 +107,14 @@ impl<'a> Right<'a> {
         }
     }
 
-    fn verdict(&self, status: &SubjectAccessReviewStatus) -> RightState {
+    fn verdict(&self, status: &SubjectAccessReviewStatus, Asker(asker): &Asker) -> Answer {
         if status.allowed {
             return RightState::Granted;
         }
         let reasons = [&status.reason, &status.evaluation_error].into_iter().flatten();
         let reasons: Vec<_> = reasons.filter(|reason| !reason.is_empty()).map(String::as_str).collect();
         let because = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
-        RightState::Missing(format!("the API server does not let the gateway {}{because}", self.words()))
+        Answer::Missing(format!("the API server does not let {asker} {}{because}", self.words()))
     }
 
     fn asked(&self) -> String {
@@ -96,7 +123,7 @@ impl<'a> Right<'a> {
 
     fn words(&self) -> String {
         let resource = GroupResource { group: self.group.into(), resource: self.resource.into() };
-        let name = self.name.map_or_else(String::new, |name| format!(" \"{name}\""));
+        let name = self.name.map_or_else(String::new, |name| format!(" {name}"));
         format!("{} {resource}{name}", self.verb)
     }
 }
@@ -109,6 +136,10 @@ mod tests {
 
     use crate::connector::test_server::{TestServer, full};
 
+    fn gateway() -> Asker {
+        Asker("the gateway".to_owned())
+    }
+
     /// A server that answers reviews like this.
     async fn asked(status: u16, answer: fn(SelfSubjectAccessReview) -> String) -> RightState {
         let server = TestServer::start(move |request| async move {
@@ -118,15 +149,15 @@ mod tests {
             Response::builder().status(status).body(full(answer)).unwrap()
         })
         .await;
-        TOKEN_REVIEWS.ask(&server.upstream()).await
+        TOKEN_REVIEWS.ask(&server.upstream(), &gateway()).await
     }
 
     #[tokio::test]
     async fn a_missing_right_is_named_with_its_reason() {
         let allowed = |allowed| SubjectAccessReviewStatus { allowed, ..SubjectAccessReviewStatus::default() };
-        assert_eq!(TOKEN_REVIEWS.verdict(&allowed(true)), RightState::Granted);
+        assert_eq!(TOKEN_REVIEWS.verdict(&allowed(true), &gateway()), Answer::Granted);
         let missing = "the API server does not let the gateway create tokenreviews.authentication.k8s.io";
-        assert_eq!(TOKEN_REVIEWS.verdict(&allowed(false)), RightState::Missing(missing.to_owned()));
+        assert_eq!(TOKEN_REVIEWS.verdict(&allowed(false), &gateway()), Answer::Missing(missing.to_owned()));
         let answer = asked(201, |mut review| {
             let attributes = review.spec.resource_attributes.as_ref().unwrap();
             assert_eq!(attributes.verb.as_deref(), Some("create"));
@@ -151,5 +182,31 @@ mod tests {
             assert!(why.starts_with("whether the gateway may create tokenreviews.authentication.k8s.io: "), "{why}");
         }
         assert_eq!(asked(404, |_| String::new()).await, RightState::Granted);
+    }
+
+    #[tokio::test]
+    async fn the_user_is_named_as_the_server_knows_it() {
+        for (status, in_kubeconfig, expected) in [
+            (201, Some("jane"), "the gateway's user \"system:serviceaccount:a:b\""),
+            (404, Some("jane"), "the gateway (the user \"jane\" of the kubeconfig)"),
+            (404, Some(""), "the gateway"),
+            (403, None, "the gateway"),
+        ] {
+            let server = TestServer::start(move |request| async move {
+                assert_eq!((request.method().as_str(), request.uri().path()), ("POST", WHO));
+                let answer = r#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1",
+                    "status":{"userInfo":{"username":"system:serviceaccount:a:b"}}}"#;
+                Response::builder().status(status).body(full(answer)).unwrap()
+            })
+            .await;
+            assert_eq!(Asker::of(&server.upstream(), in_kubeconfig).await.0, expected);
+        }
+    }
+
+    #[test]
+    fn a_right_on_one_object_names_it() {
+        let denied = CLUSTER.verdict(&SubjectAccessReviewStatus::default(), &gateway());
+        let told = "the API server does not let the gateway get namespaces kube-system";
+        assert_eq!(denied, Answer::Missing(told.to_owned()));
     }
 }
