@@ -216,11 +216,23 @@ const EXIT_INVALID: u8 = 2;
 const RUNTIME_END: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    execute(Cli::parse().command).unwrap_or_else(|error| {
+    let command = match Cli::try_parse() {
+        Ok(Cli { command }) => command,
+        Err(error) => return usage(&error),
+    };
+    execute(command).unwrap_or_else(|error| {
         // Standard error may be closed; there is no other place for it.
         io::stderr().write_all(report(&error).as_bytes()).ok();
         ExitCode::FAILURE
     })
+}
+
+/// Help and version, which were asked for; or arguments that cannot be read: 1 as for everything else that keeps a command
+/// from its work, since 2 is the answer of a command that has done it.
+fn usage(error: &clap::Error) -> ExitCode {
+    // The reader may have closed the pipe.
+    error.print().ok();
+    if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// An error with its causes, without the backtrace that anyhow adds: it is about a configuration or a machine.

@@ -7,6 +7,8 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
 
+use crate::apimachinery::Status;
+
 use super::{connection::Lane, endpoint::Ask, endpoint::Endpoint, failure::Failure, profile::HttpVersion};
 
 /// The label of the namespace `default` that marks a cluster as a test cluster.
@@ -17,25 +19,49 @@ const ASK_MAX: Duration = Duration::from_secs(10);
 /// The maximum number of nodes that are checked. Clusters in containers have few.
 const NODES: usize = 20;
 
+/// What a cluster looks like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Looks {
+    ForTests,
+    /// With what could not be read, and would have shown it: empty if everything could.
+    Strange(Vec<String>),
+}
+
 /// Whether load may be put on the cluster behind an endpoint: it is the embedded API server, its namespace `default`
 /// has the label, or all its nodes are containers of kind, k3d or minikube, or simulated by kwok.
 ///
 /// # Errors
 /// The endpoint does not answer.
-pub(super) async fn is_for_tests(endpoint: &Arc<Endpoint>) -> Result<bool, Failure> {
+pub(super) async fn is_for_tests(endpoint: &Arc<Endpoint>) -> Result<Looks, Failure> {
     let lane = Lane::new(endpoint.clone(), HttpVersion::Http1);
     let version = ask(&lane, "/version").await?;
     if version["gitVersion"].as_str().is_some_and(|version| version.contains(EMBEDDED)) {
-        return Ok(true);
+        return Ok(Looks::ForTests);
     }
-    // If it cannot be read, the other checks decide.
-    let namespace = ask(&lane, "/api/v1/namespaces/default").await.unwrap_or_default();
+    let mut unread = Vec::new();
+    // What cannot be read is named if nothing else decides.
+    let mut known = |what: &str, answer: Result<Value, Failure>| {
+        answer.unwrap_or_else(|failure| {
+            unread.push(format!("{what} cannot be read ({})", words(&failure)));
+            Value::Null
+        })
+    };
+    let namespace = known("its namespace \"default\"", ask(&lane, "/api/v1/namespaces/default").await);
     if namespace["metadata"]["labels"][TEST_CLUSTER] == "true" {
-        return Ok(true);
+        return Ok(Looks::ForTests);
     }
-    let nodes = ask(&lane, &format!("/api/v1/nodes?limit={NODES}")).await.unwrap_or_default();
+    let nodes = known("its nodes", ask(&lane, &format!("/api/v1/nodes?limit={NODES}")).await);
     let nodes = nodes["items"].as_array().cloned().unwrap_or_default();
-    Ok(!nodes.is_empty() && nodes.iter().all(is_test_node))
+    if !nodes.is_empty() && nodes.iter().all(is_test_node) {
+        return Ok(Looks::ForTests);
+    }
+    Ok(Looks::Strange(unread))
+}
+
+/// The message of a refusal, in place of its whole document.
+fn words(failure: &Failure) -> String {
+    let message = Status::message_in(failure.message.as_bytes()).unwrap_or_else(|| failure.message.clone());
+    format!("{}: {message}", failure.kind)
 }
 
 async fn ask(lane: &Lane, path: &str) -> Result<Value, Failure> {

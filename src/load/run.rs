@@ -65,10 +65,10 @@ pub enum LoadError {
     #[error("{0} does not answer: {1}")]
     Unreachable(String, String),
     #[error(
-        "{0} does not look like a cluster for tests, and load can take a cluster down. If it is one: \
+        "{0} does not look like a cluster for tests{1}, and load can take a cluster down. If it is one: \
          kubectl label namespace default {TEST_CLUSTER}=true, or --i-know-this-is-a-test-cluster"
     )]
-    NotForTests(String),
+    NotForTests(String, String),
     #[error("cannot create the objects of the run: {failure}{left}")]
     Seed { failure: String, left: String },
     #[error(
@@ -201,8 +201,11 @@ impl Server {
 
 async fn refuse_strange(endpoint: &Arc<Endpoint>) -> Result<(), LoadError> {
     match cluster::is_for_tests(endpoint).await {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(LoadError::NotForTests(endpoint.url().to_owned())),
+        Ok(cluster::Looks::ForTests) => Ok(()),
+        Ok(cluster::Looks::Strange(unread)) => {
+            let unread: String = unread.iter().map(|what| format!("; {what}")).collect();
+            Err(LoadError::NotForTests(endpoint.url().to_owned(), unread))
+        }
         Err(failure) => Err(LoadError::Unreachable(endpoint.url().to_owned(), failure.to_string())),
     }
 }

@@ -171,3 +171,20 @@ async fn a_configuration_is_read_once_so_that_it_may_come_through_a_pipe() {
     );
     assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
 }
+
+#[tokio::test]
+async fn only_an_answer_of_a_command_is_2() {
+    for (args, expected) in [
+        (&["load", "--profile", "kubelets", "--assert", "nonsense"][..], 1),
+        (&["check", "--no-such-option"], 1),
+        (&["run", "--config", "/none"], 1),
+        (&["check", "--config", "/none"], 2),
+        (&["--help"], 0),
+        (&["--version"], 0),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+        let output = within("the command", command.args(args).output()).await.unwrap();
+        assert_eq!(output.status.code(), Some(expected), "{args:?}");
+        assert_eq!(output.stderr.is_empty(), expected == 0, "{args:?}");
+    }
+}

@@ -5,7 +5,7 @@ use std::{future::pending, net::SocketAddr, path::Path, process::Output, sync::A
 use kube_fanout::{
     apimachinery::GroupResource,
     load::{LoadError, LoadOptions, Named, Profile, Report, Server, TEST_CLUSTER, WorkloadReport, load},
-    sim::{Features, Sim},
+    sim::{Features, Refusal, Sim},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -440,8 +440,14 @@ async fn a_cluster_that_is_none_for_tests_is_refused() {
     assert!(load(&options, pending()).await.is_ok(), "the embedded server");
     sim.upgrade("v1.36.0", &resource("pods"), |_| {}).unwrap();
     let error = load(&options, pending()).await.unwrap_err();
-    assert!(matches!(error, LoadError::NotForTests(_)), "{error:?}");
+    assert!(matches!(error, LoadError::NotForTests(..)), "{error:?}");
     assert!(error.to_string().contains(TEST_CLUSTER) && error.to_string().contains("--i-know"), "{error}");
+    assert!(!error.to_string().contains("cannot be read"), "{error}");
+    let refusal = Refusal { resource: Some("namespaces".to_owned()), status: 403, ..Refusal::default() };
+    sim.refuse(refusal);
+    let error = load(&options, pending()).await.unwrap_err().to_string();
+    assert!(error.contains("tests; its namespace \"default\" cannot be read (status_403: "), "{error}");
+    sim.accept_all();
     let told = LoadOptions { any_cluster: true, ..options.clone() };
     assert!(load(&told, pending()).await.is_ok());
     let label = |namespace: &mut Value| namespace["metadata"]["labels"] = json!({TEST_CLUSTER: "true"});
