@@ -255,6 +255,8 @@ impl Cachers {
             unstarted.map(|wanted| Readiness { reason: why(wanted), ..named(wanted.to_string(), false, true) }),
         );
         rows.sort();
+        // A required resource in two versions of the API is one row, the one that is not ready.
+        rows.dedup_by(|other, kept| other.name == kept.name);
         rows
     }
 
