@@ -9,7 +9,9 @@ use serde_json::Value;
 
 use crate::apimachinery::Status;
 
-use super::{connection::Lane, endpoint::Ask, endpoint::Endpoint, failure::Failure, profile::HttpVersion};
+use super::{
+    connection::Connection, endpoint::Endpoint, endpoint::RequestSpec, failure::Failure, profile::HttpVersion,
+};
 
 /// The label of the namespace `default` that marks a cluster as a test cluster.
 pub const TEST_CLUSTER: &str = "load.kube-fanout.io/test-cluster";
@@ -33,8 +35,8 @@ pub(super) enum Looks {
 /// # Errors
 /// The endpoint does not answer.
 pub(super) async fn is_for_tests(endpoint: &Arc<Endpoint>) -> Result<Looks, Failure> {
-    let lane = Lane::new(endpoint.clone(), HttpVersion::Http1);
-    let version = ask(&lane, "/version").await?;
+    let connection = Connection::new(endpoint.clone(), HttpVersion::Http1);
+    let version = fetch(&connection, "/version").await?;
     if version["gitVersion"].as_str().is_some_and(|version| version.contains(EMBEDDED)) {
         return Ok(Looks::ForTests);
     }
@@ -46,11 +48,11 @@ pub(super) async fn is_for_tests(endpoint: &Arc<Endpoint>) -> Result<Looks, Fail
             Value::Null
         })
     };
-    let namespace = known("its namespace \"default\"", ask(&lane, "/api/v1/namespaces/default").await);
+    let namespace = known("its namespace \"default\"", fetch(&connection, "/api/v1/namespaces/default").await);
     if namespace["metadata"]["labels"][TEST_CLUSTER] == "true" {
         return Ok(Looks::ForTests);
     }
-    let nodes = known("its nodes", ask(&lane, &format!("/api/v1/nodes?limit={NODES}")).await);
+    let nodes = known("its nodes", fetch(&connection, &format!("/api/v1/nodes?limit={NODES}")).await);
     let nodes = nodes["items"].as_array().cloned().unwrap_or_default();
     if !nodes.is_empty() && nodes.iter().all(is_test_node) {
         return Ok(Looks::ForTests);

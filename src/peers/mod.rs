@@ -7,7 +7,15 @@
 mod answer;
 mod standing;
 
-use std::{error::Error as _, fmt, sync::Arc, time::Duration};
+use std::{
+    error::Error as _,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use tokio::{
@@ -250,9 +258,17 @@ impl reflector::Peers for ResourcePeers {
 
     async fn list(&self, not_older_than: ResourceVersion, expected: &Provenance) -> Option<(usize, PeerAnswer)> {
         let Peers(shared) = self.peers.as_ref()?;
-        let deadline = Instant::now() + ANSWER_MAX;
-        let first = fastrand::usize(..shared.addresses.len());
-        for turn in 0..QUESTIONS_MAX {
+        let began = Instant::now();
+        let deadline = began + ANSWER_MAX;
+        let patience = PATIENCE_MIN + (PATIENCE_MAX - PATIENCE_MIN).mul_f64(fastrand::f64());
+        let (first, mut is_one_cold) = (fastrand::usize(..shared.addresses.len()), false);
+        for turn in 0.. {
+            if turn >= QUESTIONS_MAX {
+                if !is_one_cold || began.elapsed() >= patience {
+                    return None;
+                }
+                sleep(PAUSE.mul_f64(0.5 + fastrand::f64())).await;
+            }
             let index = (first + turn) % shared.addresses.len();
             let peer = &shared.addresses[index];
             let asked = timeout_at(deadline, self.ask((&shared.name, &peer.requests), not_older_than, expected)).await;
@@ -265,6 +281,7 @@ impl reflector::Peers for ResourcePeers {
             if failed.outcome == PeerOutcome::TimedOut {
                 return None;
             }
+            is_one_cold |= failed.outcome == PeerOutcome::NoState;
         }
         None
     }

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::{
     RunError, peers,
-    rights::{self, Answer, Asker, Right},
+    rights::{self, Asker, Right, RightState},
 };
 use crate::{
     apimachinery::{GroupResource, GroupVersionResource},
@@ -203,15 +203,15 @@ impl LookedUp {
     /// A right without which the gateway does not work as configured.
     async fn require(&mut self, field: &str, reached: &Reached, right: &Right<'_>) {
         match right.ask(&reached.upstream, &reached.asker).await {
-            Answer::Missing(why) => self.problems.push(problem(field, why)),
-            Answer::Unknown(why) => self.notes.push(problem(field, why)),
-            Answer::Granted => {}
+            RightState::Missing(why) => self.problems.push(problem(field, why)),
+            RightState::Unknown(why) => self.notes.push(problem(field, why)),
+            RightState::Granted => {}
         }
     }
 
     /// A right without which it does less.
     async fn advise(&mut self, field: &str, reached: &Reached, right: &Right<'_>, effect: &str) {
-        if let Answer::Missing(why) = right.ask(&reached.upstream, &reached.asker).await {
+        if let RightState::Missing(why) = right.ask(&reached.upstream, &reached.asker).await {
             self.notes.push(problem(field, format!("{why}; {effect}")));
         }
     }

@@ -86,7 +86,7 @@ impl<'a> Right<'a> {
     }
 
     /// Asks the server, with the gateway's own credentials.
-    pub(super) async fn ask(&self, upstream: &Upstream, asker: &Asker) -> Answer {
+    pub(super) async fn ask(&self, upstream: &Upstream, asker: &Asker) -> RightState {
         let attributes = ResourceAttributes {
             verb: Some(self.verb.to_owned()),
             group: Some(self.group.to_owned()),
@@ -98,7 +98,7 @@ impl<'a> Right<'a> {
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
         match upstream.review(PATH, &review).await {
             Ok(SelfSubjectAccessReview { status: Some(status), .. }) => self.verdict(&status, asker),
-            Ok(_) => Answer::Unknown(format!("{}: the API server's review has no verdict", self.asked())),
+            Ok(_) => RightState::Unknown(format!("{}: the API server's review has no verdict", self.asked())),
             // A server without this API, such as an embedded one, has no rules either.
             Err(ReviewError::Status { status: http::StatusCode::NOT_FOUND, .. }) => RightState::Granted,
             Err(error) => {
@@ -107,14 +107,14 @@ impl<'a> Right<'a> {
         }
     }
 
-    fn verdict(&self, status: &SubjectAccessReviewStatus, Asker(asker): &Asker) -> Answer {
+    fn verdict(&self, status: &SubjectAccessReviewStatus, Asker(asker): &Asker) -> RightState {
         if status.allowed {
             return RightState::Granted;
         }
         let reasons = [&status.reason, &status.evaluation_error].into_iter().flatten();
         let reasons: Vec<_> = reasons.filter(|reason| !reason.is_empty()).map(String::as_str).collect();
         let because = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
-        Answer::Missing(format!("the API server does not let {asker} {}{because}", self.words()))
+        RightState::Missing(format!("the API server does not let {asker} {}{because}", self.words()))
     }
 
     fn asked(&self) -> String {
@@ -155,9 +155,9 @@ mod tests {
     #[tokio::test]
     async fn a_missing_right_is_named_with_its_reason() {
         let allowed = |allowed| SubjectAccessReviewStatus { allowed, ..SubjectAccessReviewStatus::default() };
-        assert_eq!(TOKEN_REVIEWS.verdict(&allowed(true), &gateway()), Answer::Granted);
+        assert_eq!(TOKEN_REVIEWS.verdict(&allowed(true), &gateway()), RightState::Granted);
         let missing = "the API server does not let the gateway create tokenreviews.authentication.k8s.io";
-        assert_eq!(TOKEN_REVIEWS.verdict(&allowed(false), &gateway()), Answer::Missing(missing.to_owned()));
+        assert_eq!(TOKEN_REVIEWS.verdict(&allowed(false), &gateway()), RightState::Missing(missing.to_owned()));
         let answer = asked(201, |mut review| {
             let attributes = review.spec.resource_attributes.as_ref().unwrap();
             assert_eq!(attributes.verb.as_deref(), Some("create"));
@@ -207,6 +207,6 @@ mod tests {
     fn a_right_on_one_object_names_it() {
         let denied = CLUSTER.verdict(&SubjectAccessReviewStatus::default(), &gateway());
         let told = "the API server does not let the gateway get namespaces kube-system";
-        assert_eq!(denied, Answer::Missing(told.to_owned()));
+        assert_eq!(denied, RightState::Missing(told.to_owned()));
     }
 }

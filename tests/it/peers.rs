@@ -462,6 +462,97 @@ async fn a_peer_gives_its_state_to_those_who_may_list_it() {
     assert_eq!(delegated_source(false).await, (Route::Served, 1));
 }
 
+/// Leads each connection to the next of several gateways, as a Service does.
+struct Balancer {
+    url: String,
+    gateways: Arc<Mutex<Vec<SocketAddr>>>,
+    _connections: JoinSet<()>,
+}
+
+impl Balancer {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (gateways, mut connections) = (Arc::<Mutex<Vec<SocketAddr>>>::default(), JoinSet::new());
+        let led_to = gateways.clone();
+        connections.spawn(async move {
+            let mut open = JoinSet::new();
+            loop {
+                let (mut client, _) = listener.accept().await.unwrap();
+                let gateway = fastrand::choice(led_to.lock().unwrap().iter().copied());
+                open.spawn(async move {
+                    let Some(gateway) = gateway else { return };
+                    let mut server = TcpStream::connect(gateway).await.unwrap();
+                    // However it ends, both sides notice.
+                    copy_bidirectional(&mut client, &mut server).await.ok();
+                });
+            }
+        });
+        Self { url, gateways, _connections: connections }
+    }
+
+    /// A gateway behind this address, which asks for peers there.
+    async fn gateway(&self, world: &SimServer) -> Gateway {
+        let gateway = Gateway::start_with(&world.url(), peers(&self.url)).await;
+        self.gateways.lock().unwrap().push(gateway.client.address());
+        gateway
+    }
+}
+
+/// A custom resource of one test: metrics are counted for all tests of the process together.
+fn renamed(object: &Value, singular: &str) -> Value {
+    let kind = format!("{}{}", singular[..1].to_uppercase(), &singular[1..]);
+    serde_json::from_str(&object.to_string().replace("widget", singular).replace("Widget", &kind)).unwrap()
+}
+
+/// Fills that many gateways together, of which that many have the state already. Returns how many of them, with these,
+/// got their state from upstream and from a peer.
+async fn filled_together(singular: &str, warm: usize, cold: usize) -> (u64, u64) {
+    let (sim, balancer) = (Sim::new(), Balancer::start().await);
+    let server = sim.start().await.unwrap();
+    sim.create(renamed(&definition(".spec.size"), singular)).unwrap();
+    for number in 0..50 {
+        sim.create(renamed(&widget(&number.to_string(), "small"), singular)).unwrap();
+    }
+    let path = format!("/apis/example.com/v1/{singular}s");
+    let first = format!("{path}?resourceVersion=0");
+    let mut gateways = Vec::new();
+    for _ in 0..warm {
+        let gateway = balancer.gateway(&server).await;
+        gateway.warm(&path).await;
+        gateways.push(gateway);
+    }
+    let begun = gateways.len();
+    for _ in 0..cold {
+        gateways.push(balancer.gateway(&server).await);
+    }
+    // Lines of the access log go to the log of the last one.
+    let log = gateways[gateways.len() - 1].client.log();
+    let client = |gateway: &Gateway| Client::new(gateway.client.url().to_owned(), log.clone());
+    let clients: Vec<_> = gateways[begun..].iter().map(client).collect();
+    let answers = passing(STEP / 10, join_all(clients.iter().map(|client| client.get(&first)))).await;
+    let (_, expected) = directly(&sim, &first).await;
+    for answer in answers {
+        assert_eq!((&answer.route, answer.text()), (&Route::Served, expected.as_str()));
+    }
+    let resource = format!("{singular}s.example.com");
+    (fills(&resource, "upstream"), fills(&resource, "peer"))
+}
+
+#[tokio::test]
+async fn many_new_gateways_get_their_state_from_the_few_that_have_it() {
+    let (upstream, peers) = filled_together("gadget", 2, 18).await;
+    assert_eq!(upstream + peers, 20);
+    assert!(upstream <= 3, "{upstream} of 20 have asked upstream");
+}
+
+#[tokio::test]
+async fn of_many_gateways_that_start_together_only_some_ask_upstream() {
+    let (upstream, peers) = filled_together("gizmo", 0, 20).await;
+    assert_eq!(upstream + peers, 20);
+    assert!((1..=10).contains(&upstream), "{upstream} of 20 have asked upstream");
+}
+
 #[tokio::test]
 async fn an_address_that_does_not_work_is_logged_once_for_each_cause() {
     let world = first().await;
