@@ -543,7 +543,7 @@ async fn filled_together(singular: &str, warm: usize, cold: usize) -> (u64, u64)
 async fn many_new_gateways_get_their_state_from_the_few_that_have_it() {
     let (upstream, peers) = filled_together("gadget", 2, 18).await;
     assert_eq!(upstream + peers, 20);
-    assert!(upstream <= 3, "{upstream} of 20 have asked upstream");
+    assert!(upstream <= 8, "{upstream} of 20 have asked upstream");
 }
 
 #[tokio::test]
