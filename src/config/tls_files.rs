@@ -110,11 +110,12 @@ impl TlsFiles {
         }
         let key = PrivateKeyDer::from_pem_slice(&pem.key)
             .map_err(|error| PemError::Key { file: self.key_file.clone(), source: Redacted::pem(&error) })?;
-        CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).map_err(|error| match error {
-            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+        CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).map_err(|error| {
+            if error == rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) {
                 PemError::Mismatch { key_file: self.key_file.clone(), cert_file: self.cert_file.clone() }
+            } else {
+                PemError::Pair(error)
             }
-            other => PemError::Pair(other),
         })
     }
 }

@@ -220,9 +220,10 @@ impl ResourcePeers {
 
 /// Why there is no answer, in the words of the connection: those of the connector are about the API server.
 fn unreachable(error: &SendError) -> Failed {
-    let error = match error {
-        SendError::ConnectTimedOut(limit) => format!("it took longer than {limit:?}"),
-        _ => error.source().map_or_else(|| error.as_str().to_owned(), |cause| Chain(cause).to_string()),
+    let error = if let SendError::ConnectTimedOut(limit) = error {
+        format!("it took longer than {limit:?}")
+    } else {
+        error.source().map_or_else(|| error.as_str().to_owned(), |cause| Chain(cause).to_string())
     };
     Failed { outcome: PeerOutcome::Unreachable, error, is_unauthorized: false }
 }
