@@ -32,12 +32,28 @@ const COLLECTION: &str = "/api/v1/pods";
 /// The cost of a restart until the last informer was in sync.
 #[derive(Clone, Copy, Debug)]
 struct Restart {
+    /// The number of informers.
+    informers: usize,
     /// Measured from the kill of the API server.
     time: Duration,
-    /// CPU of the new API server since its start.
-    api_server: Duration,
-    gateway: Duration,
+    /// The new API server, since its start.
+    api_server: Cost,
+    gateway: Option<Cost>,
+    /// The lists that informers made.
     lists: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    cpu: Duration,
+    /// The peak of resident memory, in bytes.
+    memory: u64,
+}
+
+impl Cost {
+    fn of(process: u32) -> Self {
+        Self { cpu: process::cpu(process), memory: process::resident_peak(process) }
+    }
 }
 
 /// The gateway between the informers and the API server, if any.
@@ -52,32 +68,49 @@ pub(crate) async fn under_informers(world: &World) -> Result<Vec<Line>> {
     if world.upstream.real.is_none() {
         return Ok(Vec::new());
     }
-    let count = world.sizes.restarted;
+    let sizes = &world.sizes;
     let idle = Box::pin(restart(world, Between::Nothing, 0)).await?;
-    let bridged = Box::pin(restart(world, Between::Gateway { bridge: true }, count)).await?;
-    let unbridged = Box::pin(restart(world, Between::Gateway { bridge: false }, count)).await?;
-    let direct = match world.sizes.restarts_without_gateway {
-        true => Some(Box::pin(restart(world, Between::Nothing, count)).await?),
-        false => None,
-    };
-    let name = format!("API server restarts under {count} informers of {} pods", world.sizes.pods);
-    let seconds = |duration: Duration| duration.as_secs_f64();
+    let variants = [
+        ("cache.bridge", Between::Gateway { bridge: true }, sizes.restarted),
+        ("without cache.bridge", Between::Gateway { bridge: false }, sizes.restarted),
+        ("without a gateway", Between::Nothing, sizes.restarted_directly),
+    ];
+    let name = format!("API server restarts under informers of {} pods", sizes.pods);
     let mut lines = Vec::new();
-    for (how, restart) in [(", cache.bridge", bridged), (", without", unbridged)] {
-        let [time, cpu] = [direct.map(|direct| seconds(direct.time)), direct.map(|direct| seconds(direct.api_server))];
-        lines.extend([
-            Line::new(format!("{name}{how}: until all are in sync"), "s", seconds(restart.time)).api_server(time),
-            Line::new(format!("CPU of the API server{how}"), "s", seconds(restart.api_server)).api_server(cpu),
-            Line::new(format!("CPU of the gateway{how}"), "s", seconds(restart.gateway)),
-            Line::new(format!("lists by informers{how}"), "", restart.lists as f64)
-                .api_server(direct.map(|direct| direct.lists as f64)),
-        ]);
+    for (how, between, informers) in variants {
+        let restart = Box::pin(restart(world, between, informers)).await?;
+        lines.extend(restart.lines(&format!("{name}, {informers}, {how}"), idle));
     }
-    lines.extend([
-        Line::new("the restart alone, without clients: time", "s", seconds(idle.time)),
-        Line::new("the same: CPU of the API server", "s", seconds(idle.api_server)),
-    ]);
+    lines.extend(idle.lines(&format!("{name}, none"), idle));
     Ok(lines)
+}
+
+impl Restart {
+    /// `idle` is a restart without informers.
+    fn lines(&self, name: &str, idle: Self) -> Vec<Line> {
+        let seconds = |duration: Duration| duration.as_secs_f64();
+        let megabytes = |bytes: u64| bytes as f64 / 1e6;
+        let mut lines = vec![
+            Line::new(format!("{name}: until all are in sync"), "s", seconds(self.time)),
+            Line::new("the same: CPU of the API server", "s", seconds(self.api_server.cpu)),
+            Line::new("the same: most memory of the API server", "MB", megabytes(self.api_server.memory)),
+        ];
+        if let Some(gateway) = self.gateway {
+            lines.extend([
+                Line::new("the same: CPU of the gateway", "s", seconds(gateway.cpu)),
+                Line::new("the same: most memory of the gateway", "MB", megabytes(gateway.memory)),
+            ]);
+        }
+        if self.informers > 0 {
+            let cpu = seconds(self.api_server.cpu.saturating_sub(idle.api_server.cpu));
+            let each = cpu * 1e3 / self.informers as f64;
+            lines.extend([
+                Line::new("the same: beyond the restart alone, for each informer", "ms CPU", each),
+                Line::new("the same: lists by informers", "", self.lists as f64),
+            ]);
+        }
+        lines
+    }
 }
 
 /// Kills and restarts a second API server of the same storage, while changes are made through the first one.
@@ -116,10 +149,10 @@ async fn restart(world: &World, between: Between, count: usize) -> Result<Restar
         lists += informer??;
     }
     let time = killed.elapsed();
-    let api_server = second.real.map(process::cpu).unwrap_or_default();
-    let gateway = gateway.as_ref().map(|gateway| process::cpu(gateway.id()));
-    let gateway = gateway.zip(used).map(|(now, before)| now - before).unwrap_or_default();
-    Ok(Restart { time, api_server, gateway, lists })
+    let api_server = Cost::of(second.real.context("not a real API server")?);
+    let gateway = gateway.as_ref().map(|gateway| Cost::of(gateway.id()));
+    let gateway = gateway.zip(used).map(|(now, before)| Cost { cpu: now.cpu - before, ..now });
+    Ok(Restart { informers: count, time, api_server, gateway, lists })
 }
 
 async fn make(writer: &mut Connection, name: &str) -> Result<()> {

@@ -19,9 +19,9 @@ pub(crate) struct Sizes {
     pub(crate) informers: usize,
     /// The number of informers while the API server restarts.
     pub(crate) restarted: usize,
-    /// Whether the restart is also measured without a gateway. With more pods, that many concurrent lists would need
-    /// more memory for the API server than the machine has.
-    pub(crate) restarts_without_gateway: bool,
+    /// The number of informers while the API server restarts without a gateway. Fewer with many pods: each list takes
+    /// an API server a second of CPU and twice its bytes of memory, and all informers list at the same time.
+    pub(crate) restarted_directly: usize,
     /// How often idle watchers are opened to measure their memory.
     pub(crate) batches: usize,
     /// Each turn consists of two downloads and two first syncs.
@@ -48,6 +48,7 @@ impl Sizes {
     pub(crate) fn of(is_bench: bool) -> Result<Self> {
         let pods = from_environment("BENCH_PODS")?.unwrap_or(if is_bench { PODS } else { 60 });
         let share = |full: usize, least: usize| (full * pods / PODS).clamp(least, full);
+        let restarted = share(1000, 20);
         Ok(Self {
             pods,
             namespaces: 10,
@@ -55,8 +56,8 @@ impl Sizes {
             requests: share(3000, 50),
             watchers: share(1000, 20),
             informers: share(100, 10),
-            restarted: share(1000, 20),
-            restarts_without_gateway: pods <= PODS / 10,
+            restarted,
+            restarted_directly: if pods <= PODS / 10 { restarted } else { restarted / 40 },
             batches: share(9, 3),
             sync_turns: if is_bench { 5 } else { 1 },
             node_watchers: share(5000, 30),
