@@ -147,7 +147,7 @@ pub(crate) async fn follow(client: Client, selection: Selection, mut phases: Pha
         match phase {
             Phase::Troubled => {
                 tokio::select! {
-                    () = restart_often(&mut informer) => {}
+                    () = restart_often(&mut informer, &client.world) => {}
                     () = phases.until_not(phase) => {}
                 }
                 continue;
@@ -161,8 +161,10 @@ pub(crate) async fn follow(client: Client, selection: Selection, mut phases: Pha
     }
 }
 
-/// Follows, and is restarted now and then: at once or after a while, with or without its state.
-async fn restart_often(informer: &mut Informer) {
+/// Follows, and is restarted now and then: at once or after a while, with or without its state. If it is away while a
+/// gateway is cut off, it comes back when that has ended: with a version that lies in the gap of that gateway.
+async fn restart_often(informer: &mut Informer, world: &World) {
+    let mut cut_off = world.cut_off.subscribe();
     loop {
         tokio::select! {
             _ = informer.follow() => {}
@@ -170,6 +172,7 @@ async fn restart_often(informer: &mut Informer) {
         }
         informer.break_off(fastrand::u32(..4) > 0);
         if fastrand::bool() {
+            cut_off.wait_for(|cut_off| !cut_off.contains(&true)).await.unwrap();
             sleep(AWAY_MAX.mul_f64(fastrand::f64())).await;
         }
     }

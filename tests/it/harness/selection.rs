@@ -67,6 +67,11 @@ impl Selection {
         self.is_metadata
     }
 
+    /// Whether an object may leave it and come back.
+    pub(crate) fn is_by_label(&self) -> bool {
+        self.app.is_some()
+    }
+
     /// The `Accept` header of a client that lists the selection.
     #[allow(dead_code, reason = "only the simulation has such informers")]
     pub(crate) fn accept_list(&self) -> &'static str {
