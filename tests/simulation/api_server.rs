@@ -44,8 +44,10 @@ pub(crate) async fn serve(world: World, number: usize, mut is_up: watch::Receive
             tokio::select! {
                 accepted = listener.accept() => {
                     let (stream, peer) = accepted?;
-                    let (world, cut_off) = (world.clone(), cut_off(world.cut_off.subscribe(), peer.ip()));
+                    let (world, gateway) = (world.clone(), gateway_at(peer.ip()));
+                    let cut_off = cut_off(world.cut_off.subscribe(), gateway);
                     connections.spawn_local(async move {
+                        let _open = gateway.map(|gateway| world.open.connected(gateway));
                         tokio::select! {
                             biased;
                             () = cut_off => {}
@@ -66,10 +68,13 @@ pub(crate) async fn serve(world: World, number: usize, mut is_up: watch::Receive
     }
 }
 
-/// Resolves when the gateway of that address is cut off; never for other clients.
-async fn cut_off(mut cut_off: watch::Receiver<[bool; GATEWAYS]>, peer: IpAddr) {
-    let is_peer = |number: &usize| turmoil::lookup(gateway(*number)) == peer;
-    match (0..GATEWAYS).find(is_peer) {
+fn gateway_at(address: IpAddr) -> Option<usize> {
+    (0..GATEWAYS).find(|number| turmoil::lookup(gateway(*number)) == address)
+}
+
+/// Resolves when that gateway is cut off; never for other clients.
+async fn cut_off(mut cut_off: watch::Receiver<[bool; GATEWAYS]>, gateway: Option<usize>) {
+    match gateway {
         Some(number) => drop(cut_off.wait_for(|cut_off| cut_off[number]).await),
         None => pending().await,
     }

@@ -152,8 +152,10 @@ pub(crate) async fn follow(client: Client, selection: Selection, mut phases: Pha
                 }
                 continue;
             }
-            Phase::Calm | Phase::Over => informer.catch_up().await,
+            Phase::Calm => informer.catch_up().await,
+            Phase::Resting => informer.break_off(true),
             Phase::Restored => informer = anew(),
+            Phase::Over => {}
         }
         if !phases.done_with(phase).await {
             return Ok(());

@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures_util::TryFutureExt;
+use http::Uri;
 use kube_fanout::{
     Sockets,
     config::Config,
@@ -23,21 +24,32 @@ use turmoil::net::{TcpListener, TcpStream};
 
 use crate::{
     api_server,
-    world::{API_SERVERS, GATEWAY_PORT, api_server},
+    open::Open,
+    world::{API_SERVERS, GATEWAY_PORT, GATEWAYS, api_server, gateway},
 };
 
 const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// Connections that a gateway has not taken yet.
 const ACCEPTED_MAX: usize = 128;
 
+/// A host that runs a gateway.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) number: usize,
+    pub(crate) config: Config,
+    pub(crate) balancing: Balancing,
+    pub(crate) open: Open,
+}
+
 /// A gateway in front of all API servers. It is drained and started again whenever it is rolled.
-pub(crate) async fn front(config: Config, balancing: Balancing, mut rolled: watch::Receiver<u32>) -> turmoil::Result {
+pub(crate) async fn front(host: Host, mut rolled: watch::Receiver<u32>) -> turmoil::Result {
+    host.open.start(host.number);
     rolled.mark_unchanged();
     loop {
         let listener = TcpListener::bind((ANY, GATEWAY_PORT)).await?;
         let (sender, connections) = mpsc::channel(ACCEPTED_MAX);
         let accepting = tokio::task::spawn_local(accept(listener, sender));
-        serve_until_rolled(&config, balancing.clone(), connections, &mut rolled).await?;
+        serve_until_rolled(&host, connections, &mut rolled).await?;
         accepting.abort();
         accepting.await.ok();
     }
@@ -60,29 +72,58 @@ pub(crate) enum Balancing {
     Sticky(Arc<AtomicUsize>),
 }
 
-async fn connect(balancing: Balancing) -> io::Result<Socket> {
+/// The port of the address behind which all gateways are, as a Service would be.
+const PEERS_PORT: u16 = 8000;
+/// For `cache.peers`.
+pub(crate) const PEERS: &str = "http://127.0.0.1:8000";
+
+/// The address of one API server, for `upstream.servers`.
+pub(crate) fn server_address(number: usize) -> String {
+    format!("127.0.0.1:{}", usize::from(api_server::PORT) + number)
+}
+
+/// Connects to what the address means: one API server, a gateway, or any API server.
+async fn connect(address: Uri, balancing: Balancing) -> io::Result<Socket> {
+    let port = address.port_u16();
+    if port == Some(PEERS_PORT) {
+        let any = gateway(fastrand::usize(..GATEWAYS));
+        return Ok(Socket::new(TcpStream::connect((any, GATEWAY_PORT)).await?));
+    }
+    match port.and_then(|port| port.checked_sub(api_server::PORT)).map(usize::from) {
+        Some(number @ ..API_SERVERS) => to_server(number).await,
+        _ => balanced(balancing).await,
+    }
+}
+
+async fn balanced(balancing: Balancing) -> io::Result<Socket> {
     let any = fastrand::usize(..API_SERVERS);
     let number = match &balancing {
         Balancing::EachConnection => any,
         Balancing::Sticky(number) => number.load(Relaxed),
     };
-    let connected = TcpStream::connect((api_server(number), api_server::PORT)).await;
+    let connected = to_server(number).await;
     if let (Balancing::Sticky(number), Err(_)) = (&balancing, &connected) {
         number.store(any, Relaxed);
     }
-    Ok(Socket::new(connected?))
+    connected
+}
+
+async fn to_server(number: usize) -> io::Result<Socket> {
+    Ok(Socket::new(TcpStream::connect((api_server(number), api_server::PORT)).await?))
 }
 
 async fn serve_until_rolled(
-    config: &Config,
-    balancing: Balancing,
+    host: &Host,
     connections: mpsc::Receiver<Accepted>,
     rolled: &mut watch::Receiver<u32>,
 ) -> turmoil::Result {
-    let opener = SocketOpener::new(service_fn(move |_| connect(balancing.clone()).map_err(Into::into)));
+    let (config, balancing) = (&host.config, host.balancing.clone());
+    let opener = SocketOpener::new(service_fn(move |address| connect(address, balancing.clone()).map_err(Into::into)));
     let listeners = vec![Bound::embedded(&config.listeners[0], connections)];
     let sockets = Sockets { upstream: Some(opener), listeners, admin: None };
-    let upstream = kube_client::Config::new("http://127.0.0.1".parse()?);
+    let mut upstream = kube_client::Config::new("http://127.0.0.1".parse()?);
+    // The name by which other gateways know it.
+    upstream.auth_info.token = Some(gateway(host.number).into());
     run(config, &upstream, sockets, async { rolled.changed().await.unwrap() }).await?;
     Ok(())
 }

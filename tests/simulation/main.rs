@@ -22,6 +22,7 @@ mod gateway;
 #[allow(dead_code, reason = "the other tests use all of it")]
 #[path = "../it/harness/informer.rs"]
 mod informer;
+mod open;
 mod phase;
 mod play;
 mod probe;

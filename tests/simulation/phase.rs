@@ -10,10 +10,12 @@ pub(crate) enum Phase {
     Troubled,
     /// Nothing is written and nothing goes wrong: every client must soon have what upstream has.
     Calm,
+    /// As calm, and clients have closed their watches: nothing of what was opened for them may be left.
+    Resting,
     /// Upstream's storage was restored from a backup, and clients are restarted, as the manual says. Nothing is written
     /// until each gateway has noticed it.
     Restored,
-    /// As calm, and the last one.
+    /// The last one: there is nothing left to do.
     Over,
 }
 

@@ -12,7 +12,8 @@ use crate::{
     api_server::serve,
     clients::{Client, follow},
     faults::{Fault, Servers},
-    gateway::{Balancing, front},
+    gateway::{Balancing, Host, front},
+    open::Open,
     phase::{Director, Phase},
     probe::{PROBE, probe},
     reader::Reader,
@@ -41,6 +42,8 @@ const LATENCY_MAX: Duration = Duration::from_millis(80);
 const FAULT_EVERY: u32 = 200;
 /// Behind one calm in so many, the storage is restored from a backup.
 const RESTORE_EVERY: u32 = 4;
+/// Behind one calm in so many, and behind the last one, clients close everything.
+const REST_EVERY: u32 = 3;
 /// How far the caches of the API servers are behind.
 const LAGS: [Duration; API_SERVERS] = [Duration::ZERO, Duration::from_millis(400), Duration::from_millis(1_500)];
 
@@ -61,11 +64,12 @@ pub(crate) fn play(seed: u64) -> String {
         forwarded: Arc::default(),
         edition: Rc::default(),
         cut_off: CutOff::default(),
+        open: Open::default(),
     };
     let director = Director::new();
     let mut network = network(seed);
     let up = (0..API_SERVERS).map(|number| api_server_host(&mut network, &world, number)).collect();
-    let rolled = (0..GATEWAYS).map(|number| gateway_host(&mut network, &settings, number)).collect();
+    let rolled = (0..GATEWAYS).map(|number| gateway_host(&mut network, &settings, &world.open, number)).collect();
     clients(&mut network, &world, &director, &mut rng);
     let servers = Servers::new(network, &world, up, rolled);
     let elapsed =
@@ -92,11 +96,11 @@ fn api_server_host(network: &mut turmoil::Sim<'_>, world: &World, number: usize)
     up
 }
 
-fn gateway_host(network: &mut turmoil::Sim<'_>, settings: &Settings, number: usize) -> watch::Sender<u32> {
+fn gateway_host(network: &mut turmoil::Sim<'_>, settings: &Settings, open: &Open, number: usize) -> watch::Sender<u32> {
     let (rolled, is_rolled) = watch::channel(0);
-    let config = settings.gateways[number].clone();
     let balancing = if settings.has_upgrades { Balancing::Sticky(Arc::default()) } else { Balancing::EachConnection };
-    network.host(gateway(number), move || front(config.clone(), balancing.clone(), is_rolled.clone()));
+    let host = Host { number, config: settings.gateways[number].clone(), balancing, open: open.clone() };
+    network.host(gateway(number), move || front(host.clone(), is_rolled.clone()));
     rolled
 }
 
@@ -143,15 +147,19 @@ impl Play<'_> {
                 Phase::Troubled if self.servers.network.elapsed() > until => {
                     left -= 1;
                     self.servers.mend();
-                    director.begin(if left == 0 { Phase::Over } else { Phase::Calm });
+                    director.begin(Phase::Calm);
                 }
                 Phase::Troubled => self.trouble(),
-                Phase::Calm if is_done && self.restores() => director.begin(Phase::Restored),
-                Phase::Calm | Phase::Restored if is_done => {
+                Phase::Calm if is_done && left > 0 && self.restores() => director.begin(Phase::Restored),
+                Phase::Calm if is_done && (left == 0 || self.rng.u32(..REST_EVERY) == 0) => {
+                    director.begin(Phase::Resting);
+                }
+                Phase::Resting if is_done && left == 0 => director.begin(Phase::Over),
+                Phase::Calm | Phase::Resting | Phase::Restored if is_done => {
                     until = self.next_calm();
                     director.begin(Phase::Troubled);
                 }
-                Phase::Calm | Phase::Restored | Phase::Over => {}
+                Phase::Calm | Phase::Resting | Phase::Restored | Phase::Over => {}
             }
         }
         self.servers.network.elapsed()

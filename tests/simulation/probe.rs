@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::{
     api_server::edition_of,
     clients::{Client, within},
     phase::{Phase, Phases},
     selection::Selection,
+    writer::AT_REST_MAX,
 };
 
 /// What user agents of probes begin with.
@@ -26,10 +27,12 @@ pub(crate) async fn probe(client: Client, mut phases: Phases) -> turmoil::Result
                 phases.until_not(phase).await;
                 continue;
             }
-            Phase::Calm | Phase::Over => {
+            Phase::Calm => {
                 let what = format!("{}: an answer from memory, as the newest program writes it", client.name);
                 within(&what, is_at_rest(&client)).await;
             }
+            Phase::Resting => has_closed(&client).await,
+            Phase::Over => {}
             Phase::Restored => within("an answer from memory, of the restored storage", has_noticed(&client)).await,
         }
         if !phases.done_with(phase).await {
@@ -51,6 +54,18 @@ async fn is_at_rest(client: &Client) {
         }
         sleep(PAUSE).await;
     }
+}
+
+/// Waits until the gateway has closed everything that it had opened for clients.
+async fn has_closed(client: &Client) {
+    let counts = || client.world.open.counts(client.gateway.unwrap());
+    let closed = async {
+        while !counts().is_at_rest() {
+            sleep(PAUSE).await;
+        }
+    };
+    let in_time = timeout(AT_REST_MAX, closed).await;
+    in_time.unwrap_or_else(|_| panic!("{}: {} are left", client.name, counts()));
 }
 
 /// Waits until the gateway no longer answers with a version that upstream does not have.

@@ -66,11 +66,12 @@ impl Reader {
                     }
                     continue;
                 }
-                Phase::Calm | Phase::Over => {
+                Phase::Calm => {
                     let answered = async { while !self.list().await {} };
                     within("an answer", answered).await;
                 }
                 Phase::Restored => self.newest = 0,
+                Phase::Resting | Phase::Over => {}
             }
             if !phases.done_with(phase).await {
                 return Ok(());

@@ -5,14 +5,16 @@ use std::{fmt, time::Duration};
 use fastrand::Rng;
 use kube_fanout::{
     config::{
-        Address, ClientsConfig, Config, ListenerConfig, MostRecentReads, MostRecentWatch, Overrides, StaleWatches,
+        Address, ClientsConfig, Config, ListenerConfig, MostRecentReads, MostRecentWatch, Overrides, PeersConfig,
+        StaleWatches,
     },
     sim::Features,
 };
 
 use crate::{
     delegated,
-    world::{GATEWAY_PORT, GATEWAYS},
+    gateway::{PEERS, server_address},
+    world::{API_SERVERS, GATEWAY_PORT, GATEWAYS},
 };
 
 /// How long a review is remembered, and how often an open watch is authorized again.
@@ -36,12 +38,19 @@ impl Settings {
         let history = *rng.choice(&[10, 200, 200, 10_000]).unwrap();
         let clients = if rng.bool() { delegated::clients(REVIEWED, REVIEWED) } else { ClientsConfig::default() };
         let has_upgrades = rng.u32(..3) == 0;
-        Self {
-            features,
-            history,
-            has_upgrades,
-            gateways: (0..GATEWAYS).map(|_| gateway(clients.clone(), rng)).collect(),
+        let mut gateways: Vec<_> = (0..GATEWAYS).map(|_| gateway(clients.clone(), rng)).collect();
+        let (has_peers, has_servers) = (rng.bool(), !has_upgrades && rng.bool());
+        for config in &mut gateways {
+            if has_peers {
+                config.cache.peers = Some(PeersConfig { addresses: vec![PEERS.parse().unwrap()], ca: None });
+            }
+            if has_servers && rng.u32(..4) > 0 {
+                let count = rng.usize(2..=API_SERVERS);
+                let servers = rng.choose_multiple(0..API_SERVERS, count);
+                config.servers = servers.into_iter().map(|number| server_address(number).parse().unwrap()).collect();
+            }
         }
+        Self { features, history, has_upgrades, gateways }
     }
 
     /// Whether gateways ask upstream who a client is, and what it may read.
@@ -55,7 +64,9 @@ impl fmt::Display for Settings {
         let clients = if self.is_delegated() { "delegated" } else { "trusted" };
         let upstream = if self.features.watch_list { "" } else { ", old upstream" };
         let upgrades = if self.has_upgrades { ", upgrades" } else { "" };
-        write!(formatter, "{clients}{upstream}{upgrades}, history of {}", self.history)
+        let peers = if self.gateways[0].cache.peers.is_some() { ", peers" } else { "" };
+        let servers: Vec<_> = self.gateways.iter().map(|config| config.servers.len()).collect();
+        write!(formatter, "{clients}{upstream}{upgrades}{peers}, servers {servers:?}, history of {}", self.history)
     }
 }
 

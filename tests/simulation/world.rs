@@ -11,6 +11,7 @@ use kube_fanout::sim::Sim;
 use tokio::sync::watch;
 
 use crate::{
+    open::Open,
     record::Record,
     selection::Selection,
     writer::{APPS, NAMESPACES},
@@ -35,6 +36,7 @@ pub(crate) struct World {
     /// The newest program that an API server runs.
     pub(crate) edition: Rc<Cell<usize>>,
     pub(crate) cut_off: CutOff,
+    pub(crate) open: Open,
 }
 
 impl World {

@@ -18,8 +18,8 @@ const NAMES: [&str; 5] = ["a", "a-b", "b", "c", "d"];
 pub(crate) const APPS: [&str; 3] = ["x", "y", "z"];
 /// The longest pause between two writes.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long watches may stay at upstream once nothing goes wrong.
-const AT_REST_MAX: Duration = Duration::from_secs(120);
+/// How long anything may be left of watches that clients have closed.
+pub(crate) const AT_REST_MAX: Duration = Duration::from_secs(120);
 /// The longest time that an event is late.
 const DELAY_MILLISECONDS: u64 = 50;
 /// One write in so many is followed by a fault.
@@ -39,11 +39,8 @@ pub(crate) async fn write(world: World, mut rng: Rng, mut phases: Phases) -> tur
                 continue;
             }
             Phase::Calm => heal(sim),
-            Phase::Restored => {}
-            Phase::Over => {
-                heal(sim);
-                until_at_rest(sim).await;
-            }
+            Phase::Resting => until_at_rest(sim).await,
+            Phase::Restored | Phase::Over => {}
         }
         if !phases.done_with(phase).await {
             return Ok(());
