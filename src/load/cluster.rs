@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::apimachinery::Status;
 
 use super::{
-    connection::Connection, endpoint::Endpoint, endpoint::RequestSpec, failure::Failure, profile::HttpVersion,
+    connection::Lane, endpoint::Ask, endpoint::Endpoint, failure::Failure, profile::HttpVersion,
 };
 
 /// The label of the namespace `default` that marks a cluster as a test cluster.
@@ -35,7 +35,7 @@ pub(super) enum Looks {
 /// # Errors
 /// The endpoint does not answer.
 pub(super) async fn is_for_tests(endpoint: &Arc<Endpoint>) -> Result<Looks, Failure> {
-    let connection = Connection::new(endpoint.clone(), HttpVersion::Http1);
+    let connection = Lane::new(endpoint.clone(), HttpVersion::Http1);
     let version = fetch(&connection, "/version").await?;
     if version["gitVersion"].as_str().is_some_and(|version| version.contains(EMBEDDED)) {
         return Ok(Looks::ForTests);
