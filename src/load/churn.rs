@@ -13,7 +13,7 @@ use http::Method;
 use tokio::time::Instant;
 
 use super::{
-    connection::Lane, endpoint::Ask, failure::Failure, objects, paths, profile::ChurnWork, read::Counted, recorder::now,
+    endpoint::Ask, failure::Failure, lane::Lane, objects, paths, profile::ChurnWork, read::Counted, recorder::now,
 };
 
 const JSON: &str = "application/json";

@@ -9,9 +9,7 @@ use serde_json::Value;
 
 use crate::apimachinery::Status;
 
-use super::{
-    connection::Lane, endpoint::Ask, endpoint::Endpoint, failure::Failure, profile::HttpVersion,
-};
+use super::{endpoint::Ask, endpoint::Endpoint, failure::Failure, lane::Lane, profile::HttpVersion};
 
 /// The label of the namespace `default` that marks a cluster as a test cluster.
 pub const TEST_CLUSTER: &str = "load.kube-fanout.io/test-cluster";

@@ -1,42 +1,35 @@
-//! Connections to an endpoint, and their use by clients.
+//! A connection to a server: TCP, TLS, HTTP/1.1 or HTTP/2. What a request contains is up to its sender.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Response, header::CONTENT_TYPE};
-use http_body_util::{BodyExt, Full, Limited};
+use http::{Request, Response};
+use http_body_util::Full;
 use hyper::{
     body::Incoming,
     client::conn::{http1, http2},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
-    sync::Mutex,
     task::JoinSet,
-    time::timeout,
 };
 use tokio_rustls::TlsConnector;
 
 use super::{
-    endpoint::{Ask, Endpoint, LoadRequest},
     failure::{ErrorKind, Failure},
     profile::HttpVersion,
 };
 
-/// The maximum time for TCP, TLS and HTTP/2 together, as in the gateway itself.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// The HTTP/2 windows in bytes, as large as those of Go's clients.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 30;
-/// The maximum size of an error response that is kept, in bytes, and the maximum time to wait for it.
-const ERROR_BYTES_MAX: usize = 64 << 10;
-const ERROR_MAX: Duration = Duration::from_secs(5);
 
-/// An open connection. An HTTP/2 connection ends when its last user drops it.
+/// An open connection. It closes when it is dropped; with HTTP/2, when its last user drops it.
 #[derive(Debug)]
-struct Connection {
+pub struct Connection {
     sender: Sender,
     _driver: Arc<JoinSet<()>>,
 }
@@ -47,116 +40,53 @@ enum Sender {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// One of an endpoint's connections: opened when it is first needed, and again after it was lost.
-#[derive(Debug)]
-pub(super) struct Lane {
-    endpoint: Arc<Endpoint>,
-    http: HttpVersion,
-    kept: Mutex<Kept>,
+/// TLS to a server; the two configurations differ in the protocol that they offer.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    http1: Arc<ClientConfig>,
+    http2: Arc<ClientConfig>,
+    name: ServerName<'static>,
 }
 
-#[derive(Debug, Default)]
-struct Kept {
-    /// An HTTP/1.1 connection is taken out for the duration of a request; an HTTP/2 connection is cloned.
-    connection: Option<Connection>,
-    /// The number of the last cut.
-    cut: u64,
-}
-
-impl Lane {
-    pub(super) fn new(endpoint: Arc<Endpoint>, http: HttpVersion) -> Self {
-        Self { endpoint, http, kept: Mutex::default() }
-    }
-
-    /// Gives up the connection, which closes as soon as no response is being read on it. Only the first call with a
-    /// number has an effect, so that all clients that share the connection can call this.
-    pub(super) async fn cut(&self, number: u64) {
-        let mut kept = self.kept.lock().await;
-        if number > kept.cut {
-            *kept = Kept { connection: None, cut: number };
-        }
-    }
-
-    /// Sends a request and returns the head of the response, which must be a success. The body is still to be read. The
-    /// connection lasts as long as the [`Answer`].
-    pub(super) async fn open(&self, ask: &Ask<'_>) -> Result<Answer, Failure> {
-        let request = self.endpoint.request(ask, self.http == HttpVersion::Http2).await?;
-        let mut connection = self.connection().await?;
-        let response = connection.send(request).await?;
-        let status = response.status();
-        if !status.is_success() {
-            let body = Limited::new(response.into_body(), ERROR_BYTES_MAX).collect();
-            let body = timeout(ERROR_MAX, body).await.ok().and_then(Result::ok).map(|body| body.to_bytes());
-            self.keep(connection).await;
-            return Err(Failure::status(status, &body.unwrap_or_default()));
-        }
-        Ok(Answer { response, connection })
-    }
-
-    /// Sends a request and reads the whole response.
-    pub(super) async fn whole(&self, ask: &Ask<'_>) -> Result<Bytes, Failure> {
-        let Answer { response, connection } = self.open(ask).await?;
-        let body = response.into_body().collect().await.map_err(|error| Failure::stream(&error))?.to_bytes();
-        self.keep(connection).await;
-        Ok(body)
-    }
-
-    /// Like [`Self::whole`], with a time limit.
-    pub(super) async fn within(&self, limit: Duration, ask: &Ask<'_>) -> Result<Bytes, Failure> {
-        timeout(limit, self.whole(ask)).await.unwrap_or_else(|_| Err(Failure::timeout()))
-    }
-
-    /// Keeps the connection of a response that was read completely for the next request.
-    pub(super) async fn done(&self, answer: Answer) {
-        self.keep(answer.connection).await;
-    }
-
-    async fn keep(&self, connection: Connection) {
-        if let Sender::Http1(_) = connection.sender {
-            self.kept.lock().await.connection = Some(connection);
-        }
-    }
-
-    async fn connection(&self) -> Result<Connection, Failure> {
-        let mut kept = self.kept.lock().await;
-        let kept = &mut kept.connection;
-        let usable = match kept {
-            Some(Connection { sender: Sender::Http1(sender), .. }) => sender.ready().await.is_ok(),
-            Some(Connection { sender: Sender::Http2(sender), .. }) => !sender.is_closed(),
-            None => false,
-        };
-        if !usable {
-            *kept = None;
-            *kept = Some(self.endpoint.connect(self.http).await?);
-        }
-        match (&*kept, self.http) {
-            (Some(Connection { sender: Sender::Http2(sender), _driver }), HttpVersion::Http2) => {
-                Ok(Connection { sender: Sender::Http2(sender.clone()), _driver: _driver.clone() })
-            }
-            _ => kept.take().ok_or_else(|| Failure { kind: ErrorKind::Connect, message: "no connection".to_owned() }),
-        }
-    }
-}
-
-/// The head of a response, and the connection on which its body arrives.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) response: Response<Incoming>,
-    connection: Connection,
-}
-
-impl Answer {
-    /// Whether the body is in protobuf, by its `Content-Type`.
-    pub(super) fn is_protobuf(&self) -> bool {
-        let content_type = self.response.headers().get(CONTENT_TYPE);
-        content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/vnd.kubernetes.protobuf"))
+impl Tls {
+    /// Offers either protocol by ALPN. Connections of one value resume each other's sessions if `config` allows it.
+    pub fn new(mut config: ClientConfig, name: ServerName<'static>) -> Self {
+        let mut http2 = config.clone();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        http2.alpn_protocols = vec![b"h2".to_vec()];
+        Self { http1: Arc::new(config), http2: Arc::new(http2), name }
     }
 }
 
 impl Connection {
-    async fn send(&mut self, request: LoadRequest) -> Result<Response<Incoming>, Failure> {
+    /// Connects to a host. Without `tls` it is plain HTTP, with prior knowledge of HTTP/2.
+    ///
+    /// # Errors
+    /// There is no connection, or TLS or HTTP/2 could not be set up on it.
+    pub async fn open(host: &str, port: u16, tls: Option<&Tls>, http: HttpVersion) -> Result<Self, Failure> {
+        let connect = |error: std::io::Error| Failure::new(ErrorKind::Connect, &error);
+        let stream = TcpStream::connect((host, port)).await.map_err(connect)?;
+        stream.set_nodelay(true).map_err(connect)?;
+        let Some(tls) = tls else { return handshake(stream, http).await };
+        let config = match http {
+            HttpVersion::Http1 => tls.http1.clone(),
+            HttpVersion::Http2 => tls.http2.clone(),
+        };
+        let stream = TlsConnector::from(config).connect(tls.name.clone(), stream).await;
+        handshake(stream.map_err(|error| Failure::new(ErrorKind::Handshake, &error))?, http).await
+    }
+
+    /// Sends a request, as soon as the response to the previous one on HTTP/1.1 has been read. Returns the head of the
+    /// response, whatever its status; the body is still to be read.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
         let sent = match &mut self.sender {
-            Sender::Http1(sender) => sender.send_request(request).await,
+            Sender::Http1(sender) => match sender.ready().await {
+                Ok(()) => sender.send_request(request).await,
+                Err(error) => Err(error),
+            },
             Sender::Http2(sender) => match sender.ready().await {
                 Ok(()) => sender.send_request(request).await,
                 Err(error) => Err(error),
@@ -164,26 +94,23 @@ impl Connection {
         };
         sent.map_err(|error| Failure::stream(&error))
     }
-}
 
-impl Endpoint {
-    async fn connect(&self, http: HttpVersion) -> Result<Connection, Failure> {
-        let message = || format!("no connection to {} within {CONNECT_MAX:?}", self.url());
-        let connected = timeout(CONNECT_MAX, self.dial(http)).await;
-        connected.unwrap_or_else(|_| Err(Failure { kind: ErrorKind::Connect, message: message() }))
+    /// Whether another request can be sent.
+    pub(super) async fn is_usable(&mut self) -> bool {
+        match &mut self.sender {
+            Sender::Http1(sender) => sender.ready().await.is_ok(),
+            Sender::Http2(sender) => !sender.is_closed(),
+        }
     }
 
-    async fn dial(&self, http: HttpVersion) -> Result<Connection, Failure> {
-        let connect = |error: std::io::Error| Failure::new(ErrorKind::Connect, &error);
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(connect)?;
-        stream.set_nodelay(true).map_err(connect)?;
-        let Some(tls) = &self.tls else { return handshake(stream, http).await };
-        let config = match http {
-            HttpVersion::Http1 => tls.http1.clone(),
-            HttpVersion::Http2 => tls.http2.clone(),
-        };
-        let stream = TlsConnector::from(config).connect(tls.name.clone(), stream).await;
-        handshake(stream.map_err(|error| Failure::new(ErrorKind::Handshake, &error))?, http).await
+    /// Another user of an HTTP/2 connection; `None` for HTTP/1.1, which has one user at a time.
+    pub(super) fn shared(&self) -> Option<Self> {
+        match &self.sender {
+            Sender::Http1(_) => None,
+            Sender::Http2(sender) => {
+                Some(Self { sender: Sender::Http2(sender.clone()), _driver: self._driver.clone() })
+            }
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! A server under load: its address, TLS and credentials.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, Uri, header, uri::Scheme};
 use http_body_util::Full;
 use kube_client::client::ConfigExt;
-use rustls::{ClientConfig, pki_types::ServerName};
+use rustls::pki_types::ServerName;
 use tower::{
     ServiceBuilder, ServiceExt, service_fn,
     util::{BoxCloneSyncService, option_layer},
@@ -14,7 +14,10 @@ use tower::{
 
 use crate::config::{Redacted, TokenFile};
 
-use super::failure::{ErrorKind, Failure};
+use super::{
+    connection::Tls,
+    failure::{ErrorKind, Failure},
+};
 
 /// The user agent of the tool.
 const USER_AGENT: &str = concat!("kube-fanout-load/", env!("CARGO_PKG_VERSION"));
@@ -39,14 +42,6 @@ pub(super) struct Endpoint {
     prefix: String,
     /// Adds credentials and configured headers to a request. Tokens that expire are renewed.
     credentials: Option<Credentials>,
-}
-
-/// TLS to the server; the two configurations differ in the protocol that they offer.
-#[derive(Clone)]
-pub(super) struct Tls {
-    pub(super) http1: Arc<ClientConfig>,
-    pub(super) http2: Arc<ClientConfig>,
-    pub(super) name: ServerName<'static>,
 }
 
 /// Why a server cannot be used.
@@ -196,11 +191,7 @@ fn credentials(config: &kube_client::Config) -> Result<Credentials, BoxError> {
 }
 
 fn tls(config: &kube_client::Config, name: ServerName<'static>) -> Result<Tls, kube_client::Error> {
-    let mut http1 = config.rustls_client_config()?;
-    let mut http2 = http1.clone();
-    http1.alpn_protocols = vec![b"http/1.1".to_vec()];
-    http2.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(Tls { http1: Arc::new(http1), http2: Arc::new(http2), name })
+    Ok(Tls::new(config.rustls_client_config()?, name))
 }
 
 impl fmt::Debug for Endpoint {

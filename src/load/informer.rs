@@ -9,10 +9,10 @@ use tokio::{
 };
 
 use super::{
-    connection::Lane,
     cut::Cuts,
     endpoint::Ask,
     failure::{ErrorKind, Failure},
+    lane::Lane,
     list::{List, ListMeta},
     paths,
     profile::{InformerWork, Transport},

@@ -16,6 +16,7 @@ mod endpoint;
 mod failure;
 mod frames;
 mod informer;
+mod lane;
 mod list;
 mod objects;
 mod page;

@@ -2,7 +2,7 @@
 
 use std::{fs, str::FromStr, sync::Arc, time::Duration};
 
-use super::{connection::Lane, endpoint::Ask, endpoint::Endpoint, profile::HttpVersion};
+use super::{endpoint::Ask, endpoint::Endpoint, lane::Lane, profile::HttpVersion};
 
 /// The maximum time for reading metrics.
 const METRICS_MAX: Duration = Duration::from_secs(10);

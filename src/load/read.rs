@@ -5,10 +5,10 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{
-    connection::{Answer, Lane},
     endpoint::Ask,
     failure::{ErrorKind, Failure},
     frames::{Event, Frames},
+    lane::{Answer, Lane},
     list::{List, ListMeta},
     paths,
     profile::{ListWork, Pages, ReadVersion, Start, Transport},

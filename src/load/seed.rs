@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     churn::{Churn, write},
-    connection::Lane,
     endpoint::Endpoint,
     failure::{ErrorKind, Failure},
+    lane::Lane,
     objects,
     profile::{ChurnResource, HttpVersion},
     read,

@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     churn::Churn,
-    connection::Lane,
     cut::Cutter,
     endpoint::Endpoint,
     failure::{ErrorKind, Failure},
     informer::Informers,
+    lane::Lane,
     paths,
     processes::{Process, Usage},
     profile::{

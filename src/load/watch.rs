@@ -9,10 +9,10 @@ use tokio::{
 };
 
 use super::{
-    connection::{Answer, Lane},
     endpoint::Ask,
     failure::Failure,
     frames::{Event, Frames},
+    lane::{Answer, Lane},
     paths,
     profile::{Start, Transport, WatchWork},
     read,
