@@ -1,8 +1,8 @@
-//! Splits the body of a watch, which arrives in pieces, into events. Pure.
+//! Reads the events of a watch, whose body arrives in pieces. Pure.
 
 use memchr::memmem;
 
-use super::version;
+use super::{splitter::Splitter, version};
 
 /// The annotation of objects that the tool writes: the time at which the write was sent, in nanoseconds since 1970.
 pub(super) const SENT: &str = "load.kube-fanout.io/sent";
@@ -32,12 +32,17 @@ pub(super) enum Event {
     },
 }
 
-/// Splits a body into events: lines of JSON, or length-prefixed protobuf messages.
+/// The events of one watch.
 #[derive(Debug)]
 pub(super) struct Frames {
+    splitter: Splitter,
+    reader: Reader,
+}
+
+/// Reads single events.
+#[derive(Debug)]
+struct Reader {
     is_protobuf: bool,
-    /// The part that has arrived of an incomplete event; empty between events.
-    rest: Vec<u8>,
     sent: memmem::Finder<'static>,
     versions: Versions,
 }
@@ -55,24 +60,38 @@ enum Versions {
 
 impl Frames {
     pub(super) fn new(is_protobuf: bool) -> Self {
-        Self { is_protobuf, rest: Vec::new(), sent: memmem::Finder::new(SENT), versions: Versions::Unread }
+        let sent = memmem::Finder::new(SENT);
+        let reader = Reader { is_protobuf, sent, versions: Versions::Unread };
+        Self { splitter: Splitter::new(is_protobuf), reader }
     }
 
     /// Also reads versions: from the first event on or, with `from_synced`, after the bookmark at the end of the
     /// initial objects.
     pub(super) fn with_versions(self, from_synced: bool) -> Self {
         let versions = if from_synced { Versions::FromSynced } else { Versions::Read(None) };
-        Self { versions, ..self }
+        Self { reader: Reader { versions, ..self.reader }, ..self }
     }
 
     /// The newest version since the last call; `None` if there is none.
     pub(super) fn version(&mut self) -> Option<String> {
-        match &mut self.versions {
+        match &mut self.reader.versions {
             Versions::Read(version) => version.take(),
             Versions::Unread | Versions::FromSynced => None,
         }
     }
 
+    /// Calls `each` for all events that end in `piece`.
+    pub(super) fn push(&mut self, piece: &[u8], mut each: impl FnMut(Event)) {
+        let Self { splitter, reader } = self;
+        splitter.push(piece, |frame| {
+            let event = reader.event(frame);
+            reader.read_version(event, frame);
+            each(event);
+        });
+    }
+}
+
+impl Reader {
     fn read_version(&mut self, event: Event, frame: &[u8]) {
         if event == Event::Synced && matches!(self.versions, Versions::FromSynced) {
             self.versions = Versions::Read(None);
@@ -81,56 +100,6 @@ impl Frames {
             && !matches!(event, Event::Error { .. })
         {
             *version = version::of_event(frame, self.is_protobuf).or(version.take());
-        }
-    }
-
-    /// Calls `each` for all events that end in `piece`.
-    pub(super) fn push(&mut self, mut piece: &[u8], mut each: impl FnMut(Event)) {
-        if !self.rest.is_empty() {
-            // Copies only the rest of the incomplete event.
-            while let Some(missing) = self.missing(piece) {
-                let (head, tail) = piece.split_at(missing);
-                self.rest.extend_from_slice(head);
-                piece = tail;
-                if self.end(&self.rest) == Some(self.rest.len()) {
-                    let frame = std::mem::take(&mut self.rest);
-                    let event = self.event(&frame);
-                    self.read_version(event, &frame);
-                    each(event);
-                    break;
-                }
-            }
-            if !self.rest.is_empty() {
-                self.rest.extend_from_slice(piece);
-                return;
-            }
-        }
-        while let Some(end) = self.end(piece) {
-            let event = self.event(&piece[..end]);
-            self.read_version(event, &piece[..end]);
-            each(event);
-            piece = &piece[end..];
-        }
-        self.rest.extend_from_slice(piece);
-    }
-
-    /// The number of bytes of `piece` that belong to the incomplete event, or to its length. `None` if the event does
-    /// not end in `piece`.
-    fn missing(&self, piece: &[u8]) -> Option<usize> {
-        let missing = match (self.is_protobuf, length(&self.rest)) {
-            (false, _) => memchr::memchr(b'\n', piece)? + 1,
-            (true, None) => 4 - self.rest.len(),
-            (true, Some(whole)) => whole.saturating_sub(self.rest.len()),
-        };
-        (missing <= piece.len()).then_some(missing)
-    }
-
-    /// The end of the first event.
-    fn end(&self, bytes: &[u8]) -> Option<usize> {
-        if self.is_protobuf {
-            length(bytes).filter(|end| *end <= bytes.len())
-        } else {
-            Some(memchr::memchr(b'\n', bytes)? + 1)
         }
     }
 
@@ -156,12 +125,6 @@ impl Frames {
             std::str::from_utf8(rest.get(from..from + DIGITS)?).ok()?.parse().ok()
         })
     }
-}
-
-/// The length of a protobuf message, including the length in front of it.
-fn length(bytes: &[u8]) -> Option<usize> {
-    let length = u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?);
-    usize::try_from(length).ok()?.checked_add(4)
 }
 
 #[cfg(test)]

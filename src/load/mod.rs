@@ -34,6 +34,7 @@ mod seed;
 mod side;
 mod slo;
 mod slow_reader;
+mod splitter;
 mod text;
 mod timeline;
 mod turn;
