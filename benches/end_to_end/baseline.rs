@@ -5,7 +5,7 @@
 use std::{convert::Infallible, path::Path, sync::Arc};
 
 use anyhow::{Context, Result, bail};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream;
 use http::{Request, Response, header};
 use http_body_util::{BodyExt, StreamBody, combinators::BoxBody};
@@ -17,6 +17,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
+use kube_fanout::load::Splitter;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -94,13 +95,12 @@ impl Relay {
         let (events, _) = broadcast::channel(EVENTS);
         let relay = Self { pieces: Arc::new(pieces), events: events.clone() };
         tasks.spawn(async move {
-            let (_connection, mut buffer) = (connection, BytesMut::new());
+            let (_connection, mut splitter) = (connection, Splitter::new(is_protobuf));
             while let Some(Ok(frame)) = body.frame().await {
-                buffer.extend_from_slice(&frame.into_data().unwrap_or_default());
-                while let Some(length) = event_len(&buffer, is_protobuf) {
-                    // Fails if there is no client.
-                    events.send(buffer.split_to(length).freeze()).unwrap_or_default();
-                }
+                // Fails if there is no client.
+                splitter.push(&frame.into_data().unwrap_or_default(), |event| {
+                    events.send(Bytes::copy_from_slice(event)).unwrap_or_default();
+                });
             }
         });
         Ok(relay)
@@ -124,16 +124,6 @@ impl Relay {
         });
         BodyExt::boxed(StreamBody::new(frames))
     }
-}
-
-/// The length of the first event if the buffer contains all of it: a line in JSON, a message after its length in
-/// protobuf.
-fn event_len(buffer: &[u8], is_protobuf: bool) -> Option<usize> {
-    if !is_protobuf {
-        return memchr::memchr(b'\n', buffer).map(|at| at + 1);
-    }
-    let length = usize::try_from(u32::from_be_bytes(*buffer.first_chunk()?)).ok()? + 4;
-    (buffer.len() >= length).then_some(length)
 }
 
 async fn connection(stream: TcpStream, tls: TlsAcceptor, json: Relay, protobuf: Relay) {

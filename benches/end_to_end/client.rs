@@ -1,27 +1,22 @@
-//! A client with as little work of its own as possible: HTTP/1.1 or HTTP/2, one connection each.
+//! A client with as little work of its own as possible: HTTP/1.1 or HTTP/2, one connection each, those of
+//! `kube-fanout load`. For the rows whose requests no profile describes (see the crate's documentation).
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, Full};
-use hyper::{
-    body::Incoming,
-    client::conn::{http1, http2},
-};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::body::Incoming;
+use kube_fanout::load::{self, HttpVersion, Tls};
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
-use tokio::{net::TcpStream, task::JoinSet, time::timeout};
-use tokio_rustls::TlsConnector;
+use tokio::time::timeout;
 
 use crate::certificates::ADMIN_TOKEN;
 
+/// The address of the servers, and the name in their certificates.
+const ADDRESS: &str = "127.0.0.1";
+const HOST: &str = "localhost";
 /// The timeout for the head of an answer.
 const HEAD_MAX: Duration = Duration::from_secs(120);
 
@@ -66,15 +61,9 @@ impl Ask {
 /// An open connection; closed when dropped.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    sender: Sender,
+    connection: load::Connection,
+    http2: bool,
     port: u16,
-    _driver: JoinSet<()>,
-}
-
-#[derive(Debug)]
-enum Sender {
-    Http1(http1::SendRequest<Full<Bytes>>),
-    Http2(http2::SendRequest<Full<Bytes>>),
 }
 
 impl Endpoint {
@@ -87,18 +76,11 @@ impl Endpoint {
     }
 
     pub(crate) async fn connect(&self, http2: bool) -> Result<Connection> {
-        let stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))).await?;
-        stream.set_nodelay(true)?;
-        let mut driver = JoinSet::new();
-        let sender = match &self.authority {
-            None => handshake(stream, http2, &mut driver).await?,
-            Some(authority) => {
-                let name = ServerName::try_from("localhost")?;
-                let tls = TlsConnector::from(Arc::new(tls(authority, http2)?)).connect(name, stream).await?;
-                handshake(tls, http2, &mut driver).await?
-            }
-        };
-        Ok(Connection { sender, port: self.port, _driver: driver })
+        // Connections of one `Tls` would resume each other's sessions, and then cost the server less.
+        let tls = self.authority.as_ref().map(tls).transpose()?;
+        let http = if http2 { HttpVersion::Http2 } else { HttpVersion::Http1 };
+        let connection = load::Connection::open(ADDRESS, self.port, tls.as_ref(), http).await?;
+        Ok(Connection { connection, http2, port: self.port })
     }
 
     /// The body of the answer to one get on a new connection. Fails if the answer is no success.
@@ -108,37 +90,15 @@ impl Endpoint {
     }
 }
 
-fn tls(authority: &CertificateDer<'static>, http2: bool) -> Result<rustls::ClientConfig> {
+fn tls(authority: &CertificateDer<'static>) -> Result<Tls> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(authority.clone())?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+    let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
-    Ok(config)
-}
-
-async fn handshake<I>(io: I, http2: bool, driver: &mut JoinSet<()>) -> Result<Sender>
-where
-    I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
-{
-    let io = TokioIo::new(io);
-    if !http2 {
-        let (sender, connection) = http1::handshake(io).await?;
-        // The reader of the body gets the error.
-        driver.spawn(async move { connection.await.unwrap_or_default() });
-        return Ok(Sender::Http1(sender));
-    }
-    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-        // The window sizes of Go's clients.
-        .initial_stream_window_size(4 << 20)
-        .initial_connection_window_size(1 << 30)
-        .handshake(io)
-        .await?;
-    driver.spawn(async move { connection.await.unwrap_or_default() });
-    Ok(Sender::Http2(sender))
+    Ok(Tls::new(config, ServerName::try_from(HOST)?))
 }
 
 impl Connection {
@@ -169,28 +129,18 @@ impl Connection {
 
     fn request(&self, method: Method, path: &str) -> http::request::Builder {
         let request = Request::builder().method(method).header(header::AUTHORIZATION, format!("Bearer {ADMIN_TOKEN}"));
-        let authority = format!("localhost:{}", self.port);
-        match self.sender {
-            Sender::Http1(_) => request.uri(path).header(header::HOST, authority),
-            Sender::Http2(_) => request.uri(format!("https://{authority}{path}")),
+        let authority = format!("{HOST}:{}", self.port);
+        if self.http2 {
+            request.uri(format!("https://{authority}{path}"))
+        } else {
+            request.uri(path).header(header::HOST, authority)
         }
     }
 
     async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
         let path = request.uri().to_string();
-        let answer = async {
-            match &mut self.sender {
-                Sender::Http1(sender) => {
-                    sender.ready().await?;
-                    sender.send_request(request).await
-                }
-                Sender::Http2(sender) => {
-                    sender.ready().await?;
-                    sender.send_request(request).await
-                }
-            }
-        };
-        let answer = timeout(HEAD_MAX, answer).await.context("no answer")?.with_context(|| path.clone())?;
+        let answer = timeout(HEAD_MAX, self.connection.send(request)).await;
+        let answer = answer.context("no answer")?.with_context(|| path.clone())?;
         let status = answer.status();
         if !status.is_success() {
             let body = answer.into_body().collect().await?.to_bytes();

@@ -1,8 +1,9 @@
 //! A forwarded request through the gateway, compared with nginx.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path, process::Command, time::Duration};
 
 use anyhow::Result;
+use rustix::process::Signal;
 use tokio::time::Instant;
 
 use crate::{
@@ -10,13 +11,17 @@ use crate::{
     client::{Ask, Connection, Endpoint},
     latency::percentile,
     ports::free_port,
-    process::{self, Process},
+    process,
+    processes::Process,
     servers,
     table::{self, Line},
     world::World,
 };
 
 const NGINX: &str = "/usr/sbin/nginx";
+/// The number of times that nginx is looked at while it ends, and the time between two looks.
+const LOOKS: usize = 40;
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// nginx as a proxy in front of the API server, with TLS and kept connections on both sides.
 struct Nginx {
@@ -40,6 +45,19 @@ impl Nginx {
         servers::wait(&mut process, async || endpoint.connect(false).await.is_ok()).await?;
         let version = Command::new(NGINX).arg("-v").output()?.stderr;
         Ok(Some(Self { endpoint, process, version: String::from_utf8_lossy(&version).trim().to_owned() }))
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // Asked to end, it ends its workers as well. It may have ended already.
+        self.process.signal(Signal::TERM).ok();
+        for _ in 0..LOOKS {
+            if self.process.check().is_err() {
+                return;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 }
 
@@ -100,14 +118,14 @@ pub(crate) async fn added(world: &World) -> Result<Vec<Line>> {
 struct Target {
     connection: Connection,
     id: u32,
-    before: std::time::Duration,
+    before: Duration,
     /// In microseconds.
     times: Vec<f64>,
 }
 
 impl Target {
     async fn new(endpoint: &Endpoint, id: u32) -> Result<Self> {
-        let (connection, before) = (endpoint.connect(false).await?, std::time::Duration::ZERO);
+        let (connection, before) = (endpoint.connect(false).await?, Duration::ZERO);
         let mut target = Self { connection, id, before, times: Vec::new() };
         for _ in 0..20 {
             target.request().await?;

@@ -32,6 +32,8 @@ mod pods;
 #[path = "../../tests/conformance/ports.rs"]
 mod ports;
 mod process;
+#[path = "../../tests/conformance/processes.rs"]
+mod processes;
 mod restart;
 mod servers;
 mod sizes;

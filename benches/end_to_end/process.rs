@@ -1,80 +1,9 @@
-//! Programs that the bench starts, and the resources that they use. Killed when dropped.
+//! The resources that the measured processes use. In nanoseconds of CPU, where `kube-fanout load` has the hundredths of
+//! a second that the kernel counts for a whole process: a row may cost less than that.
 
-use std::{
-    ffi::OsStr,
-    fs::{self, File},
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::{fs, time::Duration};
 
-use anyhow::{Context, Result, bail};
-
-/// A running program.
-#[derive(Debug)]
-pub(crate) struct Process {
-    child: Child,
-}
-
-impl Process {
-    /// Starts a program with its output in `folder/name.log`.
-    pub(crate) fn start(
-        name: &str,
-        program: impl AsRef<OsStr>,
-        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
-        folder: &Path,
-    ) -> Result<Self> {
-        let output = File::create(folder.join(format!("{name}.log")))?;
-        let program = program.as_ref();
-        let child = Command::new(program)
-            .args(arguments)
-            .env_remove("KUBECONFIG")
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            .spawn()
-            .with_context(|| format!("{} cannot be started", program.display()))?;
-        Ok(Self { child })
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Kills it at once, as a crash would, and returns when it has ended.
-    pub(crate) fn kill(&mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
-    }
-
-    /// Fails if the program has ended.
-    pub(crate) fn check(&mut self) -> Result<()> {
-        match self.child.try_wait()? {
-            None => Ok(()),
-            Some(status) => bail!("a server ended: {status}"),
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // The program may have ended by itself. A signal that can be caught lets a program stop its own children.
-        if let Some(id) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            rustix::process::kill_process(id, rustix::process::Signal::TERM).ok();
-        }
-        for _ in 0..40 {
-            if matches!(self.child.try_wait(), Ok(Some(_))) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
-/// The CPU that a process and its children have used: the sum over their threads, in nanoseconds.
+/// The CPU that a process and its children have used: the sum over their threads, without those that have ended.
 pub(crate) fn cpu(id: u32) -> Duration {
     let mut processes = vec![id];
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();

@@ -17,7 +17,7 @@ use crate::{
     client::{Ask, Endpoint},
     flags,
     ports::free_port,
-    process::Process,
+    processes::Process,
 };
 
 /// The time that a server may take to be ready.

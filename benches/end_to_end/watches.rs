@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Result, ensure};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use kube_fanout::load::Splitter;
 use memchr::memmem;
 use tokio::{task::JoinSet, time::sleep};
 
@@ -108,51 +109,24 @@ impl Watchers {
     }
 }
 
-/// Counts events: lines in JSON; messages after their lengths in protobuf.
+/// Counts events. Only what is needed of them is read, since the clients share the cores with the servers.
 async fn read(mut body: Incoming, is_protobuf: bool, seen: Arc<Seen>) {
-    let (mut head, mut rest, mut line) = (Vec::new(), 0, Vec::new());
-    let sent = memmem::Finder::new(pods::SENT);
+    let (mut splitter, sent) = (Splitter::new(is_protobuf), memmem::Finder::new(pods::SENT));
     while let Some(Ok(frame)) = body.frame().await {
         let Some(data) = frame.data_ref() else { continue };
-        let events = match (is_protobuf, &seen.latencies) {
-            (true, _) => messages(data, &mut head, &mut rest),
-            (false, None) => memchr::memchr_iter(b'\n', data).count() as u64,
-            (false, Some(latencies)) => {
-                line.extend_from_slice(data);
+        let mut events = 0;
+        match &seen.latencies {
+            None => splitter.push(data, |_| events += 1),
+            Some(latencies) => {
                 let mut latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
-                let mut events = 0;
-                while let Some(end) = memchr::memchr(b'\n', &line) {
-                    latencies.extend(latency(&line[..end], &sent));
-                    line.drain(..=end);
+                splitter.push(data, |event| {
+                    latencies.extend(latency(event, &sent));
                     events += 1;
-                }
-                events
+                });
             }
-        };
+        }
         seen.events.fetch_add(events, Relaxed);
     }
-}
-
-/// The number of messages that end in `data`. `head` is the part of a length that has been read; `rest` is the number
-/// of missing bytes of a message.
-fn messages(mut data: &[u8], head: &mut Vec<u8>, rest: &mut usize) -> u64 {
-    let mut messages = 0;
-    while !data.is_empty() {
-        if *rest == 0 {
-            let (part, behind) = data.split_at(data.len().min(4 - head.len()));
-            head.extend_from_slice(part);
-            data = behind;
-            if let Ok(length) = <[u8; 4]>::try_from(head.as_slice()) {
-                *rest = u32::from_be_bytes(length) as usize;
-                head.clear();
-            }
-            continue;
-        }
-        let part = data.len().min(*rest);
-        (data, *rest) = (&data[part..], *rest - part);
-        messages += u64::from(*rest == 0);
-    }
-    messages
 }
 
 /// Milliseconds since the time in the annotation.

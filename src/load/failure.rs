@@ -25,9 +25,9 @@ pub(super) enum ErrorKind {
     Unsent,
 }
 
-/// One error.
+/// Why a request has no complete response.
 #[derive(Clone, Debug)]
-pub(super) struct Failure {
+pub struct Failure {
     pub(super) kind: ErrorKind,
     /// The text of the error, or the message in the response.
     pub(super) message: String,

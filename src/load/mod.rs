@@ -6,6 +6,8 @@
 //! manual's chapter [`crate::manual::load`] describes the formats.
 //!
 //! The tool is a client like any other: it uses nothing of the gateway, so that it measures what clients see.
+//!
+//! [`Connection`] and [`Splitter`] are also the client of measurements that no profile describes (`benches`).
 
 mod assertion;
 mod churn;
@@ -47,17 +49,20 @@ use crate::config::DURATION;
 
 pub use assertion::{Assertion, NotAnAssertion};
 pub use cluster::TEST_CLUSTER;
+pub use connection::{Connection, Tls};
 pub use endpoint::EndpointError;
+pub use failure::Failure;
 pub use page::page;
 pub use perf_data::perf_data;
 pub use processes::{Named, NotNamed};
-pub use profile::{BUILT_IN, Profile, ProfileError};
+pub use profile::{BUILT_IN, HttpVersion, Profile, ProfileError};
 pub use report::{
     AssertionReport, Bucket, EndReport, EndpointReport, ErrorReport, IntervalReport, ProcessReport, Report,
     TimelineReport, TimesReport, WorkloadReport,
 };
 pub use run::{LoadError, LoadOptions, Server, load};
 pub use slo::Condition;
+pub use splitter::Splitter;
 pub use text::text;
 
 /// Parses a duration of a profile, for example `30s` or `1h30m`.
