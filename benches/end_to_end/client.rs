@@ -75,6 +75,11 @@ impl Endpoint {
         Self { port, authority: None }
     }
 
+    pub(crate) fn url(&self) -> String {
+        let scheme = if self.authority.is_some() { "https" } else { "http" };
+        format!("{scheme}://{ADDRESS}:{}", self.port)
+    }
+
     pub(crate) async fn connect(&self, http2: bool) -> Result<Connection> {
         // Connections of one `Tls` would resume each other's sessions, and then cost the server less.
         let tls = self.authority.as_ref().map(tls).transpose()?;

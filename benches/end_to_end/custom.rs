@@ -24,6 +24,8 @@ use crate::{
 
 const COLLECTION: &str = "/apis/bench.example.com/v1/widgets";
 const RESOURCE: &str = "widgets.bench.example.com";
+/// The same with its version.
+const NAMED: &str = "widgets.v1.bench.example.com";
 const WRITERS: usize = 8;
 
 /// A server with as many custom objects as the world has pods; `None` without `KUBE_FANOUT_CRD_ASSETS` or a real API
@@ -52,7 +54,7 @@ pub(crate) async fn start(world: &World) -> Result<Option<Upstream>> {
 
 /// The collection of custom objects on that server.
 pub(crate) fn scene<'a>(world: &'a World, upstream: &'a Upstream) -> Scene<'a> {
-    Scene { world, upstream, collection: COLLECTION, resource: RESOURCE, watch_list: true }
+    Scene { world, upstream, collection: COLLECTION, resource: RESOURCE, named: NAMED, watch_list: true }
 }
 
 async fn seed(endpoint: &Endpoint, sizes: &Sizes) -> Result<()> {

@@ -14,6 +14,28 @@
 //! ```
 //!
 //! Results and conclusions: `kube_fanout::manual::figures`.
+//!
+//! # Clients
+//!
+//! The clients of `cold-storm` and `memory-lists` are those of `kube-fanout load` ([`generator`]). The other rows have a
+//! client of their own ([`client`]) on the same connections and the same splitting of watches, because a run of `load`
+//! measures something else:
+//!
+//! | Rows | What `load` cannot do without losing something |
+//! |---|---|
+//! | `list-*`, `get`, `delegated` | A get costs a server 17 us, and 3,000 of them 50 ms, of which `load` sees hundredths of a second, and in which its own question for the newest version counts. Here the number of requests is fixed, the first of a connection does not count, and CPU is in nanoseconds ([`process`]) |
+//! | `most-recent` | CPU of a single list, between its first and its last byte, with a server that takes turns after each |
+//! | `watch-list` | One watch after the other, each until its objects have come; from version 0, where no bookmark says so |
+//! | `watchers-*`, `latency` | The floor answers no question for the newest version, but only lists and watches of everything. The changes are of the pods that were there before, a fixed number. `latency` watches two servers at once, not in turns |
+//! | `memory-idle`, `-watcher`, `-connection` | Memory after each batch of watches, while those of all batches stay open |
+//! | `first-sync` | A process of its own that downloads, whose memory is measured |
+//! | `forward` | Three servers with a request each in turn, on one connection each |
+//! | `resumes` | Watches from a version of before the gateway's start, which stay until the API server has lost them |
+//! | `restart` | Informers that are in sync when each has one certain object |
+//!
+//! Pods are realistic ones of 7 KB ([`pods`]); those of `load` are filled up to any size. Processes are started as in
+//! the conformance suite, whose own client returns every response unchanged, and whose informers are those of other
+//! projects.
 
 mod baseline;
 #[path = "../../tests/conformance/certificates.rs"]
@@ -24,6 +46,7 @@ mod download;
 #[path = "../../tests/conformance/flags.rs"]
 mod flags;
 mod forwarding;
+mod generator;
 mod latency;
 mod lists;
 mod memory;

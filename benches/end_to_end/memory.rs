@@ -3,15 +3,11 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use http_body_util::BodyExt;
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep},
-};
+use tokio::time::sleep;
 
 use crate::{
     client::{Ask, Connection, Endpoint, PROTOBUF},
-    process,
+    generator, process,
     servers::Server,
     table::Line,
     watches::{Load, Watchers},
@@ -19,7 +15,7 @@ use crate::{
 };
 
 /// The rate at which a slow client reads, in bytes per second.
-const SLOW: f64 = 1e6;
+const SLOW: u64 = 1_000_000;
 /// The interval at which memory is read.
 const LOOK: Duration = Duration::from_millis(20);
 const MB: f64 = 1e6;
@@ -63,38 +59,28 @@ pub(crate) async fn lists(world: &World) -> Result<Vec<Line>> {
     Ok(vec![line, Line::new("some seconds after the last list", "MB", after / MB)])
 }
 
-/// The peak of resident memory while clients read.
+/// The peak of resident memory while clients read full lists, one after the other.
 async fn while_read(world: &World, gateway: &Server) -> Result<f64> {
-    let mut readers = JoinSet::new();
-    for reader in 0..world.sizes.readers {
-        let connection = gateway.endpoint.connect(false).await?;
-        let rate = if reader % 4 == 0 { SLOW } else { f64::INFINITY };
-        readers.spawn(async move { read_on(connection, rate).await });
-    }
-    let (started, mut peak) = (Instant::now(), 0);
-    while started.elapsed() < Duration::from_secs(world.sizes.seconds) {
-        peak = peak.max(process::resident(gateway.id()));
-        if let Some(ended) = readers.try_join_next() {
-            ended??;
+    let slow = world.sizes.readers / 4;
+    let workloads = format!(
+        "{{clients: {slow}, slowReader: {{resource: pods, request: list, version: any, bytesPerSecond: {SLOW}}}}}, \
+         {{clients: {}, list: {{resource: pods, version: any}}}}",
+        world.sizes.readers - slow
+    );
+    let seconds = Duration::from_secs(world.sizes.seconds);
+    let reading = generator::drive(world, &gateway.endpoint, &workloads, seconds);
+    let mut peak = 0;
+    let watching = async {
+        loop {
+            peak = peak.max(process::resident(gateway.id()));
+            sleep(LOOK).await;
         }
-        sleep(LOOK).await;
+    };
+    tokio::select! {
+        report = Box::pin(reading) => drop(report?),
+        () = watching => {}
     }
     Ok(peak as f64)
-}
-
-/// Reads full lists, one after the other, at `rate` bytes per second.
-async fn read_on(mut connection: Connection, rate: f64) -> Result<()> {
-    let (started, mut bytes) = (Instant::now(), 0.0);
-    loop {
-        let mut body = connection.open(&Ask::json(LIST)).await?.into_body();
-        while let Some(frame) = body.frame().await {
-            bytes += frame?.data_ref().map_or(0.0, |data| data.len() as f64);
-            let due = Duration::from_secs_f64(bytes / rate);
-            if let Some(early) = due.checked_sub(started.elapsed()) {
-                sleep(early).await;
-            }
-        }
-    }
 }
 
 /// KiB for each of the `count` things that a call of `open` opens. They are opened in batches, of which the median

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use memchr::memmem;
 use tokio::{
@@ -13,7 +12,7 @@ use tokio::{
 
 use crate::{
     client::{Ask, Connection, Endpoint},
-    process,
+    generator, process,
     servers::{Gateway, Server, Upstream},
     table::Line,
     world::World,
@@ -27,8 +26,8 @@ const TAKEN_OVER_MAX: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A pause in which the API server finishes its work for an earlier measurement.
 const REST: Duration = Duration::from_secs(3);
-/// The annotation that ends the initial events of a watch-list.
-const END: &[u8] = b"k8s.io/initial-events-end";
+/// How long informers stay after all are in sync.
+const STORM_OVER: Duration = Duration::from_millis(1);
 
 /// A collection of an API server, and how its informers start.
 pub(crate) struct Scene<'a> {
@@ -38,6 +37,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) collection: &'static str,
     /// The name of the collection in `cache.prewarm`.
     pub(crate) resource: &'static str,
+    /// The name of the collection in profiles of `kube-fanout load`.
+    pub(crate) named: &'static str,
     /// Whether informers start with one watch-list, as client-go 1.35 does, instead of a list of any version and a
     /// watch from there.
     pub(crate) watch_list: bool,
@@ -66,7 +67,14 @@ impl<'a> Scene<'a> {
     /// All pods of the world. Old API servers refuse watch-lists; `sim` and current ones support them.
     pub(crate) fn pods(world: &'a World) -> Self {
         let upstream = &world.upstream;
-        Self { world, upstream, collection: "/api/v1/pods", resource: "pods", watch_list: !upstream.is_old() }
+        Self {
+            world,
+            upstream,
+            collection: "/api/v1/pods",
+            resource: "pods",
+            named: "pods",
+            watch_list: !upstream.is_old(),
+        }
     }
 
     /// A gateway in front of this API server. Its caches are cold if `prewarm` is empty.
@@ -119,67 +127,21 @@ impl<'a> Scene<'a> {
 
     /// Starts informers, each on its own connection, and waits until all are in sync.
     async fn storm(&self, endpoint: &Endpoint) -> Result<Storm> {
-        let synced = async {
-            let mut informers = JoinSet::new();
-            for _ in 0..self.world.sizes.informers {
-                let (endpoint, collection, watch_list) = (endpoint.clone(), self.collection, self.watch_list);
-                informers.spawn(async move { in_sync(&endpoint, collection, watch_list).await });
-            }
-            let mut watching = Vec::new();
-            while let Some(informer) = informers.join_next().await {
-                watching.push(informer??);
-            }
-            Ok(watching)
-        };
-        let (storm, watching) = Box::pin(self.measure(synced)).await?;
-        ensure!(watching.len() == self.world.sizes.informers, "an informer is missing");
+        let (informers, start) = (self.world.sizes.informers, if self.watch_list { "watchList" } else { "list" });
+        let workload = format!("{{clients: {informers}, informer: {{resource: {}, start: {start}}}}}", self.named);
+        let synced = generator::drive(self.world, endpoint, &workload, STORM_OVER);
+        let (storm, report) = Box::pin(self.measure(synced)).await?;
+        let synced = report.endpoints[0].workloads[0].sync.as_ref().map_or(0, |sync| sync.count);
+        ensure!(synced == informers as u64, "{synced} of {informers} informers are in sync");
         Ok(storm)
     }
 }
 
-/// Reads the state and returns the watch that follows it.
-async fn in_sync(endpoint: &Endpoint, collection: &str, watch_list: bool) -> Result<(Connection, Incoming)> {
-    let mut connection = endpoint.connect(false).await?;
-    let watch = format!("{collection}?watch=1&allowWatchBookmarks=true&timeoutSeconds=600");
-    if watch_list {
-        let path = format!("{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
-        let mut body = connection.open(&Ask::json(path)).await?.into_body();
-        until_end(&mut body).await?;
-        return Ok((connection, body));
-    }
-    let mut body = connection.open(&Ask::json(format!("{collection}?resourceVersion=0"))).await?.into_body();
-    let mut head = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame?;
-        if let Some(data) = frame.data_ref().filter(|_| head.len() < 512) {
-            head.extend_from_slice(data);
-        }
-    }
-    let version = version(&head).context("a list without a version")?;
-    let body = connection.open(&Ask::json(format!("{watch}&resourceVersion={version}"))).await?.into_body();
-    Ok((connection, body))
-}
-
-/// Reads a watch-list up to the end of its initial events.
-async fn until_end(body: &mut Incoming) -> Result<()> {
-    let (finder, mut tail) = (memmem::Finder::new(END), Vec::new());
-    while let Some(frame) = body.frame().await {
-        let frame = frame?;
-        let Some(data) = frame.data_ref() else { continue };
-        tail.extend_from_slice(&data[..data.len().min(END.len())]);
-        if finder.find(data).is_some() || finder.find(&tail).is_some() {
-            return Ok(());
-        }
-        tail = data[data.len().saturating_sub(END.len())..].to_vec();
-    }
-    anyhow::bail!("a watch-list ended before its initial events did")
-}
-
-/// The version of the collection, which precedes the items.
-fn version(head: &[u8]) -> Option<String> {
+/// The version of a collection, which precedes the items.
+fn version(list: &[u8]) -> Option<String> {
     const NAME: &[u8] = br#""resourceVersion":""#;
-    let from = memmem::find(head, NAME)? + NAME.len();
-    let digits = head[from..].iter().take_while(|byte| byte.is_ascii_digit());
+    let from = memmem::find(list, NAME)? + NAME.len();
+    let digits = list[from..].iter().take_while(|byte| byte.is_ascii_digit());
     Some(digits.map(|digit| char::from(*digit)).collect())
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Informers {
     pub(super) recorder: Arc<Recorder>,
     /// Informers that are started per second; `None`: all at once.
     pub(super) rate: Option<f64>,
-    /// Receives one permit for each informer that has all objects for the first time, or has failed.
+    /// Receives one permit for each informer that has all objects and a watch for the first time, or has failed.
     pub(super) standing: Arc<Semaphore>,
 }
 
@@ -132,7 +132,6 @@ impl Informers {
                 known.version = list.unwrap_or_else(|_| Err(Failure::timeout()))?;
                 (known.has_state, known.had_state, known.was_refused) = (true, true, false);
                 self.recorder.lock().sync.add(asked.elapsed());
-                progress.stands();
             }
         }
         let seconds = fastrand::u64(TIMEOUT_SECONDS..2 * TIMEOUT_SECONDS);
@@ -146,10 +145,11 @@ impl Informers {
         self.recorder.answered(latency, latency, 0);
         progress.opened();
         progress.follow(!known.has_state);
-        if known.has_state
-            && let Some(time) = progress.back()
-        {
-            self.recorder.lock().back.add(time);
+        if known.has_state {
+            progress.stands();
+            if let Some(time) = progress.back() {
+                self.recorder.lock().back.add(time);
+            }
         }
         read(&self.recorder, answer, asked, progress).await
     }
