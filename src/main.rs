@@ -146,7 +146,8 @@ struct LoadArgs {
     profile: String,
     /// Measure an embedded gateway against the embedded API server behind it, which holds this many objects.
     #[arg(long, value_name = "OBJECTS", num_args = 0..=1, default_missing_value = "3000",
-          conflicts_with_all = ["url", "against", "write_url", "kubeconfig", "against_kubeconfig", "context"])]
+          conflicts_with_all = ["url", "fallback", "against", "write_url", "kubeconfig", "against_kubeconfig",
+                                "context"])]
     demo: Option<usize>,
     /// The server to measure, like https://api.example:6443 or http://127.0.0.1:8001. Default: the kubeconfig's.
     #[arg(long)]
@@ -157,6 +158,10 @@ struct LoadArgs {
     /// The context of the kubeconfig. Default: its current context.
     #[arg(long)]
     context: Option<String>,
+    /// Another address of the server of --url, like that of a second replica, for connections that the first refuses.
+    /// Can be repeated.
+    #[arg(long, value_name = "HOST:PORT")]
+    fallback: Vec<load::Fallback>,
     /// A second server to compare with, in turns.
     #[arg(long, value_name = "URL")]
     against: Option<String>,
@@ -309,16 +314,18 @@ fn show_status(args: StatusArgs) -> anyhow::Result<ExitCode> {
 fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     let server = |url: Option<String>| {
         let access = UpstreamConfig { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
-        load::Server { url, access }
+        load::Server { url, access, fallbacks: Vec::new() }
     };
     let against = match (args.against.clone(), args.against_kubeconfig.clone()) {
         (None, None) => None,
         (url, None) => Some(server(url)),
-        (url, kubeconfig) => Some(load::Server { url, access: UpstreamConfig { kubeconfig, context: None } }),
+        (url, kubeconfig) => {
+            Some(load::Server { url, access: UpstreamConfig { kubeconfig, context: None }, fallbacks: Vec::new() })
+        }
     };
     let options = LoadOptions {
         profile: load::Profile::load(&args.profile)?.lasting(args.duration),
-        url: server(args.url.clone()),
+        url: load::Server { fallbacks: args.fallback, ..server(args.url.clone()) },
         against,
         writes: args.write_url.clone().map(|url| server(Some(url))),
         turns: args.turns.and_then(|turns| usize::try_from(turns).ok()),

@@ -13,14 +13,14 @@ use crate::{client::Endpoint, world::World};
 /// The head of a profile. An API server may need minutes for the watch-lists of a storm.
 const PROFILE: &str = "apiVersion: kube-fanout.io/v1alpha1\nkind: LoadProfile\ntimeout: 10m\n";
 
-/// Puts the load of these workloads (YAML) on a server for `duration`, from when all watches are established. Fails if a
-/// request does.
+/// Puts the load of these workloads (YAML) on a server for `duration`, from when all watches are established. Fails if
+/// a request does.
 pub(crate) async fn drive(world: &World, endpoint: &Endpoint, workloads: &str, duration: Duration) -> Result<Report> {
     let url = endpoint.url();
     let kubeconfig = Some(world.certificates.kubeconfig("load", &url)?);
     let options = LoadOptions {
         profile: Profile::parse("bench", &format!("{PROFILE}workloads: [{workloads}]\n"))?.lasting(Some(duration)),
-        url: Server { url: Some(url), access: UpstreamConfig { kubeconfig, context: None } },
+        url: Server { url: Some(url), access: UpstreamConfig { kubeconfig, context: None }, fallbacks: Vec::new() },
         against: None,
         writes: None,
         turns: None,

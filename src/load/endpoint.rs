@@ -1,9 +1,12 @@
 //! A server under load: its address, TLS and credentials.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, Uri, header, uri::Scheme};
+use http::{
+    HeaderValue, Method, Request, Response, Uri, header,
+    uri::{Authority, Scheme},
+};
 use http_body_util::Full;
 use kube_client::client::ConfigExt;
 use rustls::pki_types::ServerName;
@@ -33,6 +36,8 @@ pub(super) struct Endpoint {
     pub(super) name: &'static str,
     pub(super) host: String,
     pub(super) port: u16,
+    /// Where connections go that the address refuses, in this order.
+    pub(super) fallbacks: Vec<Fallback>,
     pub(super) tls: Option<Tls>,
     /// Host and port, for the `Host` header.
     authority: HeaderValue,
@@ -42,6 +47,31 @@ pub(super) struct Endpoint {
     prefix: String,
     /// Adds credentials and configured headers to a request. Tokens that expire are renewed.
     credentials: Option<Credentials>,
+}
+
+/// Another address of a server, like that of a second replica. TLS and credentials are those of the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fallback {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+/// The text is not a [`Fallback`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("allowed: HOST:PORT, as in 10.0.0.2:6443")]
+pub struct NotAFallback;
+
+impl FromStr for Fallback {
+    type Err = NotAFallback;
+
+    fn from_str(text: &str) -> Result<Self, NotAFallback> {
+        let authority: Authority = text.parse().map_err(|_| NotAFallback)?;
+        let port = authority.port_u16().ok_or(NotAFallback)?;
+        if authority.host().is_empty() || text.contains('@') {
+            return Err(NotAFallback);
+        }
+        Ok(Self { host: without_brackets(authority.host()), port })
+    }
 }
 
 /// Why a server cannot be used.
@@ -90,9 +120,14 @@ impl Endpoint {
             prefix: address.prefix,
             host: address.host,
             port: address.port,
+            fallbacks: Vec::new(),
             tls,
             credentials,
         })
+    }
+
+    pub(super) fn with_fallbacks(self, fallbacks: Vec<Fallback>) -> Self {
+        Self { fallbacks, ..self }
     }
 
     /// The address, without credentials.
@@ -162,10 +197,15 @@ impl Address {
         if !is_tls && url.scheme() != Some(&Scheme::HTTP) {
             return None;
         }
-        let host = url.host()?.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let host = without_brackets(url.host()?);
         let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         Some(Self { is_tls, host, port, prefix: url.path().trim_end_matches('/').to_owned() })
     }
+}
+
+/// The host of a URL, where an IPv6 address is in brackets.
+fn without_brackets(host: &str) -> String {
+    host.trim_start_matches('[').trim_end_matches(']').to_owned()
 }
 
 fn credentials(config: &kube_client::Config) -> Result<Credentials, BoxError> {
@@ -203,6 +243,21 @@ impl fmt::Debug for Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fallback_is_a_host_with_a_port() {
+        let fallback = |host: &str| Ok::<_, NotAFallback>(Fallback { host: host.to_owned(), port: 6443 });
+        for (text, expected) in [
+            ("10.0.0.2:6443", fallback("10.0.0.2")),
+            ("[::1]:6443", fallback("::1")),
+            ("api.example:6443", fallback("api.example")),
+        ] {
+            assert_eq!(text.parse(), expected, "{text}");
+        }
+        for text in ["", "10.0.0.2", ":6443", "user@10.0.0.2:6443", "http://10.0.0.2:6443", "10.0.0.2:65536"] {
+            assert_eq!(text.parse::<Fallback>(), Err(NotAFallback), "{text}");
+        }
+    }
 
     #[test]
     fn a_password_in_the_url_is_refused_and_not_shown() {

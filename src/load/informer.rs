@@ -99,12 +99,15 @@ impl Informers {
                     let is_broken = failure.kind == ErrorKind::Stream && known.has_state;
                     self.recorder.failed(failure, asked.elapsed());
                     progress.stands();
+                    if is_broken {
+                        progress.lost();
+                    }
                     !is_broken || asked.elapsed() < SHORT_WATCH
                 }
                 Ended::Cut(number) => {
                     lane.cut(number).await;
                     self.recorder.lock().cuts += 1;
-                    progress.cut();
+                    progress.lost();
                     asked.elapsed() < SHORT_WATCH
                 }
             };

@@ -10,7 +10,7 @@ use tokio::{sync::Mutex, time::timeout};
 
 use super::{
     connection::Connection,
-    endpoint::{Ask, Endpoint},
+    endpoint::{Ask, Endpoint, Fallback},
     failure::{ErrorKind, Failure},
     profile::HttpVersion,
 };
@@ -124,9 +124,21 @@ impl Answer {
 }
 
 impl Endpoint {
+    /// Connects to the first of its addresses that accepts the connection.
     async fn connect(&self, http: HttpVersion) -> Result<Connection, Failure> {
-        let message = || format!("no connection to {} within {CONNECT_MAX:?}", self.url());
-        let connection = Connection::open(&self.host, self.port, self.tls.as_ref(), http);
+        let mut connected = self.connect_to(&self.host, self.port, http).await;
+        for Fallback { host, port } in &self.fallbacks {
+            if !matches!(connected, Err(Failure { kind: ErrorKind::Connect, .. })) {
+                break;
+            }
+            connected = self.connect_to(host, *port, http).await;
+        }
+        connected
+    }
+
+    async fn connect_to(&self, host: &str, port: u16, http: HttpVersion) -> Result<Connection, Failure> {
+        let message = || format!("no connection to {host}:{port} within {CONNECT_MAX:?}");
+        let connection = Connection::open(host, port, self.tls.as_ref(), http);
         let connected = timeout(CONNECT_MAX, connection).await;
         connected.unwrap_or_else(|_| Err(Failure { kind: ErrorKind::Connect, message: message() }))
     }

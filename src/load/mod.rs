@@ -50,7 +50,7 @@ use crate::config::DURATION;
 pub use assertion::{Assertion, NotAnAssertion};
 pub use cluster::TEST_CLUSTER;
 pub use connection::{Connection, Tls};
-pub use endpoint::EndpointError;
+pub use endpoint::{EndpointError, Fallback, NotAFallback};
 pub use failure::Failure;
 pub use page::page;
 pub use perf_data::perf_data;

@@ -58,8 +58,8 @@ pub(super) struct Recorded {
     pub(super) relists: u64,
     /// Watches that ended cleanly.
     pub(super) ended: u64,
-    /// How often an informer's connection was cut, and the time from a cut until the informer had an open watch and all
-    /// objects again.
+    /// How often an informer's connection was cut, and the time from a cut, or from when a connection broke, until the
+    /// informer had an open watch and all objects again.
     pub(super) cuts: u64,
     pub(super) back: Times,
     /// What ended the responses of slow readers.

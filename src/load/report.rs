@@ -83,7 +83,7 @@ pub struct WorkloadReport {
     pub watches_ended: u64,
     /// How often the connections of informers were cut.
     pub cuts: u64,
-    /// The time from a cut until an informer had an open watch and all objects again.
+    /// The time from a cut, or from when a connection broke, until an informer had an open watch and all objects again.
     pub back: Option<TimesReport>,
     /// What ended the responses of slow readers.
     pub ends: Vec<EndReport>,
@@ -204,6 +204,11 @@ impl Report {
 }
 
 impl WorkloadReport {
+    /// Whether it has informers that lost their connections or listed again, or that are cut.
+    pub(super) fn has_losses(&self) -> bool {
+        self.work == "reconnect" || self.back.is_some() || self.relists > 0
+    }
+
     pub(super) fn new(workload: &Workload, recorded: &Recorded, seconds: f64) -> Self {
         let a_second = |count: u64| if seconds > 0.0 { rounded(count as f64 / seconds) } else { 0.0 };
         let error = |(kind, (count, first)): (&super::failure::ErrorKind, &(u64, String))| ErrorReport {

@@ -8,7 +8,7 @@ use super::{
     Assertion, Condition, EndpointError, Named, Profile, Report,
     churn::Churn,
     cluster::{self, TEST_CLUSTER},
-    endpoint::Endpoint,
+    endpoint::{Endpoint, Fallback},
     processes::Process,
     profile::{ChurnResource, ChurnWork, Work},
     progress::Progress,
@@ -32,6 +32,8 @@ pub struct Server {
     pub url: Option<String>,
     /// The source of TLS settings and credentials. Not used for a plain HTTP URL.
     pub access: UpstreamConfig,
+    /// Where connections go that this server refuses.
+    pub fallbacks: Vec<Fallback>,
 }
 
 /// The options of a run.
@@ -195,7 +197,7 @@ impl Server {
                 config
             }
         };
-        Ok(Arc::new(Endpoint::new(name, &config)?))
+        Ok(Arc::new(Endpoint::new(name, &config)?.with_fallbacks(self.fallbacks.clone())))
     }
 }
 
@@ -242,7 +244,7 @@ async fn processes(options: &LoadOptions) -> Result<Vec<Process>, LoadError> {
         let path = url.path().to_owned();
         // The path is that of the metrics alone, without any path of the kubeconfig's server.
         let origin = value.strip_suffix(&path).filter(|_| path != "/").unwrap_or(value).to_owned();
-        let server = Server { url: Some(origin), access: options.url.access.clone() };
+        let server = Server { url: Some(origin), access: options.url.access.clone(), fallbacks: Vec::new() };
         let path = if path == "/" { "/metrics" } else { &path };
         processes.push(Process::of_metrics(name, server.endpoint("metrics").await?, path));
     }

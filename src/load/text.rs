@@ -88,16 +88,17 @@ fn times(
 }
 
 fn reconnects(report: &Report, out: &mut String) -> std::fmt::Result {
-    times(report, "time until back, ms, from a cut", |workload| workload.back.as_ref(), out)?;
+    times(report, "time until back, ms, from a cut or break", |workload| workload.back.as_ref(), out)?;
     let mut rows = String::new();
-    each(report, |name, WorkloadReport { work, cuts, back, relists, .. }| {
-        if *work != "reconnect" {
+    each(report, |name, workload| {
+        let WorkloadReport { cuts, back, relists, .. } = workload;
+        if !workload.has_losses() {
             return Ok(());
         }
         writeln!(rows, "{name:<40}{cuts:>10}{:>10}{relists:>10}", back.as_ref().map_or(0, |back| back.count))
     })?;
     if !rows.is_empty() {
-        writeln!(out, "\n{:<40}{:>10}{:>10}{:>10}", "cut connections of clients", "cuts", "back", "relists")?;
+        writeln!(out, "\n{:<40}{:>10}{:>10}{:>10}", "lost connections of clients", "cuts", "back", "relists")?;
         out.push_str(&rows);
     }
     Ok(())

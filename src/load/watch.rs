@@ -144,8 +144,8 @@ pub(super) struct Progress<'a> {
     repeated: u64,
     /// The position of an informer; `None` for other clients.
     position: Option<Position>,
-    /// When the connection was cut, until the client is back.
-    cut: Option<Instant>,
+    /// When the connection was lost, until the client is back.
+    lost: Option<Instant>,
 }
 
 /// The position of an informer in its collection.
@@ -158,7 +158,7 @@ struct Position {
 
 impl<'a> Progress<'a> {
     pub(super) fn new(first: First<'a>) -> Self {
-        Self { first: Some(first), newest: 0, repeated: 0, position: None, cut: None }
+        Self { first: Some(first), newest: 0, repeated: 0, position: None, lost: None }
     }
 
     pub(super) fn opened(&mut self) {
@@ -180,15 +180,16 @@ impl<'a> Progress<'a> {
         self.position.as_mut()?.version.take()
     }
 
-    /// Records that the client's connection was cut. If the client has not come back since an earlier cut, the time of
-    /// the earlier cut is kept.
-    pub(super) fn cut(&mut self) {
-        self.cut.get_or_insert_with(Instant::now);
+    /// Records that the client's connection was cut, or broke. If the client has not come back since an earlier loss,
+    /// the time of the earlier loss is kept.
+    pub(super) fn lost(&mut self) {
+        self.lost.get_or_insert_with(Instant::now);
     }
 
-    /// The time since the connection was cut, for a client that follows its collection again. `None` if it was not cut.
+    /// The time since the connection was lost, for a client that follows its collection again. `None` if it was not
+    /// lost.
     pub(super) fn back(&mut self) -> Option<Duration> {
-        Some(self.cut.take()?.elapsed())
+        Some(self.lost.take()?.elapsed())
     }
 
     fn frames(&self, is_protobuf: bool) -> Frames {

@@ -345,8 +345,8 @@ workloads:
         assert_eq!(errors(workload), ["event_410"], "a cut is no error: {workload:?}");
     }
     let (text, page) = (kube_fanout::load::text(&report), kube_fanout::load::page(&report));
-    assert!(text.contains("time until back, ms, from a cut") && text.contains("relists"), "{text}");
-    assert!(page.contains("Time until back, ms") && page.contains("Cut connections of clients"));
+    assert!(text.contains("time until back, ms, from a cut or break") && text.contains("relists"), "{text}");
+    assert!(page.contains("Time until back, ms") && page.contains("Lost connections of clients"));
 }
 
 #[tokio::test]

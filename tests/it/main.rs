@@ -37,6 +37,7 @@ mod health;
 mod kube_rs;
 // `kube-fanout load`.
 mod load;
+mod load_failures;
 mod load_lists;
 // Caches that are started and stopped, drains.
 mod life;

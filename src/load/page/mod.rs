@@ -123,7 +123,7 @@ fn workload(report: &Report, index: usize) -> Markup {
         (times(&sides, "Event delay, ms", &delay, "from a write to its event at a watch"))
         (chart::charts(&delay, &over_time(true)))
         (times(&sides, "Time to sync, ms", &sync, "until the end of a watch's initial objects"))
-        (times(&sides, "Time until back, ms", &back, "from a cut until a client had an open watch and all objects again"))
+        (times(&sides, "Time until back, ms", &back, "from a cut, or a break, until a client had an open watch and all objects again"))
         (reconnects(&sides))
         (ends(&sides))
         (errors(&sides))
@@ -200,11 +200,11 @@ fn ratio(value: f64, of: f64) -> String {
 }
 
 fn reconnects(sides: &[(&EndpointReport, &WorkloadReport)]) -> Markup {
-    if sides.iter().all(|(_, workload)| workload.work != "reconnect") {
+    if !sides.iter().any(|(_, workload)| workload.has_losses()) {
         return html! {};
     }
     html! {
-        h3 { "Cut connections of clients" }
+        h3 { "Lost connections of clients" }
         table {
             thead { tr { th { "Endpoint" } th.number { "Cuts" } th.number { "Back" } th.number { "Relists" } } }
             tbody {
