@@ -11,10 +11,10 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use kube_fanout::config::{
     self, Checked, ClientAccess, ClientsConfig, Config, ConfigFile, LoadError, LoggingConfig, LoggingFormat, Overrides,
-    PemFile, Problems, UpstreamConfig,
+    PemFile, Problems, UpstreamConfig, UpstreamConfigError,
 };
 use kube_fanout::{
-    DemoOptions, Reloads, StatusOptions, lifecycle,
+    DemoOptions, Reloads, StatusError, StatusOptions, lifecycle,
     lifecycle::{Hangups, OnHangup},
     load::{self, LoadOptions},
     telemetry,
@@ -42,9 +42,9 @@ enum Command {
     Kubeconfig(KubeconfigArgs),
     /// Print the JSON schema of the configuration file.
     Schema,
-    /// Show the state and the savings of a running gateway. Exits with 2 if it is not ready.
+    /// Show the state and the savings of a running gateway. Exits with 3 if it is not ready.
     Status(StatusArgs),
-    /// Put load on an API server or a gateway, or on two in turns, and report the results. Exits with 2 if an assertion
+    /// Put load on an API server or a gateway, or on two in turns, and report the results. Exits with 3 if an assertion
     /// fails.
     Load(Box<LoadArgs>),
     /// Check a configuration and the files that it names, and list all problems.
@@ -210,34 +210,63 @@ struct LoadArgs {
 const STANDARD_OUTPUT: &str = "-";
 const DEMO_ENDPOINTS: &str =
     "\"url\" is the gateway, \"against\" the embedded API server; both run in this process and share its CPU";
-/// The exit code of `load` if an assertion fails.
-const EXIT_ASSERTION: u8 = 2;
-/// The exit code of `status` if the gateway is not ready.
-const EXIT_NOT_READY: u8 = 2;
-/// The exit code of `check` if there are problems.
-const EXIT_INVALID: u8 = 2;
+/// The exit codes, the same for all subcommands, as the manual's chapter `operations` describes them. Arguments, a
+/// configuration or a profile are wrong; also the code of clap.
+const EXIT_MISUSE: u8 = 2;
+/// The answer is no: an assertion of `load` fails, or the gateway of `status` is not ready.
+const EXIT_NO: u8 = 3;
+/// `load` may not be put on the cluster.
+const EXIT_REFUSED: u8 = 4;
+/// No server, or no gateway, answers.
+const EXIT_UNREACHABLE: u8 = 5;
+/// `load` was interrupted: as the shell counts a SIGINT.
+const EXIT_INTERRUPTED: u8 = 130;
 /// The maximum time for blocking calls at the end, so that a resolver that does not answer does not keep the process
 /// alive.
 const RUNTIME_END: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    let command = match Cli::try_parse() {
-        Ok(Cli { command }) => command,
-        Err(error) => return usage(&error),
-    };
-    execute(command).unwrap_or_else(|error| {
+    execute(Cli::parse().command).unwrap_or_else(|error| {
         // Standard error may be closed; there is no other place for it.
         io::stderr().write_all(report(&error).as_bytes()).ok();
-        ExitCode::FAILURE
+        exit_code(&error)
     })
 }
 
-/// Help and version, which were asked for; or arguments that cannot be read: 1 as for everything else that keeps a command
-/// from its work, since 2 is the answer of a command that has done it.
-fn usage(error: &clap::Error) -> ExitCode {
-    // The reader may have closed the pipe.
-    error.print().ok();
-    if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+/// The exit code for an error, by the first of its causes that has one.
+fn exit_code(error: &anyhow::Error) -> ExitCode {
+    error.chain().find_map(code_of).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
+    let boxed = cause.downcast_ref::<Box<load::LoadError>>().map(|boxed| &**boxed);
+    if let Some(error) = cause.downcast_ref::<load::LoadError>().or(boxed) {
+        return match error {
+            load::LoadError::NotForTests(_) => Some(EXIT_REFUSED),
+            load::LoadError::Unreachable(..) | load::LoadError::NothingMeasured => Some(EXIT_UNREACHABLE),
+            load::LoadError::Seed { .. } => None,
+            load::LoadError::Access(..)
+            | load::LoadError::Endpoint(_)
+            | load::LoadError::NoUsage(_)
+            | load::LoadError::SameProcess(_)
+            | load::LoadError::NoWorkload(..) => Some(EXIT_MISUSE),
+        };
+    }
+    if let Some(error) = cause.downcast_ref::<StatusError>() {
+        return match error {
+            StatusError::Unreachable(..) | StatusError::TimedOut(..) => Some(EXIT_UNREACHABLE),
+            StatusError::Address(_) | StatusError::Credentials(_) | StatusError::Token(_) => Some(EXIT_MISUSE),
+            StatusError::Refused(..)
+            | StatusError::NotFound(..)
+            | StatusError::NotStatus(..)
+            | StatusError::Output(_) => None,
+        };
+    }
+    let is_misuse = cause.is::<Problems>()
+        || cause.is::<LoadError>()
+        || cause.is::<UpstreamConfigError>()
+        || cause.is::<load::ProfileError>();
+    is_misuse.then_some(EXIT_MISUSE)
 }
 
 /// An error with its causes, without the backtrace that anyhow adds: it is about a configuration or a machine.
@@ -308,7 +337,7 @@ fn show_status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let options = StatusOptions { admin, certificate_authority, token_file, watch, clears };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let is_ready = runtime.block_on(kube_fanout::show_status(&options, &mut io::stdout()))?;
-    Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NOT_READY) })
+    Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) })
 }
 
 fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
@@ -362,12 +391,13 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
         let text = load::text(&report);
         print(&if args.demo.is_some() { format!("{DEMO_ENDPOINTS}\n\n{text}") } else { text })?;
     }
-    if !report.has_measured() {
-        anyhow::bail!(
-            "nothing was measured: no request of any workload was answered; check the server's address and the credentials"
-        );
+    if report.interrupted {
+        return Ok(ExitCode::from(EXIT_INTERRUPTED));
     }
-    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_ASSERTION) })
+    if !report.has_measured() {
+        return Err(load::LoadError::NothingMeasured.into());
+    }
+    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) })
 }
 
 /// Writes the files that are asked for: JSON, page, PerfData. They come first, since standard output may be closed.
@@ -405,7 +435,7 @@ fn told(log: &telemetry::Log, ended: anyhow::Result<()>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log.print(&report(&error));
-            ExitCode::FAILURE
+            exit_code(&error)
         }
     }
 }
@@ -460,7 +490,7 @@ fn check(path: &Path, online: bool) -> anyhow::Result<ExitCode> {
         }
         Err(LoadError::Read { source, .. }) => writeln!(io::stderr(), "{file}: {source}")?,
     }
-    Ok(ExitCode::from(EXIT_INVALID))
+    Ok(ExitCode::from(EXIT_MISUSE))
 }
 
 async fn checked(path: &Path, online: bool) -> anyhow::Result<Result<Checked, LoadError>> {

@@ -82,6 +82,10 @@ pub enum LoadError {
     SameProcess(String),
     #[error("no workload has the name {0:?} of --assert; there are: {1}")]
     NoWorkload(String, String),
+    #[error(
+        "nothing was measured: no request of any workload was answered; check the server's address and the credentials"
+    )]
+    NothingMeasured,
 }
 
 /// Measures until the profile's duration is over or `shutdown` resolves.

@@ -56,7 +56,7 @@ pub(crate) fn errors(workload: &WorkloadReport) -> Vec<&str> {
     workload.errors.iter().map(|error| error.kind.as_str()).collect()
 }
 
-fn resource(plural: &str) -> GroupResource {
+pub(crate) fn resource(plural: &str) -> GroupResource {
     GroupResource { group: "".into(), resource: plural.into() }
 }
 
@@ -496,7 +496,7 @@ async fn assertions_set_the_exit_code_and_the_report_has_both_forms() {
         text.contains("passed  list:latency.p99<=30s: ") && text.contains("FAILED  none:latency.p99<=1s: "),
         "{text}"
     );
-    assert_eq!(objective.status.code(), Some(2), "{text}");
+    assert_eq!(objective.status.code(), Some(3), "{text}");
     let page = std::fs::read_to_string(&page).unwrap();
     assert!(page.contains("<h3>Event delay, ms") && page.matches("<svg").count() >= 4, "{page}");
     // It loads nothing.
@@ -509,7 +509,7 @@ async fn assertions_set_the_exit_code_and_the_report_has_both_forms() {
     assert_eq!((&perf["version"], &latency.unwrap()["unit"]), (&json!("v1"), &json!("ms")));
 
     let failed = command(folder.path(), &server.url(), &["--assert", "latency.p50<0ms", "--output", "-"]).await;
-    assert_eq!(failed.status.code(), Some(2), "{failed:?}");
+    assert_eq!(failed.status.code(), Some(3), "{failed:?}");
     let report: Value = serde_json::from_slice(&failed.stdout).unwrap();
     assert_eq!(report["assertions"][0]["passed"], false, "{report}");
     let wrong = command(folder.path(), &server.url(), &["--assert", "latency<5ms"]).await;

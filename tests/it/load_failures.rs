@@ -1,13 +1,17 @@
-//! What `load` does about servers that end.
+//! What `load` does about servers that end, and how the command reports what went wrong: by its exit code.
+
+use std::{path::Path, process::Stdio};
 
 use kube_fanout::{
     load::{Server, load},
     sim::Sim,
 };
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Command;
 
 use crate::{
     harness::{until, within},
-    load::{errors, options, workload},
+    load::{errors, options, resource, workload},
 };
 
 #[tokio::test]
@@ -50,4 +54,85 @@ workloads:
     assert!(workload(&report, "writes").errors.is_empty());
     let text = kube_fanout::load::text(&report);
     assert!(text.contains("lost connections of clients"), "{text}");
+}
+
+/// The command in a folder with a profile, as far as it is the same in all tests.
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+    command.arg("load").args(arguments).current_dir(folder).env_remove("KUBECONFIG").kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn write_profile(folder: &Path, name: &str, rest: &str) {
+    let text = format!("apiVersion: kube-fanout.io/v1alpha1\nkind: LoadProfile\n{rest}\n");
+    std::fs::write(folder.join(name), text).unwrap();
+}
+
+/// The arguments for the good profile.
+fn with<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["--profile", "good.yaml", "--url", url][..], more].concat()
+}
+
+#[tokio::test]
+async fn the_exit_code_says_what_kind_of_failure_it_was() {
+    let (sim, folder) = (Sim::new(), tempfile::tempdir().unwrap());
+    let server = sim.start().await.unwrap();
+    // In production, for all that its server says.
+    let production = Sim::new();
+    production.upgrade("v1.36.0", &resource("pods"), |_| {}).unwrap();
+    let strange = production.start().await.unwrap();
+    let (url, strange) = (server.url(), strange.url());
+    let nowhere = "http://127.0.0.1:1";
+    write_profile(folder.path(), "good.yaml", "duration: 200ms\nworkloads: [{rate: 20, list: {resource: configmaps}}]");
+    write_profile(folder.path(), "bad.yaml", "workloads: [{lists: {}}]");
+    write_profile(
+        folder.path(),
+        "unknown.yaml",
+        "duration: 200ms\nworkloads: [{rate: 20, list: {resource: nothings}}]",
+    );
+    for (arguments, code, said) in [
+        (with(&url, &["--assert", "errors==0"]), 0, ""),
+        (with(&url, &["--output", "none/report.json"]), 1, "cannot write the report"),
+        (with(&url, &["--nonsense"]), 2, "--nonsense"),
+        (with(&url, &["--assert", "latency"]), 2, "has no operator"),
+        (with(&url, &["--fallback", "nowhere"]), 2, "HOST:PORT"),
+        (with(&url, &["--assert", "lists:errors==0"]), 2, "there are: list"),
+        (with(&url, &["--pid", "a=4000000000"]), 2, "--pid"),
+        (with("ftp://127.0.0.1:1", &[]), 2, "is not the address of a server"),
+        (with("https://127.0.0.1:1", &["--kubeconfig", "none"]), 2, "none"),
+        (vec!["--profile", "bad.yaml", "--url", &url], 2, "line 3, column 14: workloads[0].lists"),
+        (vec!["--profile", "kublets", "--url", &url], 2, "kubelets"),
+        (with(&url, &["--assert", "latency.p50<0ms"]), 3, ""),
+        (with(&strange, &[]), 4, "--i-know-this-is-a-test-cluster"),
+        (with(nowhere, &[]), 5, "does not answer"),
+        (vec!["--profile", "unknown.yaml", "--url", &url], 5, "nothing was measured"),
+    ] {
+        let output = within("the end of the command", command(folder.path(), &arguments).output()).await.unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        let status = output.status;
+        assert!(status.code() == Some(code) && errors.contains(said), "{arguments:?}: {status}, {errors}");
+    }
+}
+
+#[tokio::test]
+async fn an_interrupted_command_reports_and_has_an_exit_code_of_its_own() {
+    let (sim, folder) = (Sim::new(), tempfile::tempdir().unwrap());
+    let server = sim.start().await.unwrap();
+    write_profile(folder.path(), "long.yaml", "duration: 1h\nworkloads: [{rate: 50, list: {resource: configmaps}}]");
+    for signal in [Signal::INT, Signal::TERM] {
+        let before = sim.counts().requests("list", "configmaps");
+        // An assertion on a part of a run says nothing.
+        let arguments =
+            ["--profile", "long.yaml", "--url", &server.url(), "--assert", "latency.p50<0ms"].map(str::to_owned);
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let child = command(folder.path(), &arguments).spawn().unwrap();
+        let listed = async || (sim.counts().requests("list", "configmaps") > before + 5).then_some(());
+        until("it lists", listed).await;
+        kill_process(Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap(), signal).unwrap();
+        let output = within("the end of the command", child.wait_with_output()).await.unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{text}");
+        assert!(text.contains("interrupted: what follows is of the time before"), "{text}");
+    }
 }

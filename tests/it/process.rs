@@ -504,7 +504,7 @@ async fn the_status_command_distinguishes_an_unready_gateway_from_none() {
         Some(gateway.admin("/readyz").await).filter(|answer| answer.starts_with("HTTP/1.1 500"))
     };
     until("an event that cannot be written", failed).await;
-    let text = shown(&gateway.admin, 2).await;
+    let text = shown(&gateway.admin, 3).await;
     assert!(text.contains("NOT READY") && text.contains("failed    audit"), "{text}");
     let nowhere = format!("unix:{}", gateway.admin.with_extension("nowhere").display());
     for watch in [&[][..], &["--watch"]] {
@@ -512,7 +512,7 @@ async fn the_status_command_distinguishes_an_unready_gateway_from_none() {
             Command::new(env!("CARGO_BIN_EXE_kube-fanout")).args(["status", "--admin", &nowhere]).args(watch).output();
         let output = within("the end of the command", command).await.unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(1) && said.contains("--admin names another one"), "{said}");
+        assert!(output.status.code() == Some(5) && said.contains("--admin names another one"), "{said}");
     }
 }
 
@@ -536,7 +536,7 @@ async fn a_port_without_a_host_is_a_local_one() {
     let (output, head) = within("the request", join(status, asked)).await;
     assert!(head.starts_with("GET /status.json "), "{head}");
     assert!(head.contains("\r\nauthorization: Bearer admin\r\n"), "{head}");
-    assert_eq!(output.unwrap().status.code(), Some(2), "a status without a state is that of no ready gateway");
+    assert_eq!(output.unwrap().status.code(), Some(3), "a status without a state is that of no ready gateway");
 }
 
 /// Ends a process, and returns its log.
@@ -600,7 +600,7 @@ async fn a_report_stays_until_there_is_a_new_one() {
     let command = command.args(["load", "--profile", "controllers", "--kubeconfig"]);
     let output = command.arg(kubeconfig).arg("--output").arg(&report).output();
     let output = within("the end of the command", output).await.unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
     assert_eq!(std::fs::read_to_string(report).unwrap(), "the last one");
 }
 
