@@ -242,7 +242,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     let boxed = cause.downcast_ref::<Box<load::LoadError>>().map(|boxed| &**boxed);
     if let Some(error) = cause.downcast_ref::<load::LoadError>().or(boxed) {
         return match error {
-            load::LoadError::NotForTests(_) => Some(EXIT_REFUSED),
+            load::LoadError::NotForTests(..) => Some(EXIT_REFUSED),
             load::LoadError::Unreachable(..) | load::LoadError::NothingMeasured => Some(EXIT_UNREACHABLE),
             load::LoadError::Seed { .. } => None,
             load::LoadError::Access(..)

@@ -13,7 +13,8 @@ use http::Method;
 use tokio::time::Instant;
 
 use super::{
-    endpoint::Ask, failure::Failure, lane::Lane, objects, paths, profile::ChurnWork, read::Counted, recorder::now,
+    channel::Channel, endpoint::RequestSpec, failure::Failure, objects, paths, profile::ChurnWork, read::Counted,
+    recorder::now,
 };
 
 const JSON: &str = "application/json";
@@ -51,25 +52,25 @@ impl Churn {
     }
 
     /// Sends write number `number`.
-    pub(super) async fn send(&self, lane: &Lane, number: u64) -> Result<Counted, Failure> {
+    pub(super) async fn send(&self, channel: &Channel, number: u64) -> Result<Counted, Failure> {
         match self.kind(number) {
             Write::Update => {
                 let name = self.name(usize::try_from(number).unwrap_or_default() % self.work.objects);
                 let body = Bytes::from(objects::change(now()).to_string());
-                write(lane, Method::PATCH, &self.path(&name), Some((MERGE_PATCH, body))).await
+                write(channel, Method::PATCH, &self.path(&name), Some((MERGE_PATCH, body))).await
             }
             Write::Create => {
                 let index = self.next.fetch_add(1, Relaxed);
-                let counted = self.create(lane, index).await?;
+                let counted = self.create(channel, index).await?;
                 self.temporary().push_back(self.name(index));
                 Ok(counted)
             }
             Write::Delete => {
                 let name = self.temporary().pop_front();
                 match name {
-                    Some(name) => write(lane, Method::DELETE, &self.path(&name), None).await,
+                    Some(name) => write(channel, Method::DELETE, &self.path(&name), None).await,
                     // The creation failed, or has not finished.
-                    None => Box::pin(self.send(lane, 0)).await,
+                    None => Box::pin(self.send(channel, 0)).await,
                 }
             }
         }
@@ -89,9 +90,9 @@ impl Churn {
     }
 
     /// Creates object `index`.
-    pub(super) async fn create(&self, lane: &Lane, index: usize) -> Result<Counted, Failure> {
+    pub(super) async fn create(&self, channel: &Channel, index: usize) -> Result<Counted, Failure> {
         let object = objects::object(&self.work, &self.run, &self.name(index), index, now());
-        write(lane, Method::POST, &self.collection(), Some((JSON, Bytes::from(object.to_string())))).await
+        write(channel, Method::POST, &self.collection(), Some((JSON, Bytes::from(object.to_string())))).await
     }
 
     fn name(&self, index: usize) -> String {
@@ -112,11 +113,11 @@ impl Churn {
 }
 
 pub(super) async fn write(
-    lane: &Lane,
+    channel: &Channel,
     method: Method,
     path: &str,
     body: Option<(&'static str, Bytes)>,
 ) -> Result<Counted, Failure> {
-    let answer = lane.whole(&Ask { method, body, ..Ask::get(path) }).await?;
+    let answer = channel.whole(&RequestSpec { method, body, ..RequestSpec::get(path) }).await?;
     Ok(Counted { first_byte: Instant::now(), bytes: answer.len() as u64 })
 }

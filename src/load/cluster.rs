@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::apimachinery::Status;
 
-use super::{endpoint::Ask, endpoint::Endpoint, failure::Failure, lane::Lane, profile::HttpVersion};
+use super::{channel::Channel, endpoint::Endpoint, endpoint::RequestSpec, failure::Failure, profile::HttpVersion};
 
 /// The label of the namespace `default` that marks a cluster as a test cluster.
 pub const TEST_CLUSTER: &str = "load.kube-fanout.io/test-cluster";
@@ -33,7 +33,7 @@ pub(super) enum Looks {
 /// # Errors
 /// The endpoint does not answer.
 pub(super) async fn is_for_tests(endpoint: &Arc<Endpoint>) -> Result<Looks, Failure> {
-    let connection = Lane::new(endpoint.clone(), HttpVersion::Http1);
+    let connection = Channel::new(endpoint.clone(), HttpVersion::Http1);
     let version = fetch(&connection, "/version").await?;
     if version["gitVersion"].as_str().is_some_and(|version| version.contains(EMBEDDED)) {
         return Ok(Looks::ForTests);
@@ -64,8 +64,8 @@ fn words(failure: &Failure) -> String {
     format!("{}: {message}", failure.kind)
 }
 
-async fn ask(lane: &Lane, path: &str) -> Result<Value, Failure> {
-    let body = lane.within(ASK_MAX, &Ask::get(path)).await?;
+async fn fetch(connection: &Channel, path: &str) -> Result<Value, Failure> {
+    let body = connection.within(ASK_MAX, &RequestSpec::get(path)).await?;
     serde_json::from_slice(&body).map_err(|error| Failure::stream(&error))
 }
 

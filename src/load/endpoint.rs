@@ -136,7 +136,7 @@ impl Endpoint {
     }
 
     /// Builds a request for the protocol, with credentials.
-    pub(super) async fn request(&self, ask: &Ask<'_>, http2: bool) -> Result<LoadRequest, Failure> {
+    pub(super) async fn request(&self, ask: &RequestSpec<'_>, http2: bool) -> Result<LoadRequest, Failure> {
         let builder = Request::builder()
             .method(ask.method.clone())
             .header(header::USER_AGENT, USER_AGENT)
@@ -167,7 +167,7 @@ impl Endpoint {
 
 /// The parts of a request that vary.
 #[derive(Clone, Debug)]
-pub(super) struct Ask<'a> {
+pub(super) struct RequestSpec<'a> {
     pub(super) method: Method,
     /// Includes the query.
     pub(super) path: &'a str,
@@ -177,7 +177,7 @@ pub(super) struct Ask<'a> {
     pub(super) body: Option<(&'static str, Bytes)>,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> RequestSpec<'a> {
     pub(super) fn get(path: &'a str) -> Self {
         Self { method: Method::GET, path, accept: "application/json", gzip: false, body: None }
     }

@@ -9,10 +9,10 @@ use tokio::{
 };
 
 use super::{
+    channel::Channel,
     cut::Cuts,
-    endpoint::Ask,
+    endpoint::RequestSpec,
     failure::{ErrorKind, Failure},
-    lane::Lane,
     list::{List, ListMeta},
     paths,
     profile::{InformerWork, Transport},
@@ -71,7 +71,7 @@ struct Known {
 
 impl Informers {
     /// Keeps the informer of one client running until it is dropped.
-    pub(super) async fn keep(self: Arc<Self>, lane: Arc<Lane>, client: usize, mut cuts: Option<Cuts>) {
+    pub(super) async fn keep(self: Arc<Self>, channel: Arc<Channel>, client: usize, mut cuts: Option<Cuts>) {
         stagger(self.rate, client).await;
         let selectors = paths::selectors(&self.work.selection, client);
         let mut known = Known { lists: !self.work.watch_list, ..Known::default() };
@@ -80,7 +80,7 @@ impl Informers {
         loop {
             let asked = Instant::now();
             let ended = tokio::select! {
-                ended = self.follow(&lane, &selectors, &mut known, &mut progress) => Ended::Itself(ended),
+                ended = self.follow(&channel, &selectors, &mut known, &mut progress) => Ended::Itself(ended),
                 number = next(&mut cuts) => Ended::Cut(number),
             };
             // The version is valid no matter how the watch ended.
@@ -105,7 +105,7 @@ impl Informers {
                     !is_broken || asked.elapsed() < SHORT_WATCH
                 }
                 Ended::Cut(number) => {
-                    lane.cut(number).await;
+                    channel.cut(number).await;
                     self.recorder.lock().cuts += 1;
                     progress.lost();
                     asked.elapsed() < SHORT_WATCH
@@ -122,7 +122,7 @@ impl Informers {
     /// Lists if there is no state from which a watch can start, then watches until the watch ends.
     async fn follow(
         &self,
-        lane: &Lane,
+        channel: &Channel,
         selectors: &str,
         known: &mut Known,
         progress: &mut Progress<'_>,
@@ -131,7 +131,7 @@ impl Informers {
         if !known.has_state {
             self.recorder.listed(known.had_state);
             if known.lists {
-                let list = timeout(self.timeout, self.list(lane, selectors, known)).await;
+                let list = timeout(self.timeout, self.list(channel, selectors, known)).await;
                 known.version = list.unwrap_or_else(|_| Err(Failure::timeout()))?;
                 (known.has_state, known.had_state, known.was_refused) = (true, true, false);
                 self.recorder.lock().sync.add(asked.elapsed());
@@ -141,9 +141,9 @@ impl Informers {
         let start = paths::informer_watch(&known.version, !known.has_state);
         let path = self.path(&[&start, &format!("timeoutSeconds={seconds}"), selectors]);
         let Transport { encoding, gzip, .. } = self.transport;
-        let ask = Ask { accept: encoding.accept(false), gzip, ..Ask::get(&path) };
+        let ask = RequestSpec { accept: encoding.accept(false), gzip, ..RequestSpec::get(&path) };
         let opening = Instant::now();
-        let answer = timeout(self.timeout, lane.open(&ask)).await.unwrap_or_else(|_| Err(Failure::timeout()))?;
+        let answer = timeout(self.timeout, channel.open(&ask)).await.unwrap_or_else(|_| Err(Failure::timeout()))?;
         let latency = opening.elapsed();
         self.recorder.answered(latency, latency, 0);
         progress.opened();
@@ -158,12 +158,12 @@ impl Informers {
     }
 
     /// Lists the collection, page by page if it has a limit, and returns its version.
-    async fn list(&self, lane: &Lane, selectors: &str, known: &Known) -> Result<String, Failure> {
+    async fn list(&self, channel: &Channel, selectors: &str, known: &Known) -> Result<String, Failure> {
         let from = known.list();
         let limit = self.limit(&from).map(|limit| format!("limit={limit}")).unwrap_or_default();
-        let mut list = self.page(lane, &self.path(&[&from, &limit, selectors])).await?;
+        let mut list = self.page(channel, &self.path(&[&from, &limit, selectors])).await?;
         while let Some(next_page) = list.next_page() {
-            list = self.page(lane, &self.path(&[&limit, &next_page, selectors])).await?;
+            list = self.page(channel, &self.path(&[&limit, &next_page, selectors])).await?;
         }
         Ok(list.resource_version)
     }
@@ -175,9 +175,10 @@ impl Informers {
     }
 
     /// Reads a list, or one page of it.
-    async fn page(&self, lane: &Lane, path: &str) -> Result<ListMeta, Failure> {
+    async fn page(&self, channel: &Channel, path: &str) -> Result<ListMeta, Failure> {
         let Transport { encoding, gzip, .. } = self.transport;
-        let mut answer = lane.open(&Ask { accept: encoding.accept(true), gzip, ..Ask::get(path) }).await?;
+        let mut answer =
+            channel.open(&RequestSpec { accept: encoding.accept(true), gzip, ..RequestSpec::get(path) }).await?;
         let mut list = List::of(&answer);
         while let Some(frame) = answer.response.body_mut().frame().await {
             let frame = frame.map_err(|error| Failure::stream(&error))?;
@@ -185,7 +186,7 @@ impl Informers {
             self.recorder.lock().bytes += data.len() as u64;
             list.push(data)?;
         }
-        lane.done(answer).await;
+        channel.done(answer).await;
         list.metadata()
     }
 

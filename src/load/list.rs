@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::Deserializer;
 
 use super::{
+    channel::Answer,
     failure::{ErrorKind, Failure},
-    lane::Answer,
     version::MAGIC,
 };
 

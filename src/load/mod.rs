@@ -10,6 +10,7 @@
 //! [`Connection`] and [`Splitter`] are also the client of measurements that no profile describes (`benches`).
 
 mod assertion;
+mod channel;
 mod churn;
 mod cluster;
 mod connection;
@@ -18,7 +19,6 @@ mod endpoint;
 mod failure;
 mod frames;
 mod informer;
-mod lane;
 mod list;
 mod objects;
 mod page;

@@ -2,7 +2,7 @@
 
 use std::{fs, str::FromStr, sync::Arc, time::Duration};
 
-use super::{endpoint::Ask, endpoint::Endpoint, lane::Lane, profile::HttpVersion};
+use super::{channel::Channel, endpoint::Endpoint, endpoint::RequestSpec, profile::HttpVersion};
 
 /// The maximum time for reading metrics.
 const METRICS_MAX: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub(super) struct Process {
 enum Way {
     Id(u32),
     /// The server of its metrics, and their path.
-    Metrics(Lane, String),
+    Metrics(Channel, String),
 }
 
 /// The resources that a process has used so far.
@@ -47,16 +47,16 @@ impl Process {
 
     /// `path` is the path of the metrics.
     pub(super) fn of_metrics(name: &str, endpoint: Arc<Endpoint>, path: &str) -> Self {
-        Self { name: name.to_owned(), way: Way::Metrics(Lane::new(endpoint, HttpVersion::Http1), path.to_owned()) }
+        Self { name: name.to_owned(), way: Way::Metrics(Channel::new(endpoint, HttpVersion::Http1), path.to_owned()) }
     }
 
     /// `None` if the usage cannot be determined.
     pub(super) async fn usage(&self) -> Option<Usage> {
         match &self.way {
             Way::Id(id) => of_process(*id),
-            Way::Metrics(lane, path) => {
-                let ask = Ask { accept: "text/plain", ..Ask::get(path) };
-                let text = lane.within(METRICS_MAX, &ask).await.ok()?;
+            Way::Metrics(channel, path) => {
+                let ask = RequestSpec { accept: "text/plain", ..RequestSpec::get(path) };
+                let text = channel.within(METRICS_MAX, &ask).await.ok()?;
                 of_metrics(&String::from_utf8_lossy(&text))
             }
         }

@@ -5,10 +5,10 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{
-    endpoint::Ask,
+    channel::{Answer, Channel},
+    endpoint::RequestSpec,
     failure::{ErrorKind, Failure},
     frames::{Event, Frames},
-    lane::{Answer, Lane},
     list::{List, ListMeta},
     paths,
     profile::{ListWork, Pages, ReadVersion, Start, Transport},
@@ -48,7 +48,7 @@ impl Reads {
     /// Sends one request, or one for each page of a list.
     pub(super) async fn send(
         &self,
-        lane: &Lane,
+        channel: &Channel,
         transport: Transport,
         client: usize,
         number: u64,
@@ -58,8 +58,8 @@ impl Reads {
             Self::Get(paths) => {
                 let index = usize::try_from(number).unwrap_or_default() % paths.len().max(1);
                 let path = paths.get(index).ok_or_else(nothing_to_get)?;
-                let ask = Ask { accept: encoding.accept(false), gzip, ..Ask::get(path) };
-                Ok(count(lane, &ask).await?)
+                let ask = RequestSpec { accept: encoding.accept(false), gzip, ..RequestSpec::get(path) };
+                Ok(count(channel, &ask).await?)
             }
             Self::List { path, version, work } => {
                 let selectors = paths::selectors(&work.selection, client);
@@ -69,16 +69,20 @@ impl Reads {
                 if work.pages == Pages::WatchList {
                     let start = paths::start(Start::WatchList, "");
                     let path = paths::with_query(path, &[&start, &selectors]);
-                    return watch_list(lane, &Ask { accept: encoding.accept(false), gzip, ..Ask::get(&path) }).await;
+                    return watch_list(
+                        channel,
+                        &RequestSpec { accept: encoding.accept(false), gzip, ..RequestSpec::get(&path) },
+                    )
+                    .await;
                 }
-                let ask = Ask { accept, gzip, ..Ask::get(&first) };
+                let ask = RequestSpec { accept, gzip, ..RequestSpec::get(&first) };
                 if work.limit.is_none() || work.pages != Pages::All {
-                    return count(lane, &ask).await;
+                    return count(channel, &ask).await;
                 }
-                let (mut counted, mut list) = page(lane, &ask).await?;
+                let (mut counted, mut list) = page(channel, &ask).await?;
                 while let Some(next_page) = list.next_page() {
                     let path = paths::with_query(path, &[&limit, &next_page, &selectors]);
-                    let next = page(lane, &Ask { accept, gzip, ..Ask::get(&path) }).await?;
+                    let next = page(channel, &RequestSpec { accept, gzip, ..RequestSpec::get(&path) }).await?;
                     (counted.bytes, list) = (counted.bytes + next.0.bytes, next.1);
                 }
                 Ok(counted)
@@ -93,21 +97,21 @@ fn nothing_to_get() -> Failure {
 }
 
 /// Reads a response to its end, without keeping it.
-async fn count(lane: &Lane, ask: &Ask<'_>) -> Result<Counted, Failure> {
-    receive(lane, lane.open(ask).await?, |_| Ok(())).await
+async fn count(channel: &Channel, ask: &RequestSpec<'_>) -> Result<Counted, Failure> {
+    receive(channel, channel.open(ask).await?, |_| Ok(())).await
 }
 
 /// Reads one page of a list.
-async fn page(lane: &Lane, ask: &Ask<'_>) -> Result<(Counted, ListMeta), Failure> {
-    let answer = lane.open(ask).await?;
+async fn page(channel: &Channel, ask: &RequestSpec<'_>) -> Result<(Counted, ListMeta), Failure> {
+    let answer = channel.open(ask).await?;
     let mut list = List::of(&answer);
-    let counted = receive(lane, answer, |piece| list.push(piece)).await?;
+    let counted = receive(channel, answer, |piece| list.push(piece)).await?;
     Ok((counted, list.metadata()?))
 }
 
 /// Reads a body to its end.
 async fn receive(
-    lane: &Lane,
+    channel: &Channel,
     mut answer: Answer,
     mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<Counted, Failure> {
@@ -118,13 +122,13 @@ async fn receive(
         bytes += data.len() as u64;
         take(data)?;
     }
-    lane.done(answer).await;
+    channel.done(answer).await;
     Ok(Counted { first_byte, bytes })
 }
 
 /// Reads a watch-list up to the bookmark at the end of the objects, and gives up the rest.
-async fn watch_list(lane: &Lane, ask: &Ask<'_>) -> Result<Counted, Failure> {
-    let mut answer = lane.open(ask).await?;
+async fn watch_list(channel: &Channel, ask: &RequestSpec<'_>) -> Result<Counted, Failure> {
+    let mut answer = channel.open(ask).await?;
     let (first_byte, mut bytes) = (Instant::now(), 0);
     let mut frames = Frames::new(answer.is_protobuf());
     while let Some(frame) = answer.response.body_mut().frame().await {
@@ -167,26 +171,26 @@ struct ItemMetadata {
     namespace: Option<String>,
 }
 
-async fn metadata(lane: &Lane, path: &str) -> Result<MetadataList, Failure> {
-    let body = lane.whole(&Ask { accept: METADATA, ..Ask::get(path) }).await?;
+async fn metadata(channel: &Channel, path: &str) -> Result<MetadataList, Failure> {
+    let body = channel.whole(&RequestSpec { accept: METADATA, ..RequestSpec::get(path) }).await?;
     serde_json::from_slice(&body).map_err(|error| Failure::stream(&error))
 }
 
 /// The newest version of a collection.
-pub(super) async fn newest(lane: &Lane, resource: &GroupVersionResource) -> Result<String, Failure> {
+pub(super) async fn newest(channel: &Channel, resource: &GroupVersionResource) -> Result<String, Failure> {
     let path = paths::with_query(&resource.collection_path(), &["limit=1"]);
-    Ok(metadata(lane, &path).await?.metadata.resource_version)
+    Ok(metadata(channel, &path).await?.metadata.resource_version)
 }
 
 /// The paths of some objects, with the query of a get.
 pub(super) async fn names(
-    lane: &Lane,
+    channel: &Channel,
     resource: &GroupVersionResource,
     namespace: Option<&str>,
     version: ReadVersion,
 ) -> Result<Vec<String>, Failure> {
     let path = paths::with_query(&paths::collection(resource, namespace), &[&format!("limit={NAMES}")]);
-    let list = metadata(lane, &path).await?;
+    let list = metadata(channel, &path).await?;
     let query = paths::version(version, &list.metadata.resource_version);
     let path = |Item { metadata: ItemMetadata { name, namespace } }: Item| {
         paths::with_query(&paths::object(resource, namespace.as_deref(), &name), &[&query])
@@ -196,14 +200,14 @@ pub(super) async fn names(
 
 /// The paths of all objects of a collection that a label selector matches.
 pub(super) async fn labelled(
-    lane: &Lane,
+    channel: &Channel,
     resource: &GroupVersionResource,
     selector: &str,
 ) -> Result<Vec<String>, Failure> {
     let (collection, mut found, mut next) = (resource.collection_path(), Vec::new(), Some(String::new()));
     while let Some(page) = next {
         let path = paths::with_query(&collection, &[&format!("limit={NAMES}"), selector, &page]);
-        let list = metadata(lane, &path).await?;
+        let list = metadata(channel, &path).await?;
         found.extend(list.items.into_iter().flatten().map(|Item { metadata: ItemMetadata { name, namespace } }| {
             paths::object(resource, namespace.as_deref(), &name)
         }));

@@ -11,10 +11,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    channel::Channel,
     churn::{Churn, write},
     endpoint::Endpoint,
     failure::{ErrorKind, Failure},
-    lane::Lane,
     objects,
     profile::{ChurnResource, HttpVersion},
     read,
@@ -38,19 +38,19 @@ pub(super) async fn fill(
     churns: &[Arc<Churn>],
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let lane = Lane::new(endpoint.clone(), HttpVersion::Http1);
+    let channel = Channel::new(endpoint.clone(), HttpVersion::Http1);
     let namespace = Bytes::from(objects::namespace(run).to_string());
     let body = Some(("application/json", namespace));
-    again(|| write(&lane, Method::POST, "/api/v1/namespaces", body.clone())).await?;
+    again(|| write(&channel, Method::POST, "/api/v1/namespaces", body.clone())).await?;
     for churn in churns {
         let mut writers = JoinSet::new();
         for _ in 0..WRITERS {
             let (churn, endpoint, stop) = (churn.clone(), endpoint.clone(), stop.clone());
             writers.spawn(async move {
-                let lane = Lane::new(endpoint, HttpVersion::Http1);
+                let channel = Channel::new(endpoint, HttpVersion::Http1);
                 while !stop.is_cancelled() {
                     let Some(index) = churn.next_seed() else { break };
-                    again(|| churn.create(&lane, index)).await?;
+                    again(|| churn.create(&channel, index)).await?;
                 }
                 Ok::<_, Failure>(())
             });
@@ -69,11 +69,11 @@ pub(super) async fn fill(
 /// Some objects may be left.
 pub(super) async fn clean_up(endpoint: &Arc<Endpoint>, run: &str) -> Result<(), Failure> {
     let deleted = async {
-        let lane = Lane::new(endpoint.clone(), HttpVersion::Http1);
+        let channel = Channel::new(endpoint.clone(), HttpVersion::Http1);
         let selector = format!("labelSelector={}%3D{run}", objects::RUN.replace('/', "%2F"));
         let namespaces = GroupVersionResource::new("", "v1", "namespaces");
         for resource in [ChurnResource::Pods.resource(), ChurnResource::ConfigMaps.resource(), namespaces] {
-            let paths = again(|| read::labelled(&lane, &resource, &selector)).await?;
+            let paths = again(|| read::labelled(&channel, &resource, &selector)).await?;
             delete(endpoint, paths.unwrap_or_default()).await?;
         }
         Ok(())
@@ -85,10 +85,10 @@ async fn delete(endpoint: &Arc<Endpoint>, paths: Vec<String>) -> Result<(), Fail
     let mut writers = JoinSet::new();
     let share = paths.len().div_ceil(WRITERS).max(1);
     for paths in paths.chunks(share).map(<[String]>::to_vec) {
-        let lane = Lane::new(endpoint.clone(), HttpVersion::Http1);
+        let channel = Channel::new(endpoint.clone(), HttpVersion::Http1);
         writers.spawn(async move {
             for path in paths {
-                again(|| write(&lane, Method::DELETE, &path, None)).await?;
+                again(|| write(&channel, Method::DELETE, &path, None)).await?;
             }
             Ok::<_, Failure>(())
         });

@@ -9,10 +9,10 @@ use tokio::{
 };
 
 use super::{
-    endpoint::Ask,
+    channel::{Answer, Channel},
+    endpoint::RequestSpec,
     failure::Failure,
     frames::{Event, Frames},
-    lane::{Answer, Lane},
     paths,
     profile::{SlowReaderWork, SlowRequest, Transport},
     recorder::{End, Recorder},
@@ -38,16 +38,16 @@ pub(super) struct SlowReaders {
 
 impl SlowReaders {
     /// Keeps one client reading until it is dropped.
-    pub(super) async fn keep(self: Arc<Self>, lane: Arc<Lane>, client: usize) {
+    pub(super) async fn keep(self: Arc<Self>, channel: Arc<Channel>, client: usize) {
         stagger(self.rate, client).await;
         let path = self.path(client);
         let mut first = Some(First(&self.standing));
         loop {
             let asked = Instant::now();
-            let answer = timeout(self.timeout, self.open(&lane, &path)).await;
+            let answer = timeout(self.timeout, self.open(&channel, &path)).await;
             drop(first.take());
             let ended = match answer.unwrap_or_else(|_| Err(Failure::timeout())) {
-                Ok(answer) => self.take(&lane, answer, asked).await,
+                Ok(answer) => self.take(&channel, answer, asked).await,
                 Err(failure) => Err(failure),
             };
             if let Err(failure) = ended {
@@ -67,14 +67,14 @@ impl SlowReaders {
         paths::with_query(&path, &[&query, &paths::selectors(selection, client)])
     }
 
-    async fn open(&self, lane: &Lane, path: &str) -> Result<Answer, Failure> {
+    async fn open(&self, channel: &Channel, path: &str) -> Result<Answer, Failure> {
         let Transport { encoding, gzip, .. } = self.transport;
         let accept = encoding.accept(matches!(self.work.request, SlowRequest::List(_)));
-        lane.open(&Ask { accept, gzip, ..Ask::get(path) }).await
+        channel.open(&RequestSpec { accept, gzip, ..RequestSpec::get(path) }).await
     }
 
     /// Reads a response slowly and records what ended it.
-    async fn take(&self, lane: &Lane, mut answer: Answer, asked: Instant) -> Result<(), Failure> {
+    async fn take(&self, channel: &Channel, mut answer: Answer, asked: Instant) -> Result<(), Failure> {
         let first_byte = asked.elapsed();
         self.recorder.lock().reading += 1;
         let is_watch = matches!(self.work.request, SlowRequest::Watch(_));
@@ -96,7 +96,7 @@ impl SlowReaders {
         }
         if end == End::Complete {
             self.recorder.answered(asked.elapsed(), first_byte, 0);
-            lane.done(answer).await;
+            channel.done(answer).await;
         }
         ended
     }

@@ -10,12 +10,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    channel::Channel,
     churn::Churn,
     cut::Cutter,
     endpoint::Endpoint,
     failure::{ErrorKind, Failure},
     informer::Informers,
-    lane::Lane,
     paths,
     processes::{Process, Usage},
     profile::{
@@ -76,12 +76,12 @@ struct Opened {
 }
 
 impl Opened {
-    fn clients<F>(&mut self, endpoint: &Arc<Endpoint>, workload: &Workload, keep: impl Fn(usize, Arc<Lane>) -> F)
+    fn clients<F>(&mut self, endpoint: &Arc<Endpoint>, workload: &Workload, keep: impl Fn(usize, Arc<Channel>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        for (client, lane) in lanes(endpoint, workload) {
-            self.clients.spawn(keep(client, lane));
+        for (client, channel) in channels(endpoint, workload) {
+            self.clients.spawn(keep(client, channel));
         }
     }
 }
@@ -131,25 +131,25 @@ impl Course {
                     let Some(newest) = self.start(side, &recorder, work).await else { continue };
                     let (work, standing) = (work.clone(), standing.clone());
                     let watches = Arc::new(Watches { work, transport, newest, timeout, recorder, rate, standing });
-                    opened.clients(endpoint, workload, |client, lane| watches.clone().keep(lane, client));
+                    opened.clients(endpoint, workload, |client, channel| watches.clone().keep(channel, client));
                 }
                 Work::SlowReader(work) => {
                     let Some(newest) = self.slow_start(side, &recorder, work).await else { continue };
                     let (work, standing) = (work.clone(), standing.clone());
                     let readers = Arc::new(SlowReaders { work, transport, newest, timeout, recorder, rate, standing });
-                    opened.clients(endpoint, workload, |client, lane| readers.clone().keep(lane, client));
+                    opened.clients(endpoint, workload, |client, channel| readers.clone().keep(channel, client));
                 }
                 Work::Informer(work) => {
                     let (work, standing) = (work.clone(), standing.clone());
                     let informers = Arc::new(Informers { work, transport, timeout, recorder, rate, standing });
-                    opened.clients(endpoint, workload, |client, lane| informers.clone().keep(lane, client, None));
+                    opened.clients(endpoint, workload, |client, channel| informers.clone().keep(channel, client, None));
                 }
                 Work::Reconnect(ReconnectWork { informer, every, spread }) => {
                     let (work, standing, cutter) = (informer.clone(), standing.clone(), Cutter::new(*every));
                     let informers = Arc::new(Informers { work, transport, timeout, recorder, rate, standing });
-                    opened.clients(endpoint, workload, |client, lane| {
+                    opened.clients(endpoint, workload, |client, channel| {
                         let cuts = cutter.cuts(*spread, client % workload.connections, workload.connections);
-                        informers.clone().keep(lane, client, Some(cuts))
+                        informers.clone().keep(channel, client, Some(cuts))
                     });
                     opened.cutters.push(cutter);
                 }
@@ -185,7 +185,7 @@ impl Course {
     }
 
     async fn newest(&self, side: &Side, recorder: &Recorder, selection: &Selection) -> Option<String> {
-        self.ask(side, recorder, async |lane| read::newest(lane, &selection.resource).await).await
+        self.ask(side, recorder, async |channel| read::newest(channel, &selection.resource).await).await
     }
 
     /// The requests of each workload that sends requests on a schedule. Leaves out workloads for which the server did
@@ -198,19 +198,20 @@ impl Course {
                 Work::Watch(_) | Work::Informer(_) | Work::SlowReader(_) | Work::Reconnect(_) => None,
                 Work::Churn(_) => self.churns[index].clone().map(Requests::Churn),
                 Work::Get { resource, namespace, name: Some(name), version } => {
-                    let newest = self.ask(side, recorder, async |lane| read::newest(lane, resource).await).await;
+                    let newest = self.ask(side, recorder, async |channel| read::newest(channel, resource).await).await;
                     let path = paths::object(resource, namespace.as_deref(), name);
                     let path = newest.map(|newest| paths::with_query(&path, &[&paths::version(*version, &newest)]));
                     path.map(|path| Requests::Reads(Arc::new(Reads::Get(vec![path])), workload.transport))
                 }
                 Work::Get { resource, namespace, name: None, version } => {
-                    let names = async |lane: &Lane| read::names(lane, resource, namespace.as_deref(), *version).await;
+                    let names =
+                        async |channel: &Channel| read::names(channel, resource, namespace.as_deref(), *version).await;
                     let paths = self.ask(side, recorder, names).await;
                     paths.map(|paths| Requests::Reads(Arc::new(Reads::Get(paths)), workload.transport))
                 }
                 Work::List(work) => {
                     let resource = &work.selection.resource;
-                    let newest = self.ask(side, recorder, async |lane| read::newest(lane, resource).await).await;
+                    let newest = self.ask(side, recorder, async |channel| read::newest(channel, resource).await).await;
                     let reads = newest.map(|newest| Arc::new(Reads::list(work, &newest)));
                     reads.map(|reads| Requests::Reads(reads, workload.transport))
                 }
@@ -226,11 +227,11 @@ impl Course {
         &self,
         side: &Side,
         recorder: &Recorder,
-        ask: impl AsyncFnOnce(&Lane) -> Result<T, Failure>,
+        ask: impl AsyncFnOnce(&Channel) -> Result<T, Failure>,
     ) -> Option<T> {
-        let lane = Lane::new(side.endpoint.clone(), HttpVersion::Http1);
+        let channel = Channel::new(side.endpoint.clone(), HttpVersion::Http1);
         let answer = tokio::select! {
-            answer = timeout(self.profile.timeout, ask(&lane)) => answer.unwrap_or_else(|_| Err(Failure::timeout())),
+            answer = timeout(self.profile.timeout, ask(&channel)) => answer.unwrap_or_else(|_| Err(Failure::timeout())),
             () = self.stop.cancelled() => return None,
         };
         answer.map_err(|failure| recorder.lock().failures.add(failure)).ok()
@@ -244,10 +245,10 @@ impl Course {
             let workload = &self.profile.workloads[index];
             let schedule = Arc::new(Schedule::new(began..end, workload.rate, grace, self.stop.clone()));
             let endpoint = if matches!(requests, Requests::Churn(_)) { &side.writes } else { &side.endpoint };
-            for (number, lane) in lanes(endpoint, workload) {
+            for (number, channel) in channels(endpoint, workload) {
                 let client = Client {
                     number,
-                    lane,
+                    channel,
                     requests: requests.clone(),
                     schedule: schedule.clone(),
                     recorder: side.recorders[index].clone(),
@@ -305,16 +306,16 @@ impl Course {
 }
 
 /// The number of each client of a workload, and the connection that it uses.
-fn lanes(endpoint: &Arc<Endpoint>, workload: &Workload) -> Vec<(usize, Arc<Lane>)> {
-    let lane = |_| Arc::new(Lane::new(endpoint.clone(), workload.transport.http));
-    let lanes: Vec<_> = (0..workload.connections).map(lane).collect();
-    (0..workload.clients).map(|client| (client, lanes[client % lanes.len()].clone())).collect()
+fn channels(endpoint: &Arc<Endpoint>, workload: &Workload) -> Vec<(usize, Arc<Channel>)> {
+    let channel = |_| Arc::new(Channel::new(endpoint.clone(), workload.transport.http));
+    let channels: Vec<_> = (0..workload.connections).map(channel).collect();
+    (0..workload.clients).map(|client| (client, channels[client % channels.len()].clone())).collect()
 }
 
 /// A client that sends requests.
 struct Client {
     number: usize,
-    lane: Arc<Lane>,
+    channel: Arc<Channel>,
     requests: Requests,
     schedule: Arc<Schedule>,
     recorder: Arc<Recorder>,
@@ -346,8 +347,8 @@ impl Client {
 
     async fn send(&self, number: u64) -> Result<Counted, Failure> {
         match &self.requests {
-            Requests::Reads(reads, transport) => reads.send(&self.lane, *transport, self.number, number).await,
-            Requests::Churn(churn) => churn.send(&self.lane, number).await,
+            Requests::Reads(reads, transport) => reads.send(&self.channel, *transport, self.number, number).await,
+            Requests::Churn(churn) => churn.send(&self.channel, number).await,
         }
     }
 }

@@ -9,10 +9,10 @@ use tokio::{
 };
 
 use super::{
-    endpoint::Ask,
+    channel::{Answer, Channel},
+    endpoint::RequestSpec,
     failure::Failure,
     frames::{Event, Frames},
-    lane::{Answer, Lane},
     paths,
     profile::{Start, Transport, WatchWork},
     read,
@@ -39,14 +39,14 @@ pub(super) struct Watches {
 
 impl Watches {
     /// Keeps the watch of one client open until it is dropped.
-    pub(super) async fn keep(self: Arc<Self>, lane: Arc<Lane>, client: usize) {
+    pub(super) async fn keep(self: Arc<Self>, channel: Arc<Channel>, client: usize) {
         stagger(self.rate, client).await;
         let selectors = paths::selectors(&self.work.selection, client);
         let mut progress = Progress::new(First(&self.standing));
         let mut newest = self.newest.clone();
         loop {
             let asked = Instant::now();
-            let ended = match self.open(&lane, &self.path(&newest, &selectors)).await {
+            let ended = match self.open(&channel, &self.path(&newest, &selectors)).await {
                 Ok(answer) => {
                     progress.opened();
                     if self.work.start != Start::WatchList {
@@ -66,7 +66,7 @@ impl Watches {
             }
             if self.work.start == Start::Now {
                 // The old version may have expired. If no newer one can be read, the watch fails with its own error.
-                let asked = timeout(self.timeout, read::newest(&lane, &self.work.selection.resource)).await;
+                let asked = timeout(self.timeout, read::newest(&channel, &self.work.selection.resource)).await;
                 newest = asked.ok().and_then(Result::ok).unwrap_or(newest);
             }
         }
@@ -78,11 +78,11 @@ impl Watches {
         paths::with_query(&path, &[&paths::start(*start, newest), selectors])
     }
 
-    async fn open(&self, lane: &Lane, path: &str) -> Result<Answer, Failure> {
+    async fn open(&self, channel: &Channel, path: &str) -> Result<Answer, Failure> {
         let Transport { encoding, gzip, .. } = self.transport;
-        let ask = Ask { accept: encoding.accept(false), gzip, ..Ask::get(path) };
+        let ask = RequestSpec { accept: encoding.accept(false), gzip, ..RequestSpec::get(path) };
         let asked = Instant::now();
-        let answer = timeout(self.timeout, lane.open(&ask)).await.unwrap_or_else(|_| Err(Failure::timeout()))?;
+        let answer = timeout(self.timeout, channel.open(&ask)).await.unwrap_or_else(|_| Err(Failure::timeout()))?;
         let latency = asked.elapsed();
         self.recorder.answered(latency, latency, 0);
         Ok(answer)

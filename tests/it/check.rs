@@ -173,11 +173,11 @@ async fn a_configuration_is_read_once_so_that_it_may_come_through_a_pipe() {
 }
 
 #[tokio::test]
-async fn only_an_answer_of_a_command_is_2() {
+async fn misuse_exits_with_2() {
     for (args, expected) in [
-        (&["load", "--profile", "kubelets", "--assert", "nonsense"][..], 1),
-        (&["check", "--no-such-option"], 1),
-        (&["run", "--config", "/none"], 1),
+        (&["load", "--profile", "kubelets", "--assert", "nonsense"][..], 2),
+        (&["check", "--no-such-option"], 2),
+        (&["run", "--config", "/none"], 2),
         (&["check", "--config", "/none"], 2),
         (&["--help"], 0),
         (&["--version"], 0),

@@ -266,7 +266,7 @@ async fn a_prewarmed_resource_that_is_not_cached_is_reported_with_the_reason() {
 
 #[tokio::test]
 async fn a_peer_that_cannot_be_reached_is_told_in_words() {
-    let mut gateway =
+    let gateway =
         Process::start("logging: {format: json}\ncache: {peers: {addresses: ['http://127.0.0.1:1']}}").await;
     assert!(shown(&gateway.admin, 0).await.contains("\npeer      http://127.0.0.1:1, not asked yet\n"));
     assert!(gateway.get("/api/v1/pods?resourceVersion=0").await.contains("200"));

@@ -227,10 +227,8 @@ mod tests {
             (500, true, 200, "failing", true),
         ] {
             let answer = made_of(status, retries, ready).await;
-            let unready = match &answer {
-                Answer::Said(Said { unready, .. }) | Answer::Busy { unready, .. } => unready.is_some(),
-                _ => false,
-            };
+            let unready =
+                matches!(&answer, Answer::Said(Said { unready: Some(_), .. }) | Answer::Busy { unready: Some(_), .. });
             assert_eq!((answer.reason(), unready), (reason, !is_ready), "{status} {retries} {ready}: {answer:?}");
         }
     }

@@ -10,7 +10,7 @@ use tokio::{sync::Mutex, time::timeout};
 
 use super::{
     connection::Connection,
-    endpoint::{Ask, Endpoint, Fallback},
+    endpoint::{Endpoint, Fallback, RequestSpec},
     failure::{ErrorKind, Failure},
     profile::HttpVersion,
 };
@@ -23,7 +23,7 @@ const ERROR_MAX: Duration = Duration::from_secs(5);
 
 /// One of an endpoint's connections: opened when it is first needed, and again after it was lost.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct Channel {
     endpoint: Arc<Endpoint>,
     http: HttpVersion,
     kept: Mutex<Kept>,
@@ -37,7 +37,7 @@ struct Kept {
     cut: u64,
 }
 
-impl Lane {
+impl Channel {
     pub(super) fn new(endpoint: Arc<Endpoint>, http: HttpVersion) -> Self {
         Self { endpoint, http, kept: Mutex::default() }
     }
@@ -53,7 +53,7 @@ impl Lane {
 
     /// Sends a request and returns the head of the response, which must be a success. The body is still to be read. The
     /// connection lasts as long as the [`Answer`].
-    pub(super) async fn open(&self, ask: &Ask<'_>) -> Result<Answer, Failure> {
+    pub(super) async fn open(&self, ask: &RequestSpec<'_>) -> Result<Answer, Failure> {
         let request = self.endpoint.request(ask, self.http == HttpVersion::Http2).await?;
         let mut connection = self.connection().await?;
         let response = connection.send(request).await?;
@@ -68,7 +68,7 @@ impl Lane {
     }
 
     /// Sends a request and reads the whole response.
-    pub(super) async fn whole(&self, ask: &Ask<'_>) -> Result<Bytes, Failure> {
+    pub(super) async fn whole(&self, ask: &RequestSpec<'_>) -> Result<Bytes, Failure> {
         let Answer { response, connection } = self.open(ask).await?;
         let body = response.into_body().collect().await.map_err(|error| Failure::stream(&error))?.to_bytes();
         self.keep(connection).await;
@@ -76,7 +76,7 @@ impl Lane {
     }
 
     /// Like [`Self::whole`], with a time limit.
-    pub(super) async fn within(&self, limit: Duration, ask: &Ask<'_>) -> Result<Bytes, Failure> {
+    pub(super) async fn within(&self, limit: Duration, ask: &RequestSpec<'_>) -> Result<Bytes, Failure> {
         timeout(limit, self.whole(ask)).await.unwrap_or_else(|_| Err(Failure::timeout()))
     }
 
