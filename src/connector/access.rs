@@ -56,10 +56,15 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// The server and the gateway's own credentials.
-    pub(super) fn new(config: Config, sockets: SocketOpener, servers: Option<Servers>) -> Result<Self, BuildError> {
+    /// The server and the gateway's own credentials. Connections break when `era` ends.
+    pub(super) fn new(
+        config: Config,
+        sockets: SocketOpener,
+        servers: Option<Servers>,
+        era: Era,
+    ) -> Result<Self, BuildError> {
         let certificate = ClientCertificate::of(&config.auth_info).map_err(BuildError::Certificate)?;
-        Self::build(config, sockets, servers, Era::default(), certificate)
+        Self::build(config, sockets, servers, era, certificate)
     }
 
     /// The same server, TLS and proxy, without credentials: no certificate, token, plugin or impersonation.

@@ -65,6 +65,7 @@ pub use socket::{Socket, SocketOpener};
 pub use trouble::{Trouble, TroubleKind};
 
 use access::Access;
+use era::Era;
 use identity::Exposed;
 use probed::Probed;
 use reachable::Reachable;
@@ -111,7 +112,18 @@ impl Connector {
         servers: &[ServerAddress],
         sockets: Option<SocketOpener>,
     ) -> Result<Self, BuildError> {
-        let access = Access::new(config.clone(), sockets.unwrap_or_else(socket::tcp), Servers::new(servers))?;
+        let access =
+            Access::new(config.clone(), sockets.unwrap_or_else(socket::tcp), Servers::new(servers), Era::default())?;
+        Ok(Self { shared: Arc::new(Shared { target: Target::of(config)?, access }) })
+    }
+
+    /// The address and credentials of another configuration of the same cluster. Its connections break together with those
+    /// of `self`.
+    ///
+    /// # Errors
+    /// The configuration cannot be used.
+    pub fn beside(&self, config: &kube_client::Config) -> Result<Self, BuildError> {
+        let access = Access::new(config.clone(), socket::tcp(), None, self.shared.access.era().clone())?;
         Ok(Self { shared: Arc::new(Shared { target: Target::of(config)?, access }) })
     }
 
@@ -126,7 +138,7 @@ impl Connector {
         Some(ServerChecks::new(servers, &self.shared.access, self.target()))
     }
 
-    /// Breaks all connections, since the cluster that they lead to was replaced, and forgets what was learned of clients
+    /// Breaks all connections, also of those made by [`Self::beside`], since the cluster that they lead to was replaced, and forgets what was learned of clients
     /// there. What is sent from now on is sent on new connections.
     pub fn break_all(&self) {
         self.shared.access.era().end();

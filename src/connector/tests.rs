@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use futures_util::stream;
 use http::{Request, Response, StatusCode, Version};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use tokio::{net::TcpListener, task::JoinSet, time::timeout};
 
@@ -284,6 +285,19 @@ async fn the_connections_of_every_kind_lead_to_a_server_and_break_when_it_is_not
     };
     let error = unused().await.unwrap_err();
     assert!(matches!(error, SendError::Unreachable(_)), "an idle connection is not used: {error:?}");
+}
+
+/// Otherwise reviews would go on at a cluster that was replaced, whose connections are still open.
+#[tokio::test]
+async fn connections_of_another_configuration_break_together_with_those_of_upstream() {
+    let silent = || async { Response::new(StreamBody::new(stream::pending()).boxed_unsync()) };
+    let server = TestServer::start(move |_| silent()).await;
+    let connector = server.connector();
+    let reviews = connector.beside(&server.config).unwrap().own_requests();
+    let body = reviews.send(request("GET", "/")).await.unwrap().into_body();
+    connector.break_all();
+    let ended = timeout(Duration::from_secs(20), body.collect()).await.expect("the connection breaks");
+    assert!(ended.is_err(), "{ended:?}");
 }
 
 #[tokio::test]

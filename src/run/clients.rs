@@ -1,6 +1,6 @@
 //! Authentication, authorization and upstream identity of clients, set up as the configured mode requires.
 
-use super::{RunError, connected};
+use super::{RunError, followed};
 use crate::{
     admin::MetricsAccess,
     authn::{self, Authenticator},
@@ -116,14 +116,15 @@ fn authorizer(delegated: &DelegatedConfig, reviewer: Upstream, tasks: &Tasks) ->
 }
 
 /// The upstream that answers reviews. It always has its own connections, so that a flood of tokens delays nothing else.
-/// Its answers are forgotten when the cluster of `upstream` is found to be another one than before.
+/// When the cluster of `upstream` is found to be another one than before, its answers are forgotten, and its connections
+/// break, since they may still lead to the old one.
 async fn reviewer(
     config: Option<&UpstreamConfig>,
     (connector, upstream): (&Connector, &Upstream),
     tasks: &Tasks,
 ) -> Result<Upstream, RunError> {
     let connector = match config {
-        Some(config) => connected(&config.resolve().await.map_err(RunError::UpstreamConfig)?, tasks)?,
+        Some(config) => followed(connector.beside(&config.resolve().await.map_err(RunError::UpstreamConfig)?), tasks)?,
         None => connector.clone(),
     };
     Upstream::for_reviews(connector, upstream.storage().clone()).map_err(RunError::Upstream)

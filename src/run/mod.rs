@@ -188,12 +188,8 @@ async fn run_following(
     Ok(drained)
 }
 
-/// Connections to the API server with the gateway's own credentials, which are followed in their files.
-pub(super) fn connected(access: &kube_client::Config, tasks: &Tasks) -> Result<Connector, RunError> {
-    followed(Connector::new(access), tasks)
-}
-
-fn followed(connector: Result<Connector, BuildError>, tasks: &Tasks) -> Result<Connector, RunError> {
+/// Follows the gateway's own credentials in their files.
+pub(super) fn followed(connector: Result<Connector, BuildError>, tasks: &Tasks) -> Result<Connector, RunError> {
     let connector = connector.map_err(RunError::Upstream)?;
     connector.follow_files(tasks);
     Ok(connector)
