@@ -257,6 +257,7 @@ impl Handler for Gateway {
         let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);
         let context = RequestContext { uri, info, credentials, peer, received: record.received() };
 
+        let answers_peer = stages.answers_peers(request.headers());
         let served = match peer::is_asking(request.headers()) {
             // Boxed: it is rare.
             true => Box::pin(stages.serve_peer(&request, &context, &mut record, &asked)).await.map_err(Unserved::from),
@@ -270,6 +271,9 @@ impl Handler for Gateway {
                 Box::pin(stages.forward(why, request, &context, connection, record, asked)).await
             }
         };
+        if answers_peer {
+            peer::mark(answer.headers_mut());
+        }
         // An error is not long-running, even in answer to a watch.
         let is_success = answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS;
         if context.info.is_long_running() && is_success {

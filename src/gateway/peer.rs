@@ -2,7 +2,7 @@
 //!
 //! Such a question is never forwarded and never starts a cache or waits for one, so no question causes another.
 
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 
 use super::{
     account::Asked,
@@ -28,7 +28,17 @@ pub(super) fn is_asking(headers: &HeaderMap) -> bool {
     headers.contains_key(PEER)
 }
 
+/// Tells the peer that a gateway has answered which gives states. A 503 without this comes from something else.
+pub(super) fn mark(headers: &mut HeaderMap) {
+    headers.insert(PEER, HeaderValue::from_static("answered"));
+}
+
 impl Stages {
+    /// Whether the request is a peer's question, and this gateway gives states: it has `cache.peers` itself.
+    pub(super) fn answers_peers(&self, headers: &HeaderMap) -> bool {
+        is_asking(headers) && self.cachers.peers().is_some()
+    }
+
     /// Refuses requests that this gateway has sent itself.
     pub(super) fn refuse_own(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         match is_asking(headers) {

@@ -196,10 +196,20 @@ impl ResourcePeers {
         match head.status {
             StatusCode::OK => {}
             StatusCode::LOOP_DETECTED => return Err(PeerOutcome::Itself.into()),
-            StatusCode::SERVICE_UNAVAILABLE => return Err(PeerOutcome::NoState.into()),
+            // Without the header: a gateway without `cache.peers`, or a load balancer in front of none.
+            StatusCode::SERVICE_UNAVAILABLE if head.headers.contains_key(PEER) => {
+                return Err(PeerOutcome::NoState.into());
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                return Err(Failed {
+                    outcome: PeerOutcome::Foreign,
+                    error: status_of(head.status),
+                    is_unauthorized: false,
+                });
+            }
             status => {
                 let is_unauthorized = status == StatusCode::UNAUTHORIZED;
-                let error = format!("the answer is {status}");
+                let error = status_of(status);
                 return Err(Failed { outcome: PeerOutcome::Refused, error, is_unauthorized });
             }
         }
@@ -216,6 +226,10 @@ impl ResourcePeers {
         tracing::debug!(address = peer.requests.address(), resource, %outcome, error, "a peer was asked for its state");
         peer.standing.note(&resource, failed);
     }
+}
+
+fn status_of(status: StatusCode) -> String {
+    format!("the answer is {status}")
 }
 
 /// Why there is no answer, in the words of the connection: those of the connector are about the API server.

@@ -108,7 +108,9 @@ impl PeerTroubleKind {
             Self::Unauthorized => {
                 "check that the gateway there accepts the user of this gateway's kubeconfig (clients.authentication)"
             }
-            Self::Refused => "check what else answers on the way, and the limits of the gateways there",
+            Self::Refused => {
+                "check that the address is that of gateways, and begins with https:// if they use TLS; else their limits"
+            }
             Self::Foreign => "check cache.peers.addresses, and set cache.peers at the gateway there, too",
             Self::Cluster => "check cache.peers.addresses, and upstream in the configuration of the gateway there",
             Self::Ahead => "compare the API servers of both gateways; was etcd restored?",

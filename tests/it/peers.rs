@@ -406,6 +406,7 @@ async fn a_peer_s_question_is_answered_from_memory_or_not_at_all() {
         let response = String::from_utf8(raw(address, line, QUESTION).await).unwrap();
         assert!(response.starts_with("HTTP/1.1 503 "), "{line}: {response}");
         assert!(response.contains(r#""message":"kube-fanout: this gateway has no such state"#), "{response}");
+        assert!(response.contains("kube-fanout-peer: answered\r\n"), "{response}");
     }
     assert_eq!(world.sim.counts(), before);
     let to_client = String::from_utf8(raw(address, &format!("GET {PODS}"), "accept: */*").await).unwrap();
@@ -416,8 +417,23 @@ async fn a_peer_s_question_is_answered_from_memory_or_not_at_all() {
 async fn a_gateway_without_peers_answers_none() {
     let world = World::start().await;
     world.gateway.warm("/api/v1/pods").await;
-    let response = raw(world.client().address(), &format!("GET {PODS}"), QUESTION).await;
-    assert!(response.starts_with(b"HTTP/1.1 503 "));
+    let response = String::from_utf8(raw(world.client().address(), &format!("GET {PODS}"), QUESTION).await).unwrap();
+    assert!(response.starts_with("HTTP/1.1 503 ") && !response.contains("kube-fanout-peer"), "{response}");
+}
+
+#[tokio::test]
+async fn a_peer_without_cache_peers_is_logged_as_none() {
+    let world = first().await;
+    let url = world.sim.start().await.unwrap();
+    let plain = Gateway::start(&url.url()).await;
+    plain.warm("/api/v1/pods").await;
+    let lines = Lines::default();
+    let (gateway, writer) = (second(&world, &format!("http://{}", plain.client.address())).await, lines.clone());
+    let subscriber = log_subscriber(LogFormat::Json, LevelFilter::WARN, move || writer.clone());
+    let _logged = tracing::subscriber::set_default(subscriber.with(gateway.client.log()));
+    assert_same(&world, gateway.client.get(PODS).await, PODS).await;
+    let text = lines.text();
+    assert!(text.contains("what answers is not a gateway with cache.peers") && text.contains("503"), "{text}");
 }
 
 /// Two gateways in delegated mode, of which the second has its state from the first if its own user may list pods.
