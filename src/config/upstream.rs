@@ -2,7 +2,9 @@
 
 use std::{env, io, net::IpAddr, path::PathBuf};
 
+use http::HeaderValue;
 use kube_client::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use secrecy::{ExposeSecret, SecretString};
 
 use crate::config::{
     Redacted, UpstreamConfig,
@@ -18,6 +20,10 @@ pub enum UpstreamConfigError {
     Malformed(MalformedKubeconfig),
     #[error("the kubeconfig has no context {0:?}")]
     NoContext(String),
+    #[error("the server {0} of the kubeconfig has no scheme or no host; write https://HOST:PORT")]
+    Server(Redacted),
+    #[error("the token of the kubeconfig's user is not a token (line break or control character in it)")]
+    Token,
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[source] Redacted),
     #[error(
@@ -39,6 +45,14 @@ impl From<KubeconfigError> for UpstreamConfigError {
     }
 }
 
+/// A token without white space at its ends, which YAML's blocks of text add. kube-client would panic at any other that a
+/// header cannot carry.
+fn usable(token: &SecretString) -> Result<SecretString, UpstreamConfigError> {
+    let token = token.expose_secret().trim();
+    HeaderValue::from_str(token).map_err(|_| UpstreamConfigError::Token)?;
+    Ok(token.to_owned().into())
+}
+
 impl UpstreamConfig {
     /// The named kubeconfig, or else what kubectl would find: `$KUBECONFIG`, the home directory's, the cluster in
     /// which the gateway runs as a pod. A requested context must be in a kubeconfig.
@@ -52,7 +66,12 @@ impl UpstreamConfig {
             None => return kube_client::Config::incluster().map_err(UpstreamConfigError::NotFound),
         };
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        Ok(kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await?)
+        let mut config = kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        if config.cluster_url.scheme().is_none() || config.cluster_url.host().is_none() {
+            return Err(UpstreamConfigError::Server(Redacted::url(&config.cluster_url)));
+        }
+        config.auth_info.token = config.auth_info.token.map(|token| usable(&token)).transpose()?;
+        Ok(config)
     }
 
     /// The name of the kubeconfig's user; `None` if there is no kubeconfig, or its context has no user.
@@ -132,6 +151,26 @@ mod tests {
         assert_eq!(upstream.resolve().await.unwrap().cluster_url, "http://127.0.0.1:1/");
         upstream.context = Some("two".to_owned());
         assert_eq!(upstream.resolve().await.unwrap().cluster_url, "http://127.0.0.1:2/");
+    }
+
+    #[tokio::test]
+    async fn tokens_are_trimmed_and_have_no_line_break() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let resolved = async |server: &str, token: &str| {
+            let text = KUBECONFIG.replace("http://127.0.0.1:1", server);
+            let mut kubeconfig: Kubeconfig = serde_saphyr::from_str(&text).unwrap();
+            for user in &mut kubeconfig.auth_infos {
+                user.auth_info.get_or_insert_default().token = Some(token.to_owned().into());
+            }
+            std::fs::write(&path, serde_saphyr::to_string(&kubeconfig).unwrap()).unwrap();
+            UpstreamConfig { kubeconfig: Some(path.clone()), context: None }.resolve().await
+        };
+        let token = resolved("http://127.0.0.1:1", "abc\n").await.unwrap().auth_info.token.unwrap();
+        assert_eq!(token.expose_secret(), "abc");
+        assert!(matches!(resolved("http://127.0.0.1:1", "a\nb").await, Err(UpstreamConfigError::Token)));
+        let error = resolved("127.0.0.1:1", "abc").await.unwrap_err().to_string();
+        assert!(error.contains("127.0.0.1:1 of the kubeconfig has no scheme"), "{error}");
     }
 
     #[tokio::test]

@@ -51,11 +51,11 @@ pub(super) const ACCESS_REVIEWS: Right<'_> = Right::new("create", "authorization
 /// To name clients to the API server. They may be narrowed to some names, which this question does not show.
 pub(super) const OF_IMPERSONATION: [Right<'_>; 2] =
     [Right::new("impersonate", "", "users"), Right::new("impersonate", "", "groups")];
-/// To know that peers are of the same cluster.
+/// To know whether peers are of the same cluster, and whether the cluster behind the address is still the same.
 pub(super) const CLUSTER: Right<'_> =
     Right { verb: "get", group: "", resource: "namespaces", name: Some("kube-system") };
 /// To know which resources may be cached, and what is missing without.
-pub(super) const OF_DOCUMENTS: [(Right<'_>, &str); 3] = [
+pub(super) const OF_DOCUMENTS: [(Right<'_>, &str); 2] = [
     (
         Right::new("list", "apiregistration.k8s.io", "apiservices"),
         "without, only the core group and custom resources are cached",
@@ -63,10 +63,6 @@ pub(super) const OF_DOCUMENTS: [(Right<'_>, &str); 3] = [
     (
         Right::new("get", "apiextensions.k8s.io", "customresourcedefinitions"),
         "without, only resources of the core group are cached",
-    ),
-    (
-        Right { name: Some("kube-system"), ..Right::new("get", "", "namespaces") },
-        "without, a cluster that is replaced behind one address may go unnoticed, and peers are not asked",
     ),
 ];
 
