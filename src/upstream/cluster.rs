@@ -49,7 +49,10 @@ impl Upstream {
         };
         // Logged once, as long as nothing changes.
         if uid.is_none() && known.asked.as_ref().is_none_or(|(_, uid)| uid.is_some()) {
-            tracing::info!(error, "cannot read the uid of the namespace kube-system, by which a cluster is known");
+            tracing::warn!(
+                error,
+                "cannot read the uid of the namespace kube-system: a replaced cluster may go unnoticed"
+            );
         }
         known.asked = Some((at, uid.clone()));
         if let Some(now) = &uid {

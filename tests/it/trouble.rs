@@ -255,7 +255,7 @@ async fn a_prewarmed_resource_that_is_not_cached_is_reported_with_the_reason() {
     let check = gateway_status.checks.iter().find(|check| check.name == "cache/deployments.apps").unwrap();
     assert!(!check.ready && check.reason.starts_with(told), "{check:?}");
     assert!(gateway.admin("/").await.contains(told));
-    let text = shown(&gateway.admin, 2).await;
+    let text = shown(&gateway.admin, 3).await;
     assert!(text.contains(&format!("cache/deployments.apps: {told}")), "{text}");
     gateway.send(Signal::TERM);
     let output = within("the end", gateway.child.wait_with_output()).await.unwrap();
@@ -266,8 +266,7 @@ async fn a_prewarmed_resource_that_is_not_cached_is_reported_with_the_reason() {
 
 #[tokio::test]
 async fn a_peer_that_cannot_be_reached_is_told_in_words() {
-    let gateway =
-        Process::start("logging: {format: json}\ncache: {peers: {addresses: ['http://127.0.0.1:1']}}").await;
+    let gateway = Process::start("logging: {format: json}\ncache: {peers: {addresses: ['http://127.0.0.1:1']}}").await;
     assert!(shown(&gateway.admin, 0).await.contains("\npeer      http://127.0.0.1:1, not asked yet\n"));
     assert!(gateway.get("/api/v1/pods?resourceVersion=0").await.contains("200"));
     let told = "http://127.0.0.1:1, never used, cannot connect to the peer since ";
