@@ -28,6 +28,10 @@ const FLOODING: u8 = 30;
 /// `operations`: time without a review of a watch).
 const REVOKED_MAX: Duration = identity::TTL.saturating_add(identity::WATCH_INTERVAL.saturating_mul(3));
 
+/// The priority of the thread that sends a flood, the lowest of Linux: a hostile client has its own machine, so it has
+/// to take the gateway's time by its requests and not by the cores that it shares with the gateway here.
+const FLOOD_NICE: i32 = 19;
+
 /// Requests that differ in their number. They are sent by their own thread, so that the measurement is of the
 /// gateway and not of this suite's runtime.
 struct Flood {
@@ -47,6 +51,8 @@ impl Flood {
         let is_over = Arc::new(AtomicBool::new(false));
         let asks_on = is_over.clone();
         let thread = std::thread::spawn(move || -> Result<usize> {
+            // On Linux this is the priority of the calling thread.
+            rustix::process::setpriority_process(None, FLOOD_NICE)?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let attacks = future::try_join_all(from.into_iter().map(|from| victim.unread(from))).await?;
