@@ -147,7 +147,7 @@ impl Connector {
         }
     }
 
-    /// Resolves when one of several API servers has come into use, after none of them was, at `time` or later.
+    /// Resolves when one of several API servers has come into use, after none of them was, after `time`.
     pub async fn recovered_since(&self, time: Instant) {
         match self.servers() {
             Some(servers) => servers.recovered_since(time).await,

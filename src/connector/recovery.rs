@@ -18,10 +18,11 @@ impl Recovery {
         self.0.send_replace(Some(Instant::now()));
     }
 
-    /// Resolves when that has happened at `time` or later.
+    /// Resolves when that has happened after `time`. Not at `time`: who tries again at once and fails would do so for as
+    /// long as the clock stands still.
     pub(super) async fn since(&self, time: Instant) {
         let mut told = self.0.subscribe();
         // The sender lives as long as `self` does, so waiting cannot fail.
-        drop(told.wait_for(|told| told.is_some_and(|at| at >= time)).await);
+        drop(told.wait_for(|told| told.is_some_and(|at| at > time)).await);
     }
 }

@@ -94,7 +94,7 @@ pub trait ListWatch: Send + Sync + 'static {
         async {}
     }
 
-    /// Resolves when upstream can be used again after it could not, at `time` or later: what failed may be tried again at
+    /// Resolves when upstream can be used again after it could not, after `time`: what failed may be tried again at
     /// once. By default that is not known.
     fn recovered_since(&self, _time: Instant) -> impl Future<Output = ()> + Send {
         std::future::pending()

@@ -83,7 +83,7 @@ impl Upstream {
         self.shared.connector.troubles()
     }
 
-    /// Resolves when it can be used again after it could not, at `time` or later.
+    /// Resolves when it can be used again after it could not, after `time`.
     pub async fn recovered_since(&self, time: Instant) {
         self.shared.connector.recovered_since(time).await;
     }

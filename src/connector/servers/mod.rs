@@ -192,7 +192,7 @@ impl Servers {
         }
     }
 
-    /// Resolves when a check has found a server ready, after none was, at `time` or later.
+    /// Resolves when a check has found a server ready, after none was, after `time`.
     pub(super) async fn recovered_since(&self, time: Instant) {
         self.0.recovery.since(time).await;
     }

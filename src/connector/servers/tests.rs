@@ -270,6 +270,7 @@ async fn a_server_that_comes_into_use_after_none_was_is_told_of_once() {
     servers.found(vec![ready("v1"), ready("v1")]);
     servers.found(vec![unknown(), ready("v1")]);
     assert!(!told(then), "there was one all the time");
+    advance(ASIDE_MIN).await;
     servers.found(vec![unknown(), unwell()]);
     servers.found(vec![unknown(), ready("v1")]);
     assert!(told(then));
