@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
+use futures_util::TryFutureExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 /// A socket, or TLS on one. Boxed, so that each layer above holds a pointer rather than the kilobyte of a TLS session,
@@ -25,23 +26,33 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 ///
 /// # Errors
 /// The socket failed.
-pub(super) async fn detect_http2(mut io: Io) -> io::Result<(bool, Io)> {
-    let mut first = [0; PREFACE.len()];
+pub(super) fn detect_http2(io: Io) -> impl Future<Output = io::Result<(bool, Io)>> {
+    read_beginning(io, &[PREFACE]).map_ok(|stream| (stream.read == PREFACE[..], Box::new(stream) as Io))
+}
+
+/// Reads the first bytes of a stream, for as long as it may begin with one of these.
+///
+/// # Errors
+/// The socket failed.
+pub(super) async fn read_beginning<const LENGTH: usize>(
+    mut io: Io,
+    beginnings: &[&[u8; LENGTH]],
+) -> io::Result<Rewind> {
+    let mut first = [0; LENGTH];
     let mut filled = 0;
-    while filled < first.len() && PREFACE.starts_with(&first[..filled]) {
+    while filled < LENGTH && beginnings.iter().any(|beginning| beginning.starts_with(&first[..filled])) {
         match io.read(&mut first[filled..]).await? {
             0 => break,
             read => filled += read,
         }
     }
-    let read = Bytes::copy_from_slice(&first[..filled]);
-    Ok((first == *PREFACE, Box::new(Rewind { read, io })))
+    Ok(Rewind { read: Bytes::copy_from_slice(&first[..filled]), io })
 }
 
 /// A stream that first yields bytes already read from it.
-struct Rewind {
-    read: Bytes,
-    io: Io,
+pub(super) struct Rewind {
+    pub(super) read: Bytes,
+    pub(super) io: Io,
 }
 
 impl AsyncRead for Rewind {

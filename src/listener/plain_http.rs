@@ -1,101 +1,44 @@
 //! Answers HTTP on a listener for TLS as the API server does (Go's `net/http`), instead of closing the connection without
 //! a word.
 
-use std::{
-    io::{self, IoSlice},
-    pin::Pin,
-    task::{Context, Poll},
-};
+use std::io;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use futures_util::FutureExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::io::Io;
+use super::io::{Io, Rewind, read_beginning};
 
 /// The first bytes of requests that are recognized: as many as a TLS record has in front of its content.
 const BEGINNINGS: [&[u8; 5]; 5] = [b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO"];
 const ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+/// The part of a request that is read after its beginning, if it has arrived.
+const REST: usize = 4 << 10;
 
-/// A socket on which TLS is expected. Nothing is written to a client that has sent HTTP: it could not read the alert.
-pub(super) struct ExpectsTls {
-    io: Io,
-    first: [u8; BEGINNINGS[0].len()],
-    seen: u8,
-}
-
-impl ExpectsTls {
-    pub(super) fn new(io: Io) -> Self {
-        Self { io, first: [0; BEGINNINGS[0].len()], seen: 0 }
+/// The stream from its first byte on, on which TLS is expected. The caller limits the time.
+///
+/// # Errors
+/// The socket failed, or the client has sent HTTP. This is answered; there is no alert, which it could not read.
+pub(super) async fn expect_tls(io: Io) -> io::Result<Rewind> {
+    let mut stream = read_beginning(io, &BEGINNINGS).await?;
+    if !BEGINNINGS.iter().any(|beginning| stream.read == beginning[..]) {
+        return Ok(stream);
     }
-
-    fn is_http(&self) -> bool {
-        usize::from(self.seen) == self.first.len() && BEGINNINGS.contains(&&self.first)
+    // A socket that is closed with bytes unread is reset, and the client may lose the answer.
+    drop(stream.io.read(&mut [0; REST]).now_or_never());
+    if stream.write_all(ANSWER).await.is_ok() {
+        // The client may be gone already.
+        stream.shutdown().await.ok();
     }
-
-    /// Answers the request, if it was one. The caller limits the time.
-    pub(super) async fn refuse(mut self) {
-        if self.is_http() && self.io.write_all(ANSWER).await.is_ok() {
-            // The client may be gone already.
-            self.io.shutdown().await.ok();
-        }
-    }
-
-    fn note(&mut self, read: &[u8]) {
-        let seen = usize::from(self.seen);
-        for (place, byte) in self.first[seen..].iter_mut().zip(read) {
-            *place = *byte;
-            self.seen += 1;
-        }
-    }
-}
-
-impl AsyncRead for ExpectsTls {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.io).poll_read(cx, buffer);
-        self.note(&buffer.filled()[before..]);
-        read
-    }
-}
-
-impl AsyncWrite for ExpectsTls {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.is_http() {
-            return Poll::Ready(Ok(bytes.len()));
-        }
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        if self.is_http() {
-            return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
-        }
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "the client has sent HTTP without TLS"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt, duplex};
+    use tokio::io::{duplex, split};
 
     #[tokio::test]
-    async fn what_looks_like_a_request_is_answered_and_gets_no_alert() {
+    async fn what_looks_like_a_request_is_answered_and_all_else_is_left_to_tls() {
         for (sent, is_http) in [
             (&b"GET /api HTTP/1.1\r\nhost: h\r\n\r\n"[..], true),
             (b"OPTIONS * HTTP/1.1\r\n\r\n", true),
@@ -104,20 +47,26 @@ mod tests {
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", false),
         ] {
             // In one piece, and byte by byte.
-            for piece in [1 << 10, 1] {
-                let (mut client, server) = duplex(1 << 10);
-                client.write_all(sent).await.unwrap();
-                let mut expects = ExpectsTls::new(Box::new(server));
-                let mut buffer = [0; 1 << 10];
-                let mut read = 0;
-                while read < sent.len() {
-                    read += expects.read(&mut buffer[..piece]).await.unwrap();
-                }
-                expects.write_all(b"alert").await.unwrap();
-                expects.refuse().await;
-                let mut answer = Vec::new();
-                client.read_to_end(&mut answer).await.unwrap();
-                assert_eq!(answer, if is_http { ANSWER } else { b"alert" }, "{sent:?}");
+            for capacity in [1 << 10, 1] {
+                let (client, server) = duplex(capacity);
+                let (mut receiver, mut sender) = split(client);
+                let seen = async {
+                    let Ok(mut stream) = expect_tls(Box::new(server)).await else { return None };
+                    let mut seen = Vec::new();
+                    stream.read_to_end(&mut seen).await.unwrap();
+                    stream.write_all(b"alert").await.unwrap();
+                    Some(seen)
+                };
+                // The server does not read all of a request.
+                let sent_all = async { sender.write_all(sent).await.and(sender.shutdown().await).is_ok() };
+                let answer = async {
+                    let mut answer = Vec::new();
+                    receiver.read_to_end(&mut answer).await.map(|_| answer)
+                };
+                let (seen, sent_all, answer) = tokio::join!(seen, sent_all, answer);
+                assert!(sent_all || is_http, "{sent:?}");
+                let (expected, left) = if is_http { (ANSWER, None) } else { (&b"alert"[..], Some(sent)) };
+                assert_eq!((answer.unwrap().as_slice(), seen.as_deref()), (expected, left), "{sent:?}");
             }
         }
     }

@@ -68,7 +68,8 @@ pub(super) async fn open<H: Handler>(
     tasks: &Tasks,
 ) -> io::Result<Pin<Box<dyn Served>>> {
     let (is_http2, io) = match protocol {
-        Protocol::Any => detect_http2(io).await?,
+        // Boxed, and freed when HTTP begins.
+        Protocol::Any => Box::pin(detect_http2(io)).await?,
         Protocol::Http1 => (false, io),
         Protocol::Http2 => (true, io),
     };

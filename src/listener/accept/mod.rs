@@ -25,8 +25,8 @@ use crate::lifecycle::Tasks;
 use crate::listener::bind::{Accepted, Bound, Socket};
 use crate::listener::client_auth::client_certificate;
 use crate::listener::connection::{Tie, serve_connection};
-use crate::listener::io::Io;
-use crate::listener::plain_http::ExpectsTls;
+use crate::listener::io::{Io, Rewind};
+use crate::listener::plain_http::expect_tls;
 use crate::listener::protocol::Protocol;
 use crate::listener::tls::{ALPN_HTTP2, Tls};
 use crate::listener::{Connection, Handler};
@@ -231,14 +231,8 @@ async fn handshake(io: Io, tls: TlsAcceptor, connection: &mut Connection) -> Opt
 }
 
 /// The session; a client that has sent HTTP instead is told.
-async fn accept_tls(io: Io, tls: &TlsAcceptor) -> io::Result<TlsStream<ExpectsTls>> {
-    match tls.accept(ExpectsTls::new(io)).into_fallible().await {
-        Ok(stream) => Ok(stream),
-        Err((error, io)) => {
-            io.refuse().await;
-            Err(error)
-        }
-    }
+async fn accept_tls(io: Io, tls: &TlsAcceptor) -> io::Result<TlsStream<Rewind>> {
+    tls.accept(expect_tls(io).await?).await
 }
 
 #[cfg(test)]
