@@ -7,15 +7,7 @@
 mod answer;
 mod standing;
 
-use std::{
-    error::Error as _,
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{error::Error as _, fmt, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use tokio::{
@@ -65,8 +57,6 @@ struct Shared {
     name: HeaderValue,
     addresses: Vec<PeerAddress>,
     upstream: Upstream,
-    /// Whether upstream did not tell the uid of its cluster when it was last asked.
-    is_nameless: AtomicBool,
     fills: Arc<Semaphore>,
 }
 
@@ -89,7 +79,7 @@ impl Peers {
         let shown = Arc::downgrade(&fills);
         let used = move || Some(FILLS_MAX - shown.upgrade()?.available_permits());
         show_limit("peer_fills", move || Some((used()? as u64, FILLS_MAX as u64)));
-        Ok(Self(Arc::new(Shared { name, addresses, upstream, is_nameless: AtomicBool::default(), fills })))
+        Ok(Self(Arc::new(Shared { name, addresses, upstream, fills })))
     }
 
     /// What is known of each address.
@@ -121,17 +111,6 @@ impl Peers {
     /// Whether the headers are those of a question of this gateway itself.
     pub fn are_asked_with(&self, headers: &HeaderMap) -> bool {
         headers.get(PEER) == Some(&self.0.name)
-    }
-
-    /// The uid of upstream's cluster, requested no earlier than `since`.
-    async fn cluster(&self, since: Instant) -> Option<Box<str>> {
-        let uid = self.0.upstream.cluster(since).await;
-        // Logged once, as long as nothing changes.
-        let was_nameless = self.0.is_nameless.swap(uid.is_none(), Ordering::Relaxed);
-        if uid.is_none() && !was_nameless {
-            tracing::warn!("cannot read the uid of the namespace kube-system: peers are neither asked nor answered");
-        }
-        uid
     }
 }
 
@@ -267,7 +246,7 @@ impl reflector::Peers for ResourcePeers {
 
     async fn provenance(&self, server: Option<&str>, since: Instant) -> Option<Provenance> {
         let (peers, server) = (self.peers.as_ref()?, server?);
-        let cluster = peers.cluster(since).await?;
+        let cluster = peers.0.upstream.cluster(since).await?;
         Some(Provenance { cluster, server: server.into(), definition: self.definition.clone() })
     }
 

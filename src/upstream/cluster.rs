@@ -51,7 +51,8 @@ impl Upstream {
         if uid.is_none() && known.asked.as_ref().is_none_or(|(_, uid)| uid.is_some()) {
             tracing::warn!(
                 error,
-                "cannot read the uid of the namespace kube-system: a replaced cluster may go unnoticed"
+                "cannot read the uid of the namespace kube-system: a replaced cluster may go unnoticed, and peers are \
+                 neither asked nor answered"
             );
         }
         known.asked = Some((at, uid.clone()));
