@@ -18,18 +18,9 @@ const PROFILE: &str = "apiVersion: kube-fanout.io/v1alpha1\nkind: LoadProfile\nt
 pub(crate) async fn drive(world: &World, endpoint: &Endpoint, workloads: &str, duration: Duration) -> Result<Report> {
     let url = endpoint.url();
     let kubeconfig = Some(world.certificates.kubeconfig("load", &url)?);
-    let options = LoadOptions {
-        profile: Profile::parse("bench", &format!("{PROFILE}workloads: [{workloads}]\n"))?.lasting(Some(duration)),
-        url: Server { url: Some(url), access: UpstreamConfig { kubeconfig, context: None }, fallbacks: Vec::new() },
-        against: None,
-        writes: None,
-        turns: None,
-        seed_objects: 0,
-        processes: Vec::new(),
-        metrics: Vec::new(),
-        assertions: Vec::new(),
-        any_cluster: true,
-    };
+    let profile = Profile::parse("bench", &format!("{PROFILE}workloads: [{workloads}]\n"))?.lasting(Some(duration));
+    let server = Server { url: Some(url), access: UpstreamConfig { kubeconfig, context: None }, fallbacks: Vec::new() };
+    let options = LoadOptions { any_cluster: true, ..LoadOptions::new(profile, server) };
     let report = load::load(&options, pending()).await?;
     for workload in report.endpoints.iter().flat_map(|endpoint| &endpoint.workloads) {
         ensure!(workload.errors.is_empty(), "{}: {:?}", workload.name, workload.errors);

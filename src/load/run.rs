@@ -57,6 +57,24 @@ pub struct LoadOptions {
     pub any_cluster: bool,
 }
 
+impl LoadOptions {
+    /// One server, which has to look like a test cluster, and nothing besides the profile.
+    pub fn new(profile: Profile, url: Server) -> Self {
+        Self {
+            profile,
+            url,
+            against: None,
+            writes: None,
+            turns: None,
+            seed_objects: 0,
+            processes: Vec::new(),
+            metrics: Vec::new(),
+            assertions: Vec::new(),
+            any_cluster: false,
+        }
+    }
+}
+
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {

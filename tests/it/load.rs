@@ -26,18 +26,7 @@ fn profile(text: &str) -> Profile {
 }
 
 pub(crate) fn options(url: String, text: &str) -> LoadOptions {
-    LoadOptions {
-        profile: profile(text),
-        url: server(url),
-        against: None,
-        writes: None,
-        turns: None,
-        seed_objects: 0,
-        processes: Vec::new(),
-        metrics: Vec::new(),
-        assertions: Vec::new(),
-        any_cluster: false,
-    }
+    LoadOptions::new(profile(text), server(url))
 }
 
 fn server(url: String) -> Server {
