@@ -52,8 +52,8 @@ impl Channel {
     }
 
     /// Sends a request and returns the head of the response, which must be a success. The body is still to be read. The
-    /// connection lasts as long as the [`Answer`].
-    pub(super) async fn open(&self, ask: &RequestSpec<'_>) -> Result<Answer, Failure> {
+    /// connection lasts as long as the [`OpenResponse`].
+    pub(super) async fn open(&self, ask: &RequestSpec<'_>) -> Result<OpenResponse, Failure> {
         let request = self.endpoint.request(ask, self.http == HttpVersion::Http2).await?;
         let mut connection = self.connection().await?;
         let response = connection.send(request).await?;
@@ -64,12 +64,12 @@ impl Channel {
             self.keep(connection).await;
             return Err(Failure::status(status, &body.unwrap_or_default()));
         }
-        Ok(Answer { response, connection })
+        Ok(OpenResponse { response, connection })
     }
 
     /// Sends a request and reads the whole response.
     pub(super) async fn whole(&self, ask: &RequestSpec<'_>) -> Result<Bytes, Failure> {
-        let Answer { response, connection } = self.open(ask).await?;
+        let OpenResponse { response, connection } = self.open(ask).await?;
         let body = response.into_body().collect().await.map_err(|error| Failure::stream(&error))?.to_bytes();
         self.keep(connection).await;
         Ok(body)
@@ -81,7 +81,7 @@ impl Channel {
     }
 
     /// Keeps the connection of a response that was read completely for the next request.
-    pub(super) async fn done(&self, answer: Answer) {
+    pub(super) async fn done(&self, answer: OpenResponse) {
         self.keep(answer.connection).await;
     }
 
@@ -110,12 +110,12 @@ impl Channel {
 
 /// The head of a response, and the connection on which its body arrives.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct OpenResponse {
     pub(super) response: Response<Incoming>,
     connection: Connection,
 }
 
-impl Answer {
+impl OpenResponse {
     /// Whether the body is in protobuf, by its `Content-Type`.
     pub(super) fn is_protobuf(&self) -> bool {
         let content_type = self.response.headers().get(CONTENT_TYPE);

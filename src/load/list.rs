@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Deserializer;
 
 use super::{
-    channel::Answer,
+    channel::OpenResponse,
     failure::{ErrorKind, Failure},
     version::MAGIC,
 };
@@ -47,7 +47,7 @@ pub(super) enum List {
 }
 
 impl List {
-    pub(super) fn of(answer: &Answer) -> Self {
+    pub(super) fn of(answer: &OpenResponse) -> Self {
         let coding = answer.response.headers().get(header::CONTENT_ENCODING);
         if coding.is_some_and(|coding| coding == "gzip") {
             Self::Gzip(Box::new(GzDecoder::new(Ends::default())))

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{
-    channel::{Answer, Channel},
+    channel::{Channel, OpenResponse},
     endpoint::RequestSpec,
     failure::{ErrorKind, Failure},
     frames::{Event, Frames},
@@ -112,7 +112,7 @@ async fn page(channel: &Channel, ask: &RequestSpec<'_>) -> Result<(Counted, List
 /// Reads a body to its end.
 async fn receive(
     channel: &Channel,
-    mut answer: Answer,
+    mut answer: OpenResponse,
     mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<Counted, Failure> {
     let (first_byte, mut bytes) = (Instant::now(), 0);

@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    channel::{Answer, Channel},
+    channel::{Channel, OpenResponse},
     endpoint::RequestSpec,
     failure::Failure,
     frames::{Event, Frames},
@@ -67,14 +67,14 @@ impl SlowReaders {
         paths::with_query(&path, &[&query, &paths::selectors(selection, client)])
     }
 
-    async fn open(&self, channel: &Channel, path: &str) -> Result<Answer, Failure> {
+    async fn open(&self, channel: &Channel, path: &str) -> Result<OpenResponse, Failure> {
         let Transport { encoding, gzip, .. } = self.transport;
         let accept = encoding.accept(matches!(self.work.request, SlowRequest::List(_)));
         channel.open(&RequestSpec { accept, gzip, ..RequestSpec::get(path) }).await
     }
 
     /// Reads a response slowly and records what ended it.
-    async fn take(&self, channel: &Channel, mut answer: Answer, asked: Instant) -> Result<(), Failure> {
+    async fn take(&self, channel: &Channel, mut answer: OpenResponse, asked: Instant) -> Result<(), Failure> {
         let first_byte = asked.elapsed();
         self.recorder.lock().reading += 1;
         let is_watch = matches!(self.work.request, SlowRequest::Watch(_));
@@ -101,7 +101,7 @@ impl SlowReaders {
         ended
     }
 
-    async fn read(&self, answer: &mut Answer, is_watch: bool) -> Result<(), Failure> {
+    async fn read(&self, answer: &mut OpenResponse, is_watch: bool) -> Result<(), Failure> {
         let mut frames = Frames::new(answer.is_protobuf());
         sleep(self.work.stop_for).await;
         while let Some(frame) = answer.response.body_mut().frame().await {

@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    channel::{Answer, Channel},
+    channel::{Channel, OpenResponse},
     endpoint::RequestSpec,
     failure::Failure,
     frames::{Event, Frames},
@@ -78,7 +78,7 @@ impl Watches {
         paths::with_query(&path, &[&paths::start(*start, newest), selectors])
     }
 
-    async fn open(&self, channel: &Channel, path: &str) -> Result<Answer, Failure> {
+    async fn open(&self, channel: &Channel, path: &str) -> Result<OpenResponse, Failure> {
         let Transport { encoding, gzip, .. } = self.transport;
         let ask = RequestSpec { accept: encoding.accept(false), gzip, ..RequestSpec::get(path) };
         let asked = Instant::now();
@@ -92,7 +92,7 @@ impl Watches {
 /// Reads until the watch ends. `asked` is the time at which the client requested the objects.
 pub(super) async fn read(
     recorder: &Recorder,
-    mut answer: Answer,
+    mut answer: OpenResponse,
     asked: Instant,
     progress: &mut Progress<'_>,
 ) -> Result<(), Failure> {
