@@ -200,8 +200,11 @@ impl Stages {
     }
 
     /// Answers with an error of the gateway itself.
-    fn reject(&self, rejection: Rejection, asked: Asked, info: &RequestInfo, record: Record) -> Response<Body> {
-        let Rejection { status, reason } = rejection;
+    fn reject(&self, rejection: Rejection, asked: Asked, info: &RequestInfo, mut record: Record) -> Response<Body> {
+        let Rejection { status, reason, is_usual } = rejection;
+        if is_usual {
+            record.is_usual();
+        }
         let audit_id = self.accounts.refuse(asked, info, record.user(), &status);
         let answer = respond::response(&status, audit_id).map(Inner::Rejected);
         Body::answer(record, Outcome::Rejected, Some(reason), answer)

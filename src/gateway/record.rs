@@ -124,6 +124,13 @@ impl Record {
         }
     }
 
+    /// Leaves the request out of the log, unless all requests are logged.
+    pub(super) fn is_usual(&mut self) {
+        if self.lines == AccessLines::Notable {
+            self.line = None;
+        }
+    }
+
     /// Notes in the trace that a stage begins.
     pub(super) fn enter(&mut self, stage: Stage) {
         if let Some(trace) = &mut self.trace {

@@ -52,6 +52,11 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
+    /// Whether it is a usual answer among gateways, of which there is one for each question that finds no state.
+    pub(super) fn is_usual(self) -> bool {
+        matches!(self, Self::OwnQuestion | Self::NotInMemory)
+    }
+
     /// The word for logs and metric labels.
     pub(super) fn as_str(self) -> &'static str {
         match self {

@@ -21,6 +21,8 @@ pub(super) struct Rejection {
     pub(super) status: Status,
     /// The value of the metric label.
     pub(super) reason: &'static str,
+    /// Whether it is as it should be, and no sign of anything wrong.
+    pub(super) is_usual: bool,
 }
 
 /// The answer to a request that could not be forwarded, as `verb`.
@@ -31,7 +33,7 @@ pub(super) fn error(error: &ForwardError, verb: Verb) -> Rejection {
     } else {
         tracing::warn!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
     }
-    Rejection { status: status(error, verb), reason: error.as_str() }
+    Rejection { status: status(error, verb), reason: error.as_str(), is_usual: false }
 }
 
 /// The answer to a request that is refused.
@@ -48,7 +50,7 @@ pub(super) fn refusal(refusal: Refusal) -> Rejection {
         Refusal::NotInMemory => Status::service_unavailable(format!("kube-fanout: {refusal}"), None),
         Refusal::Draining => Status::service_unavailable(format!("kube-fanout: {refusal}"), Some(RETRY_AFTER_SECONDS)),
     };
-    Rejection { status, reason: refusal.as_str() }
+    Rejection { status, reason: refusal.as_str(), is_usual: refusal.is_usual() }
 }
 
 fn status(error: &ForwardError, verb: Verb) -> Status {

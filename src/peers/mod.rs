@@ -265,6 +265,9 @@ impl reflector::Peers for ResourcePeers {
             }
             let index = (first + turn) % shared.addresses.len();
             let peer = &shared.addresses[index];
+            if !peer.standing.is_due() {
+                continue;
+            }
             let asked = timeout_at(deadline, self.ask((&shared.name, &peer.requests), not_older_than, expected)).await;
             let failed = match asked {
                 Ok(Ok(body)) => return shared.place().await.map(|place| (index, PeerAnswer::new(body, place))),

@@ -14,6 +14,11 @@ use crate::reflector::PeerOutcome;
 
 /// The minimum time between two warnings of one cause: an address may lead to several gateways, of which one works.
 const WARN_EVERY: Duration = Duration::from_secs(60);
+/// After so many questions in a row whose connection led back to this gateway, no other one is behind the address: of two
+/// gateways, the same one is hit as often by chance once in 64 times.
+const ALONE_AFTER: u32 = 6;
+/// How often such an address is asked: other gateways may have been added.
+const ALONE_ASK_EVERY: Duration = Duration::from_secs(10);
 
 /// What is known of the gateways behind one address of `cache.peers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +31,9 @@ pub struct PeerStanding {
     pub used: Option<SystemTime>,
     /// Why the last question that shows it did not work.
     pub trouble: Option<PeerTrouble>,
+    /// Whether the address leads to this gateway itself and, as far as its questions show, to no other: its own Service
+    /// while there is one replica.
+    pub is_itself: bool,
 }
 
 /// Why an address does not work.
@@ -169,6 +177,11 @@ struct Known {
     asked: Option<SystemTime>,
     used: Option<SystemTime>,
     trouble: Option<PeerTrouble>,
+    /// Whether the connection of a question has led elsewhere since the address last led to this gateway alone.
+    has_others: bool,
+    /// How many questions in a row, up to the last one, led back to this gateway; and when that one did.
+    led_back: u32,
+    led_back_at: Option<Instant>,
     /// The last line of the log about this address was a warning.
     is_told: bool,
     /// When the log last had a warning of each kind, by its place in `ALL`.
@@ -181,8 +194,20 @@ impl Standing {
     }
 
     pub(super) fn now(&self) -> PeerStanding {
-        let Known { asked, used, trouble, .. } = &*self.lock();
-        PeerStanding { address: self.address.clone(), asked: *asked, used: *used, trouble: trouble.clone() }
+        let known = self.lock();
+        PeerStanding {
+            address: self.address.clone(),
+            asked: known.asked,
+            used: known.used,
+            trouble: known.trouble.clone(),
+            is_itself: known.is_itself(),
+        }
+    }
+
+    /// Whether to ask there now: not if it would most likely be this gateway itself once more.
+    pub(super) fn is_due(&self) -> bool {
+        let known = self.lock();
+        !known.is_alone() || known.led_back_at.is_none_or(|at| at.elapsed() >= ALONE_ASK_EVERY)
     }
 
     /// Records what came of a question about `resource`.
@@ -194,11 +219,22 @@ impl Standing {
         if *outcome == PeerOutcome::Used {
             known.used = Some(now);
         }
+        known.leads(*outcome);
         let Some(kind) = PeerTroubleKind::behind(*outcome, *is_unauthorized) else {
-            // These show nothing of the other gateways that the address leads to, and nothing of the peer.
-            if !matches!(outcome, PeerOutcome::Itself | PeerOutcome::Unconfirmed) && known.ends() {
-                drop(known);
-                tracing::info!(address = self.address, "the peer answers again");
+            match outcome {
+                // This shows nothing of the peer.
+                PeerOutcome::Unconfirmed => {}
+                // Nor does this of the other gateways, as long as there may be any.
+                PeerOutcome::Itself if !known.is_alone() => {}
+                _ if !known.ends() => {}
+                PeerOutcome::Itself => {
+                    drop(known);
+                    tracing::info!(address = self.address, "the address of peers leads to this gateway alone");
+                }
+                _ => {
+                    drop(known);
+                    tracing::info!(address = self.address, "the peer answers again");
+                }
             }
             return;
         };
@@ -216,6 +252,24 @@ impl Standing {
 }
 
 impl Known {
+    /// Notes where the connection of a question led to.
+    fn leads(&mut self, outcome: PeerOutcome) {
+        if outcome == PeerOutcome::Itself {
+            (self.led_back, self.led_back_at) = (self.led_back.saturating_add(1), Some(Instant::now()));
+            self.has_others &= !self.is_alone();
+        } else {
+            (self.led_back, self.has_others) = (0, true);
+        }
+    }
+
+    fn is_alone(&self) -> bool {
+        self.led_back >= ALONE_AFTER
+    }
+
+    fn is_itself(&self) -> bool {
+        self.led_back > 0 && !self.has_others && self.trouble.is_none()
+    }
+
     /// Notes that there is a trouble of this kind. Whether to log it.
     fn begins(&mut self, kind: PeerTroubleKind, now: SystemTime, error: &str) -> bool {
         let before = self.trouble.take();
@@ -285,6 +339,29 @@ mod tests {
         assert_eq!(standing.now().used, None);
         assert_eq!(trouble(PeerOutcome::Used), None);
         assert!(standing.now().used.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_leads_to_this_gateway_alone_is_seldom_asked_and_no_trouble() {
+        let standing = Standing::new("https://peer".to_owned());
+        let note = |outcome| {
+            standing.note("pods", &Failed::from(outcome));
+            (standing.now().is_itself, standing.is_due())
+        };
+        assert_eq!(note(PeerOutcome::Itself), (true, true), "as far as the questions show");
+        assert_eq!(note(PeerOutcome::NoState), (false, true), "another one is there");
+        assert_eq!(note(PeerOutcome::Itself), (false, true));
+        assert_eq!(note(PeerOutcome::Unreachable), (false, true));
+        for _ in 1..ALONE_AFTER {
+            assert_eq!(note(PeerOutcome::Itself), (false, true));
+            assert!(standing.now().trouble.is_some(), "the others may still be there");
+        }
+        assert_eq!(note(PeerOutcome::Itself), (true, false));
+        assert_eq!(standing.now().trouble, None);
+        tokio::time::advance(ALONE_ASK_EVERY).await;
+        assert!(standing.is_due());
+        assert_eq!(note(PeerOutcome::Itself), (true, false));
+        assert_eq!(note(PeerOutcome::NoState), (false, true), "a replica was added");
     }
 
     #[test]

@@ -119,7 +119,7 @@ pub struct Server {
 pub struct Peer {
     /// Without credentials.
     pub address: String,
-    /// `notAsked`; `works`; or why not: `unreachable`, `timed_out`, `unauthorized`, `refused`, `foreign`, `cluster`,
+    /// `notAsked`; `works`; `itself`: it is this gateway, and no other one answers there; or why it does not work: `unreachable`, `timed_out`, `unauthorized`, `refused`, `foreign`, `cluster`,
     /// `ahead`, `malformed`, `broken`.
     pub state: String,
     /// Since when it does not work, RFC 3339. `None` if it does.

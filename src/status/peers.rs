@@ -9,12 +9,14 @@ use crate::peers::{PeerStanding, PeerTroubleKind};
 
 const NOT_ASKED: &str = "notAsked";
 const WORKS: &str = "works";
+const ITSELF: &str = "itself";
 
 /// An error may name hosts and clusters.
 pub(super) fn row(standing: PeerStanding, detail: Detail) -> Peer {
-    let PeerStanding { address, asked, used, trouble } = standing;
+    let PeerStanding { address, asked, used, trouble, is_itself } = standing;
     let state = match (&trouble, asked) {
         (Some(trouble), _) => trouble.kind.as_str(),
+        (None, Some(_)) if is_itself => ITSELF,
         (None, Some(_)) => WORKS,
         (None, None) => NOT_ASKED,
     };
@@ -37,7 +39,7 @@ fn text(time: SystemTime) -> Option<String> {
 impl Peer {
     /// Whether the last question to it has shown nothing wrong.
     pub(super) fn is_well(&self) -> bool {
-        matches!(self.state.as_str(), NOT_ASKED | WORKS)
+        matches!(self.state.as_str(), NOT_ASKED | WORKS | ITSELF)
     }
 
     /// Its state in words.
@@ -46,6 +48,7 @@ impl Peer {
         let state = match self.state.as_str() {
             NOT_ASKED => return format!("{}, not asked yet", self.address),
             WORKS => "works",
+            ITSELF => "is this gateway, and no other one answers there",
             // A state that only a newer gateway has is told as it is.
             state => PeerTroubleKind::of(state).map_or(state, |kind| kind.in_words()),
         };
@@ -72,6 +75,8 @@ mod tests {
             peer(WORKS, Some("2026-11-23T08:00:00Z")).line(),
             "https://peers:443, last used 2026-11-23T08:00:00Z, works"
         );
+        let alone = "https://peers:443, never used, is this gateway, and no other one answers there";
+        assert_eq!((peer(ITSELF, None).line().as_str(), peer(ITSELF, None).is_well()), (alone, true));
         let failed = Peer { since: Some("T".to_owned()), error: "a and b".to_owned(), ..peer("cluster", None) };
         let told = "https://peers:443, never used, the peer belongs to another cluster since T: a and b";
         assert_eq!((failed.line().as_str(), failed.is_well()), (told, false));

@@ -287,6 +287,29 @@ async fn a_peer_that_cannot_be_reached_is_told_in_words() {
     assert!(serving.contains("config.yaml"), "{serving}");
 }
 
+#[tokio::test]
+async fn a_peer_that_is_this_gateway_alone_is_told_as_such_and_fills_no_log() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let fields = format!("logging: {{format: json}}\ncache: {{peers: {{addresses: ['{address}']}}}}");
+    let gateway = Process::start(&fields).await;
+    let _relaying = relaying(listener, gateway.client.clone());
+    // Each cache asks three times, as long as there may be another gateway.
+    for plural in ["pods", "configmaps", "services"] {
+        let path = format!("/api/v1/{plural}?resourceVersion=0");
+        assert!(gateway.get(&path).await.starts_with("HTTP/1.1 200"));
+    }
+    let led_back = async || Some(status(&gateway.admin).await.peers).filter(|peers| peers[0].state == "itself");
+    until("the questions", led_back).await;
+    let told = format!("{address}, never used, is this gateway, and no other one answers there");
+    let (text, page) = (shown(&gateway.admin, 0).await, gateway.admin("/").await);
+    assert!(text.contains(&told) && page.contains(&told), "{text}");
+    gateway.send(Signal::TERM);
+    let output = within("the end", gateway.child.wait_with_output()).await.unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert!(!log.contains("WARN") && !log.contains("508"), "{log}");
+}
+
 /// The troubles with the API server in a gateway's status.
 async fn troubles(admin: &Path) -> Vec<Trouble> {
     upstream(admin).await.troubles
