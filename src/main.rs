@@ -480,7 +480,7 @@ fn check(path: &Path, online: bool) -> anyhow::Result<ExitCode> {
     let file = path.display();
     match runtime.block_on(checked(path, online))? {
         Ok(checked) => {
-            let notes: String = checked.notes.iter().map(|note| format!("{file}: {note}\n")).collect();
+            let notes: String = checked.notes.iter().map(|note| format!("{file}: note: {note}\n")).collect();
             return print(&format!("{notes}{file}: no problems\n"));
         }
         Err(LoadError::Invalid(Problems(problems))) => {

@@ -44,6 +44,7 @@ async fn names_of_resources_are_checked_offline_and_online() {
     {
         assert!(text.contains(words), "{words} in {text}");
     }
+    assert_eq!(text.matches(": note: line ").count(), 4, "all but the last line: {text}");
     let (code, text) = checked(config, &["--online"]).await;
     assert_eq!((code, text.lines().count()), (Some(2), 5), "{text}");
     for (words, meant) in [
@@ -55,6 +56,7 @@ async fn names_of_resources_are_checked_offline_and_online() {
     ] {
         assert!(text.lines().any(|line| line.contains(words) && line.ends_with(meant)), "{words}, {meant} in {text}");
     }
+    assert!(!text.contains("note:"), "{text}");
 }
 
 #[tokio::test]
@@ -62,7 +64,7 @@ async fn limits_without_effect_are_noted() {
     let server = Sim::new().start().await.unwrap();
     let (code, text) = checked_online(&server.url(), "limits: {watchesPerClient: 5}").await;
     assert_eq!((code, text.lines().count()), (Some(0), 2), "{text}");
-    assert!(text.contains("line 3, column 10: limits.watchesPerClient: has no effect in mode trusted"), "{text}");
+    assert!(text.contains("note: line 3, column 10: limits.watchesPerClient: has no effect in mode trusted"), "{text}");
 }
 
 #[tokio::test]
