@@ -25,10 +25,10 @@ use crate::{
 
 use super::{
     BoxError, BuildError, RequestBody,
-    body::Received,
     client_certificate::ClientCertificate,
     dialer::{Dial, Dialer, Protocols, Way, dial},
     era::Era,
+    response_body::Received,
     servers::{Choice, Route, Servers},
     socket::SocketOpener,
 };

@@ -8,10 +8,10 @@ use crate::fairness::ClientKey;
 use super::{
     RequestBody, ResponseBody, Retry, SendError,
     access::Transport,
-    body::Received,
     dialer::ConnectionUse,
     hop,
     pool::{NoPlace, Pool},
+    response_body::Received,
     slot::Slot,
     target::{InvalidTarget, Target},
 };

@@ -12,7 +12,6 @@
 
 mod access;
 mod advice;
-mod body;
 mod build_error;
 mod client_certificate;
 mod delivery;
@@ -31,6 +30,8 @@ mod probed;
 mod reachable;
 mod recovery;
 mod refusals;
+mod request_body;
+mod response_body;
 mod server_checks;
 mod servers;
 mod slot;
@@ -47,9 +48,9 @@ mod unprocessed;
 
 use std::{fmt, sync::Arc};
 
+use http::StatusCode;
 use tokio::time::Instant;
 
-pub use body::{RequestBody, ResponseBody};
 pub use build_error::BuildError;
 pub use client_certificate::CertificateError;
 pub use error::{Fault, Retry, SendError};
@@ -58,6 +59,8 @@ pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityEr
 pub use own_requests::OwnRequests;
 pub use peer_requests::PeerRequests;
 pub use probed::Probe;
+pub use request_body::RequestBody;
+pub use response_body::ResponseBody;
 pub use server_checks::ServerChecks;
 pub use servers::{Denial, Finding, ServerState, Servers, Usage};
 pub use slot::Slot;
@@ -67,9 +70,10 @@ pub use trouble::{Trouble, TroubleKind};
 use access::Access;
 use era::Era;
 use identity::Exposed;
+use lasting::Current;
 use probed::Probed;
 use reachable::Reachable;
-use refusals::Refusals;
+use refusals::{Refusal, Refusals};
 use target::Target;
 
 use crate::{
@@ -138,8 +142,8 @@ impl Connector {
         Some(ServerChecks::new(servers, &self.shared.access, self.target()))
     }
 
-    /// Breaks all connections, also of those made by [`Self::beside`], since the cluster that they lead to was replaced, and forgets what was learned of clients
-    /// there. What is sent from now on is sent on new connections.
+    /// Breaks all connections, and those of connectors made by [`Self::beside`], because the cluster behind them was
+    /// replaced. Forgets what was learned of clients there. Later requests are sent on new connections.
     pub fn break_all(&self) {
         self.shared.access.era().end();
         if let Some(servers) = self.servers() {
@@ -178,6 +182,40 @@ impl Connector {
     /// Whether upstream does not accept the gateway's credentials.
     pub fn is_unauthorized(&self) -> bool {
         self.shared.target.refusals.is_unauthorized()
+    }
+
+    /// Records what asking for upstream's version has found out.
+    pub fn note_probe(&self, probe: Probe) {
+        let target = &self.shared.target;
+        target.probed.note(target, probe);
+    }
+
+    /// What is wrong now, the worst first. Empty if the gateway's last requests were answered and allowed, or if there
+    /// were none.
+    pub fn troubles(&self) -> Vec<Trouble> {
+        let target = &self.shared.target;
+        let server = target.to_string();
+        let lasting = target.reachable.trouble().into_iter().chain(target.probed.trouble());
+        let lasting = lasting.map(|Current { kind, since, error }| Trouble {
+            kind,
+            server: server.clone(),
+            since,
+            path: None,
+            error,
+        });
+        let refused =
+            target.refusals.current().into_iter().map(|Refusal { path, status, since, message, .. }| Trouble {
+                kind: if status == StatusCode::UNAUTHORIZED {
+                    TroubleKind::Unauthorized
+                } else {
+                    TroubleKind::Forbidden
+                },
+                server: server.clone(),
+                since,
+                path: Some(path),
+                error: message,
+            });
+        lasting.chain(refused).collect()
     }
 
     /// Makes new connections show what the files of the client certificate currently hold, if the configuration names

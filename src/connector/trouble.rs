@@ -1,10 +1,6 @@
-//! What keeps the gateway from the API server, as its own requests have found out.
+//! What can be wrong between the gateway and the API server.
 
 use std::time::SystemTime;
-
-use http::StatusCode;
-
-use super::{Connector, Probe, lasting::Current, refusals::Refusal};
 
 /// One thing that is wrong between the gateway and the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,41 +47,5 @@ impl TroubleKind {
             Self::Unauthorized => "unauthorized",
             Self::Forbidden => "forbidden",
         }
-    }
-}
-
-impl Connector {
-    /// Records what asking for upstream's version has found out.
-    pub fn note_probe(&self, probe: Probe) {
-        let target = &self.shared.target;
-        target.probed.note(target, probe);
-    }
-
-    /// What is wrong now, the worst first. Empty if the gateway's last requests were answered and allowed, or if there
-    /// were none.
-    pub fn troubles(&self) -> Vec<Trouble> {
-        let target = &self.shared.target;
-        let server = target.to_string();
-        let lasting = target.reachable.trouble().into_iter().chain(target.probed.trouble());
-        let lasting = lasting.map(|Current { kind, since, error }| Trouble {
-            kind,
-            server: server.clone(),
-            since,
-            path: None,
-            error,
-        });
-        let refused =
-            target.refusals.current().into_iter().map(|Refusal { path, status, since, message, .. }| Trouble {
-                kind: if status == StatusCode::UNAUTHORIZED {
-                    TroubleKind::Unauthorized
-                } else {
-                    TroubleKind::Forbidden
-                },
-                server: server.clone(),
-                since,
-                path: Some(path),
-                error: message,
-            });
-        lasting.chain(refused).collect()
     }
 }
