@@ -5,14 +5,11 @@ use std::{borrow::Cow, collections::BTreeMap};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::protobuf;
+use super::{INITIAL_EVENTS_END, protobuf};
 use crate::{
     apimachinery::ResourceVersion,
     json::{InvalidJson, Members},
 };
-
-/// The annotation of the bookmark that ends the initial events (read-path 3.4).
-pub(super) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// The bookmark of one resource, recorded from upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]

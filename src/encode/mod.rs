@@ -12,8 +12,6 @@ mod pretty;
 pub mod protobuf;
 pub mod table;
 
-use bookmark::INITIAL_EVENTS_END;
-
 pub use bookmark::{BookmarkTemplate, InvalidBookmark, JsonBookmark};
 pub use form::Form;
 pub use frame::{added_len, error_event, frame, put_added};
@@ -21,3 +19,6 @@ pub use gzip::{GzipMember, GzipStream, deflated_items, stored};
 pub use list::{JsonList, ListEnvelope, object, status};
 pub use list_position::ListPosition;
 pub use pretty::Pretty;
+
+/// The annotation of the bookmark that ends the initial events (read-path 3.4).
+pub(crate) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";

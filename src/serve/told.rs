@@ -5,7 +5,7 @@ use memchr::{memchr, memmem};
 
 use crate::{
     apimachinery::{Encoding, ResourceVersion, WatchOptions, WatchStart},
-    encode::protobuf::WatchEvent,
+    encode::{INITIAL_EVENTS_END, protobuf::WatchEvent},
     json::{Members, text},
     store::wire::Fields,
     telemetry::limit_reached,
@@ -14,8 +14,6 @@ use crate::{
 /// The largest event that is parsed, in bytes; larger than any object that etcd accepts in practice. A watch with a
 /// larger event remains upstream's.
 const EVENT_BYTES_MAX: usize = 16 << 20;
-/// The annotation of the bookmark that ends the initial events.
-const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 /// The number of bytes of the big-endian length in front of each protobuf event.
 const LENGTH_LEN: usize = 4;
 /// Fields of an object's message and of its `ObjectMeta`.
@@ -214,7 +212,9 @@ fn kind_of(word: &str, metadata: &[u8]) -> Option<Kind> {
     match word {
         "ADDED" => Some(Kind::Added),
         "MODIFIED" | "DELETED" => Some(Kind::Changed),
-        "BOOKMARK" => Some(Kind::Bookmark { ends_initial: memmem::find(metadata, INITIAL_EVENTS_END).is_some() }),
+        "BOOKMARK" => {
+            Some(Kind::Bookmark { ends_initial: memmem::find(metadata, INITIAL_EVENTS_END.as_bytes()).is_some() })
+        }
         _ => None,
     }
 }
