@@ -29,6 +29,8 @@ mod failure;
 mod faults;
 mod handle;
 mod history;
+mod json;
+mod key_order;
 mod negotiate;
 mod openapi;
 mod options;

@@ -6,8 +6,9 @@ use serde_json::Value;
 use super::{
     body::{self, Body},
     failure::Failure,
+    json,
     options::Parameters,
-    shapes::{json, list},
+    shapes::list,
     watch::WatchStream,
 };
 

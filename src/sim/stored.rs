@@ -7,10 +7,7 @@ use serde_json::Value;
 
 use crate::apimachinery::Labels;
 
-use super::{
-    definition::Definition,
-    shapes::{json, order},
-};
+use super::{definition::Definition, json, key_order};
 
 /// An object at one revision.
 #[derive(Debug)]
@@ -33,7 +30,7 @@ impl Stored {
         object["metadata"]["resourceVersion"] = revision.to_string().into();
         object["kind"] = definition.kind.as_str().into();
         object["apiVersion"] = API_VERSION_MARK.into();
-        order::arrange(&mut object, definition.custom);
+        key_order::arrange(&mut object, definition.custom);
         let text = Bytes::from(json::encode(&object));
         let (head, tail) = split_at_api_version(&text);
         let metadata = &object["metadata"];

@@ -6,11 +6,10 @@ use serde_json::{Value, json};
 
 use crate::{
     apimachinery::age,
-    sim::{definition::Definition, stored::Stored},
+    sim::{definition::Definition, json, stored::Stored},
 };
 
 use super::{
-    json,
     list::{Page, metadata},
     partial::partial,
 };
