@@ -10,6 +10,9 @@ const CLUSTER: HeaderName = HeaderName::from_static("kube-fanout-cluster");
 const SERVER: HeaderName = HeaderName::from_static("kube-fanout-server");
 const DEFINITION: HeaderName = HeaderName::from_static("kube-fanout-definition");
 
+/// The longest value that is read, in bytes: a peer's text gets into logs and the status.
+const VALUE_BYTES_MAX: usize = 256;
+
 /// Two states with the same provenance, of the same resource, version of the API, and encoding, differ only in their
 /// resource versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,11 +37,18 @@ impl Provenance {
         true
     }
 
-    /// What a peer said; `None` if it said nothing: it is no gateway that answers peers.
+    /// What a peer said; `None` if it said nothing, or what no gateway says: it is no gateway that answers peers.
     pub fn read(headers: &HeaderMap) -> Option<Self> {
-        let text = |name: &HeaderName| Some(Box::from(headers.get(name)?.to_str().ok()?));
-        let (cluster, server) = (text(&CLUSTER)?, text(&SERVER)?);
-        Some(Self { cluster, server, definition: text(&DEFINITION) })
+        let text = |value: &HeaderValue| {
+            let text = value.to_str().ok().filter(|text| text.len() <= VALUE_BYTES_MAX)?;
+            Some(Box::from(text))
+        };
+        let (cluster, server) = (text(headers.get(&CLUSTER)?)?, text(headers.get(&SERVER)?)?);
+        let definition = match headers.get(&DEFINITION) {
+            Some(value) => Some(text(value)?),
+            None => None,
+        };
+        Some(Self { cluster, server, definition })
     }
 }
 
@@ -55,6 +65,13 @@ mod tests {
             assert_eq!(Provenance::read(&headers), Some(written));
         }
         assert_eq!(Provenance::read(&HeaderMap::new()), None);
+        for (name, value) in [(CLUSTER, "a".repeat(VALUE_BYTES_MAX + 1)), (DEFINITION, "\u{e9}".to_owned())] {
+            let mut headers = HeaderMap::new();
+            let written = Provenance { cluster: "a".into(), server: "b".into(), definition: None };
+            assert!(written.write(&mut headers));
+            headers.insert(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            assert_eq!(Provenance::read(&headers), None, "{value}");
+        }
         let odd = Provenance { cluster: "a\n".into(), server: "b".into(), definition: None };
         assert!(!odd.write(&mut HeaderMap::new()));
     }
