@@ -46,11 +46,12 @@ impl AsClient {
     /// The request with the client's own Authorization, which may be valid; `token` identifies the token in it. A token
     /// in a WebSocket's subprotocol and Impersonate-* are passed on: upstream authorizes the client.
     pub fn outbound(&self, request: Request<RequestBody>, authorization: HeaderValue, token: ClientKey) -> Outbound {
-        let is_known = self.known_tokens.has(token);
+        let token = self.known_tokens.show(token);
+        let is_known = token.is_known();
         let connections = if is_known { &self.connections } else { &self.unknown };
         let outbound = connections.outbound(showing(request, Some(authorization)));
         let turns = (!is_known).then(|| self.turns.clone());
-        Outbound { token: Some((self.known_tokens.clone(), token)), turns, ..outbound }
+        Outbound { token: Some(token), turns, ..outbound }
     }
 
     /// The request of a client without credentials that could identify a user, with its own Authorization if it has any.

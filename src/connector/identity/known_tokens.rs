@@ -27,20 +27,38 @@ pub(super) struct KnownTokens {
     era: Era,
 }
 
+/// A token that a request carries, and the number of the era in which the request was made: an answer that comes in a
+/// later era may still be from the cluster before.
+#[derive(Clone, Debug)]
+pub(super) struct Shown {
+    tokens: Arc<TtlCache<ClientKey, u64>>,
+    token: ClientKey,
+    era: u64,
+}
+
 impl KnownTokens {
     pub(super) fn new(era: Era) -> Self {
         Self { tokens: Arc::new(TtlCache::new(TOKENS)), era }
     }
 
-    pub(super) fn has(&self, token: ClientKey) -> bool {
-        self.tokens.get(&token, Instant::now()) == Some(self.era.number())
+    /// To be called before the request is sent.
+    pub(super) fn show(&self, token: ClientKey) -> Shown {
+        Shown { tokens: self.tokens.clone(), token, era: self.era.number() }
+    }
+}
+
+impl Shown {
+    /// Whether the cluster of the era accepted the token recently.
+    pub(super) fn is_known(&self) -> bool {
+        self.tokens.get(&self.token, Instant::now()) == Some(self.era)
     }
 
-    /// Records whether an answer shows that upstream accepted its request's token.
-    pub(super) fn learn(&self, token: ClientKey, status: StatusCode) {
-        let accepted = || self.tokens.insert(token, self.era.number(), REMEMBERED);
+    /// Records whether the answer shows that upstream accepted the token.
+    pub(super) fn learn(self, status: StatusCode) {
+        let Self { tokens, token, era } = self;
+        let accepted = || tokens.insert(token, era, REMEMBERED);
         match status {
-            StatusCode::UNAUTHORIZED => self.tokens.remove(&token),
+            StatusCode::UNAUTHORIZED => tokens.remove(&token),
             // Other errors may come from a component in front of authentication.
             StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => accepted(),
             status if status.is_success() => accepted(),
@@ -57,13 +75,17 @@ mod tests {
     fn another_cluster_need_not_accept_the_tokens_of_the_one_before() {
         let (era, token) = (Era::default(), ClientKey::user("jane"));
         let tokens = KnownTokens::new(era.clone());
-        tokens.learn(token, StatusCode::OK);
-        assert!(tokens.has(token));
+        let is_known = || tokens.show(token).is_known();
+        tokens.show(token).learn(StatusCode::OK);
+        assert!(is_known());
+        let before = tokens.show(token);
         era.end();
-        assert!(!tokens.has(token));
-        tokens.learn(token, StatusCode::FORBIDDEN);
-        assert!(tokens.has(token));
-        tokens.learn(token, StatusCode::UNAUTHORIZED);
-        assert!(!tokens.has(token));
+        assert!(!is_known());
+        before.learn(StatusCode::OK);
+        assert!(!is_known(), "the request was sent to the cluster before");
+        tokens.show(token).learn(StatusCode::FORBIDDEN);
+        assert!(is_known());
+        tokens.show(token).learn(StatusCode::UNAUTHORIZED);
+        assert!(!is_known());
     }
 }

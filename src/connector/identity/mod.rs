@@ -45,7 +45,6 @@ pub use probe::NotBelieved;
 
 use crate::config::{Redacted, ServerAddress, is_clear_text};
 use crate::fairness::{ClientKey, Turn, Turns};
-use known_tokens::KnownTokens;
 use strip::strip_credentials;
 
 /// Why a request cannot be sent under its user's identity. It is never sent under a less exact one.
@@ -103,7 +102,7 @@ pub struct Outbound {
     connections: Arc<Connections>,
     request: Request<RequestBody>,
     /// The token whose acceptance the answer shows; `None` if the request has none.
-    token: Option<(KnownTokens, ClientKey)>,
+    token: Option<known_tokens::Shown>,
     /// The turns that the request has to wait for; `None` if it has not.
     turns: Option<Arc<Turns>>,
     long_running: bool,
@@ -163,8 +162,8 @@ impl Outbound {
             Some(shared) => &[exclusive, shared],
         };
         let answer = deliver(target, pools, self.client, self.request).await?;
-        if let Some((known_tokens, token)) = self.token {
-            known_tokens.learn(token, answer.status());
+        if let Some(token) = self.token {
+            token.learn(answer.status());
         }
         Ok(answer)
     }
