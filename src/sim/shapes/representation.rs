@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::sim::{definition::Definition, stored::Stored};
+use crate::sim::{definition::Definition, json as text, stored::Stored};
 
 use super::{
-    bookmark, json as text,
+    bookmark,
     list::{self, Page},
     partial::partial,
     table::TableFormat,

@@ -22,6 +22,8 @@ use crate::{apimachinery::ResourceVersion, connector::Finding};
 const SILENT_MAX: u32 = 3;
 /// A server that is not of the cluster is asked again after one round, then two, and so on, doubled up to this number.
 const REST_MAX: u32 = 64;
+/// How long a member that is too busy to say who it is keeps the state that it had; then it is set aside.
+const BUSY_MAX: Duration = Duration::from_secs(60);
 /// If none of the servers is of the known cluster, and some cannot be asked, the others are believed to be a new or
 /// restored one after this time.
 const ADOPT_AFTER: Duration = Duration::from_secs(60);
@@ -54,6 +56,8 @@ struct Known {
     head: Option<ResourceVersion>,
     /// Consecutive rounds without an answer.
     silent: u32,
+    /// Since when all its answers say that it is too busy.
+    busy_since: Option<Instant>,
     /// Rounds in which it is not asked, and how many there were the last time.
     rest: u32,
     rested: u32,
@@ -108,7 +112,7 @@ impl Judge {
         let mut findings: Vec<_> = strayed.map(|(index, error)| Some(self.foreign(index, error?))).collect();
         for (index, (answer, finding)) in answers.iter().zip(&mut findings).enumerate() {
             if let (Some(answer), None) = (answer, &finding) {
-                *finding = self.judge(index, answer, &said, is_another);
+                *finding = self.judge(index, answer, &said, (is_another, now));
             }
         }
         self.learn(&said);
@@ -185,13 +189,20 @@ impl Judge {
     }
 
     /// What an answer shows of a server; `None` if it is nothing new.
-    fn judge(&mut self, index: usize, answer: &Answer, said: &[Option<&Said>], is_another: bool) -> Option<Finding> {
+    fn judge(
+        &mut self,
+        index: usize,
+        answer: &Answer,
+        said: &[Option<&Said>],
+        (is_another, now): (bool, Instant),
+    ) -> Option<Finding> {
         let known = &mut self.servers[index];
+        let busy_for = known.busy_for(answer, now);
         known.silent = if let Answer::Silent(_) = answer { known.silent + 1 } else { 0 };
         let is_member = known.standing == Standing::Member;
         match answer {
             // It may have been in use for the cluster before.
-            Answer::Said(now) => self.judge_said(index, now, said).or_else(|| is_another.then(uncompared)),
+            Answer::Said(answer) => self.judge_said(index, answer, said).or_else(|| is_another.then(uncompared)),
             Answer::Busy { .. } | Answer::Untold(_) | Answer::Denied(..) | Answer::Silent(_)
                 if known.standing == Standing::Foreign =>
             {
@@ -201,8 +212,11 @@ impl Judge {
             Answer::Busy { unready: Some(error), .. } if is_member => {
                 Some(Finding::Unwell { reason: "not_ready", error: error.clone() })
             }
-            // Busy is not broken: others would only become busier without it.
-            Answer::Busy { .. } if is_member => None,
+            // Busy is not broken: others would only become busier without it. But it may be so for other reasons.
+            Answer::Busy { .. } if is_member && busy_for < BUSY_MAX => None,
+            Answer::Busy { error, .. } if is_member => {
+                Some(Finding::Unwell { reason: answer.reason(), error: error.clone() })
+            }
             Answer::Untold(error) | Answer::Denied(_, error) if is_member => {
                 Some(Finding::Unwell { reason: answer.reason(), error: error.clone() })
             }
@@ -303,6 +317,13 @@ impl Judge {
 impl Known {
     fn is_member(&self) -> bool {
         self.standing == Standing::Member
+    }
+
+    /// How long its answers have said that it is too busy, this one included.
+    fn busy_for(&mut self, answer: &Answer, now: Instant) -> Duration {
+        let is_busy = matches!(answer, Answer::Busy { .. });
+        self.busy_since = is_busy.then(|| self.busy_since.unwrap_or(now));
+        self.busy_since.map_or(Duration::ZERO, |since| now.duration_since(since))
     }
 
     /// Why its storage is another one than before.

@@ -79,6 +79,23 @@ fn a_busy_member_stays_in_use_and_others_have_to_say_who_they_are() {
 }
 
 #[test]
+fn a_member_that_stays_busy_is_set_aside_until_it_says_who_it_is() {
+    let mut court = Court::of(2);
+    let beside = |answer| [said("a", 5), answer];
+    court.round(&beside(said("a", 5)));
+    assert_eq!(court.round(&beside(said("a", 5))), "rr");
+    let mut rounds = 0;
+    while court.round(&beside(busy(true))) == "rr" {
+        rounds += 1;
+        assert!(rounds < 20, "{rounds} rounds");
+    }
+    assert_eq!((CHECK_EVERY * rounds, court.states.as_slice()), (Duration::from_secs(60), &['r', 'w'][..]));
+    assert_eq!(court.round(&beside(busy(true))), "rw");
+    assert_eq!(court.round(&beside(said("a", 5))), "rr");
+    assert_eq!(court.round(&beside(busy(true))), "rr", "a new minute");
+}
+
+#[test]
 fn a_server_of_another_cluster_is_never_used() {
     let mut court = Court::of(2);
     assert_eq!(court.round(&[said("a", 5), said("b", 5)]), "rf");
