@@ -62,6 +62,11 @@ impl SendError {
         matches!(self, Self::Unreachable(_) | Self::ConnectTimedOut(_))
     }
 
+    /// Whether the server's certificate could not be verified.
+    pub fn is_unverified(&self) -> bool {
+        causes(self).any(|error| matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))))
+    }
+
     /// Whether upstream has certainly not processed the request: it may be sent again, whatever it changes.
     pub(super) fn is_unprocessed(&self) -> bool {
         matches!(self, Self::ConnectionLost { .. }) && is_unprocessed(self)
@@ -253,8 +258,11 @@ mod tests {
     #[test]
     fn each_problem_of_a_certificate_has_its_own_advice() {
         let told = |error: rustls::Error| {
+            let is_of_server = matches!(error, rustls::Error::InvalidCertificate(_));
             let error: BoxError = Box::new(io::Error::new(io::ErrorKind::InvalidData, error));
-            SendError::from_connect(error).source().map(ToString::to_string).unwrap_or_default()
+            let error = SendError::from_connect(error);
+            assert_eq!(error.is_unverified(), is_of_server, "{error:?}");
+            error.source().map(ToString::to_string).unwrap_or_default()
         };
         for (error, expected) in [
             (rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer), "an authority that is not configured"),

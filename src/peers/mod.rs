@@ -180,17 +180,13 @@ impl ResourcePeers {
                 return Err(PeerOutcome::NoState.into());
             }
             StatusCode::SERVICE_UNAVAILABLE => {
-                return Err(Failed {
-                    outcome: PeerOutcome::Foreign,
-                    error: status_of(head.status),
-                    is_unauthorized: false,
-                });
+                return Err(Failed::new(PeerOutcome::Foreign, status_of(head.status)));
             }
-            status => {
-                let is_unauthorized = status == StatusCode::UNAUTHORIZED;
-                let error = status_of(status);
-                return Err(Failed { outcome: PeerOutcome::Refused, error, is_unauthorized });
+            StatusCode::UNAUTHORIZED => {
+                let trouble = Some(PeerTroubleKind::Unauthorized);
+                return Err(Failed { trouble, ..Failed::new(PeerOutcome::Refused, status_of(head.status)) });
             }
+            status => return Err(Failed::new(PeerOutcome::Refused, status_of(status))),
         }
         let is_of_encoding = head.headers.get(header::CONTENT_TYPE).is_some_and(|is| is == self.content_type());
         let stated = Provenance::read(&head.headers).filter(|_| is_of_encoding).ok_or(PeerOutcome::Foreign)?;
@@ -212,20 +208,21 @@ fn status_of(status: StatusCode) -> String {
 }
 
 /// Why there is no answer, in the words of the connection: those of the connector are about the API server.
-fn unreachable(error: &SendError) -> Failed {
-    let error = if let SendError::ConnectTimedOut(limit) = error {
+fn unreachable(sent: &SendError) -> Failed {
+    let error = if let SendError::ConnectTimedOut(limit) = sent {
         format!("it took longer than {limit:?}")
     } else {
-        error.source().map_or_else(|| error.as_str().to_owned(), |cause| Chain(cause).to_string())
+        sent.source().map_or_else(|| sent.as_str().to_owned(), |cause| Chain(cause).to_string())
     };
-    Failed { outcome: PeerOutcome::Unreachable, error, is_unauthorized: false }
+    let failed = Failed::new(PeerOutcome::Unreachable, error);
+    if sent.is_unverified() { Failed { trouble: Some(PeerTroubleKind::Unverified), ..failed } } else { failed }
 }
 
 /// The first difference between what a peer states and what upstream says.
 fn compare(stated: &Provenance, expected: &Provenance) -> Option<Failed> {
     let differ = |outcome, stated: &str, expected: &str| {
         let error = format!("the peer's is {stated:?}, this gateway's {expected:?}");
-        Some(Failed { outcome, error, is_unauthorized: false })
+        Some(Failed::new(outcome, error))
     };
     match stated {
         Provenance { cluster, .. } if *cluster != expected.cluster => {

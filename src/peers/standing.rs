@@ -50,6 +50,7 @@ pub struct PeerTrouble {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerTroubleKind {
     Unreachable,
+    Unverified,
     TimedOut,
     Unauthorized,
     Refused,
@@ -61,8 +62,9 @@ pub enum PeerTroubleKind {
 }
 
 impl PeerTroubleKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Unreachable,
+        Self::Unverified,
         Self::TimedOut,
         Self::Unauthorized,
         Self::Refused,
@@ -77,6 +79,7 @@ impl PeerTroubleKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
+            Self::Unverified => "unverified",
             Self::TimedOut => "timed_out",
             Self::Unauthorized => "unauthorized",
             Self::Refused => "refused",
@@ -97,6 +100,7 @@ impl PeerTroubleKind {
     pub const fn in_words(self) -> &'static str {
         match self {
             Self::Unreachable => "cannot connect to the peer",
+            Self::Unverified => "the peer's certificate cannot be verified",
             Self::TimedOut => "the peer does not answer in time",
             Self::Unauthorized => "the peer refuses this gateway's credentials",
             Self::Refused => "the peer refuses the question",
@@ -111,7 +115,11 @@ impl PeerTroubleKind {
     /// What to check.
     const fn advice(self) -> &'static str {
         match self {
-            Self::Unreachable => "check cache.peers.addresses, cache.peers.caFile and the network on the way",
+            Self::Unreachable => "check cache.peers.addresses and the network on the way",
+            Self::Unverified => {
+                "check that cache.peers.caFile has the authority of the certificates there, and that the address is one of \
+                 their names"
+            }
             Self::TimedOut | Self::Broken => "check the load of the gateways there, and the network on the way",
             Self::Unauthorized => {
                 "check that the gateway there accepts the user of this gateway's kubeconfig (clients.authentication)"
@@ -128,11 +136,10 @@ impl PeerTroubleKind {
 
     /// The trouble of a failed question to an address. The answers of a peer that works have none: it may have no state,
     /// or one that is not used this time.
-    const fn behind(outcome: PeerOutcome, is_unauthorized: bool) -> Option<Self> {
+    const fn behind(outcome: PeerOutcome) -> Option<Self> {
         match outcome {
             PeerOutcome::Unreachable => Some(Self::Unreachable),
             PeerOutcome::TimedOut => Some(Self::TimedOut),
-            PeerOutcome::Refused if is_unauthorized => Some(Self::Unauthorized),
             PeerOutcome::Refused => Some(Self::Refused),
             PeerOutcome::Foreign => Some(Self::Foreign),
             PeerOutcome::Cluster => Some(Self::Cluster),
@@ -155,13 +162,19 @@ impl PeerTroubleKind {
 pub(super) struct Failed {
     pub(super) outcome: PeerOutcome,
     pub(super) error: String,
-    /// 401.
-    pub(super) is_unauthorized: bool,
+    /// The trouble of the address; `None` if the peer works.
+    pub(super) trouble: Option<PeerTroubleKind>,
+}
+
+impl Failed {
+    pub(super) fn new(outcome: PeerOutcome, error: String) -> Self {
+        Self { outcome, error, trouble: PeerTroubleKind::behind(outcome) }
+    }
 }
 
 impl From<PeerOutcome> for Failed {
     fn from(outcome: PeerOutcome) -> Self {
-        Self { outcome, error: String::new(), is_unauthorized: false }
+        Self::new(outcome, String::new())
     }
 }
 
@@ -212,7 +225,7 @@ impl Standing {
 
     /// Records what came of a question about `resource`.
     pub(super) fn note(&self, resource: &str, failed: &Failed) {
-        let Failed { outcome, error, is_unauthorized } = failed;
+        let Failed { outcome, error, trouble } = failed;
         let mut known = self.lock();
         let now = SystemTime::now();
         known.asked = Some(now);
@@ -220,7 +233,7 @@ impl Standing {
             known.used = Some(now);
         }
         known.leads(*outcome);
-        let Some(kind) = PeerTroubleKind::behind(*outcome, *is_unauthorized) else {
+        let Some(kind) = *trouble else {
             match outcome {
                 // This shows nothing of the peer.
                 PeerOutcome::Unconfirmed => {}
@@ -367,16 +380,13 @@ mod tests {
     #[test]
     fn a_trouble_lasts_since_its_first_time_with_the_last_error() {
         let standing = Standing::new("https://peer".to_owned());
-        let refused = |error: &str, is_unauthorized| Failed {
-            outcome: PeerOutcome::Refused,
-            error: error.to_owned(),
-            is_unauthorized,
-        };
-        standing.note("pods", &refused("500", false));
+        let refused = |error: &str| Failed::new(PeerOutcome::Refused, error.to_owned());
+        standing.note("pods", &refused("500"));
         let first = standing.now().trouble.unwrap();
-        standing.note("pods", &refused("502", false));
+        standing.note("pods", &refused("502"));
         assert_eq!(standing.now().trouble, Some(PeerTrouble { error: "502".to_owned(), ..first }));
-        standing.note("pods", &refused("401", true));
+        let unauthorized = Failed { trouble: Some(PeerTroubleKind::Unauthorized), ..refused("401") };
+        standing.note("pods", &unauthorized);
         assert_eq!(standing.now().trouble.unwrap().kind, PeerTroubleKind::Unauthorized);
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     apimachinery::{GroupResource, GroupVersionResource},
     cacher::{AGGREGATED, NO_SUCH_GROUP, NO_SUCH_RESOURCE, NOT_WATCHABLE},
     config::{
-        ClientsConfig, Config, DEFAULT_EXCLUDE, IdentityConfig, MetricsAuthorization, Problem, ServerAddress,
+        ClientsConfig, Config, DEFAULT_EXCLUDE, IdentityConfig, MetricsAuthorization, PemFile, Problem, ServerAddress,
         UpstreamConfig, meant,
     },
     connector::{BuildError, Connector, TroubleKind, Usage},
@@ -170,7 +170,12 @@ impl LookedUp {
         for (index, standing) in standings.into_iter().enumerate() {
             let Some(trouble) = standing.trouble else { continue };
             let because = if trouble.error.is_empty() { String::new() } else { format!(": {}", trouble.error) };
-            let found = format!("{}: {}{because}", standing.address, trouble.kind.in_words());
+            let ca = config.cache.peers.as_ref().and_then(|peers| peers.ca.as_ref());
+            let by = match (trouble.kind, ca) {
+                (PeerTroubleKind::Unverified, Some(PemFile(file))) => format!(" with {}", file.display()),
+                _ => String::new(),
+            };
+            let found = format!("{}: {}{by}{because}", standing.address, trouble.kind.in_words());
             let told = problem(&format!("{field}.addresses[{index}]"), found);
             let is_absent = matches!(trouble.kind, PeerTroubleKind::Unreachable | PeerTroubleKind::TimedOut);
             if is_absent { self.notes.push(told) } else { self.problems.push(told) }
@@ -456,5 +461,25 @@ mod tests {
         assert!(problems[1].starts_with(&foreign) && problems.len() == 2, "{problems:?}");
         let unreachable = format!("cache.peers.addresses[0]: {absent}: cannot connect to the peer: ");
         assert!(notes[0].starts_with(&unreachable) && notes.len() == 1, "{notes:?}");
+    }
+
+    #[tokio::test]
+    async fn an_authority_that_does_not_verify_peers_is_a_problem() {
+        let (peer, folder) =
+            (TestServer::start_tls(|_| async { Response::new(full("{}")) }).await, tempfile::tempdir().unwrap());
+        let (url, ca) = (peer.config.cluster_url.to_string(), folder.path().join("ca.crt"));
+        std::fs::write(&ca, crate::test_certificates::authority("another").pem()).unwrap();
+        let fields = format!("cache: {{peers: {{addresses: ['{url}'], caFile: '{}'}}}}", ca.display());
+        let (problems, notes) = looked_up(&fields, &[]).await;
+        let told = format!(
+            "cache.peers.addresses[0]: {}: the peer's certificate cannot be verified with {}: ",
+            url.trim_end_matches('/'),
+            ca.display()
+        );
+        assert!(problems.len() == 1 && problems[0].starts_with(&told), "{problems:?}");
+        assert!(
+            problems[0].contains("an authority that is not configured") && notes.is_empty(),
+            "{problems:?} {notes:?}"
+        );
     }
 }
