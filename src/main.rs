@@ -243,7 +243,10 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = cause.downcast_ref::<load::LoadError>().or(boxed) {
         return match error {
             load::LoadError::NotForTests(..) => Some(EXIT_REFUSED),
-            load::LoadError::Unreachable(..) | load::LoadError::NothingMeasured => Some(EXIT_UNREACHABLE),
+            load::LoadError::Unreachable(..)
+            | load::LoadError::Refused(..)
+            | load::LoadError::Foreign(..)
+            | load::LoadError::NothingMeasured => Some(EXIT_UNREACHABLE),
             load::LoadError::Seed { .. } => None,
             load::LoadError::Access(..)
             | load::LoadError::Endpoint(_)

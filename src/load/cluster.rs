@@ -16,6 +16,8 @@ pub const TEST_CLUSTER: &str = "load.kube-fanout.io/test-cluster";
 /// Part of the version that the embedded API server reports.
 const EMBEDDED: &str = "kube-fanout-sim";
 const ASK_MAX: Duration = Duration::from_secs(10);
+/// The maximum number of characters of a text that is not an API server's.
+const WORDS_MAX: usize = 200;
 /// The maximum number of nodes that are checked. Clusters in containers have few.
 const NODES: usize = 20;
 
@@ -58,9 +60,10 @@ pub(super) async fn is_for_tests(endpoint: &Arc<Endpoint>) -> Result<Looks, Fail
     Ok(Looks::Strange(unread))
 }
 
-/// The message of a refusal, in place of its whole document.
-fn words(failure: &Failure) -> String {
-    let message = Status::message_in(failure.message.as_bytes()).unwrap_or_else(|| failure.message.clone());
+/// The message of a refusal, in place of its whole document; of any other text its first line.
+pub(super) fn words(failure: &Failure) -> String {
+    let first = || failure.message.lines().next().unwrap_or_default().chars().take(WORDS_MAX).collect();
+    let message: String = Status::message_in(failure.message.as_bytes()).unwrap_or_else(first);
     format!("{}: {message}", failure.kind)
 }
 

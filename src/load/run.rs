@@ -9,6 +9,7 @@ use super::{
     churn::Churn,
     cluster::{self, TEST_CLUSTER},
     endpoint::{Endpoint, Fallback},
+    failure::{ErrorKind, Failure},
     processes::Process,
     profile::{ChurnResource, ChurnWork, Work},
     progress::Progress,
@@ -84,6 +85,13 @@ pub enum LoadError {
     Endpoint(#[from] EndpointError),
     #[error("{0} does not answer: {1}")]
     Unreachable(String, String),
+    /// The server, the status and message of its answer, and what to do.
+    #[error("{0} refuses GET /version: {1}; {2}")]
+    Refused(String, String, &'static str),
+    #[error(
+        "{0} does not answer GET /version as an API server does: {1}; --url is the address of an API server or gateway"
+    )]
+    Foreign(String, String),
     #[error(
         "{0} does not look like a cluster for tests{1}, and load can take a cluster down. If it is one: \
          kubectl label namespace default {TEST_CLUSTER}=true, or --i-know-this-is-a-test-cluster"
@@ -230,8 +238,28 @@ async fn refuse_strange(endpoint: &Arc<Endpoint>) -> Result<(), LoadError> {
             let unread: String = unread.iter().map(|what| format!("; {what}")).collect();
             Err(LoadError::NotForTests(endpoint.url().to_owned(), unread))
         }
-        Err(failure) => Err(LoadError::Unreachable(endpoint.url().to_owned(), failure.to_string())),
+        Err(failure) => Err(unanswered(endpoint, &failure)),
     }
+}
+
+/// Why it is not known what cluster it is.
+fn unanswered(endpoint: &Endpoint, failure: &Failure) -> LoadError {
+    let (url, words) = (endpoint.url().to_owned(), cluster::words(failure));
+    let advice = match failure.kind {
+        ErrorKind::Status(401 | 403) if endpoint.tls.is_none() => {
+            "credentials are only sent with TLS: use the server's https:// address"
+        }
+        ErrorKind::Status(401) => "name other credentials with --kubeconfig or --context",
+        ErrorKind::Status(403) => {
+            "give the kubeconfig's user the right, or name another one with --kubeconfig or --context"
+        }
+        ErrorKind::Status(500..) => "the server, or what it is behind, is not well",
+        ErrorKind::Status(_) | ErrorKind::Stream => return LoadError::Foreign(url, words),
+        ErrorKind::Connect | ErrorKind::Handshake | ErrorKind::Timeout | ErrorKind::Event(_) | ErrorKind::Unsent => {
+            return LoadError::Unreachable(url, failure.to_string());
+        }
+    };
+    LoadError::Refused(url, words, advice)
 }
 
 fn churns(profile: &Profile, run: &str) -> Vec<Option<Arc<Churn>>> {

@@ -12,6 +12,7 @@ use tokio::process::Command;
 use crate::{
     harness::{until, within},
     load::{errors, options, resource, workload},
+    trouble::{answering, closing},
 };
 
 #[tokio::test]
@@ -112,6 +113,31 @@ async fn the_exit_code_says_what_kind_of_failure_it_was() {
         let errors = String::from_utf8(output.stderr).unwrap();
         let status = output.status;
         assert!(status.code() == Some(code) && errors.contains(said), "{arguments:?}: {status}, {errors}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_or_is_none_is_told_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    write_profile(folder.path(), "good.yaml", "duration: 200ms\nworkloads: [{rate: 20, list: {resource: configmaps}}]");
+    let body = |code| format!(r#"{{"kind":"Status","apiVersion":"v1","message":"not you","code":{code}}}"#);
+    for (status, body, words) in [
+        (
+            "401 Unauthorized",
+            body(401),
+            "refuses GET /version: status_401: not you; credentials are only sent with TLS",
+        ),
+        ("403 Forbidden", body(403), "refuses GET /version: status_403: not you; credentials are only sent with TLS"),
+        ("503 Service Unavailable", body(503), "refuses GET /version: status_503: not you; the server"),
+        ("404 Not Found", "404 page not found".to_owned(), "status_404: 404 page not found; --url is the address of"),
+        ("200 OK", "<!DOCTYPE html>\n<title>A shop".to_owned(), "does not answer GET /version as an API server does"),
+    ] {
+        let (address, _serving) = answering(closing(status, &body)).await;
+        let url = format!("http://{address}");
+        let output = command(folder.path(), &with(&url, &[])).output();
+        let output = within("the end of the command", output).await.unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(5) && said.contains(&url) && said.contains(words), "{words} in {said}");
     }
 }
 
