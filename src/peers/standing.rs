@@ -234,20 +234,15 @@ impl Standing {
         }
         known.leads(*outcome);
         let Some(kind) = *trouble else {
-            match outcome {
-                // This shows nothing of the peer.
-                PeerOutcome::Unconfirmed => {}
-                // Nor does this of the other gateways, as long as there may be any.
-                PeerOutcome::Itself if !known.is_alone() => {}
-                _ if !known.ends() => {}
-                PeerOutcome::Itself => {
-                    drop(known);
-                    tracing::info!(address = self.address, "the address of peers leads to this gateway alone");
-                }
-                _ => {
-                    drop(known);
-                    tracing::info!(address = self.address, "the peer answers again");
-                }
+            let is_itself = *outcome == PeerOutcome::Itself;
+            // `Itself` shows nothing of the other gateways, as long as there may be any.
+            let shows_nothing = *outcome == PeerOutcome::Unconfirmed || is_itself && !known.is_alone();
+            let has_ended = !shows_nothing && known.ends();
+            drop(known);
+            if has_ended && is_itself {
+                tracing::info!(address = self.address, "the address of peers leads to this gateway alone");
+            } else if has_ended {
+                tracing::info!(address = self.address, "the peer answers again");
             }
             return;
         };
