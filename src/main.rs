@@ -10,8 +10,8 @@ use std::{
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use kube_fanout::config::{
-    self, Checked, ClientAccess, ClientsConfig, Config, ConfigFile, LoadError, LoggingConfig, LoggingFormat, Overrides,
-    PemFile, Problems, UpstreamConfig, UpstreamConfigError,
+    self, Checked, ClientAccess, ClientAccessError, ClientsConfig, Config, ConfigFile, LoadError, LoggingConfig,
+    LoggingFormat, Overrides, PemFile, Problems, UpstreamConfig, UpstreamConfigError,
 };
 use kube_fanout::{
     DemoOptions, Reloads, StatusError, StatusOptions, lifecycle,
@@ -264,6 +264,9 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             | StatusError::NotStatus(..)
             | StatusError::Output(_) => None,
         };
+    }
+    if let Some(error) = cause.downcast_ref::<ClientAccessError>() {
+        return (!matches!(error, ClientAccessError::Write(_))).then_some(EXIT_MISUSE);
     }
     let is_misuse = cause.is::<Problems>()
         || cause.is::<LoadError>()

@@ -7,7 +7,7 @@ use http::Uri;
 use kube_client::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
 
 use crate::config::{
-    Address, Config, PemError, PemFile, UpstreamConfig, UpstreamConfigError, upstream::is_at_loopback,
+    Address, Config, PemError, PemFile, Redacted, UpstreamConfig, UpstreamConfigError, upstream::is_at_loopback,
 };
 
 /// What a client needs to reach a gateway.
@@ -28,7 +28,12 @@ pub struct ClientAccess {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientAccessError {
     #[error("the gateway's address {0} is no URL like https://gateway.example:8443")]
-    Server(Uri),
+    Server(Redacted),
+    #[error(
+        "the URL of {0} contains a user or a password, which kubectl does not support in a server's address; the user of \
+         a kubeconfig has them: --kubeconfig and --context name it"
+    )]
+    UserInfo(Redacted),
     #[error("the configuration has several listeners ({0}); name the URL of one with --server")]
     SeveralListeners(String),
     #[error(
@@ -90,8 +95,11 @@ impl ClientAccess {
         let is_tls = match self.server.scheme_str() {
             Some("https") => true,
             Some("http") => false,
-            _ => return Err(ClientAccessError::Server(self.server.clone())),
+            _ => return Err(ClientAccessError::Server(Redacted::url(&self.server))),
         };
+        if self.server.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err(ClientAccessError::UserInfo(Redacted::url(&self.server)));
+        }
         let authority = self.authority().await?;
         let user = match (is_tls, self.is_trusted == Some(true)) {
             (true, false) => self.user()?,
@@ -274,6 +282,8 @@ users: [{name: jane, user: {token: secret}}]
         let folder = tempfile::tempdir().unwrap();
         for (server, context, expected) in [
             ("gateway.example:8443", None, "gateway.example:8443"),
+            ("https://jane:secret@gateway.example", None, "https://gateway.example/ contains a user"),
+            ("jane:secret@gateway.example:8443", None, "gateway.example:8443"),
             ("https://gateway.example", Some("two"), "\"two\""),
             ("https://gateway.example", Some("bare"), "\"bare\""),
         ] {

@@ -589,6 +589,28 @@ async fn a_kubeconfig_leads_to_the_listener_of_a_configuration() {
 }
 
 #[tokio::test]
+async fn a_kubeconfig_that_cannot_be_made_is_misuse_and_shows_no_password() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.yaml");
+    let listener =
+        "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\nlisteners: [{address: 'unix:/run/s'}]\n";
+    std::fs::write(&config, listener).unwrap();
+    for (args, words) in [
+        (&["--server", "gateway:8443"][..], "is no URL like"),
+        (&["--server", "https://jane:secret@gateway"], "the URL of https://gateway/ contains a user or a password"),
+        (&["--server", "https://gateway", "--certificate-authority", "/none"], "/none"),
+        (&["--server", "https://gateway", "--kubeconfig", "/none"], "/none"),
+        (&["--config", config.to_str().unwrap()], "with --server"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+        let output = within("the kubeconfig", command.arg("kubeconfig").args(args).output()).await.unwrap();
+        let (said, error) = (output.stdout, String::from_utf8(output.stderr).unwrap());
+        assert!(output.status.code() == Some(2) && error.contains(words), "{args:?}: {error}");
+        assert!(said.is_empty() && !error.contains("secret"), "{args:?}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn a_report_stays_until_there_is_a_new_one() {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("report.json");
