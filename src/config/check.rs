@@ -4,7 +4,7 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     ops::RangeInclusive,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -135,6 +135,12 @@ impl Check {
 /// Whether a shell would replace the beginning of the path: `~/file`, `~user/file`.
 pub(super) fn is_of_home(path: &str) -> bool {
     path.starts_with('~')
+}
+
+/// What to say of a path that no shell has replaced, as with `--kubeconfig=~/x`: kubectl takes it as it is, too.
+pub(super) fn unexpanded(path: &Path) -> &'static str {
+    let is_of_home = path.to_str().is_some_and(is_of_home);
+    if is_of_home { " (~ is only replaced by a shell, at the beginning of a word: write the whole path)" } else { "" }
 }
 
 pub(crate) fn given(text: &str) -> String {

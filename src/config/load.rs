@@ -7,6 +7,7 @@ use std::{
 
 use serde::de::DeserializeOwned;
 
+use crate::config::check::unexpanded;
 use crate::config::location::Locations;
 use crate::config::raw::{Document, Scalar};
 use crate::config::shape::{self, Mended, Misshapen};
@@ -49,7 +50,7 @@ impl Checked {
 /// Why there is no usable configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error("cannot read {}", path.display())]
+    #[error("cannot read {}{}", path.display(), unexpanded(path))]
     Read { path: PathBuf, source: io::Error },
     #[error("the configuration has problems")]
     Invalid(#[source] Problems),

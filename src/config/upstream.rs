@@ -8,13 +8,14 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::config::{
     Redacted, UpstreamConfig,
+    check::unexpanded,
     kubeconfig_file::{self, MalformedKubeconfig},
 };
 
 /// Why configuration and environment yield no upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamConfigError {
-    #[error("cannot read the kubeconfig {}", path.display())]
+    #[error("cannot read the kubeconfig {}{}", path.display(), unexpanded(path))]
     Read { path: PathBuf, source: io::Error },
     #[error("{0}")]
     Malformed(MalformedKubeconfig),
@@ -26,10 +27,33 @@ pub enum UpstreamConfigError {
     Token,
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[source] Redacted),
+    /// The paths where it could have been.
     #[error(
-        "there is no kubeconfig, and this is no pod of a cluster: name one with --kubeconfig, upstream.kubeconfig or KUBECONFIG"
+        "there is no kubeconfig ({}), and this is no pod of a cluster; name one in one of these ways:\n  \
+         --kubeconfig FILE\n  KUBECONFIG=FILE in the environment, as for kubectl\n  \
+         upstream.kubeconfig: FILE in the configuration of --config",
+        absent(.0)
     )]
-    NotFound(#[source] InClusterError),
+    NotFound(Vec<PathBuf>),
+    #[error("there is no kubeconfig, and the service account of this pod cannot be used")]
+    ServiceAccount(#[source] InClusterError),
+}
+
+fn absent(paths: &[PathBuf]) -> String {
+    let absent = paths.iter().map(|path| format!("{} is not there{}", path.display(), unexpanded(path)));
+    let absent = absent.collect::<Vec<_>>().join(", ");
+    if absent.is_empty() { "HOME is not set".to_owned() } else { absent }
+}
+
+impl From<InClusterError> for UpstreamConfigError {
+    /// Every pod has the variables, and nothing else has them.
+    fn from(error: InClusterError) -> Self {
+        if matches!(error, InClusterError::ReadEnvironmentVariable(_)) {
+            Self::NotFound(kubectl_paths())
+        } else {
+            Self::ServiceAccount(error)
+        }
+    }
 }
 
 impl From<KubeconfigError> for UpstreamConfigError {
@@ -63,7 +87,7 @@ impl UpstreamConfig {
         let kubeconfig = match self.kubeconfig()? {
             Some(kubeconfig) => kubeconfig,
             None if self.context.is_some() => Kubeconfig::default(),
-            None => return kube_client::Config::incluster().map_err(UpstreamConfigError::NotFound),
+            None => return Ok(kube_client::Config::incluster()?),
         };
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let mut config = kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
@@ -181,6 +205,9 @@ mod tests {
         assert!(matches!(upstream.resolve().await, Err(UpstreamConfigError::NoContext(name)) if name == "three"));
         upstream.kubeconfig = Some(folder.path().join("missing"));
         assert!(matches!(upstream.resolve().await, Err(UpstreamConfigError::Read { .. })));
+        upstream.kubeconfig = Some("~/kubeconfig".into());
+        let error = upstream.resolve().await.unwrap_err().to_string();
+        assert!(error.contains("~/kubeconfig (~ is only replaced by a shell"), "{error}");
     }
 
     #[test]

@@ -611,6 +611,33 @@ async fn a_kubeconfig_that_cannot_be_made_is_misuse_and_shows_no_password() {
 }
 
 #[tokio::test]
+async fn without_a_kubeconfig_the_last_lines_say_how_to_name_one() {
+    let home = tempfile::tempdir().unwrap();
+    let said = async |command: &mut Command| {
+        command.env("HOME", home.path()).env_remove("KUBERNETES_SERVICE_HOST");
+        let output = within("the end of the command", command.output()).await.unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let command = || Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+    let looked = format!("({} is not there), and", home.path().join(".kube/config").display());
+    for args in [&["run"][..], &["load", "--profile", "kubelets"]] {
+        let text = said(command().args(args).env_remove("KUBECONFIG")).await;
+        assert!(text.contains(&looked), "{text}");
+        let last: Vec<_> = text.lines().rev().take(3).map(str::trim_start).collect();
+        let ways = ["upstream.kubeconfig: FILE in", "KUBECONFIG=FILE in", "--kubeconfig FILE"];
+        assert!(last.iter().zip(ways).all(|(line, way)| line.starts_with(way)), "{text}");
+    }
+    // As kubectl takes them.
+    for text in [
+        said(command().arg("run").env("KUBECONFIG", "~/x")).await,
+        said(command().args(["run", "--kubeconfig", "~/x"]).env_remove("KUBECONFIG")).await,
+    ] {
+        assert!(text.contains("~/x") && text.contains("~ is only replaced by a shell"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_report_stays_until_there_is_a_new_one() {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("report.json");
