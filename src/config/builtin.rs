@@ -61,6 +61,16 @@ impl Config {
     }
 }
 
+/// The built-in resource of a name, or the one that is most likely meant by it. `None` for what others may have.
+pub(super) fn built_in(name: &GroupResource) -> Option<GroupResource> {
+    let known = named(BUILT_IN).chain(named(FURTHER));
+    if known.clone().any(|(group, resource)| group == &*name.group && resource == &*name.resource) {
+        return Some(name.clone());
+    }
+    let is_of_others = name.group.contains('.') && !FURTHER.iter().any(|(group, _)| *group == &*name.group);
+    if is_of_others { None } else { meant(name, known) }
+}
+
 /// Why the resource is doubtful; `None` if it may well be there.
 fn doubt(name: &GroupResource) -> Option<String> {
     let GroupResource { group, resource } = name;
@@ -104,19 +114,21 @@ mod tests {
 
     #[test]
     fn unknown_resource_names_are_reported_with_a_suggestion() {
-        let names = "pod, secret, deployments, deployment.apps, ingress, lease, networkpolicy, widgets, jobs.batches";
+        let names = "pod, secret, deployments, deployment.apps, ingress, lease, networkpolicy, po, deploy, widgets, \
+                     jobs.batches";
         let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\ncache: {{exclude: [{names}]}}");
         let config = Config::parse(&text, &Overrides::default()).unwrap();
         let told: Vec<_> = config.doubtful_resources().iter().map(ToString::to_string).collect();
         let meant = ["pods", "secrets", "deployments.apps", "deployments.apps", "ingresses.networking.k8s.io"];
         let meant = meant.into_iter().chain(["leases.coordination.k8s.io", "networkpolicies.networking.k8s.io"]);
+        let meant = meant.chain(["pods", "deployments.apps"]);
         for (index, meant) in meant.enumerate() {
             assert!(told[index].starts_with(&format!("cache.exclude[{index}]: \"")), "{told:#?}");
             assert!(told[index].ends_with(&format!("no such resource; {meant} may be meant")), "{told:#?}");
         }
-        assert!(told[7].ends_with("no such resource"), "{told:#?}");
-        assert!(told[8].contains("no API group \"batches\""), "{told:#?}");
-        assert_eq!(told.len(), 9);
+        assert!(told[9].ends_with("no such resource"), "{told:#?}");
+        assert!(told[10].contains("no API group \"batches\""), "{told:#?}");
+        assert_eq!(told.len(), 11);
     }
 
     #[test]

@@ -2,8 +2,40 @@
 
 use crate::apimachinery::GroupResource;
 
+/// kubectl's short names of resources.
+const SHORT_NAMES: &[(&str, &str)] = &[
+    ("cm", "configmaps"),
+    ("cj", "cronjobs"),
+    ("crd", "customresourcedefinitions"),
+    ("crds", "customresourcedefinitions"),
+    ("cs", "componentstatuses"),
+    ("csr", "certificatesigningrequests"),
+    ("deploy", "deployments"),
+    ("ds", "daemonsets"),
+    ("ep", "endpoints"),
+    ("ev", "events"),
+    ("hpa", "horizontalpodautoscalers"),
+    ("ing", "ingresses"),
+    ("limits", "limitranges"),
+    ("netpol", "networkpolicies"),
+    ("no", "nodes"),
+    ("ns", "namespaces"),
+    ("pc", "priorityclasses"),
+    ("pdb", "poddisruptionbudgets"),
+    ("po", "pods"),
+    ("pv", "persistentvolumes"),
+    ("pvc", "persistentvolumeclaims"),
+    ("quota", "resourcequotas"),
+    ("rc", "replicationcontrollers"),
+    ("rs", "replicasets"),
+    ("sa", "serviceaccounts"),
+    ("sc", "storageclasses"),
+    ("sts", "statefulsets"),
+    ("svc", "services"),
+];
+
 /// Of the resources `known`, as group and name, the one that is most likely meant by a name that is not among them: the
-/// same name in another group, the plural of it, or a name with few other letters.
+/// same name in another group, what it is short for, the plural of it, or a name with few other letters.
 pub(crate) fn meant<'a>(
     name: &GroupResource,
     known: impl Iterator<Item = (&'a str, &'a str)> + Clone,
@@ -11,7 +43,8 @@ pub(crate) fn meant<'a>(
     let GroupResource { group, resource } = name;
     let forms = [resource.to_string(), format!("{resource}s"), format!("{resource}es")];
     let plural_of_y = resource.strip_suffix('y').map(|stem| format!("{stem}ies"));
-    let mut forms = forms.into_iter().chain(plural_of_y);
+    let long = SHORT_NAMES.iter().find(|(short, _)| *short == &**resource).map(|(_, long)| (*long).to_owned());
+    let mut forms = forms.into_iter().chain(plural_of_y).chain(long);
     let found = forms.find_map(|form| {
         let mut of_form = known.clone().filter(|(_, resource)| *resource == form);
         of_form.clone().find(|(known, _)| *known == &**group).or_else(|| of_form.next())
@@ -53,6 +86,10 @@ mod tests {
         for (group, resource, expected) in [
             ("", "pod", "pods"),
             ("", "pdos", "pods"),
+            ("", "po", "pods"),
+            ("", "deploy", "deployments.apps"),
+            ("apps", "deploy", "deployments.apps"),
+            ("", "svc", ""),
             ("metrics.k8s.io", "pod", "pods.metrics.k8s.io"),
             ("apps", "pods", "pods"),
             ("", "deployments", "deployments.apps"),

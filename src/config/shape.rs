@@ -147,7 +147,7 @@ colour: red
             "line 4, column 3: listeners[0]: this has no fields; allowed: the fields address, ",
             "line 5, column 28: listeners[1].tsl: no such field; allowed: address, ",
             "line 7, column 3: cache.exclude: this is not a list; allowed: a list, each item: a plural name",
-            "line 8, column 13: cache.prewarm[0]: \"Pods\" was given; allowed: a plural name",
+            "line 8, column 13: cache.prewarm[0]: \"Pods\" was given; write pods; allowed: a plural name",
             "line 8, column 19: cache.prewarm[1]: a list was given; allowed: a plural name",
             "line 8, column 24: cache.prewarm[2]: nothing was given; allowed: a plural name",
             "line 9, column 3: cache.history: this has no fields; allowed: the fields age, bytes",

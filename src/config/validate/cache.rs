@@ -3,7 +3,7 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use crate::apimachinery::GroupResource;
-use crate::config::builtin::is_version;
+use crate::config::builtin::{built_in, is_version};
 use crate::config::check::{Check, given};
 use crate::config::raw::{self, Scalar};
 use crate::config::{
@@ -183,8 +183,13 @@ fn group_resource(text: &str) -> Option<GroupResource> {
     valid.then(|| GroupResource { group: group.into(), resource: resource.into() })
 }
 
-/// The resource of a notation that others use: `core/v1/pods`, `apps/v1/deployments`, `/api/v1/pods`.
+/// The resource of a notation that others use: `core/v1/pods`, `apps/v1/deployments`, `/api/v1/pods`; or a kind:
+/// `Deployment`, `Pods`.
 fn meant(text: &str) -> Option<GroupResource> {
+    let lower = text.to_ascii_lowercase();
+    if let Some(name) = group_resource(&lower).filter(|_| lower != text) {
+        return built_in(&name).or(Some(name));
+    }
     let path = text.trim_matches('/');
     let parts: Vec<_> = path.strip_prefix("apis/").or(path.strip_prefix("api/")).unwrap_or(path).split('/').collect();
     let (group, resource) = match parts[..] {

@@ -223,12 +223,16 @@ fn front_proxies_headers_have_names_of_their_own() {
 fn a_resource_has_one_notation_and_the_others_are_told_it() {
     for (given, meant) in [
         ("core/v1/pods", "; write pods;"),
+        ("Secrets", "; write secrets;"),
+        ("Pods", "; write pods;"),
+        ("Pod", "; write pods;"),
+        ("Deployment", "; write deployments.apps;"),
+        ("Widgets.example.com", "; write widgets.example.com;"),
         ("v1/pods", "; write pods;"),
         ("/api/v1/pods", "; write pods;"),
         ("apps/v1/deployments", "; write deployments.apps;"),
         ("/apis/apps/v1/deployments", "; write deployments.apps;"),
         ("pods/log", " was given;"),
-        ("Pods", " was given;"),
         ("a/b/c/d", " was given;"),
     ] {
         let [found] = &problems(&format!("cache: {{exclude: ['{given}']}}"))[..] else { panic!("{given}") };
