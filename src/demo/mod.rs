@@ -7,6 +7,7 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use futures_util::{FutureExt, future::pending};
 use http::uri::InvalidUri;
+use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -23,11 +24,20 @@ pub use load::load_demo;
 /// How often the savings are printed: over the same line on a terminal, as a further line elsewhere.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 const LINES_EVERY: Duration = Duration::from_secs(10);
+/// Begins the line of a terminal anew.
+const CLEAR_LINE: &str = "\r\x1b[2K";
 /// When the embedded API server is first restarted, and how often after that.
 const RESTART_AFTER: Duration = Duration::from_secs(30);
 const RESTART_EVERY: Duration = Duration::from_secs(300);
 /// How long it stays down.
 const RESTART_TAKES: Duration = Duration::from_secs(1);
+/// How long before that it is announced, so that this is read before the gateway's warnings.
+const RESTART_ANNOUNCED: Duration = Duration::from_secs(1);
+/// The maximum number of notices that wait to be printed.
+const NOTICES: usize = 2;
+const RESTARTS: &str =
+    "The embedded API server restarts now, as planned: its connections break, and the gateway warns of it.";
+const RESTARTED: &str = "The embedded API server is back.";
 
 /// Options of the demo.
 #[derive(Clone, Debug)]
@@ -101,6 +111,7 @@ pub async fn demo(
     let clients = Clients::new(&url, watches, nodes).map_err(DemoError::Url)?;
 
     let sockets = Sockets { upstream: None, listeners: vec![bound], admin: Some((admin, exposition.clone())) };
+    let (notices, announced) = mpsc::channel(NOTICES);
     // The demo's clients go first: none is left that connects again while the gateway drains.
     let stopping = CancellationToken::new();
     let clients = stopping.clone().run_until_cancelled_owned(clients.run()).then(|_| pending());
@@ -112,8 +123,8 @@ pub async fn demo(
         drained = run(&config, &upstream, sockets, shutdown) => drained.map(drop).map_err(DemoError::Gateway),
         () = Churn::new(&sim).run(options.rate) => Ok(()),
         () = clients => Ok(()),
-        restarted = restart(&mut server, watches > 0) => restarted.map_err(DemoError::Server),
-        shown = show(&exposition, options.one_line, out) => shown.map_err(DemoError::Output),
+        restarted = restart(&mut server, watches > 0, &notices) => restarted.map_err(DemoError::Server),
+        shown = show(&exposition, options.one_line, announced, out) => shown.map_err(DemoError::Output),
     }
 }
 
@@ -132,34 +143,41 @@ fn introduce(options: &DemoOptions, gateway: &str, admin: &str, out: &mut (dyn i
 }
 
 /// Restarts the embedded API server at intervals, which breaks all its connections.
-async fn restart(server: &mut SimServer, restarts: bool) -> io::Result<()> {
+async fn restart(server: &mut SimServer, restarts: bool, notices: &Sender<&'static str>) -> io::Result<()> {
     if !restarts {
         return pending().await;
     }
     let mut pause = RESTART_AFTER;
     loop {
         sleep(pause).await;
-        tracing::info!(
-            "demo: restarting the embedded API server; its connections break, and the gateway's caches reconnect"
-        );
+        // Sent in vain only when the demo ends.
+        notices.send(RESTARTS).await.ok();
+        sleep(RESTART_ANNOUNCED).await;
         server.kill().await;
         sleep(RESTART_TAKES).await;
         server.start_again().await?;
+        notices.send(RESTARTED).await.ok();
         pause = RESTART_EVERY;
     }
 }
 
-/// Prints the savings so far, until writing fails.
-async fn show(exposition: &Exposition, one_line: bool, out: &mut (dyn io::Write + Send)) -> io::Result<()> {
+/// Prints the savings so far, and the notices as lines that stay, until writing fails.
+async fn show(
+    exposition: &Exposition,
+    one_line: bool,
+    mut notices: Receiver<&'static str>,
+    out: &mut (dyn io::Write + Send),
+) -> io::Result<()> {
     let mut ticks = interval(if one_line { LINE_EVERY } else { LINES_EVERY });
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        let line = line(&status::savings(&exposition.read()));
-        if one_line {
-            write!(out, "\r\x1b[2K{line}")?
-        } else {
-            writeln!(out, "{line}")?
+        let clear = if one_line { CLEAR_LINE } else { "" };
+        tokio::select! {
+            Some(notice) = notices.recv() => writeln!(out, "{clear}{notice}")?,
+            _ = ticks.tick() => {
+                let line = line(&status::savings(&exposition.read()));
+                write!(out, "{clear}{line}{}", if one_line { "" } else { "\n" })?;
+            }
         }
         out.flush()?;
     }
@@ -178,6 +196,27 @@ fn line(savings: &Savings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restart_is_announced_on_lines_that_stay() {
+        let mut server = Sim::new().start().await.unwrap();
+        let (exposition, (notices, announced)) = (telemetry::install().unwrap(), mpsc::channel(NOTICES));
+        let mut out = Vec::new();
+        let seen = async {
+            let (before, after) = (RESTART_AFTER + RESTART_ANNOUNCED, RESTART_TAKES + LINE_EVERY);
+            tokio::select! {
+                restarted = restart(&mut server, true, &notices) => restarted,
+                () = sleep(before + after) => Ok(()),
+            }
+        };
+        tokio::select! {
+            shown = show(&exposition, true, announced, &mut out) => shown.unwrap(),
+            seen = seen => seen.unwrap(),
+        }
+        let text = String::from_utf8(out).unwrap();
+        let [restarts, restarted] = [RESTARTS, RESTARTED].map(|notice| text.find(&format!("{CLEAR_LINE}{notice}\n")));
+        assert!(restarts.is_some() && restarts < restarted, "{text}");
+    }
 
     #[test]
     fn the_line_shows_the_savings() {
