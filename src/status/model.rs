@@ -119,8 +119,9 @@ pub struct Server {
 pub struct Peer {
     /// Without credentials.
     pub address: String,
-    /// `notAsked`; `works`; `itself`: it is this gateway, and no other one answers there; or why it does not work: `unreachable`, `unverified`, `timed_out`, `unauthorized`, `refused`,
-    /// `foreign`, `cluster`, `ahead`, `malformed`, `broken`.
+    /// `notAsked`; `works`; `itself`: it is this gateway, and no other one answers there; or why it does not work:
+    /// `unreachable`, `unverified`, `timed_out`, `unauthorized`, `refused`, `foreign`, `cluster`, `ahead`, `malformed`,
+    /// `broken`.
     pub state: String,
     /// Since when it does not work, RFC 3339. `None` if it does.
     pub since: Option<String>,
