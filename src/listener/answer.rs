@@ -18,7 +18,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{FutureExt, future};
-use http::Response;
+use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -68,7 +68,8 @@ pub(super) struct Latest(Arc<Mutex<Weak<Answer>>>);
 /// client has taken the others.
 #[derive(Debug)]
 pub struct AnswerBody<B> {
-    body: B,
+    /// `None` for an answer without a body, by which the listener itself refuses a request.
+    body: Option<B>,
     /// Whether the last byte is split off.
     splits: bool,
     last: Option<Bytes>,
@@ -100,7 +101,15 @@ impl Answer {
         if let Some(time) = time {
             self.time.get_or_init(|| time);
         }
-        response.map(|body| AnswerBody { body, splits: long_running.is_none() && is_http2, last: None, answer: self })
+        let splits = long_running.is_none() && is_http2;
+        response.map(|body| AnswerBody { body: Some(body), splits, last: None, answer: self })
+    }
+
+    /// The answer to a request that is not passed on. It has no body: a client that does not read cannot hold it.
+    pub(super) fn refuse<B>(self: Arc<Self>, status: StatusCode) -> Response<AnswerBody<B>> {
+        let mut response = Response::new(AnswerBody { body: None, splits: false, last: None, answer: self });
+        *response.status_mut() = status;
+        response
     }
 
     fn handed_over(&self) {
@@ -212,12 +221,13 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
         if let Some(last) = this.last.take() {
             return Poll::Ready(Some(Ok(Frame::data(last))));
         }
-        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
+        let Some(body) = &mut this.body else { return Poll::Ready(None) };
+        let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(context) else {
             this.answer.all_taken();
             return Poll::Pending;
         };
         this.answer.handed_over();
-        let may_be_last = || this.body.is_end_stream() || this.body.size_hint().exact().is_none();
+        let may_be_last = || body.is_end_stream() || body.size_hint().exact().is_none();
         Poll::Ready(match frame {
             Some(Ok(frame)) if this.splits && may_be_last() => Some(Ok(match frame.into_data() {
                 Ok(mut data) if data.len() > WHOLE => {
@@ -232,11 +242,12 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.last.is_none() && self.body.is_end_stream()
+        self.last.is_none() && self.body.as_ref().is_none_or(B::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (hint, held) = (self.body.size_hint(), self.last.as_ref().map_or(0, Bytes::len) as u64);
+        let hint = self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), B::size_hint);
+        let held = self.last.as_ref().map_or(0, Bytes::len) as u64;
         match hint.exact() {
             Some(left) => SizeHint::with_exact(left + held),
             None => hint,

@@ -482,4 +482,25 @@ mod tests {
             assert!(response.starts_with(&format!("http/1.1 {status}")), "{response}");
         }
     }
+
+    /// They are sent as an index of a byte each.
+    #[tokio::test(start_paused = true)]
+    async fn heads_of_too_many_lines_are_refused_over_http2() {
+        use http_body_util::BodyExt;
+        use hyper_util::rt::{TokioExecutor, TokioIo};
+
+        let tasks = Tasks::new();
+        let client = start(false, Protocol::Http2, &tasks);
+        let (mut sender, driver) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(client)).await.unwrap();
+        tasks.spawn("client", async move { driver.await.unwrap_or_default() });
+        for (lines, status) in [(REQUEST_HEADERS_MAX + 1, 431), (REQUEST_HEADERS_MAX, 200)] {
+            let lines = std::iter::repeat_n(("x", "y"), lines);
+            let request = lines.fold(Request::get("http://h/"), |request, (name, value)| request.header(name, value));
+            let response = sender.send_request(request.body(Full::<Bytes>::default()).unwrap()).await.unwrap();
+            let (head, body) = response.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            assert_eq!((head.status.as_u16(), body.is_empty()), (status, status == 431));
+        }
+    }
 }

@@ -28,7 +28,7 @@ pub enum Protocol {
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
 /// Largest request head in bytes: room for any reasonable selector or token. Beyond it: 431.
 pub(super) const REQUEST_HEADER_BYTES_MAX: u32 = 256 << 10;
-/// Maximum header lines on HTTP/1.1: front proxies send one per group of a user. Beyond it: 431.
+/// Maximum header lines: front proxies send one per group of a user. Beyond it: 431.
 pub(super) const REQUEST_HEADERS_MAX: usize = 512;
 /// Concurrent HTTP/2 streams per connection: enough for a process that watches every resource of a large cluster.
 const STREAMS_MAX: u32 = 1000;

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::{body::Incoming, service::Service};
 
@@ -17,7 +17,10 @@ use super::{
     activity::Activity,
     answer::{Answer, AnswerBody, Latest},
 };
-use crate::listener::{Connection, Handler};
+use crate::{
+    listener::{Connection, Handler, protocol::REQUEST_HEADERS_MAX},
+    telemetry::limit_reached,
+};
 
 /// The service that answers the requests of one connection. Cheap to clone.
 #[derive(Debug)]
@@ -74,6 +77,9 @@ impl<H: Handler> Service<Request<Incoming>> for Requests<H> {
         let (shared, is_http2) = (self.0.clone(), request.version() == Version::HTTP_2);
         let answer = Answer::begin(shared.activity.clone());
         shared.latest.set(&answer);
+        if let Err(status) = check_size(&request) {
+            return Box::pin(ready(Ok(answer.refuse(status))));
+        }
         Box::pin(async move {
             let mut response = shared.handler.handle(request, &shared.connection).await;
             let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -83,4 +89,14 @@ impl<H: Handler> Service<Request<Incoming>> for Requests<H> {
             Ok(answer.respond(response, shared.answer_timeout, is_http2))
         })
     }
+}
+
+/// Whether the head has no more lines than one of HTTP/1.1 may have. Over HTTP/2 a line that is repeated takes a byte, and
+/// a hundred in memory.
+fn check_size<B>(request: &Request<B>) -> Result<(), StatusCode> {
+    if request.headers().len() > REQUEST_HEADERS_MAX {
+        limit_reached("request_header_bytes");
+        return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    }
+    Ok(())
 }
