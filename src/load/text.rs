@@ -43,7 +43,11 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
         writeln!(out, "{left}")?;
     }
     for assertion in &report.assertions {
-        let outcome = if assertion.passed { "passed" } else { "FAILED" };
+        let outcome = match assertion.passed {
+            _ if report.interrupted => "not judged",
+            true => "passed",
+            false => "FAILED",
+        };
         let value =
             assertion.value.map_or("nothing measured".to_owned(), |value| format!("{value} {}", assertion.unit));
         writeln!(out, "{outcome}  {}: {}", assertion.assertion, value.trim_end())?;

@@ -160,5 +160,6 @@ async fn an_interrupted_command_reports_and_has_an_exit_code_of_its_own() {
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(130), "{text}");
         assert!(text.contains("interrupted: what follows is of the time before"), "{text}");
+        assert!(text.contains("not judged  latency.p50<0ms") && !text.contains("FAILED"), "{text}");
     }
 }
