@@ -63,12 +63,11 @@ impl Config {
 
 /// The built-in resource of a name, or the one that is most likely meant by it. `None` for what others may have.
 pub(super) fn built_in(name: &GroupResource) -> Option<GroupResource> {
-    let known = named(BUILT_IN).chain(named(FURTHER));
-    if known.clone().any(|(group, resource)| group == &*name.group && resource == &*name.resource) {
+    if known().any(|(group, resource)| group == &*name.group && resource == &*name.resource) {
         return Some(name.clone());
     }
     let is_of_others = name.group.contains('.') && !FURTHER.iter().any(|(group, _)| *group == &*name.group);
-    if is_of_others { None } else { meant(name, known) }
+    if is_of_others { None } else { meant(name, known()) }
 }
 
 /// Why the resource is doubtful; `None` if it may well be there.
@@ -82,15 +81,15 @@ fn doubt(name: &GroupResource) -> Option<String> {
         );
         return is_version(version).then_some(found);
     }
-    let known = BUILT_IN.iter().find(|(known, _)| *known == group);
-    let Some((_, resources)) = known else {
+    let of_group = BUILT_IN.iter().find(|(of, _)| *of == group);
+    let Some((_, resources)) = of_group else {
         return Some(format!("\"{name}\": Kubernetes has no API group {group:?}, and groups of others have a dot"));
     };
     if resources.contains(&resource) {
         return None;
     }
     let of = if group.is_empty() { "the core group".to_owned() } else { format!("the API group {group:?}") };
-    let meant = meant(name, named(FURTHER).chain(named(BUILT_IN)));
+    let meant = meant(name, known());
     let meant = meant.map_or_else(String::new, |meant| format!("; {meant} may be meant"));
     Some(format!("\"{name}\": {of} of Kubernetes has no such resource{meant}"))
 }
@@ -98,6 +97,11 @@ fn doubt(name: &GroupResource) -> Option<String> {
 /// `v1`, `v2beta1`.
 pub(super) fn is_version(text: &str) -> bool {
     text.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+/// All resources, those first that are meant by a name which an older group has, too (`ingresses`).
+fn known() -> impl Iterator<Item = (&'static str, &'static str)> + Clone {
+    named(FURTHER).chain(named(BUILT_IN))
 }
 
 /// Group and name of each resource.

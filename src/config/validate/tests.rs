@@ -227,6 +227,7 @@ fn a_resource_has_one_notation_and_the_others_are_told_it() {
         ("Pods", "; write pods;"),
         ("Pod", "; write pods;"),
         ("Deployment", "; write deployments.apps;"),
+        ("Ingress", "; write ingresses.networking.k8s.io;"),
         ("Widgets.example.com", "; write widgets.example.com;"),
         ("v1/pods", "; write pods;"),
         ("/api/v1/pods", "; write pods;"),
