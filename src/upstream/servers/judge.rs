@@ -112,7 +112,7 @@ impl Judge {
         let mut findings: Vec<_> = strayed.map(|(index, error)| Some(self.foreign(index, error?))).collect();
         for (index, (answer, finding)) in answers.iter().zip(&mut findings).enumerate() {
             if let (Some(answer), None) = (answer, &finding) {
-                *finding = self.judge(index, answer, &said, (is_another, now));
+                *finding = self.judge(index, answer, &said, is_another, now);
             }
         }
         self.learn(&said);
@@ -194,7 +194,8 @@ impl Judge {
         index: usize,
         answer: &Answer,
         said: &[Option<&Said>],
-        (is_another, now): (bool, Instant),
+        is_another: bool,
+        now: Instant,
     ) -> Option<Finding> {
         let known = &mut self.servers[index];
         let busy_for = known.busy_for(answer, now);
@@ -214,10 +215,7 @@ impl Judge {
             }
             // Busy is not broken: others would only become busier without it. But it may be so for other reasons.
             Answer::Busy { .. } if is_member && busy_for < BUSY_MAX => None,
-            Answer::Busy { error, .. } if is_member => {
-                Some(Finding::Unwell { reason: answer.reason(), error: error.clone() })
-            }
-            Answer::Untold(error) | Answer::Denied(_, error) if is_member => {
+            Answer::Busy { error, .. } | Answer::Untold(error) | Answer::Denied(_, error) if is_member => {
                 Some(Finding::Unwell { reason: answer.reason(), error: error.clone() })
             }
             Answer::Silent(error) if is_member && known.silent < SILENT_MAX => {
