@@ -209,6 +209,8 @@ def dry_runs(server: Server) -> list[str]:
     """Each object of each way of use, as this server's version of the chart's objects, by server-side dry run."""
     problems = []
     tried.append(server.version)
+    if not server.serves(f"/api/v1/namespaces/{NAMESPACE}"):
+        server.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     left_out = UNDEFINED if numbers(server.version) >= ALL_THERE else NOT_THERE
     for name, values in ways_of_use().items():
         for item in render(merged(values, left_out), server.version):
