@@ -20,7 +20,7 @@ pub(crate) const TOKENS: [(&str, &str, &str); 8] = [
     ("conformance-named", "named", ""),
     ("conformance-wide", "wide", ""),
     ("conformance-keeper", "keeper", "keepers"),
-    ("conformance-nobody", "nobody", ""),
+    ("conformance-outsider", "outsider", ""),
     ("conformance-impersonator", "impersonator", ""),
     ("conformance-gateway", "gateway", ""),
 ];
@@ -30,7 +30,7 @@ struct Client(&'static str, &'static str, &'static str, &'static [&'static str])
 
 const CLIENTS: [Client; 8] = [
     Client("cert", "ca", "cert", &["readers", "staff"]),
-    Client("cert-nobody", "ca", "j\u{fc}rgen <b>", &[]),
+    Client("cert-outsider", "ca", "j\u{fc}rgen <b>", &[]),
     Client("cert-impersonator", "ca", "cert-impersonator", &[]),
     Client("cert-expired", "ca", "cert", &["readers"]),
     Client("cert-wrong", "wrong-ca", "cert", &["readers"]),

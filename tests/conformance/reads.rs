@@ -332,7 +332,7 @@ const BUILTIN_ONLY: &str = "
     ~ /api/v1/watch/namespaces/conf/pods/pod-00?resourceVersion=0&timeoutSeconds=1
     ~ /api/v1/watch/namespaces/conf/pods/pod-00?resourceVersion=0&timeoutSeconds=1&fieldSelector=metadata.name=x
     > /api/v1/pods?resourceVersion=0 | impersonate-user: somebody
-    = /api/v1/pods?resourceVersion=0 | x-remote-user: nobody
+    = /api/v1/pods?resourceVersion=0 | x-remote-user: outsider
     = /api/v1/pods?resourceVersion=0 | if-none-match: \"x\"
 ";
 

@@ -110,13 +110,13 @@ async fn a_line_of_the_access_log_names_user_address_and_audit_id() {
     let scene = Scene::start().await;
     let local = || scene.gateway.client.clone();
     let elsewhere = || scene.gateway.client.at([127, 0, 0, 2]);
-    let [jane, john, nobody] = ["jane-token", "john-token", "nothing"].map(|token| format!("Bearer {token}"));
+    let [jane, john, unknown] = ["jane-token", "john-token", "unknown-token"].map(|token| format!("Bearer {token}"));
     let own = ("audit-id", "of-the-client");
     for (client, headers, (outcome, user, address)) in [
         (local(), &[("authorization", jane.as_str())][..], ("served", Some("jane"), "127.0.0.1")),
         (elsewhere(), &[("authorization", &jane), own], ("served", Some("jane"), "127.0.0.2")),
         (elsewhere(), &[("authorization", &john), own], ("forwarded", Some("john"), "127.0.0.2")),
-        (local(), &[("authorization", &nobody), own], ("forwarded", None, "127.0.0.1")),
+        (local(), &[("authorization", &unknown), own], ("forwarded", None, "127.0.0.1")),
         (local(), &[("host", "a"), ("host", "b")], ("rejected", None, "127.0.0.1")),
     ] {
         let (user_agent, answer) = client.asked("GET", PODS, headers).await;

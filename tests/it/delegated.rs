@@ -103,7 +103,7 @@ async fn only_permitted_users_are_answered_from_memory() {
         assert_eq!((jane.status.as_u16(), jane.route), (200, Route::Served));
         for (headers, status, reason) in [
             (&[("authorization", "Bearer john-token")][..], 403, "denied"),
-            (&[("authorization", "Bearer nobody")], 401, "unauthenticated"),
+            (&[("authorization", "Bearer unknown-token")], 401, "unauthenticated"),
             (&[("authorization", "Basic amFuZTpqYW5l")], 403, "unauthenticated"),
             (&[], 403, "unauthenticated"),
             (&[("x-remote-user", "jane")], 403, "unauthenticated"),
@@ -339,8 +339,8 @@ async fn a_client_that_waits_for_a_cache_holds_one_of_its_places_for_watches() {
     let jane = [("authorization", "Bearer jane-token")];
     let open = |headers| scene.gateway.client.open_with(CONFIG_MAPS, headers);
     // A client without the right does not wait: its request is forwarded and refused.
-    let nobody = open(&[]).await.unwrap_err();
-    assert_eq!((nobody.status.as_u16(), nobody.route), (403, forwarded("unauthenticated")));
+    let refused = open(&[]).await.unwrap_err();
+    assert_eq!((refused.status.as_u16(), refused.route), (403, forwarded("unauthenticated")));
     let mut first = pin!(open(&jane));
     let filling = scene.sim.until(|counts| counts.requests("watch", "configmaps") > 0);
     tokio::select! {

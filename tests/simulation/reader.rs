@@ -137,7 +137,7 @@ impl Reader {
         }
         let expected = self.selection.entries(&serde_json::from_str(&upstream).unwrap());
         assert_eq!(*objects, expected, "{:?} at {version}", self.selection);
-        // Newer programs write other bytes, and so does whoever writes metadata only.
+        // A write by a newer program, or of metadata only, has other bytes.
         if *pages == 1 && self.client.world.edition.get() == 0 && !self.selection.is_metadata() {
             assert_eq!(*body, upstream, "{:?} at {version}", self.selection);
         }

@@ -230,10 +230,10 @@ async fn a_token_for_another_audience_is_rejected() {
     let (reviewer, _gate) = Reviewer::start(for_audience).await;
     let audiences = vec!["api".to_owned(), "other".to_owned()];
     let tokens = reviewer.tokens(TokenReviews { audiences, ..TokenReviews::default() });
-    for (token, known) in [("for-api", true), ("for-other", true), ("for-nobody", false), ("whoever", true)] {
+    for (token, known) in [("for-api", true), ("for-other", true), ("for-none", false), ("for all", true)] {
         assert_eq!(tokens.user(token).await.is_ok(), known, "{token}");
     }
-    assert_eq!(tokens.user("for-nobody").await, Err(Unauthenticated::Rejected));
+    assert_eq!(tokens.user("for-none").await, Err(Unauthenticated::Rejected));
     let (reviewer, _gate) = Reviewer::start(|_, asked| {
         assert!(asked.is_empty());
         Some(TokenReviewStatus { audiences: Some(vec!["api".to_owned()]), ..good("jane") })

@@ -79,7 +79,7 @@ impl Setup {
 
 fn named(names: &[(Vec<u8>, &'static str)], certificate: Option<&[u8]>) -> String {
     let name = |shown| names.iter().find(|(known, _)| known == shown).map_or("unknown", |(_, name)| name);
-    certificate.map_or("nobody", name).to_owned()
+    certificate.map_or("none", name).to_owned()
 }
 
 /// The identity that the headers show.
@@ -137,14 +137,14 @@ async fn a_request_arrives_as_its_client_s_over_every_protocol() {
         for (assertion, expected) in [(setup.front_proxy(), proxied), (setup.impersonation(), impersonated)] {
             let forward = setup.delegated(assertion);
             let nothing = Credentials::Passed { authorization: None, impersonates: false };
-            assert_eq!(arrives(&forward, nothing, FORGED).await, ["nobody"; 2]);
-            let mine = "nobody; authorization=Bearer mine";
+            assert_eq!(arrives(&forward, nothing, FORGED).await, ["none"; 2]);
+            let mine = "none; authorization=Bearer mine";
             assert_eq!(arrives(&forward, authorization("Bearer mine"), FORGED).await, [mine; 2]);
-            let basic = "nobody; authorization=Basic dTpw";
+            let basic = "none; authorization=Basic dTpw";
             assert_eq!(arrives(&forward, authorization("Basic dTpw"), FORGED).await, [basic; 2]);
             assert_eq!(arrives(&forward, jane(), FORGED).await, [expected; 2]);
             for refused in arrives(&forward, Credentials::Refused, FORGED).await {
-                assert!(refused.starts_with("nobody; authorization=Bearer ") && refused.len() == 65, "{refused}");
+                assert!(refused.starts_with("none; authorization=Bearer ") && refused.len() == 63, "{refused}");
             }
         }
     }
@@ -158,7 +158,7 @@ async fn a_token_as_a_subprotocol_is_the_client_s_own() {
     let passed = "; sec-websocket-protocol=base64url.bearer.authorization.k8s.io.dG9r, v5.channel.k8s.io";
     let forward = setup.delegated(setup.impersonation());
     let nothing = Credentials::Passed { authorization: None, impersonates: false };
-    assert_eq!(arrives(&forward, nothing, token).await[1], format!("nobody{passed}"));
+    assert_eq!(arrives(&forward, nothing, token).await[1], format!("none{passed}"));
     let [_, asserted] = arrives(&forward, jane(), token).await;
     assert!(asserted.ends_with("; impersonate-user=jane; sec-websocket-protocol=v5.channel.k8s.io"), "{asserted}");
 }
@@ -214,7 +214,7 @@ async fn closes_after_one(listener: TcpListener, tls: TlsAcceptor, names: Vec<(V
 #[tokio::test]
 async fn a_second_try_is_the_client_s_too() {
     let front_proxy: fn(&Setup) -> Option<Assertion> = Setup::front_proxy;
-    let mine = "nobody; authorization: Basic mine";
+    let mine = "none; authorization: Basic mine";
     let asserted = "proxy; x-remote-group: devs; x-remote-group: system:authenticated; x-remote-user: jane";
     for (assertion, credentials, expected) in
         [(None, authorization("Basic mine"), mine), (Some(front_proxy), jane(), asserted)]

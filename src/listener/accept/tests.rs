@@ -155,8 +155,8 @@ async fn alpn_chooses_the_version_and_a_certificate_arrives() {
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots);
-    let nobody = builder.clone().with_no_client_auth();
-    let somebody = builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
+    let without = builder.clone().with_no_client_auth();
+    let with = builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
     let handshake = async |config: &ClientConfig, protocols: &[&[u8]]| {
         let mut config = config.clone();
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
@@ -164,7 +164,7 @@ async fn alpn_chooses_the_version_and_a_certificate_arrives() {
         TlsConnector::from(Arc::new(config)).connect(name, connect(&address).await).await.unwrap()
     };
     let http2: &[&[u8]] = &[ALPN_HTTP2, b"http/1.1"];
-    for (config, certificate) in [(&nobody, ""), (&somebody, " certificate")] {
+    for (config, certificate) in [(&without, ""), (&with, " certificate")] {
         let both = handshake(config, http2).await;
         assert_eq!(get_http2(both, &clients).await, format!("HTTP/2.0 tls=true tcp=true{certificate}"));
         let old = handshake(config, &[]).await;

@@ -12,7 +12,7 @@
   }
 
   async function refresh() {
-    // Not while something is being selected, or nobody looks.
+    // Not while text is selected or the page is hidden.
     if (document.hidden || !getSelection().isCollapsed) return;
     const main = document.querySelector("main");
     try {

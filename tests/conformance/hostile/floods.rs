@@ -123,8 +123,8 @@ impl Scene<'_> {
     pub(super) async fn revoked_watch(&mut self, quiet: &Times) -> Result<()> {
         let name = "distinct selectors of five users";
         let api = &self.side.server.endpoint;
-        identity::grant_pods(api, "nobody").await?;
-        let mut watch = self.watch_when_allowed(WATCH, "conformance-nobody").await?;
+        identity::grant_pods(api, "outsider").await?;
+        let mut watch = self.watch_when_allowed(WATCH, "conformance-outsider").await?;
         let full = self.reached("access_reviews").await?;
         let floods: Vec<_> = (FLOODING..)
             .zip(SEVERAL)
@@ -133,7 +133,7 @@ impl Scene<'_> {
             })
             .collect();
         let beside = self.beside(name, quiet, REQUESTS).await;
-        identity::revoke_pods(api, "nobody").await?;
+        identity::revoke_pods(api, "outsider").await?;
         let revoked = Instant::now();
         let ended = timeout(REVOKED_MAX, watch.body_mut().collect()).await;
         let seconds = revoked.elapsed().as_secs_f64();

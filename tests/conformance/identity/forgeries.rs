@@ -22,38 +22,38 @@ use crate::{
 const FORGERIES: &str = "
     asserted without a certificate | | x-remote-user: admin | x-remote-group: system:masters
     asserted in other letters | | X-ReMoTe-UsEr: admin | X-REMOTE-GROUP: system:masters | x_remote_user: admin
-    asserted beside a token | | authorization: Bearer conformance-nobody | x-remote-user: admin | x-remote-group: system:masters
+    asserted beside a token | | authorization: Bearer conformance-outsider | x-remote-user: admin | x-remote-group: system:masters
     asserted by a user | cert | x-remote-user: admin | x-remote-group: system:masters
-    groups and extras of a user | cert-nobody | x-remote-group: system:masters | x-remote-extra-a: b | x-remote-uid: c
+    groups and extras of a user | cert-outsider | x-remote-group: system:masters | x-remote-extra-a: b | x-remote-uid: c
     asserted by a wrong certificate | cert-wrong | x-remote-user: admin | x-remote-group: system:masters
     asserted by another proxy | other-proxy | x-remote-user: admin | x-remote-group: system:masters
-    asserted twice | front-proxy | x-remote-user: nobody | x-remote-user: admin
+    asserted twice | front-proxy | x-remote-user: outsider | x-remote-user: admin
     asserted empty | front-proxy | x-remote-user: | x-remote-group: system:masters
-    a proxy's own headers named in connection | front-proxy | x-remote-user: nobody | connection: x-remote-user, x-remote-group
-    the assertion named in connection | cert-nobody | connection: x-remote-user, x-remote-group, x-remote-uid
-    asserted and named in connection | cert-nobody | x-remote-user: admin | connection: x-remote-user
-    an impersonation named in connection | cert-nobody | connection: impersonate-user, impersonate-group
+    a proxy's own headers named in connection | front-proxy | x-remote-user: outsider | connection: x-remote-user, x-remote-group
+    the assertion named in connection | cert-outsider | connection: x-remote-user, x-remote-group, x-remote-uid
+    asserted and named in connection | cert-outsider | x-remote-user: admin | connection: x-remote-user
+    an impersonation named in connection | cert-outsider | connection: impersonate-user, impersonate-group
     own impersonation named in connection | | authorization: Bearer conformance-impersonator | impersonate-user: reader | connection: impersonate-user
-    the token named in connection | | authorization: Bearer conformance-nobody | connection: authorization
+    the token named in connection | | authorization: Bearer conformance-outsider | connection: authorization
     a good token named in connection | | authorization: Bearer conformance-keeper | connection: close, Authorization
-    the token named in connection, with a certificate | cert-nobody | authorization: Bearer conformance-keeper | connection: authorization
-    impersonation by nobody | | impersonate-user: admin
-    impersonation by a user | | authorization: Bearer conformance-nobody | impersonate-user: admin
+    the token named in connection, with a certificate | cert-outsider | authorization: Bearer conformance-keeper | connection: authorization
+    impersonation by an anonymous client | | impersonate-user: admin
+    impersonation by a user | | authorization: Bearer conformance-outsider | impersonate-user: admin
     impersonation of groups | | authorization: Bearer conformance-keeper | impersonate-user: keeper | impersonate-group: system:masters
     impersonation of extras | | authorization: Bearer conformance-impersonator | impersonate-user: reader | impersonate-extra-scopes: a
     impersonation, empty | | authorization: Bearer conformance-keeper | impersonate-user:
     impersonation by a bad token | | authorization: Bearer nonsense | impersonate-user: reader
-    two tokens, the good one last | | authorization: Bearer conformance-nobody | authorization: Bearer conformance-keeper
+    two tokens, the good one last | | authorization: Bearer conformance-outsider | authorization: Bearer conformance-keeper
     two tokens, the good one first | | authorization: Bearer conformance-keeper | authorization: Bearer nonsense
-    two tokens in one | | authorization: Bearer conformance-nobody, Bearer conformance-keeper
+    two tokens in one | | authorization: Bearer conformance-outsider, Bearer conformance-keeper
     a token after a tab | | authorization: Bearer\tconformance-keeper
     a token and no scheme | | authorization: conformance-keeper
     a token of another scheme | | authorization: Token conformance-keeper
     a token for the proxy | | proxy-authorization: Bearer conformance-keeper
     a token in a cookie | | cookie: token=conformance-keeper
     a token in a subprotocol | | sec-websocket-protocol: base64url.bearer.authorization.k8s.io.Y29uZm9ybWFuY2Uta2VlcGVy, v4.channel.k8s.io
-    another method | | authorization: Bearer conformance-nobody | x-http-method-override: DELETE
-    forwarded for somebody | | authorization: Bearer conformance-nobody | x-forwarded-for: 127.0.0.1 | x-forwarded-user: admin | forwarded: for=127.0.0.1
+    another method | | authorization: Bearer conformance-outsider | x-http-method-override: DELETE
+    forwarded for somebody | | authorization: Bearer conformance-outsider | x-forwarded-for: 127.0.0.1 | x-forwarded-user: admin | forwarded: for=127.0.0.1
 ";
 /// The targets.
 const WANTED: [&str; 3] = [

@@ -5,7 +5,7 @@ const WHO: [&str; 4] = [
     "reader | | authorization: Bearer conformance-reader",
     "named | | authorization: Bearer conformance-named",
     "wide | | authorization: Bearer conformance-wide",
-    "certificate, nobody | cert-nobody |",
+    "certificate, outsider | cert-outsider |",
 ];
 
 /// Requested by each of them.

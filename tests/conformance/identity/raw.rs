@@ -227,7 +227,7 @@ async fn unharmed(server: &Server, gateway: &Delegated, certificates: &Certifica
     let victim = server.endpoint.get(VICTIM).await?;
     tally.equal("what was hidden in a body is not done", &200, &victim.status);
     let status = Ask::get("/api/v1/namespaces/conf/pods/pod-00/status");
-    for row in ["keeper | | authorization: Bearer conformance-keeper", "nobody | cert-nobody |"] {
+    for row in ["keeper | | authorization: Bearer conformance-keeper", "outsider | cert-outsider |"] {
         let user = User::forger(row)?;
         let direct = user.calls(&server.endpoint.base, certificates, Protocol::Http1)?.send(&status).await?;
         let caller = user.calls(&gateway.secure, certificates, Protocol::Http2)?;

@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 
 use crate::client::{Answer, Ask};
 
-/// The rights of each user: `guest` is anonymous and may read pods, as may `reader`; `staff` may also list config maps,
-/// which is all that a `clerk` may; `named` may read one pod of a namespace; `wide` may read pods, and secrets of one
-/// name in all namespaces; `keeper` may do everything that there are cells for.
+/// The rights of each user: `outsider` has only those of every authenticated user; `guest` is anonymous and may read
+/// pods, as may `reader`; `staff` may also list config maps, which is all that a `clerk` may; `named` may read one pod of
+/// a namespace; `wide` may read pods, and secrets of one name in all namespaces; `keeper` may do everything that there
+/// are cells for.
 pub(super) const RIGHTS: [&str; 9] =
-    ["anonymous", "guest", "nobody", "reader", "clerk", "staff", "named", "wide", "keeper"];
+    ["anonymous", "guest", "outsider", "reader", "clerk", "staff", "named", "wide", "keeper"];
 
 /// A column.
 #[derive(Clone, Debug)]
@@ -72,7 +73,7 @@ const BUILTIN: &str = "
     healthz  > 200 200 200 200 200 200 200 200 200 GET /healthz
     foo      > 403 403 403 403 403 403 403 403 403 GET /foo
     unknown  > 403 403 403 403 403 403 403 403 403 GET /api/v1/namespaces/conf/unknowns?resourceVersion=0
-    no.group > 403 403 403 403 403 403 403 403 403 GET /apis/nobody.example/v1/things?resourceVersion=0
+    no.group > 403 403 403 403 403 403 403 403 403 GET /apis/absent.example/v1/things?resourceVersion=0
     discover > 403 403 200 200 200 200 200 200 200 GET /api/v1
     groups   > 403 403 200 200 200 200 200 200 200 GET /apis
     create   > 403 403 403 403 403 403 403 403 201 POST /api/v1/namespaces/conf/configmaps?dryRun=All&fieldManager=conf

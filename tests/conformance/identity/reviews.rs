@@ -53,7 +53,7 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
     scene.forgotten(&mut tally).await?;
     scene.everybody("reviews stopped, what was known is forgotten", true, &mut tally).await?;
     scene.relay.open();
-    let served = scene.until("token, nobody", "served").await?;
+    let served = scene.until("token, outsider", "served").await?;
     tally.equal("served as soon as there are reviews again", &200, &served.status);
     scene.everybody("reviews are back", false, &mut tally).await?;
     roles::restore(api).await?;

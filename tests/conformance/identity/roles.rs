@@ -60,7 +60,7 @@ pub(crate) async fn grant(api: &Endpoint) -> Result<()> {
 
 /// Revokes access to pods from the users who had it, and grants it to those who had not.
 pub(super) async fn swap(api: &Endpoint) -> Result<()> {
-    let others = [user("nobody"), user("j\u{fc}rgen <b>"), user("system:anonymous")];
+    let others = [user("outsider"), user("j\u{fc}rgen <b>"), user("system:anonymous")];
     bind(api, POD_READERS, &others).await
 }
 

@@ -42,38 +42,38 @@ pub(super) struct Callers(HashMap<Option<&'static str>, Endpoint>);
 /// Name, rights before and after roles change, certificate, headers, and the identity that the server sees (read-path
 /// 8.1). `{sa}` is the service account's token.
 const USERS: &str = "
-    anonymous                | anonymous guest |                   | system:anonymous [system:unauthenticated]
-    token                    | reader nobody   |                   | authorization: Bearer conformance-reader | reader [readers, system:authenticated]
-    token, one pod           | named named     |                   | authorization: Bearer conformance-named | named [system:authenticated]
-    token, one name          | wide wide       |                   | authorization: Bearer conformance-wide | wide [system:authenticated]
-    token, keeper            | keeper keeper   |                   | authorization: Bearer conformance-keeper | keeper [keepers, system:authenticated]
-    token, nobody            | nobody reader   |                   | authorization: Bearer conformance-nobody | nobody [system:authenticated]
-    token, odd words         | reader nobody   |                   | authorization: bEARER conformance-reader more | reader [readers, system:authenticated]
-    bad token                | 401 401         |                   | authorization: Bearer conformance-reade | 401
-    empty token              | anonymous guest |                   | authorization: Bearer  conformance-keeper | system:anonymous [system:unauthenticated]
-    Basic                    | anonymous guest |                   | authorization: Basic a2VlcGVyOmNvbmZvcm1hbmNlLWtlZXBlcg== | system:anonymous [system:unauthenticated]
-    service account          | reader nobody   |                   | authorization: Bearer {sa} | system:serviceaccount:conf:reader [system:serviceaccounts, system:serviceaccounts:conf, system:authenticated]
-    certificate              | staff clerk     | cert              | cert [readers, staff, system:authenticated]
-    certificate, nobody      | nobody reader   | cert-nobody       | j\u{fc}rgen <b> [system:authenticated]
-    certificate, other CA    | 401 401         | cert-wrong        | 401
-    certificate, expired     | 401 401         | cert-expired      | 401
-    certificate, a server's  | 401 401         | server            | 401
-    other CA, good token     | keeper keeper   | cert-wrong        | authorization: Bearer conformance-keeper | keeper [keepers, system:authenticated]
-    certificate, token       | staff clerk     | cert              | authorization: Bearer conformance-keeper | cert [readers, staff, system:authenticated]
-    certificate, bad token   | staff clerk     | cert              | authorization: Bearer nonsense | cert [readers, staff, system:authenticated]
-    front proxy              | reader nobody   | front-proxy       | x-remote-user: J\u{f6}rg | x-remote-group: proxied | x-remote-group: more | x-remote-extra-scopes: a | x-remote-extra-scopes: b | x-remote-extra-Example.Org%2fKey: c | J\u{f6}rg [proxied, more, system:authenticated] {\"example.org/key\":[\"c\"],\"scopes\":[\"a\",\"b\"]}
-    front proxy, token       | nobody nobody   | front-proxy       | x-remote-user: proxied | authorization: Bearer conformance-keeper | proxied [system:authenticated]
-    front proxy, nobody      | 401 401         | front-proxy       | x-remote-group: keepers | 401
-    front proxy, anonymous   | anonymous guest | front-proxy       | x-remote-user: system:anonymous | x-remote-group: system:unauthenticated | system:anonymous [system:unauthenticated]
-    front proxy, of users    | reader nobody   | front-proxy       | x-remote-user: impersonator | impersonate-user: reader | impersonate-group: readers | reader [readers, system:authenticated]
-    other proxy              | 401 401         | other-proxy       | x-remote-user: admin | x-remote-group: system:masters | 401
-    proxy of other CA        | nobody nobody   | ca-proxy          | x-remote-user: admin | x-remote-group: system:masters | front-proxy [system:authenticated]
-    impersonates             | reader nobody   |                   | authorization: Bearer conformance-impersonator | impersonate-user: reader | impersonate-group: readers | reader [readers, system:authenticated]
-    impersonates a master    | 403 403         |                   | authorization: Bearer conformance-impersonator | impersonate-user: reader | impersonate-group: system:masters | 403
-    impersonates nobody      | {i} {i}         |                   | authorization: Bearer conformance-impersonator | impersonate-group: readers | {i}
-    nobody impersonates      | 403 403         |                   | authorization: Bearer conformance-nobody | impersonate-user: reader | 403
-    anonymous impersonates   | 403 403         |                   | impersonate-user: admin | impersonate-group: system:masters | 403
-    certificate impersonates | reader nobody   | cert-impersonator | impersonate-user: reader | impersonate-group: readers | reader [readers, system:authenticated]
+    anonymous                | anonymous guest   |                   | system:anonymous [system:unauthenticated]
+    token                    | reader outsider   |                   | authorization: Bearer conformance-reader | reader [readers, system:authenticated]
+    token, one pod           | named named       |                   | authorization: Bearer conformance-named | named [system:authenticated]
+    token, one name          | wide wide         |                   | authorization: Bearer conformance-wide | wide [system:authenticated]
+    token, keeper            | keeper keeper     |                   | authorization: Bearer conformance-keeper | keeper [keepers, system:authenticated]
+    token, outsider          | outsider reader   |                   | authorization: Bearer conformance-outsider | outsider [system:authenticated]
+    token, odd words         | reader outsider   |                   | authorization: bEARER conformance-reader more | reader [readers, system:authenticated]
+    bad token                | 401 401           |                   | authorization: Bearer conformance-reade | 401
+    empty token              | anonymous guest   |                   | authorization: Bearer  conformance-keeper | system:anonymous [system:unauthenticated]
+    Basic                    | anonymous guest   |                   | authorization: Basic a2VlcGVyOmNvbmZvcm1hbmNlLWtlZXBlcg== | system:anonymous [system:unauthenticated]
+    service account          | reader outsider   |                   | authorization: Bearer {sa} | system:serviceaccount:conf:reader [system:serviceaccounts, system:serviceaccounts:conf, system:authenticated]
+    certificate              | staff clerk       | cert              | cert [readers, staff, system:authenticated]
+    certificate, outsider    | outsider reader   | cert-outsider     | j\u{fc}rgen <b> [system:authenticated]
+    certificate, other CA    | 401 401           | cert-wrong        | 401
+    certificate, expired     | 401 401           | cert-expired      | 401
+    certificate, a server's  | 401 401           | server            | 401
+    other CA, good token     | keeper keeper     | cert-wrong        | authorization: Bearer conformance-keeper | keeper [keepers, system:authenticated]
+    certificate, token       | staff clerk       | cert              | authorization: Bearer conformance-keeper | cert [readers, staff, system:authenticated]
+    certificate, bad token   | staff clerk       | cert              | authorization: Bearer nonsense | cert [readers, staff, system:authenticated]
+    front proxy              | reader outsider   | front-proxy       | x-remote-user: J\u{f6}rg | x-remote-group: proxied | x-remote-group: more | x-remote-extra-scopes: a | x-remote-extra-scopes: b | x-remote-extra-Example.Org%2fKey: c | J\u{f6}rg [proxied, more, system:authenticated] {\"example.org/key\":[\"c\"],\"scopes\":[\"a\",\"b\"]}
+    front proxy, token       | outsider outsider | front-proxy       | x-remote-user: proxied | authorization: Bearer conformance-keeper | proxied [system:authenticated]
+    front proxy, no user     | 401 401           | front-proxy       | x-remote-group: keepers | 401
+    front proxy, anonymous   | anonymous guest   | front-proxy       | x-remote-user: system:anonymous | x-remote-group: system:unauthenticated | system:anonymous [system:unauthenticated]
+    front proxy, of users    | reader outsider   | front-proxy       | x-remote-user: impersonator | impersonate-user: reader | impersonate-group: readers | reader [readers, system:authenticated]
+    other proxy              | 401 401           | other-proxy       | x-remote-user: admin | x-remote-group: system:masters | 401
+    proxy of other CA        | outsider outsider | ca-proxy          | x-remote-user: admin | x-remote-group: system:masters | front-proxy [system:authenticated]
+    impersonates             | reader outsider   |                   | authorization: Bearer conformance-impersonator | impersonate-user: reader | impersonate-group: readers | reader [readers, system:authenticated]
+    impersonates a master    | 403 403           |                   | authorization: Bearer conformance-impersonator | impersonate-user: reader | impersonate-group: system:masters | 403
+    impersonates no user     | {i} {i}           |                   | authorization: Bearer conformance-impersonator | impersonate-group: readers | {i}
+    outsider impersonates    | 403 403           |                   | authorization: Bearer conformance-outsider | impersonate-user: reader | 403
+    anonymous impersonates   | 403 403           |                   | impersonate-user: admin | impersonate-group: system:masters | 403
+    certificate impersonates | reader outsider   | cert-impersonator | impersonate-user: reader | impersonate-group: readers | reader [readers, system:authenticated]
 ";
 
 /// All users of `server`. `api` issues the token of the service account.
@@ -108,7 +108,7 @@ fn parse(row: &'static str, token: &str, incomplete: &'static str) -> Result<Use
     let mut rights = parts.next().into_iter().flat_map(str::split_whitespace).map(known);
     let rights = [rights.next().context("no rights")?, rights.next().context("no rights")?];
     let certificate = parts.next().filter(|file| !file.is_empty());
-    let who = known(parts.next_back().context("nobody")?);
+    let who = known(parts.next_back().context("no identity")?);
     let headers = parts.map(|header| header.replace("{sa}", token));
     Ok(User { name, certificate, headers: headers.filter_map(|header| split(&header)).collect(), who, rights })
 }

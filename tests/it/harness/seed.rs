@@ -15,7 +15,7 @@ impl Seed {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "whoever repeats a failure has no other way to name the seed")]
+#[expect(clippy::disallowed_methods, reason = "tests have no other argument with which a failure is repeated")]
 fn chosen() -> Option<u64> {
     std::env::var("SIMULATION_SEED").ok().map(|seed| seed.parse().unwrap())
 }
