@@ -60,10 +60,10 @@
 //! | interest, session | [`fanout::Interest`], [`fanout::Session`] | which changes wake a watcher; the state machine that decides what it sends |
 //! | cacher, instance | [`cacher::Cachers`], [`cacher::Instance`] | store, reflector and watchers of one resource in one encoding; an instance lasts until its resource is filled again, or longer if that fill is bridged |
 //! | form | [`encode::Form`] | how objects are written for one request: the encoding, and whole objects or only metadata |
-//! | attributes | [`authz::Attributes`] | the attributes for authorizing a read, derived as the API server does |
+//! | attributes | [`authz::Attributes`] | what an authorizer is asked about a read; derived from the request as the API server does |
 //! | permit, lease | [`authz::Permit`], [`authz::Lease`] | permission for one read from memory, which only `authz` can create; for a watch, permission that is renewed from time to time |
 //! | upstream | [`upstream::Upstream`] | the API server; besides it, the gateway connects only to its peers |
-//! | peer, provenance | [`peers::Peers`], [`apimachinery::Provenance`] | another gateway of the same cluster; the conditions under which upstream gave a state, which two gateways compare |
+//! | peer, provenance | [`peers::Peers`], [`apimachinery::Provenance`] | another gateway of the same cluster; the cluster, program and definition that a state comes from, which tell whether a peer's state can be used |
 //! | sim | [`sim::Sim`] | an embedded API server, for the demo and the tests |
 //!
 //! # Modules

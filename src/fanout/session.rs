@@ -168,8 +168,8 @@ impl Session {
         }
     }
 
-    /// Makes the watch end instead of crossing a gap. For another gateway as the client: its own clients may know more
-    /// versions than this gateway does.
+    /// Makes the watch end instead of crossing a gap. For a client that is a gateway: its own clients may have versions
+    /// that lie in the gap.
     #[must_use]
     pub fn ending_at_bridge(mut self) -> Self {
         self.ends_at_bridge = true;

@@ -50,7 +50,7 @@ const UNREAD_WATCH_MAX: Duration = Duration::from_secs(300);
 #[derive(Clone, Debug)]
 pub struct Gateway(Arc<Stages>);
 
-/// The store that a read has waited for, and the place for watches that the read held meanwhile.
+/// The store that a read has waited for, and the place among its client's watches that the read took meanwhile.
 type Waited = ((Arc<Instance>, Representation), Option<Share>);
 
 /// How clients are admitted, authenticated, authorized and forwarded: all four for the same mode.
@@ -81,7 +81,8 @@ impl Gateway {
 }
 
 impl Stages {
-    /// Runs before anything else looks at a request.
+    /// The first stage: refuses what no other stage may look at. Returns the web page that sent the request, if it was
+    /// one that the configuration names.
     fn admit<B>(
         &self,
         request: &Request<B>,
@@ -144,7 +145,7 @@ impl Stages {
         let answer = match &route.options {
             ReadOptions::Get(options) => serve::get(&read, options, permit).await,
             ReadOptions::List(options) => serve::list(&read, options, permit).await,
-            // Boxed: it is five times the size of the others, which every request would carry.
+            // Boxed: its future is five times as large as the others, and every request would carry that size.
             ReadOptions::Watch(options) => Box::pin(serve::watch(&read, options, permit)).await,
         }?;
         let own_bytes = answer.body().own_bytes();
@@ -191,7 +192,7 @@ impl Stages {
         }
     }
 
-    /// Done before the request is sent: whether the client's trace continues upstream depends on the user.
+    /// Runs before the request is sent, because it depends on the user whether the client's trace continues upstream.
     fn trace_forward<B>(&self, request: &mut Request<B>, context: &RequestContext, record: &mut Record) {
         if record.tells_user() {
             self.permission.name(context, record);
@@ -246,7 +247,7 @@ impl Handler for Gateway {
             Ok(page) => page,
             Err(refusal) => {
                 let mut answer = stages.reject(respond::refusal(refusal), asked, &info, record);
-                // On HTTP/1 it may be ambiguous, too, where the next request begins.
+                // On HTTP/1 it may be ambiguous where the refused request ends, and so where the next one begins.
                 if request.version() < Version::HTTP_2 {
                     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 }

@@ -50,7 +50,7 @@ pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Res
         }
         (Writer::Objects(form), None) => {
             let (objects, position) = selection();
-            // Current servers say in a page of metadata how many objects follow, and 1.20 does not.
+            // In a page of metadata, current servers say how many objects follow; 1.20 does not.
             let tells_rest = matches!(form, Form::Partial(..)) && position.remaining_item_count.is_some();
             if tells_rest && !read.instance.has_watch_list() {
                 return Err(ForwardReason::Representation);
@@ -74,7 +74,7 @@ fn special_rules(
     freshness: Freshness,
 ) -> Result<(), ForwardReason> {
     let is_named = matches!(scope, Scope::Object(_) | Scope::Named(_));
-    // The name is not valid in a path, so the permit is for the collection; the API server would look up a single key.
+    // A name that is not valid in a path: the permit is for the collection, but the API server looks up a single key.
     if fields.exact(NAME_FIELD).is_some() && !is_named {
         return Err(ForwardReason::UnsupportedField);
     }

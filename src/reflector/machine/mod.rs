@@ -1,8 +1,8 @@
 //! Decides what a reflector does next, and derives the health of its store. Pure: inputs in, actions and a [`Health`]
 //! out.
 //!
-//! One state machine per store owns the back-off, the staleness, what upstream supports, which program upstream is, and
-//! the epoch.
+//! There is one state machine per store. It owns the delays after failures, and knows how stale the store is, in which
+//! epoch it is, what upstream supports, and which version of its program upstream runs.
 
 #[cfg(test)]
 mod tests;
@@ -151,13 +151,13 @@ pub struct Machine {
     progress: Option<ResourceVersion>,
     /// Failures since the last fill or the last healthy watch.
     failures: u32,
-    /// Fills since the last watch that lasted for [`USED_AFTER`]. Each further one is delayed longer: a fill that is
-    /// followed by unreadable events is not a success, and must not be repeated without a pause for ever.
+    /// Fills since a watch last stayed open for [`USED_AFTER`]; each further one is delayed longer. Otherwise fills that
+    /// unreadable events follow would repeat for ever without a pause.
     wasted: u32,
     /// Whether upstream broke off a watch, or could not be reached, since it was last known to be healthy: it may have
     /// been restarted.
     broke_off: bool,
-    /// Consecutive checks since then that found no such resource.
+    /// Consecutive checks, after upstream broke off, that did not find the resource.
     missing: u32,
     /// The version that upstream reported when the store was filled, or the first one that it reported afterwards.
     server: Option<String>,
