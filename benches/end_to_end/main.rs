@@ -10,28 +10,31 @@
 //! KUBE_FANOUT_CRD_ASSETS=... cargo bench --bench end_to_end -- storm      # needs both: on a current library, too
 //! BENCH_GATEWAY=... cargo bench --bench end_to_end                        # another build of the gateway
 //! BENCH_PODS=1000 cargo bench --bench end_to_end                          # smaller, see [`sizes::Sizes`]
-//! cargo test --bench end_to_end                                           # as a test: tiny, in front of sim, any profile
+//! cargo test --bench end_to_end                                           # as a test: tiny, in front of sim
 //! ```
 //!
 //! Results and conclusions: `kube_fanout::manual::figures`.
 //!
 //! # Clients
 //!
-//! The clients of `cold-storm` and `memory-lists` are those of `kube-fanout load` ([`generator`]). The other rows have a
-//! client of their own ([`client`]) on the same connections and the same splitting of watches, because a run of `load`
-//! measures something else:
+//! The clients of `cold-storm` and `memory-lists` are those of `kube-fanout load` ([`generator`]). The other rows have
+//! a client of their own ([`client`]) on the same connections and the same splitting of watches, because a run of
+//! `load` measures something else:
 //!
-//! | Rows | What `load` cannot do without losing something |
-//! |---|---|
-//! | `list-*`, `get`, `delegated` | A get costs a server 17 us, and 3,000 of them 50 ms, of which `load` sees hundredths of a second, and in which its own question for the newest version counts. Here the number of requests is fixed, the first of a connection does not count, and CPU is in nanoseconds ([`process`]) |
-//! | `most-recent` | CPU of a single list, between its first and its last byte, with a server that takes turns after each |
-//! | `watch-list` | One watch after the other, each until its objects have come; from version 0, where no bookmark says so |
-//! | `watchers-*`, `latency` | The floor answers no question for the newest version, but only lists and watches of everything. The changes are of the pods that were there before, a fixed number. `latency` watches two servers at once, not in turns |
-//! | `memory-idle`, `-watcher`, `-connection` | Memory after each batch of watches, while those of all batches stay open |
-//! | `first-sync` | A process of its own that downloads, whose memory is measured |
-//! | `forward` | Three servers with a request each in turn, on one connection each |
-//! | `resumes` | Watches from a version of before the gateway's start, which stay until the API server has lost them |
-//! | `restart` | Informers that are in sync when each has one certain object |
+//! * `list-*`, `get`, `delegated`: 3,000 gets cost a server 50 ms of CPU. `load` measures CPU in hundredths of a second
+//!   and counts its own request for the newest version. Here the number of requests is fixed, the first one on a
+//!   connection does not count, and CPU is measured in nanoseconds ([`process`]).
+//! * `most-recent`: CPU of a single list, between its first and its last byte; the servers take turns after each list.
+//! * `watch-list`: one watch after the other, each until its objects have come; from version 0, where no bookmark marks
+//!   the end of the objects.
+//! * `watchers-*`, `latency`: the baseline answers only lists and watches of everything, so it cannot be asked for the
+//!   newest version. The changes are a fixed number, of pods that existed before. `latency` watches two servers at
+//!   once, not in turns.
+//! * `memory-idle`, `-watcher`, `-connection`: memory after each batch of watches; those of all batches stay open.
+//! * `first-sync`: a process of its own that downloads, whose memory is measured.
+//! * `forward`: three servers with a request each in turn, on one connection each.
+//! * `resumes`: watches from a version older than the gateway's start, which stay until the API server has lost them.
+//! * `restart`: informers that are in sync when each has one certain object.
 //!
 //! Pods are realistic ones of 7 KB ([`pods`]); those of `load` are filled up to any size. Processes are started as in
 //! the conformance suite, whose own client returns every response unchanged, and whose informers are those of other

@@ -113,7 +113,10 @@ pub(crate) async fn until(limit: Duration, done: impl Fn() -> bool) {
 pub(crate) fn pod(sizes: &Sizes, index: usize) -> Value {
     let (application, tier) = (index % APPLICATIONS, ["web", "db", "cache"][index % 3]);
     let (hash, name) = (format!("{application:08x}"), format!("pod-{}", index / sizes.namespaces));
-    let setting = |number: usize| json!({"name": format!("SETTING_{number}"), "value": format!("value-{number}-of-{name}-with-some-more-text")});
+    let setting = |number: usize| {
+        let value = format!("value-{number}-of-{name}-with-some-more-text");
+        json!({"name": format!("SETTING_{number}"), "value": value})
+    };
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -123,8 +126,11 @@ pub(crate) fn pod(sizes: &Sizes, index: usize) -> Value {
                 "pod-template-hash": hash, "topology.kubernetes.io/zone": format!("zone-{}", index % 3)},
             "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": "9090",
                 "checksum/config": format!("{index:064x}")},
-            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("app-{application}-{hash}"),
-                "uid": format!("00000000-0000-4000-8000-{application:012x}"), "controller": true, "blockOwnerDeletion": true}],
+            "ownerReferences": [{
+                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("app-{application}-{hash}"),
+                "uid": format!("00000000-0000-4000-8000-{application:012x}"),
+                "controller": true, "blockOwnerDeletion": true,
+            }],
         },
         "spec": {
             "nodeName": format!("node-{}", index % sizes.nodes()),
@@ -133,15 +139,24 @@ pub(crate) fn pod(sizes: &Sizes, index: usize) -> Value {
                     "name": "main", "image": "images.example.com/app/main:1.2.3", "command": ["/bin/app", "--serve"],
                     "env": (0..12).map(setting).collect::<Vec<_>>(),
                     "ports": [{"containerPort": 8080, "name": "http"}, {"containerPort": 9090, "name": "metrics"}],
-                    "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}},
+                    "resources": {
+                        "requests": {"cpu": "250m", "memory": "256Mi"},
+                        "limits": {"cpu": "1", "memory": "512Mi"},
+                    },
                     "livenessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10},
                     "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 5},
-                    "volumeMounts": [{"name": "config", "mountPath": "/etc/app"}, {"name": "data", "mountPath": "/data"}],
+                    "volumeMounts": [
+                        {"name": "config", "mountPath": "/etc/app"},
+                        {"name": "data", "mountPath": "/data"},
+                    ],
                 },
                 {"name": "proxy", "image": "images.example.com/mesh/proxy:9", "args": ["--log-level=info"],
                     "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}}},
             ],
-            "volumes": [{"name": "config", "configMap": {"name": format!("app-{application}")}}, {"name": "data", "emptyDir": {}}],
+            "volumes": [
+                {"name": "config", "configMap": {"name": format!("app-{application}")}},
+                {"name": "data", "emptyDir": {}},
+            ],
             "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "apps", "effect": "NoSchedule"}],
             "nodeSelector": {"pool": "apps"},
         },

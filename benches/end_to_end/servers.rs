@@ -211,7 +211,8 @@ impl Server {
             "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n\
              listeners: [{{address: \"127.0.0.1:{port}\", tls: {{certFile: {certificate}, keyFile: {key}}}}}]\n\
              upstream: {{kubeconfig: {}}}\nclients: {{mode: {clients}}}\ncache: {{prewarm: [{prewarm}]{bridge}}}\n\
-             admin: {{address: \"127.0.0.1:{admin}\"}}\nlimits: {{connections: 20000}}\nlogging: {{level: warn}}\n{fields}",
+             admin: {{address: \"127.0.0.1:{admin}\"}}\nlimits: {{connections: 20000}}\n\
+             logging: {{level: warn}}\n{fields}",
             upstream.kubeconfig.display(),
         );
         fs::write(&config, text)?;

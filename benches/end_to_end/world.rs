@@ -89,7 +89,10 @@ impl World {
             "metadata": {"name": format!("things.{group}")},
             "spec": {
                 "group": group, "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
-                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object"}},
+                }],
             },
         });
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -110,7 +113,9 @@ impl World {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let profile = if cfg!(debug_assertions) { "NOT OPTIMIZED" } else { "optimized" };
         format!(
-            "{}, {cores} cores of {}, load average {}\nkube-fanout {} ({profile}), before {}\n{} pods, {:.1} MB of JSON",
+            "{}, {cores} cores of {}, load average {}\n\
+             kube-fanout {} ({profile}), in front of {}\n\
+             {} pods, {:.1} MB of JSON",
             jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC"),
             model.map_or("an unknown processor", |(_, model)| model),
             load_average(),

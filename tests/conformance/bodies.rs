@@ -92,8 +92,10 @@ async fn web_socket(side: &Side, tally: &mut Tally) -> Result<()> {
     let mut socket = BufReader::new(TcpStream::connect(address).await?);
     let agent = unique_agent("websocket");
     let request = format!(
-        "GET /api/v1/namespaces/conf/configmaps?watch=1&resourceVersion=0&timeoutSeconds=2&fieldSelector=metadata.name=cm-00 HTTP/1.1\r\n\
-         Host: {address}\r\nUser-Agent: {agent}\r\nOrigin: http://{address}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        "GET /api/v1/namespaces/conf/configmaps?watch=1&resourceVersion=0&timeoutSeconds=2\
+         &fieldSelector=metadata.name=cm-00 HTTP/1.1\r\n\
+         Host: {address}\r\nUser-Agent: {agent}\r\nOrigin: http://{address}\r\n\
+         Connection: Upgrade\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     );
     socket.write_all(request.as_bytes()).await?;

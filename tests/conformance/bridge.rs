@@ -78,7 +78,8 @@ async fn run(side: &mut Side, followed: Followed, certificates: &Certificates) -
         tally.note(format!("listed again behind {expired:?}"));
     }
     tally.note(format!(
-        "{informers} informers, {kills} kills of the API server, of the gateway and of both, {changes} changes: {phases:?} lists by then, {watches} watches, {events} events, {lost} of them of what was lost"
+        "{informers} informers, {kills} kills of the API server, of the gateway and of both, {changes} changes: \
+         {phases:?} lists by then, {watches} watches, {events} events, {lost} of them of what was lost"
     ));
     Ok(tally)
 }

@@ -29,7 +29,10 @@ pub(crate) async fn redefined(side: &Side) -> Result<Tally> {
     let definition = format!("{DEFINITIONS}/gadgets.conf.example.com");
     direct.create(DEFINITIONS, &objects::definition("gadgets", "Gadget", "Namespaced", true)).await?;
     objects::served(direct, GADGETS).await?;
-    let old = json!({"apiVersion": "conf.example.com/v1", "kind": "Gadget", "metadata": {"name": "old"}, "spec": {"color": "red"}});
+    let old = json!({
+        "apiVersion": "conf.example.com/v1", "kind": "Gadget", "metadata": {"name": "old"},
+        "spec": {"color": "red"},
+    });
     direct.create("/apis/conf.example.com/v1/namespaces/conf/gadgets", &old).await?;
     side.gateway.warm(GADGETS).await?;
     let watch = Events::open(
@@ -53,7 +56,10 @@ pub(crate) async fn redefined(side: &Side) -> Result<Tally> {
         sleep(POLL).await;
     }
     objects::served(direct, GADGETS).await?;
-    let new = json!({"apiVersion": "conf.example.com/v1", "kind": "Gadget", "metadata": {"name": "new"}, "spec": {"size": 3}});
+    let new = json!({
+        "apiVersion": "conf.example.com/v1", "kind": "Gadget", "metadata": {"name": "new"},
+        "spec": {"size": 3},
+    });
     direct.create(GADGETS, &new).await?;
     for query in [
         "?resourceVersion=0",
@@ -110,7 +116,12 @@ pub(crate) async fn restored(side: &mut Side) -> Result<Tally> {
     let mut tally = Tally::default();
     let widgets = "/apis/conf.example.com/v1/widgets";
     let part = "/apis/conf.example.com/v1/namespaces/conf/widgets";
-    let object = |name: &str| json!({"apiVersion": "conf.example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"color": "red"}});
+    let object = |name: &str| {
+        json!({
+            "apiVersion": "conf.example.com/v1", "kind": "Widget", "metadata": {"name": name},
+            "spec": {"color": "red"},
+        })
+    };
     let direct = side.server.endpoint.clone();
     direct.create(part, &object("kept")).await?;
     side.gateway.warm(widgets).await?;

@@ -76,7 +76,8 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
     let events: usize = told.iter().map(|told| told.events).sum();
     let Sizes { informers, rounds } = sizes;
     tally.note(format!(
-        "{informers} informers, {rounds} kills of each server and {rounds} freezes, {changes} changes, {events} events, {} forwarded reads",
+        "{informers} informers, {rounds} kills of each server and {rounds} freezes, {changes} changes, \
+         {events} events, {} forwarded reads",
         cluster.forwarded
     ));
     Ok(tally)

@@ -130,7 +130,8 @@ async fn run(wanted: &[String]) -> Result<ExitCode> {
     let assets = Assets::find()?;
     if assets.crd.is_none() {
         println!(
-            "{0}\nNO CURRENT API SERVER: the scenarios of 1.36 ARE LEFT OUT; run .ci/upstreams or set KUBE_FANOUT_CRD_ASSETS\n{0}",
+            "{0}\nNO CURRENT API SERVER: the scenarios of 1.36 ARE LEFT OUT; \
+             run .ci/upstreams or set KUBE_FANOUT_CRD_ASSETS\n{0}",
             "!".repeat(100)
         );
     }

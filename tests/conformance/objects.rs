@@ -54,7 +54,9 @@ pub(crate) fn definition(plural: &str, kind: &str, scope: &str, selectable_field
         "metadata": {"name": format!("{plural}.conf.example.com")},
         "spec": {
             "group": "conf.example.com", "scope": scope, "versions": versions,
-            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List")},
+            "names": {
+                "plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List"),
+            },
         },
     })
 }
@@ -86,7 +88,8 @@ pub(crate) async fn seed_custom(api: &Endpoint) -> Result<()> {
 /// Creates objects of built-in types.
 pub(crate) async fn seed_builtin(api: &Endpoint) -> Result<()> {
     for namespace in NAMESPACES {
-        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {"team": namespace}}});
+        let metadata = json!({"name": namespace, "labels": {"team": namespace}});
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
         api.create("/api/v1/namespaces", &object).await?;
     }
     for number in 0..5 {
@@ -97,7 +100,8 @@ pub(crate) async fn seed_builtin(api: &Endpoint) -> Result<()> {
         api.create(&pods, &pod(number)).await?;
         if number % 3 != 0 {
             let phase = ["Running", "Succeeded", "Failed"][number % 3];
-            let status = json!({"status": {"phase": phase, "podIP": format!("10.1.0.{number}"), "podIPs": [{"ip": format!("10.1.0.{number}")}]}});
+            let ip = format!("10.1.0.{number}");
+            let status = json!({"status": {"phase": phase, "podIP": ip, "podIPs": [{"ip": ip}]}});
             api.patch(&format!("{pods}/pod-{number:02}/status"), &status).await?;
         }
         seed_small(api, namespace, number).await?;
@@ -122,18 +126,21 @@ async fn seed_small(api: &Endpoint, namespace: &str, number: usize) -> Result<()
         "type": kind, "stringData": {"username": "u", "password": "p"},
     });
     api.create(&format!("{core}/secrets"), &secret).await?;
+    let kind = if number.is_multiple_of(2) { "ClusterIP" } else { "NodePort" };
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": format!("svc-{number}"), "labels": labels},
-        "spec": {"ports": [{"port": 80}], "type": if number.is_multiple_of(2) { "ClusterIP" } else { "NodePort" }, "selector": {"app": "web"}},
+        "spec": {"ports": [{"port": 80}], "type": kind, "selector": {"app": "web"}},
     });
     api.create(&format!("{core}/services"), &service).await?;
     let event = json!({
-        "apiVersion": "v1", "kind": "Event", "metadata": {"name": format!("event-{number}")}, "reason": "Testing", "type": "Normal",
-        "involvedObject": {"kind": "Pod", "namespace": namespace, "name": format!("pod-{number:02}")}, "source": {"component": "conf"},
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": format!("event-{number}")},
+        "reason": "Testing", "type": "Normal", "source": {"component": "conf"},
+        "involvedObject": {"kind": "Pod", "namespace": namespace, "name": format!("pod-{number:02}")},
     });
     api.create(&format!("{core}/events"), &event).await?;
     let deployment = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": format!("deploy-{number}"), "labels": labels},
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": format!("deploy-{number}"), "labels": labels},
         "spec": {"replicas": number, "selector": {"matchLabels": {"app": "web"}}, "template": template()},
     });
     api.create(&format!("/apis/apps/v1/namespaces/{namespace}/deployments"), &deployment).await?;
@@ -163,7 +170,8 @@ fn labels(number: usize) -> Value {
 }
 
 fn template() -> Value {
-    json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "example.invalid/c"}]}})
+    let container = json!({"name": "c", "image": "example.invalid/c"});
+    json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}})
 }
 
 /// A pod on one of three nodes, or on none.
@@ -171,8 +179,8 @@ pub(crate) fn pod(number: usize) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod-{number:02}"), "labels": labels(number),
             "annotations": {"note": "a<b> & \"c\""}},
-        "spec": {"containers": [{"name": "c", "image": "example.invalid/c"}],
-            "restartPolicy": if number.is_multiple_of(5) { "Never" } else { "Always" }, "serviceAccountName": "default"},
+        "spec": {"containers": [{"name": "c", "image": "example.invalid/c"}], "serviceAccountName": "default",
+            "restartPolicy": if number.is_multiple_of(5) { "Never" } else { "Always" }},
     });
     if !number.is_multiple_of(4) {
         pod["spec"]["nodeName"] = json!(format!("node-{}", number % 3));

@@ -103,8 +103,10 @@ impl Chance {
             if self.is(5) {
                 continue;
             }
-            let mut status = json!({"name": format!("{prefix}{number}"), "image": "i", "imageID": "", "ready": self.is(60),
-                "restartCount": self.of(&[0, 0, 1, 7, i32::MAX]), "state": self.state()});
+            let mut status = json!({
+                "name": format!("{prefix}{number}"), "image": "i", "imageID": "", "ready": self.is(60),
+                "restartCount": self.of(&[0, 0, 1, 7, i32::MAX]), "state": self.state(),
+            });
             if self.is(40) {
                 status["lastState"] = json!({"terminated": self.terminated()});
             }
@@ -133,7 +135,8 @@ impl Chance {
     pub(crate) fn pod(&mut self, number: usize) -> Odd {
         let is_deleted = self.is(25);
         let (init, running) = (self.of(&[0, 0, 0, 1, 2, 3]), self.of(&[1, 1, 2, 3]));
-        let mut spec = json!({"containers": containers("c", running), "restartPolicy": self.of(&["Always", "Never", "OnFailure"])});
+        let restarts = self.of(&["Always", "Never", "OnFailure"]);
+        let mut spec = json!({"containers": containers("c", running), "restartPolicy": restarts});
         if init > 0 {
             let mut containers = containers("i", init);
             for container in &mut containers {
@@ -154,14 +157,16 @@ impl Chance {
         let gates: Vec<_> =
             self.some(&["example.com/a", "example.com/b", "Ready"], gates).into_iter().map(gate).collect();
         spec["readinessGates"] = gates.into();
-        let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": self.metadata(&format!("odd-{number:03}"), is_deleted), "spec": spec});
+        let metadata = self.metadata(&format!("odd-{number:03}"), is_deleted);
+        let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
         let status = self.is(95).then(|| self.pod_status(number, init, running, is_bound));
         Odd { object, status, is_deleted }
     }
 
     fn pod_status(&mut self, number: usize, init: usize, running: usize, is_bound: bool) -> Value {
-        let mut status = json!({"phase": self.of(&["Pending", "Running", "Running", "Succeeded", "Failed", "Unknown"]),
-            "conditions": self.conditions(&["Initialized", "Ready", "PodScheduled", "example.com/a", "example.com/b"])});
+        let phase = self.of(&["Pending", "Running", "Running", "Succeeded", "Failed", "Unknown"]);
+        let conditions = self.conditions(&["Initialized", "Ready", "PodScheduled", "example.com/a", "example.com/b"]);
+        let mut status = json!({"phase": phase, "conditions": conditions});
         if self.is(20) {
             status["reason"] = json!(self.of(&["Evicted", "NodeLost", "NodeLost", "Shut<down>"]));
         }
@@ -204,7 +209,9 @@ impl Chance {
         let addresses = self.some(&kinds, count);
         let address = |(at, kind)| json!({"type": kind, "address": format!("host<{number}>.{at}")});
         let addresses: Vec<_> = addresses.into_iter().enumerate().map(address).collect();
-        let mut info = json!({"machineID": "", "systemUUID": "", "bootID": "", "kubeProxyVersion": "", "operatingSystem": "linux"});
+        let mut info = json!({
+            "machineID": "", "systemUUID": "", "bootID": "", "kubeProxyVersion": "", "operatingSystem": "linux",
+        });
         for field in ["kubeletVersion", "osImage", "kernelVersion", "containerRuntimeVersion", "architecture"] {
             info[field] = json!(self.of(&["", "v<1>", "x y"]));
         }
@@ -299,8 +306,11 @@ impl Chance {
         let (ready, some) = (self.of(&[2, 3, 900]), self.of(&[0, 1, 2]));
         let status = match kind {
             "DaemonSet" => {
-                json!({"currentNumberScheduled": ready, "numberMisscheduled": 0, "desiredNumberScheduled": some,
-                "numberReady": self.of(&[0, 5]), "updatedNumberScheduled": self.of(&[0, 6]), "numberAvailable": self.of(&[0, 7])})
+                json!({
+                    "currentNumberScheduled": ready, "numberMisscheduled": 0, "desiredNumberScheduled": some,
+                    "numberReady": self.of(&[0, 5]), "updatedNumberScheduled": self.of(&[0, 6]),
+                    "numberAvailable": self.of(&[0, 7]),
+                })
             }
             "Deployment" => {
                 json!({"replicas": 1000, "readyReplicas": ready, "updatedReplicas": some, "availableReplicas": some})
@@ -326,7 +336,12 @@ impl Chance {
         let start = self.of(&["2020-01-01T00:00:00Z", "2021-05-01T00:00:00Z"]);
         let end =
             self.of(&["2021-05-01T00:01:05Z", "2021-05-01T00:07:05Z", "2021-05-09T03:00:00Z", "2023-01-01T00:00:00Z"]);
-        let is = |kind: &str, status: &str| json!({"type": kind, "status": status, "lastTransitionTime": start, "lastProbeTime": start});
+        let is = |kind: &str, status: &str| {
+            json!({
+                "type": kind, "status": status,
+                "lastTransitionTime": start, "lastProbeTime": start,
+            })
+        };
         let (done, status) = (spec["completions"].as_i64().unwrap_or(1), self.of(&["True", "False"]));
         let status = match self.of(&["none", "runs", "done", "failed", "suspended", "failing", "met"]) {
             "runs" => json!({"startTime": start, "succeeded": self.of(&[0, 3])}),
@@ -364,6 +379,9 @@ impl Chance {
 }
 
 fn containers(prefix: &str, count: usize) -> Vec<Value> {
-    let container = |number: usize| json!({"name": format!("{prefix}{number}"), "image": format!("registry.example.com/{prefix}:v{number}")});
+    let container = |number: usize| {
+        let image = format!("registry.example.com/{prefix}:v{number}");
+        json!({"name": format!("{prefix}{number}"), "image": image})
+    };
     (0..count).map(container).collect()
 }

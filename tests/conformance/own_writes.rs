@@ -89,7 +89,8 @@ async fn run(side: &mut Side, followed: Followed, certificates: &Certificates) -
     }
     tally.holds("memory has answered", served > looked_up / 4, || format!("{served} of {looked_up}"));
     tally.note(format!(
-        "{} writes, {reads} reads of them, {} kills of the API server, {:.0?}; of {looked_up} reads looked up, {served} were from memory",
+        "{} writes, {reads} reads of them, {} kills of the API server, {:.0?}; \
+         of {looked_up} reads looked up, {served} were from memory",
         made.get(),
         sizes.kills,
         started.elapsed(),

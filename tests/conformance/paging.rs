@@ -78,7 +78,8 @@ fn identity(item: &serde_json::Value) -> String {
 /// Creates an object and changes another one: a list of the current state would show both.
 async fn write(api: &Endpoint, page: usize) -> Result<()> {
     let widgets = format!("{GROUP}/namespaces/conf/widgets");
-    let object = json!({"apiVersion": "conf.example.com/v1", "kind": "Widget", "metadata": {"generateName": "paging-", "labels": {"color": "red"}}});
+    let metadata = json!({"generateName": "paging-", "labels": {"color": "red"}});
+    let object = json!({"apiVersion": "conf.example.com/v1", "kind": "Widget", "metadata": metadata});
     let created = api.create(&widgets, &object).await?;
     api.patch(&format!("{widgets}/w-00"), &json!({"metadata": {"annotations": {"page": format!("{page}")}}})).await?;
     api.delete(&format!("{widgets}/{}", created["metadata"]["name"].as_str().context("no name")?)).await?;

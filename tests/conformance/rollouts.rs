@@ -69,7 +69,8 @@ async fn run(side: &Side, followed: Followed, certificates: &Certificates) -> Re
     let (watches, events) =
         told.iter().fold((0, 0), |(watches, events), told| (watches + told.watches, events + told.events));
     tally.note(format!(
-        "{informers} informers, {REPLICAS} gateways rolled {rounds} times and killed {rounds} times, {changes} changes: {watches} watches, {events} events"
+        "{informers} informers, {REPLICAS} gateways rolled {rounds} times and killed {rounds} times, \
+         {changes} changes: {watches} watches, {events} events"
     ));
     Ok(tally)
 }

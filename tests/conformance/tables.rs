@@ -163,10 +163,17 @@ fn values() -> Vec<(Value, Value)> {
         {"type": "Synced", "status": "False", "on": false, "since": "2020-01-01T00:00:00Z"},
         {"type": "Ready", "status": "True", "on": true, "since": "2021-03-04T05:06:07Z"},
     ]});
-    let items = json!([{"name": "a", "count": 1, "tags": ["x"]}, {"name": "b", "tags": []}, {"name": "c", "count": 3, "tags": ["z"]}]);
+    let items = json!([
+        {"name": "a", "count": 1, "tags": ["x"]},
+        {"name": "b", "tags": []},
+        {"name": "c", "count": 3, "tags": ["z"]},
+    ]);
     vec![
         (
-            json!({"text": "a<b>&\u{2028}é\"\\\n\t", "size": 3, "ratio": 1.5, "on": true, "date": "2020-02-03T04:05:06Z", "items": items}),
+            json!({
+                "text": "a<b>&\u{2028}é\"\\\n\t", "size": 3, "ratio": 1.5, "on": true, "date": "2020-02-03T04:05:06Z",
+                "items": items,
+            }),
             ready.clone(),
         ),
         (
@@ -174,27 +181,44 @@ fn values() -> Vec<(Value, Value)> {
             json!({"conditions": []}),
         ),
         (
-            json!({"text": "soon", "size": 999_999, "ratio": 999_999.25, "date": "soon", "items": [{"tags": ["only"]}]}),
+            json!({
+                "text": "soon", "size": 999_999, "ratio": 999_999.25, "date": "soon", "items": [{"tags": ["only"]}],
+            }),
             json!({}),
         ),
         (
-            json!({"text": 5, "size": "5", "ratio": "1.5", "on": "true", "date": 5, "map": {"b": [1, 2.5, "<"], "a": null}, "items": {}}),
+            json!({
+                "text": 5, "size": "5", "ratio": "1.5", "on": "true", "date": 5,
+                "map": {"b": [1, 2.5, "<"], "a": null}, "items": {},
+            }),
             json!({"conditions": {}}),
         ),
         (
-            json!({"text": true, "size": 2.75, "ratio": -0.5, "on": 1, "date": null, "none": {"of": {"it": "all"}}, "items": [null, "text", {"name": "z"}]}),
+            json!({
+                "text": true, "size": 2.75, "ratio": -0.5, "on": 1, "date": null, "none": {"of": {"it": "all"}},
+                "items": [null, "text", {"name": "z"}],
+            }),
             json!({"conditions": null}),
         ),
         (
-            json!({"text": ["a"], "size": null, "ratio": null, "on": null, "date": "2020-02-03T04:05:06.789+02:00", "items": "text"}),
+            json!({
+                "text": ["a"], "size": null, "ratio": null, "on": null, "date": "2020-02-03T04:05:06.789+02:00",
+                "items": "text",
+            }),
             json!({"conditions": [{"status": "?"}, {"type": "Ready"}]}),
         ),
         (
-            json!({"text": {"a": 1}, "size": 0, "ratio": 100, "items": [{"name": null, "tags": null}, {"name": "b", "tags": [null]}]}),
+            json!({
+                "text": {"a": 1}, "size": 0, "ratio": 100,
+                "items": [{"name": null, "tags": null}, {"name": "b", "tags": [null]}],
+            }),
             json!({"conditions": [{"type": "Ready", "status": "Unknown"}, {"type": 5}]}),
         ),
         (
-            json!({"date": "1999-12-31T23:59:59Z", "text": "null", "map": {}, "items": [{"tags": "text"}, {"tags": ["t"]}]}),
+            json!({
+                "date": "1999-12-31T23:59:59Z", "text": "null", "map": {},
+                "items": [{"tags": "text"}, {"tags": ["t"]}],
+            }),
             json!({"conditions": [null, {"type": null, "status": "no"}]}),
         ),
         (

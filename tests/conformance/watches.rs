@@ -332,7 +332,8 @@ async fn changes(api: &Endpoint, group: &str, plural: &str) -> Result<u64> {
         for number in 0..6 {
             let object = format!("{}/live-{number}", collection(number));
             let app = ["web", "db", "web", "other"][(round + number) % 4];
-            let mut labels = json!({"metadata": {"labels": {"app": app, "canary": if round % 2 == 0 { json!("yes") } else { json!(null) }}}});
+            let canary = (round % 2 == 0).then_some("yes");
+            let mut labels = json!({"metadata": {"labels": {"app": app, "canary": canary}}});
             if plural == "widgets" {
                 let color = ["red", "blue"][(round + number) % 2];
                 labels["spec"] = json!({"color": color, "size": round});

@@ -152,7 +152,8 @@ async fn a_configuration_is_read_once_so_that_it_may_come_through_a_pipe() {
     let kubeconfig = folder.path().join("kubeconfig");
     std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", &server.url())).unwrap();
     let text = format!(
-        "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\ncache: {{prewarm: [pdos]}}\nupstream: {{kubeconfig: \"{}\"}}\n",
+        "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n\
+         cache: {{prewarm: [pdos]}}\nupstream: {{kubeconfig: \"{}\"}}\n",
         kubeconfig.display()
     );
     let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));

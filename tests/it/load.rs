@@ -384,7 +384,8 @@ async fn informers_list_at_a_server_without_watch_list() {
     let sim = Sim::new();
     sim.set_features(Features::old());
     let server = sim.start().await.unwrap();
-    let text = "duration: 500ms\nworkloads:\n- {clients: 2, informer: {resource: configmaps}}\n- {rate: 20, churn: {objects: 5}}";
+    let text = "duration: 500ms\nworkloads:\n- {clients: 2, informer: {resource: configmaps}}\n\
+                - {rate: 20, churn: {objects: 5}}";
     let report = measured(&options(server.url(), text)).await;
     let informers = workload(&report, "informer");
     assert!(informers.errors.is_empty() && informers.events > 0, "{informers:?}");
@@ -406,8 +407,8 @@ async fn two_processes_with_one_name_are_refused() {
 async fn two_servers_have_their_turns() {
     let sim = Sim::new();
     let (one, two) = (sim.start().await.unwrap(), sim.start().await.unwrap());
-    let text = "duration: 1s\nworkloads:\n- {rate: 20, list: {resource: configmaps}}\n- {watch: {resource: configmaps}}\n\
-                - {rate: 20, churn: {objects: 3}}";
+    let text = "duration: 1s\nworkloads:\n- {rate: 20, list: {resource: configmaps}}\n\
+                - {watch: {resource: configmaps}}\n- {rate: 20, churn: {objects: 3}}";
     let options = LoadOptions { against: Some(server(two.url())), ..options(one.url(), text) };
     let report = measured(&options).await;
     let names: Vec<_> = report.endpoints.iter().map(|endpoint| (endpoint.name, endpoint.turns)).collect();

@@ -55,7 +55,8 @@ async fn lists_have_all_their_pages() {
         let counted = resource.replace("v1.", "");
         let before = sim.counts().requests("list", &counted);
         let text = format!(
-            "duration: 1s\nworkloads: [{{rate: 10, encoding: {encoding}, list: {{resource: {resource}, version: mostRecent, limit: 2}}}}]"
+            "duration: 1s\nworkloads:\n\
+             - {{rate: 10, encoding: {encoding}, list: {{resource: {resource}, version: mostRecent, limit: 2}}}}"
         );
         let report = measured(&options(server.url(), &text)).await;
         let list = workload(&report, "list");

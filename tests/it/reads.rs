@@ -80,7 +80,8 @@ async fn reads_that_memory_cannot_answer_for_certain_go_upstream() {
         ("/api/v1/pods?resourceVersion=1&resourceVersionMatch=Exact".to_owned(), "outside_history"),
         (
             format!(
-                "/api/v1/namespaces/team/pods?resourceVersion={head}&resourceVersionMatch=Exact&fieldSelector=metadata.name%3Da"
+                "/api/v1/namespaces/team/pods?resourceVersion={head}&resourceVersionMatch=Exact\
+                 &fieldSelector=metadata.name%3Da"
             ),
             "exact_single_name",
         ),
@@ -233,11 +234,12 @@ async fn without_the_right_to_list_api_services_only_certain_resources_are_cache
 }
 
 pub(crate) fn definition(selectable: &str) -> serde_json::Value {
+    let version =
+        json!({"name": "v1", "served": true, "storage": true, "selectableFields": [{"jsonPath": selectable}]});
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"},
-        "spec": {"group": "example.com", "scope": "Namespaced",
-            "names": {"plural": "widgets", "kind": "Widget", "singular": "widget"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "selectableFields": [{"jsonPath": selectable}]}]}})
+        "spec": {"group": "example.com", "scope": "Namespaced", "versions": [version],
+            "names": {"plural": "widgets", "kind": "Widget", "singular": "widget"}}})
 }
 
 pub(crate) fn widget(name: &str, size: &str) -> serde_json::Value {

@@ -1,4 +1,4 @@
-//! A cluster that is replaced by another one, behind one address or several: nothing of the old one is served after that.
+//! A cluster that is replaced by another one, behind one address or several: nothing of the old one is served then.
 
 use kube_fanout::sim::{Refusal, Sim};
 use serde_json::json;

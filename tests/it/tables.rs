@@ -200,9 +200,10 @@ async fn with_config_maps() -> World {
     let sim = Sim::new();
     for number in 0..7 {
         let data: BTreeMap<_, _> = (0..number).map(|key| (format!("k{key}"), "<v>")).collect();
-        sim.create(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": format!("cm-{number}"), "namespace": "default"},
-            "data": data, "binaryData": {"b": "AAAA"}}))
-            .unwrap();
+        let metadata = json!({"name": format!("cm-{number}"), "namespace": "default"});
+        let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata,
+            "data": data, "binaryData": {"b": "AAAA"}});
+        sim.create(object).unwrap();
     }
     let world = World::start_with(sim, |_| {}).await;
     world.gateway.warm("/api/v1/configmaps").await;

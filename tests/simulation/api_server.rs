@@ -33,8 +33,8 @@ pub(crate) const EDITION_MAX: usize = 4;
 
 type Body = Either<Full<Bytes>, sim::Body>;
 
-/// Serves connections whenever `is_up`; going down breaks them, as a crash would. Its cache is empty when it comes back.
-/// It is not a host that crashes: the storage keeps times of one clock.
+/// Serves connections whenever `is_up`; going down breaks them, as a crash would. Its cache is empty when it comes
+/// back. It is not a host that crashes: the storage keeps times of one clock.
 pub(crate) async fn serve(world: World, number: usize, mut is_up: watch::Receiver<bool>) -> turmoil::Result {
     loop {
         is_up.wait_for(|is_up| *is_up).await?;

@@ -1,11 +1,11 @@
-//! A whole cluster in one thread: API servers on one storage, gateways, and informers, on a network in memory with a clock
-//! of its own. A seed decides everything: the order of tasks, latencies, crashes, what is written, and the random numbers
-//! of the gateway itself. So a seed that fails fails again, in the same way.
+//! A whole cluster in one thread: API servers on one storage, gateways, and informers, on a network in memory with a
+//! clock of its own. A seed decides everything: the order of tasks, latencies, crashes, what is written, and the random
+//! numbers of the gateway itself. So a seed that fails fails again, in the same way.
 //!
 //! The rules, and the bugs that were planted to see whether it finds them, stand in README.md.
 //!
-//! `cargo test --test simulation` plays a fixed set, the first seed twice: both runs must be the same. `-- --seeds 100..200`
-//! plays others, and `-- --seed 7` one, in this process.
+//! `cargo test --test simulation` plays a fixed set, the first seed twice: both runs must be the same.
+//! `-- --seeds 100..200` plays others, and `-- --seed 7` one, in this process.
 //!
 //! Each run of a set is a process of its own: the random numbers and clocks of the operating system are replaced once
 //! ([`mad_turmoil`]), and what is global in the gateway (its metrics) begins anew. This is also why this is no test of

@@ -35,8 +35,8 @@ pub(crate) struct Counts {
     pub(crate) connections: usize,
 }
 
-/// The most that a gateway keeps for itself, with some to spare: 5 to 8 tasks and 0 to 6 connections were seen in front of
-/// one address, 14 tasks in front of several servers. Idle connections end after half a minute, or after twice that.
+/// The most that a gateway keeps for itself, with some to spare: 5 to 8 tasks and 0 to 6 connections were seen in front
+/// of one address, 14 tasks in front of several servers. Idle connections end after half a minute, or after twice that.
 const AT_REST: Counts = Counts { tasks: 20, connections: 10 };
 
 impl Counts {

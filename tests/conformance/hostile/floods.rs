@@ -40,8 +40,8 @@ struct Flood {
 }
 
 impl Flood {
-    /// Sends at least that many requests, each time as many as may be on their way on all connections together. There is
-    /// a connection for each address in `from`.
+    /// Sends at least that many requests, each time as many as may be on their way on all connections together. There
+    /// is a connection for each address in `from`.
     fn start(
         victim: Victim,
         from: Vec<u8>,
@@ -143,7 +143,8 @@ impl Scene<'_> {
         }
         let full = self.reached("access_reviews").await? - full;
         self.tally.note(format!(
-            "{name}: {asked} were sent, {full} reviews found the queue full; a watch ended {seconds:.1} s after its right"
+            "{name}: {asked} were sent, {full} reviews found the queue full; \
+             a watch ended {seconds:.1} s after its right"
         ));
         self.tally.holds(&format!("{name}: the queue is full"), full > 0, || "it was never".to_owned());
         self.tally.holds(&format!("{name}: a watch ends with its right"), matches!(ended, Ok(Ok(_))), || {

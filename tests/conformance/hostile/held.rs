@@ -97,8 +97,8 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// The same of five users, who hold all the memory that is shared, while the bystander's user has as many watches as
-    /// the service account of a DaemonSet.
+    /// The same of five users, who hold all the memory that is shared, while the bystander's user has as many watches
+    /// as the service account of a DaemonSet.
     pub(super) async fn unread_watches_of_five(&mut self, quiet: &Times) -> Result<()> {
         let name = "1,000 watches of five users that are not read";
         let api = &self.side.server.endpoint;

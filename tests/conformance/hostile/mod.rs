@@ -1,6 +1,6 @@
 //! Hostile clients at full scale next to bystanders: a client with its own token, an operator's probe, a watch, and an
-//! informer. The client is not refused and gets the same responses, the probe succeeds, the informer neither lists again
-//! nor sees an error, and memory stays within a stated bound.
+//! informer. The client is not refused and gets the same responses, the probe succeeds, the informer neither lists
+//! again nor sees an error, and memory stays within a stated bound.
 
 mod connections;
 mod floods;
@@ -114,7 +114,7 @@ impl<'a> Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Runs the bystander during an attack, notes its times, and compares the gateway's memory with that of a quiet run.
+    /// Runs the bystander during an attack, notes its times, and compares the gateway's memory with a quiet run's.
     async fn beside(&mut self, attack: &str, quiet: &Times, requests: usize) -> Result<()> {
         let times = self.bystander(attack, requests).await?;
         let grown = times.resident.saturating_sub(quiet.resident);

@@ -59,7 +59,8 @@ const FORGERIES: &str = "
 const WANTED: [&str; 3] = [
     "/api/v1/namespaces/conf/secrets/secret-0?resourceVersion=0",
     "/api/v1/namespaces/conf/pods?resourceVersion=0",
-    "/api/v1/namespaces/conf/secrets/secret-0?resourceVersion=0&token=conformance-keeper&access_token=conformance-keeper",
+    "/api/v1/namespaces/conf/secrets/secret-0?resourceVersion=0\
+     &token=conformance-keeper&access_token=conformance-keeper",
 ];
 /// The number of concurrent requests on one HTTP/2 connection.
 const AT_ONCE: usize = 48;

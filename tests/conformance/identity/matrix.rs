@@ -169,8 +169,8 @@ impl Matrix {
                 tally.equal(&what, &user.status(request, is_swapped)?, &answer.status);
                 let refusal = match answer.status {
                     401 => Some(json!({
-                        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "Unauthorized",
-                        "reason": "Unauthorized", "code": 401,
+                        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                        "message": "Unauthorized", "reason": "Unauthorized", "code": 401,
                     })),
                     403 => user.forbidden(request),
                     _ => None,

@@ -33,15 +33,18 @@ const VICTIM: &str = "/api/v1/namespaces/conf/configmaps/victim";
 const RAW: [(&str, &str); 28] = [
     (
         "a length and chunks",
-        "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}Content-Type: application/json~Content-Length: 5~Transfer-Encoding: chunked~~0~~{hidden}",
+        "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}\
+         Content-Type: application/json~Content-Length: 5~Transfer-Encoding: chunked~~0~~{hidden}",
     ),
     (
         "chunks and a length",
-        "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}Transfer-Encoding: chunked~Content-Length: 400~~0~~{hidden}",
+        "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}\
+         Transfer-Encoding: chunked~Content-Length: 400~~0~~{hidden}",
     ),
     (
         "chunks and a length, read from memory",
-        "GET /api/v1/namespaces/conf/pods?resourceVersion=0 HTTP/1.1~Host: a~{id}Transfer-Encoding: chunked~Content-Length: 3~~0~~{hidden}",
+        "GET /api/v1/namespaces/conf/pods?resourceVersion=0 HTTP/1.1~Host: a~{id}\
+         Transfer-Encoding: chunked~Content-Length: 3~~0~~{hidden}",
     ),
     (
         "two lengths",
@@ -58,27 +61,33 @@ const RAW: [(&str, &str); 28] = [
     ("a negative length", "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}Content-Length: -1~~{hidden}"),
     (
         "another coding",
-        "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}Transfer-Encoding: xchunked~Content-Length: 0~~{hidden}",
+        "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}\
+         Transfer-Encoding: xchunked~Content-Length: 0~~{hidden}",
     ),
     (
         "chunks, then another coding",
-        "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}Transfer-Encoding: chunked, identity~~0~~{hidden}",
+        "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}\
+         Transfer-Encoding: chunked, identity~~0~~{hidden}",
     ),
     (
         "two codings",
-        "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}Transfer-Encoding: identity~Transfer-Encoding: chunked~~0~~{hidden}",
+        "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}\
+         Transfer-Encoding: identity~Transfer-Encoding: chunked~~0~~{hidden}",
     ),
     (
         "chunks in HTTP/1.0",
-        "POST /api/v1/namespaces/conf/configmaps HTTP/1.0~Host: a~{id}Transfer-Encoding: chunked~Content-Length: 5~~0~~{hidden}",
+        "POST /api/v1/namespaces/conf/configmaps HTTP/1.0~Host: a~{id}\
+         Transfer-Encoding: chunked~Content-Length: 5~~0~~{hidden}",
     ),
     (
         "a space before the colon",
-        "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}Transfer-Encoding : chunked~Content-Length: 5~~0~~{hidden}",
+        "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}\
+         Transfer-Encoding : chunked~Content-Length: 5~~0~~{hidden}",
     ),
     (
         "a chunk without an end",
-        "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}Transfer-Encoding: chunked~~FFFFFFFFFFFFFFFF0~{hidden}",
+        "POST /api/v1/namespaces/conf/configmaps HTTP/1.1~Host: a~{id}\
+         Transfer-Encoding: chunked~~FFFFFFFFFFFFFFFF0~{hidden}",
     ),
     (
         "a chunk with an extension",
@@ -94,31 +103,38 @@ const RAW: [(&str, &str); 28] = [
     ),
     (
         "a request after an upgrade",
-        "GET /api/v1/namespaces/conf/pods?watch=0 HTTP/1.1~Host: a~{id}Connection: Upgrade~Upgrade: websocket~~{hidden}",
+        "GET /api/v1/namespaces/conf/pods?watch=0 HTTP/1.1~Host: a~{id}\
+         Connection: Upgrade~Upgrade: websocket~~{hidden}",
     ),
     (
         "a request after HTTP/2's settings",
-        "GET /api/v1/namespaces/conf/pods HTTP/1.1~Host: a~{id}Connection: Upgrade, HTTP2-Settings~Upgrade: h2c~HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA~~{hidden}",
+        "GET /api/v1/namespaces/conf/pods HTTP/1.1~Host: a~{id}\
+         Connection: Upgrade, HTTP2-Settings~Upgrade: h2c~HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA~~{hidden}",
     ),
     (
         "a folded token",
-        "GET /api/v1/namespaces/conf/secrets?resourceVersion=0 HTTP/1.1~Host: a~{id}X-Other: a~ Authorization: Bearer conformance-keeper~Connection: close~~",
+        "GET /api/v1/namespaces/conf/secrets?resourceVersion=0 HTTP/1.1~Host: a~{id}\
+         X-Other: a~ Authorization: Bearer conformance-keeper~Connection: close~~",
     ),
     (
         "a folded user",
-        "GET /api/v1/namespaces/conf/secrets?resourceVersion=0 HTTP/1.1~Host: a~{id}X-Remote-User:~ admin~X-Remote-Group:~\tsystem:masters~Connection: close~~",
+        "GET /api/v1/namespaces/conf/secrets?resourceVersion=0 HTTP/1.1~Host: a~{id}\
+         X-Remote-User:~ admin~X-Remote-Group:~\tsystem:masters~Connection: close~~",
     ),
     (
         "a user after a space",
-        "GET /api/v1/namespaces/conf/secrets?resourceVersion=0 HTTP/1.1~Host: a~{id}X-Remote-User : admin~X-Remote-Group : system:masters~Connection: close~~",
+        "GET /api/v1/namespaces/conf/secrets?resourceVersion=0 HTTP/1.1~Host: a~{id}\
+         X-Remote-User : admin~X-Remote-Group : system:masters~Connection: close~~",
     ),
     (
         "a user behind a line feed",
-        "GET /api/v1/namespaces/conf/secrets?resourceVersion=0 HTTP/1.1~Host: a~{id}X-Other: a\nX-Remote-User: admin\nX-Remote-Group: system:masters~Connection: close~~",
+        "GET /api/v1/namespaces/conf/secrets?resourceVersion=0 HTTP/1.1~Host: a~{id}\
+         X-Other: a\nX-Remote-User: admin\nX-Remote-Group: system:masters~Connection: close~~",
     ),
     (
         "another host in the target",
-        "GET https://127.0.0.1:1/api/v1/namespaces/conf/secrets?resourceVersion=0 HTTP/1.1~Host: a~{id}Connection: close~~",
+        "GET https://127.0.0.1:1/api/v1/namespaces/conf/secrets?resourceVersion=0 HTTP/1.1~Host: a~{id}\
+         Connection: close~~",
     ),
     (
         "two hosts",
@@ -130,11 +146,18 @@ const RAW: [(&str, &str); 28] = [
     ),
     (
         "a token in a subprotocol",
-        "GET /api/v1/namespaces/conf/secrets?watch=1&timeoutSeconds=1 HTTP/1.1~Host: a~Origin: http://a~Connection: Upgrade~Upgrade: websocket~Sec-WebSocket-Version: 13~Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==~Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.Y29uZm9ybWFuY2Uta2VlcGVy, base64.binary.k8s.io~~",
+        "GET /api/v1/namespaces/conf/secrets?watch=1&timeoutSeconds=1 HTTP/1.1~Host: a~\
+         Origin: http://a~Connection: Upgrade~Upgrade: websocket~Sec-WebSocket-Version: 13~\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==~\
+         Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.Y29uZm9ybWFuY2Uta2VlcGVy, \
+         base64.binary.k8s.io~~",
     ),
     (
         "a bad token in a subprotocol",
-        "GET /api/v1/namespaces/conf/pods?watch=1&timeoutSeconds=1 HTTP/1.1~Host: a~Origin: http://a~Connection: Upgrade~Upgrade: websocket~Sec-WebSocket-Version: 13~Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==~Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.bm9uc2Vuc2U, base64.binary.k8s.io~~",
+        "GET /api/v1/namespaces/conf/pods?watch=1&timeoutSeconds=1 HTTP/1.1~Host: a~\
+         Origin: http://a~Connection: Upgrade~Upgrade: websocket~Sec-WebSocket-Version: 13~\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==~\
+         Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.bm9uc2Vuc2U, base64.binary.k8s.io~~",
     ),
     ("a tunnel", "CONNECT 127.0.0.1:443 HTTP/1.1~Host: a~{id}~{hidden}"),
 ];

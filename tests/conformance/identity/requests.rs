@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use crate::client::{Answer, Ask};
 
 /// The rights of each user: `outsider` has only those of every authenticated user; `guest` is anonymous and may read
-/// pods, as may `reader`; `staff` may also list config maps, which is all that a `clerk` may; `named` may read one pod of
-/// a namespace; `wide` may read pods, and secrets of one name in all namespaces; `keeper` may do everything that there
-/// are cells for.
+/// pods, as may `reader`; `staff` may also list config maps, which is all that a `clerk` may; `named` may read one pod
+/// of a namespace; `wide` may read pods, and secrets of one name in all namespaces; `keeper` may do everything that
+/// there are cells for.
 pub(super) const RIGHTS: [&str; 9] =
     ["anonymous", "guest", "outsider", "reader", "clerk", "staff", "named", "wide", "keeper"];
 

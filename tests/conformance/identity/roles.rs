@@ -26,7 +26,9 @@ pub(crate) async fn grant(api: &Endpoint) -> Result<()> {
         {"apiGroups": ["authentication.k8s.io"], "resources": ["*"], "verbs": ["impersonate"]},
     ]);
     role(api, None, "gateway", &gateway, &[user("gateway")]).await?;
-    let requests = json!([{"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["create"]}]);
+    let requests = json!([
+        {"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["create"]},
+    ]);
     role(api, None, "whoami", &requests, &[group("system:authenticated"), group("system:unauthenticated")]).await?;
     let keeper = json!([{
         "apiGroups": ["", "conf.example.com"], "verbs": ["get", "list", "watch", "create", "delete"],

@@ -145,8 +145,9 @@ impl User {
         let quoted = if named { format!(" \"{name}\"") } else { String::new() };
         let user = self.who.split_once(" [")?.0.replace('<', "&lt;").replace('>', "&gt;");
         let message = format!(
-            "{resource}{suffix}{quoted} is forbidden: User \"{user}\" cannot {verb} resource \"{resource}{subresource}\" \
-             in API group \"{group}\" in the namespace \"conf\""
+            "{resource}{suffix}{quoted} is forbidden: \
+             User \"{user}\" cannot {verb} resource \"{resource}{subresource}\" in API group \"{group}\" \
+             in the namespace \"conf\""
         );
         let mut details = json!({"kind": resource});
         if named {

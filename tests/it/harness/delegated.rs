@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use kube_fanout::config::{AuthenticationConfig, AuthorizationConfig, ClientsConfig, DelegatedConfig};
 
-/// Clients with bearer tokens. A token that is accepted, and every verdict on access, is cached for `ttl`; an open watch
-/// is authorized again after `watch_interval`.
+/// Clients with bearer tokens. A token that is accepted, and every verdict on access, is cached for `ttl`; an open
+/// watch is authorized again after `watch_interval`.
 pub(crate) fn clients(ttl: Duration, watch_interval: Duration) -> ClientsConfig {
     ClientsConfig::Delegated(Box::new(DelegatedConfig {
         authentication: AuthenticationConfig {

@@ -7,8 +7,8 @@
 //!
 //! A bridge (`kube_fanout::manual::consistency`) has its own rule: lost objects are deleted at the version that is
 //! already known. A client whose watch broke in the middle of a bridge and that continues elsewhere is sent some
-//! objects again, until a bookmark arrives: changes of objects that it does not have, or that come back into its labels.
-//! Never an object that has replaced one that it still has.
+//! objects again, until a bookmark arrives: changes of objects that it does not have, or that come back into its
+//! labels. Never an object that has replaced one that it still has.
 
 use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
@@ -205,8 +205,8 @@ impl Informer {
         }
     }
 
-    /// Asserts that it has the objects that upstream had at the version of a bookmark, each at its version then: nothing
-    /// is missing, and nothing is left that is gone. Their bytes may be those of an older program.
+    /// Asserts that it has the objects that upstream had at the version of a bookmark, each at its version then:
+    /// nothing is missing, and nothing is left that is gone. Their bytes may be those of an older program.
     async fn assert_versions(&self) {
         let versions = |objects: &Objects| -> BTreeMap<String, Value> {
             let entries = objects.iter();

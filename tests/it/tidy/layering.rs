@@ -39,19 +39,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("peers",        &["apimachinery", "telemetry", "reflector", "connector", "upstream"]),
     // Authentication by reviews upstream. The listener owns what a connection has shown, such as its client
     // certificate.
-    ("authn",        &["apimachinery", "certificate", "telemetry", "lifecycle", "config", "upstream", "listener", "fairness", "memo"]),
+    ("authn",        &["apimachinery", "certificate", "telemetry", "lifecycle", "config", "upstream", "listener",
+                       "fairness", "memo"]),
     ("audit",        &["apimachinery", "telemetry", "lifecycle"]),
     // What was authorized is the scope of the read.
     ("authz",        &["apimachinery", "telemetry", "lifecycle", "store", "upstream", "fairness", "memo"]),
-    ("cacher",       &["apimachinery", "telemetry", "lifecycle", "memo", "store", "encode", "reflector", "fanout", "authz",
-                       "upstream", "peers"]),
+    ("cacher",       &["apimachinery", "telemetry", "lifecycle", "memo", "store", "encode", "reflector", "fanout",
+                       "authz", "upstream", "peers"]),
     // Parses what upstream sends to a forwarded watch, to continue it from memory.
-    ("serve",        &["apimachinery", "json", "telemetry", "fairness", "authz", "store", "encode", "fanout", "cacher"]),
+    ("serve",        &["apimachinery", "json", "telemetry", "fairness", "authz", "store", "encode", "fanout",
+                       "cacher"]),
     ("forward",      &["lifecycle", "fairness", "authn", "connector"]),
     // Gets a handler as an argument: it never names `gateway`.
     ("listener",     &["config", "fairness", "lifecycle", "telemetry"]),
-    ("gateway",      &["apimachinery", "telemetry", "lifecycle", "listener", "fairness", "authn", "authz", "audit", "cacher", "serve",
-                       "forward", "traces", "connector"]),
+    ("gateway",      &["apimachinery", "telemetry", "lifecycle", "listener", "fairness", "authn", "authz", "audit",
+                       "cacher", "serve", "forward", "traces", "connector"]),
     // Reads everything that an operator may want to know and changes nothing.
     ("status",       &["telemetry", "fanout", "connector", "upstream", "peers", "cacher", "serve"]),
     // Metrics and status require authorization.
@@ -64,8 +66,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Documentation only.
     ("manual",       &[]),
     // Wiring.
-    ("run",          &["admin", "apimachinery", "audit", "authn", "authz", "cacher", "config", "connector", "fairness", "forward", "gateway",
-                       "lifecycle", "listener", "peers", "serve", "status", "store", "telemetry", "traces", "upstream"]),
+    ("run",          &["admin", "apimachinery", "audit", "authn", "authz", "cacher", "config", "connector", "fairness",
+                       "forward", "gateway", "lifecycle", "listener", "peers", "serve", "status", "store", "telemetry",
+                       "traces", "upstream"]),
     ("demo",         &["config", "listener", "load", "run", "sim", "status", "telemetry"]),
     // Reads the status of a gateway as an operator does.
     ("status_command", &["config", "status", "telemetry"]),

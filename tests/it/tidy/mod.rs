@@ -13,6 +13,8 @@ use source::{Source, sources};
 const CODE_LINES_MAX: usize = 700;
 /// The maximum number of lines of a function, from its signature to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
+/// The maximum number of columns of a line. Rows of data in a literal may be longer: a row reads best on one line.
+const COLUMNS_MAX: usize = 120;
 /// File and module names that say nothing about the contents.
 const BANNED_NAMES: [&str; 5] = ["util", "helper", "common", "misc", "manager"];
 /// Notes about unfinished work. Each is written in two halves because this file is checked, too.
@@ -72,6 +74,19 @@ fn nothing_is_left_to_do() {
 fn files_are_short() {
     let long = all().into_iter().filter(|source| source.code_lines() > CODE_LINES_MAX);
     assert_none(&long.map(|source| format!("{}: {} lines", source.path, source.code_lines())).collect::<Vec<_>>());
+}
+
+#[test]
+fn lines_are_short() {
+    let mut problems = Vec::new();
+    for source in ["tests", "benches"].into_iter().flat_map(sources) {
+        let lines = source.text.lines().map(|line| line.chars().count()).enumerate();
+        let mut long = lines.filter(|(_, columns)| *columns > COLUMNS_MAX).peekable();
+        let rows = if long.peek().is_some() { source.rows_of_literals() } else { HashSet::new() };
+        let long = long.filter(|(at, _)| !rows.contains(at));
+        problems.extend(long.map(|(at, columns)| format!("{}:{}: {columns} columns", source.path, at + 1)));
+    }
+    assert_none(&problems);
 }
 
 #[test]

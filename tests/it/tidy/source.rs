@@ -84,6 +84,40 @@ impl Source {
         lines.map(|(at, line)| Line { number: at + 1, code: line.split("//").next().unwrap_or_default() })
     }
 
+    /// The indexes of the lines that begin inside a string literal, unless a backslash continues the line above.
+    pub(super) fn rows_of_literals(&self) -> HashSet<usize> {
+        let mut rows = HashSet::new();
+        let (mut literal, mut is_continued) = (None::<Literal>, false);
+        for (at, line) in self.text.lines().enumerate() {
+            if literal.is_some() && !is_continued {
+                rows.insert(at);
+            }
+            is_continued = false;
+            let mut rest = line;
+            while let Some(letter) = rest.chars().next() {
+                let mut length = letter.len_utf8();
+                if let Some(Literal { closing, has_escapes }) = &literal {
+                    if rest.starts_with(closing) {
+                        length = closing.len();
+                        literal = None;
+                    } else if letter == '\\' && *has_escapes {
+                        is_continued = rest.len() == 1;
+                        length += rest.chars().nth(1).map_or(0, char::len_utf8);
+                    }
+                } else if rest.starts_with("//") {
+                    length = rest.len();
+                } else if let Some(quote) = ["'\"'", "'\\\"'"].into_iter().find(|quote| rest.starts_with(quote)) {
+                    length = quote.len();
+                } else if let Some((opening, opened)) = Literal::opened(rest) {
+                    length = opening;
+                    literal = Some(opened);
+                }
+                rest = &rest[length..];
+            }
+        }
+        rows
+    }
+
     /// The files that this file declares as modules.
     pub(super) fn declared_files(&self) -> Vec<String> {
         self.text.lines().filter_map(declared_module).flat_map(|name| self.file_of(name)).collect()
@@ -106,8 +140,46 @@ impl Source {
     }
 }
 
+/// A string literal that has begun.
+struct Literal {
+    closing: String,
+    has_escapes: bool,
+}
+
+impl Literal {
+    /// The literal that begins here, and the length of what opens it.
+    fn opened(code: &str) -> Option<(usize, Self)> {
+        if code.starts_with('"') {
+            return Some((1, Self { closing: "\"".to_owned(), has_escapes: true }));
+        }
+        let (hashes, _) = code.strip_prefix('r')?.split_once('"')?;
+        let is_raw = hashes.bytes().all(|byte| byte == b'#');
+        is_raw.then(|| (hashes.len() + 2, Self { closing: format!("\"{hashes}"), has_escapes: false }))
+    }
+}
+
 /// The name of the module that this line declares, if the module has its own file.
 fn declared_module(line: &str) -> Option<&str> {
     let (visibility, name) = line.strip_suffix(';')?.split_once("mod ")?;
     (visibility.is_empty() || visibility.starts_with("pub")).then_some(name)
+}
+
+#[test]
+fn rows_of_literals_are_found() {
+    let text = concat!(
+        "const A: &str = \"\n",
+        "    row \\\" \\\\\n",
+        "    row\n",
+        "\";\n",
+        "f('\"', r#\"row \"\n",
+        "    row \\\n",
+        "    row\"#); // a \"\n",
+        "format!(\"continued \\\n",
+        "    here\");\n",
+        "end\n",
+    );
+    let source = Source { path: "src/x/y.rs".into(), text: text.into(), is_test: false };
+    let mut rows: Vec<_> = source.rows_of_literals().into_iter().collect();
+    rows.sort_unstable();
+    assert_eq!(rows, [1, 2, 3, 5, 6]);
 }
