@@ -3,7 +3,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// In a request: another gateway asks, which wants an answer from memory or none. The value is the name of that gateway.
+/// In a request: another gateway asks, which wants an answer from memory or none. The value is the name of that
+/// gateway.
 pub const PEER: HeaderName = HeaderName::from_static("kube-fanout-peer");
 
 const CLUSTER: HeaderName = HeaderName::from_static("kube-fanout-cluster");
@@ -26,7 +27,8 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// Adds it to the headers of a response to a peer. Returns false if that is not possible: a value is no header value.
+    /// Adds it to the headers of a response to a peer. Returns false if that is not possible: a value is no header
+    /// value.
     pub fn write(&self, headers: &mut HeaderMap) -> bool {
         let definition = self.definition.as_ref().map(|definition| (DEFINITION, definition));
         let named = [(CLUSTER, &self.cluster), (SERVER, &self.server)].into_iter().chain(definition);

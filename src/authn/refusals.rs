@@ -4,8 +4,8 @@
 //! which is forwarded so that upstream refuses it. Upstream cannot limit that, since its own fairness comes after
 //! authentication. So the credentials of an address from which many were refused recently are not reviewed until
 //! upstream has accepted them in a forwarded request, and such a request is delayed until they have been accepted.
-//! Addresses may be shared by many clients, so no request is refused for it, but those of which too many of one connection
-//! are delayed already.
+//! Addresses may be shared by many clients, so no request is refused for it, but those of which too many of one
+//! connection are delayed already.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,7 +31,8 @@ const DELAY_MAX: Duration = Duration::from_secs(2);
 const ADDRESSES: Bound = Bound { most: 20_000, limit: "refused_addresses" };
 const LIMIT: &str = "address_refusals";
 
-/// Whether a request whose credentials are not known to be valid has to wait, because others of its address were refused.
+/// Whether a request whose credentials are not known to be valid has to wait, because others of its address were
+/// refused.
 #[derive(Clone, Debug)]
 pub struct Doubts {
     refusals: Arc<Refusals>,

@@ -112,8 +112,8 @@ const BAD: &[(&str, &str)] = &[("authorization", "Bearer bad")];
 const ASSERTED: &[(&str, &str)] = &[("x-remote-user", "ann"), ("x-remote-group", "devs")];
 const ANONYMOUS_GROUP: &[(&str, &str)] = &[("x-remote-group", "system:masters")];
 
-/// A label, the certificate, and the outcomes without and with a user asserted by headers; each alone, with a valid token and
-/// with an invalid one.
+/// A label, the certificate, and the outcomes without and with a user asserted by headers; each alone, with a valid
+/// token and with an invalid one.
 type Row<'a> = (&'static str, Option<&'a Issued>, [&'static str; 3], [&'static str; 3]);
 
 #[tokio::test]

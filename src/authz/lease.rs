@@ -21,15 +21,16 @@ use super::{
     verdicts::{NotPermitted, Verdicts},
 };
 
-/// Number of intervals after which a lease ends that was not confirmed while upstream answered reviews: because too many
-/// others were in flight, or because upstream answered others but not its own. A client that makes upstream slow must
-/// not prolong a watch whose right was revoked.
+/// Number of intervals after which a lease ends that was not confirmed while upstream answered reviews: because too
+/// many others were in flight, or because upstream answered others but not its own. A client that makes upstream slow
+/// must not prolong a watch whose right was revoked.
 const BUSY_INTERVALS: u32 = 3;
 /// Number of intervals without confirmation after which a lease does not hold while its review is in flight. That
 /// happens to a watch whose client did not read: the events that wait for it may be newer than a revocation.
 const OVERDUE_INTERVALS: u32 = 2;
 /// A lease ends when upstream has answered no review at all for this long, or for [`BUSY_INTERVALS`] if that is longer:
-/// otherwise an outage of reviews would end all watches. This is about as long as the API server itself lets a watch run after authorizing it once (read-path 3.5).
+/// otherwise an outage of reviews would end all watches. This is about as long as the API server itself lets a watch
+/// run after authorizing it once (read-path 3.5).
 const OUTAGE: Duration = Duration::from_secs(3600);
 /// Attempts per interval to start a review.
 const TRIES: u32 = 8;

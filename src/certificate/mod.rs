@@ -2,9 +2,9 @@
 //!
 //! What is read here is read as Go's crypto/x509, with which the API server reads it, does: from DER without anything
 //! behind it, no extension twice, no character outside the alphabet of its type of string, no negative serial number.
-//! The content of other extensions is not looked at: the API server refuses a handshake with, for example, an alternative
-//! name that is no valid URI, or certificate policies that cannot be read, and the gateway does not. Such a certificate
-//! identifies the same user all the same, since it is signed by an authority.
+//! The content of other extensions is not looked at: the API server refuses a handshake with, for example, an
+//! alternative name that is no valid URI, or certificate policies that cannot be read, and the gateway does not. Such a
+//! certificate identifies the same user all the same, since it is signed by an authority.
 
 #![expect(clippy::result_large_err, reason = "asn1's error, in the code that its macros generate, too")]
 

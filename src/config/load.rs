@@ -134,7 +134,8 @@ pub(super) fn read(path: &Path) -> Result<String, LoadError> {
     std::fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })
 }
 
-/// Parses a document from YAML or JSON. The problem is the first place where it is not valid or has the wrong structure.
+/// Parses a document from YAML or JSON. The problem is the first place where it is not valid or has the wrong
+/// structure.
 pub(crate) fn parse_document<T: DeserializeOwned>(text: &str) -> Result<T, Problems> {
     parse_formed(text, |_| None)
 }

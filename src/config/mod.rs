@@ -1,7 +1,7 @@
 //! Configuration: raw YAML in, a validated configuration or every problem at once out.
 //!
-//! Invariants: a [`Config`] is valid; no other code validates it again. Only this module reads the environment, and files
-//! that are not a socket.
+//! Invariants: a [`Config`] is valid; no other code validates it again. Only this module reads the environment, and
+//! files that are not a socket.
 
 mod address;
 mod builtin;
@@ -79,8 +79,8 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:8001";
 pub const DEFAULT_ADMIN: &str = "127.0.0.1:9090";
 /// Upstream does not cache events either; they change more often than they are listed.
 pub const DEFAULT_EXCLUDE: &[&str] = &["events", "events.events.k8s.io"];
-/// Excluded in addition in `delegated` mode: there this process decides what a client may read, and a mistake would be worst
-/// with Secrets.
+/// Excluded in addition in `delegated` mode: there this process decides what a client may read, and a mistake would be
+/// worst with Secrets.
 pub const DEFAULT_EXCLUDE_DELEGATED: &[&str] = &["secrets"];
 /// Longer than the sync interval of most tools; short enough that a one-off list does not keep a cache for a day.
 pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -94,13 +94,14 @@ pub const DEFAULT_VERIFY_INTERVAL: Duration = Duration::from_secs(5 * 60);
 pub const DEFAULT_HISTORY_BYTES: u64 = 256 << 20;
 /// A change usually arrives within a few milliseconds; a read that would wait longer is forwarded.
 pub const DEFAULT_FRESHNESS_WAIT: Duration = Duration::from_millis(100);
-/// A fill of 10,000 pods takes one or two seconds, one of 100,000 ten to twenty. Half of the 60 s after which an API server ends
-/// a list (`--request-timeout`), so that a read that is forwarded after all can still be answered in its client's time.
+/// A fill of 10,000 pods takes one or two seconds, one of 100,000 ten to twenty. Half of the 60 s after which an API
+/// server ends a list (`--request-timeout`), so that a read that is forwarded after all can still be answered in its
+/// client's time.
 pub const DEFAULT_FILL_WAIT: Duration = Duration::from_secs(30);
 /// Several hundred clients with a handful of connections each, within common limits on open files.
 pub const DEFAULT_CONNECTIONS: usize = 10_000;
-/// A tenth of all: enough for the processes of a large machine, or for the clients behind one proxy. In `trusted` mode all
-/// clients are on one machine and may use all connections.
+/// A tenth of all: enough for the processes of a large machine, or for the clients behind one proxy. In `trusted` mode
+/// all clients are on one machine and may use all connections.
 pub const DEFAULT_CONNECTIONS_PER_ADDRESS: usize = 1_000;
 /// A quarter of all concurrent requests upstream: three such clients still leave room for others.
 pub const DEFAULT_FORWARDED_PER_CLIENT: usize = 1_000;
@@ -179,8 +180,8 @@ pub struct CacheConfig {
     pub prewarm: Vec<GroupResource>,
     /// A cache without any request or watch for this long is stopped.
     pub idle_timeout: Duration,
-    /// Bytes that were joined or compressed for lists are freed when no list has used them for this time, or up to twice as
-    /// long.
+    /// Bytes that were joined or compressed for lists are freed when no list has used them for this time, or up to
+    /// twice as long.
     pub list_bytes_timeout: Duration,
     pub history: HistoryConfig,
     /// Whether a cache whose version upstream no longer knows is brought to the new state with its watches kept.

@@ -1,4 +1,5 @@
-//! Errors of kube-client about credentials, without the content of files and the output of plugins that some of them quote.
+//! Errors of kube-client about credentials, without the content of files and the output of plugins that some of them
+//! quote.
 
 use std::error::Error;
 

@@ -1,5 +1,5 @@
-//! Reads a document in which some values have the wrong shape, like a text in place of a list, so that all of its problems
-//! can be reported at once.
+//! Reads a document in which some values have the wrong shape, like a text in place of a list, so that all of its
+//! problems can be reported at once.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -100,8 +100,8 @@ pub(super) fn mended<T: DeserializeOwned>(text: &str, form: fn(&str) -> Option<S
     }
 }
 
-/// Whether a problem may only be there because a value of the wrong shape was replaced: it is about the place, what is in
-/// it, or what it is in.
+/// Whether a problem may only be there because a value of the wrong shape was replaced: it is about the place, what is
+/// in it, or what it is in.
 pub(super) fn follows_from(problem: &Problem, misshapen: &Problem) -> bool {
     is_in(&problem.field, &misshapen.field) || is_in(&misshapen.field, &problem.field)
 }

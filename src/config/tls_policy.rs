@@ -6,7 +6,8 @@ use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion, crypto
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsPolicy {
     pub min_version: TlsVersion,
-    /// `None`: all. If the list has no suite of TLS 1.3, all of these stay enabled, as in Go, where they cannot be configured.
+    /// `None`: all. If the list has no suite of TLS 1.3, all of these stay enabled, as in Go, where they cannot be
+    /// configured.
     pub cipher_suites: Option<Vec<CipherSuite>>,
 }
 

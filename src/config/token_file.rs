@@ -66,8 +66,8 @@ impl TokenFile {
         Self::read(Path::new(&path)).map(Some)
     }
 
-    /// The header's value, read again if it is old. A file that is gone or has no token leaves the last one in use, as in
-    /// client-go.
+    /// The header's value, read again if it is old. A file that is gone or has no token leaves the last one in use, as
+    /// in client-go.
     #[must_use]
     pub fn header(&self) -> HeaderValue {
         self.header_at(Instant::now())

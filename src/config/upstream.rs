@@ -69,8 +69,8 @@ impl From<KubeconfigError> for UpstreamConfigError {
     }
 }
 
-/// A token without white space at its ends, which YAML's blocks of text add. kube-client would panic at any other that a
-/// header cannot carry.
+/// A token without white space at its ends, which YAML's blocks of text add. kube-client would panic at any other that
+/// a header cannot carry.
 fn usable(token: &SecretString) -> Result<SecretString, UpstreamConfigError> {
     let token = token.expose_secret().trim();
     HeaderValue::from_str(token).map_err(|_| UpstreamConfigError::Token)?;

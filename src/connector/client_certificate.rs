@@ -81,8 +81,8 @@ impl ClientCertificate {
         Self::load(files).map(Some)
     }
 
-    /// Makes connections with `tls` present the current certificate. Sessions are not resumed, since they would keep the
-    /// previous one.
+    /// Makes connections with `tls` present the current certificate. Sessions are not resumed, since they would keep
+    /// the previous one.
     pub(super) fn show(self: &Arc<Self>, tls: &mut ClientConfig) {
         tls.client_auth_cert_resolver = self.clone();
         tls.resumption = Resumption::disabled();

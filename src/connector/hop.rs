@@ -1,7 +1,7 @@
 //! Detects requests that come back because upstream's address leads to the gateway itself, directly or through others.
 //!
-//! Every request to upstream has this process's name in `Via` (RFC 9110, 7.6.3), after the names of the proxies that it has
-//! passed. An incoming request with that name was sent by this process.
+//! Every request to upstream has this process's name in `Via` (RFC 9110, 7.6.3), after the names of the proxies that it
+//! has passed. An incoming request with that name was sent by this process.
 
 use std::sync::LazyLock;
 

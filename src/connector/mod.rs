@@ -1,5 +1,5 @@
-//! Connections to the API server: dials it, adds an identity to each request, and sends it. The counterpart of `listener`,
-//! and the only module that opens outbound connections for requests.
+//! Connections to the API server: dials it, adds an identity to each request, and sends it. The counterpart of
+//! `listener`, and the only module that opens outbound connections for requests.
 //!
 //! A client's request is sent as an [`Outbound`], which can only be made by the types that add an identity:
 //! [`AsClient`], [`AsFrontProxy`], [`AsImpersonator`], and [`AsGateway`] where clients are trusted. [`OwnRequests`]
@@ -96,8 +96,8 @@ struct Shared {
 }
 
 impl Connector {
-    /// Builds the connector from a resolved kubeconfig or in-cluster configuration. Runs its exec plugin, if any, and reads its
-    /// client certificate; connects on first use.
+    /// Builds the connector from a resolved kubeconfig or in-cluster configuration. Runs its exec plugin, if any, and
+    /// reads its client certificate; connects on first use.
     ///
     /// # Errors
     /// The configuration cannot be used.
@@ -105,8 +105,8 @@ impl Connector {
         Self::to_servers(config, &[], None)
     }
 
-    /// The same, to several API servers of the cluster in place of the configuration's address, if there are any, and over
-    /// sockets that `sockets` opens in place of TCP. None of the servers is used before it was checked
+    /// The same, to several API servers of the cluster in place of the configuration's address, if there are any, and
+    /// over sockets that `sockets` opens in place of TCP. None of the servers is used before it was checked
     /// ([`Self::server_checks`]).
     ///
     /// # Errors
@@ -121,8 +121,8 @@ impl Connector {
         Ok(Self { shared: Arc::new(Shared { target: Target::of(config)?, access }) })
     }
 
-    /// The address and credentials of another configuration of the same cluster. Its connections break together with those
-    /// of `self`.
+    /// The address and credentials of another configuration of the same cluster. Its connections break together with
+    /// those of `self`.
     ///
     /// # Errors
     /// The configuration cannot be used.
@@ -168,8 +168,8 @@ impl Connector {
         self.shared.target.clone()
     }
 
-    /// Whether the last requests did not reach upstream or were refused because of the gateway's credentials, or the last
-    /// probe failed.
+    /// Whether the last requests did not reach upstream or were refused because of the gateway's credentials, or the
+    /// last probe failed.
     pub fn is_in_trouble(&self) -> bool {
         self.shared.target.is_in_trouble()
     }
@@ -262,8 +262,8 @@ impl Connector {
     }
 
     /// Sends clients' requests with a front proxy's certificate and the user of each. `headers` are those that upstream
-    /// reads, one of each kind. Reads the files, blocking; a task of `tasks` checks them until the drain begins, and new
-    /// connections show what they currently hold.
+    /// reads, one of each kind. Reads the files, blocking; a task of `tasks` checks them until the drain begins, and
+    /// new connections show what they currently hold.
     ///
     /// # Errors
     /// The configuration or the files cannot be used, or TLS to upstream is missing or not verified.

@@ -1,9 +1,9 @@
 //! Bounded sets of connections to upstream.
 //!
 //! An HTTP/2 connection carries a limited number of concurrent requests, and unread data of slow readers fills the
-//! flow-control window that all requests of a connection share. So a pool spreads its requests over lanes, each with its
-//! own client and connection, and a lane takes no more requests than its connection window can hold unread in full: a
-//! stalled reader never stops another.
+//! flow-control window that all requests of a connection share. So a pool spreads its requests over lanes, each with
+//! its own client and connection, and a lane takes no more requests than its connection window can hold unread in full:
+//! a stalled reader never stops another.
 
 use std::{fmt, sync::Arc, time::Duration};
 

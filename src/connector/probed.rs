@@ -24,7 +24,8 @@ pub enum Probe {
 pub(super) struct Probed(Lasting);
 
 impl Probed {
-    /// Records the outcome of a probe of `address`. The log has a line when a probe fails, and one when they pass again.
+    /// Records the outcome of a probe of `address`. The log has a line when a probe fails, and one when they pass
+    /// again.
     pub(super) fn note(&self, address: &impl Display, probe: Probe) {
         match probe {
             Probe::Passed => {

@@ -18,8 +18,8 @@ impl Recovery {
         self.0.send_replace(Some(Instant::now()));
     }
 
-    /// Resolves when that has happened after `time`. Not at `time`: who tries again at once and fails would do so for as
-    /// long as the clock stands still.
+    /// Resolves when that has happened after `time`. Not at `time`: who tries again at once and fails would do so for
+    /// as long as the clock stands still.
     pub(super) async fn since(&self, time: Instant) {
         let mut told = self.0.subscribe();
         // The sender lives as long as `self` does, so waiting cannot fail.

@@ -6,8 +6,9 @@ use h2::Reason;
 
 use super::error::caused_by;
 
-/// Whether the error says so. It does if upstream ended an HTTP/2 connection gracefully, and the request's stream is above
-/// the last one that it takes (RFC 9113, 6.8; streams below end with other errors), or if it refused the stream (8.7).
+/// Whether the error says so. It does if upstream ended an HTTP/2 connection gracefully, and the request's stream is
+/// above the last one that it takes (RFC 9113, 6.8; streams below end with other errors), or if it refused the stream
+/// (8.7).
 pub(super) fn is_unprocessed(error: &(dyn Error + 'static)) -> bool {
     caused_by::<h2::Error>(error).is_some_and(|error| {
         let reason = if error.is_go_away() { Reason::NO_ERROR } else { Reason::REFUSED_STREAM };

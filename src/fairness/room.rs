@@ -68,8 +68,8 @@ const LITTLE: u64 = 1 << 20;
 /// Maximum number of bytes that are taken from the reserve of answers at once: more than an object has, which is sent
 /// whole. So the answers of a client that takes from it hold less than 5 MiB.
 const RESERVED_MAX: u64 = 4 << 20;
-/// A client whose watches hold less than this takes from their reserve. Enough for 10,000 watches by the label selectors
-/// of kube-proxy.
+/// A client whose watches hold less than this takes from their reserve. Enough for 10,000 watches by the label
+/// selectors of kube-proxy.
 const LITTLE_WATCHES: u64 = 4 << 20;
 /// Maximum number of bytes that are taken from the reserve of watches at once.
 const RESERVED_WATCH_MAX: u64 = 64 << 10;

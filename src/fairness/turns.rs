@@ -1,5 +1,5 @@
-//! Turns: limits how many tasks of one client run at once, and with [`PacedTurns`] how much of the time. The others wait
-//! in the order in which they came.
+//! Turns: limits how many tasks of one client run at once, and with [`PacedTurns`] how much of the time. The others
+//! wait in the order in which they came.
 //!
 //! Invariant: there is one line for each client that has or waits for a turn now, or whose last turn pauses.
 
@@ -61,8 +61,8 @@ pub struct Turn {
 }
 
 impl Turns {
-    /// Each client has `at_once` turns, and a task waits for one up to `wait_max`. `limit` is counted in the metrics for
-    /// each task that waited too long.
+    /// Each client has `at_once` turns, and a task waits for one up to `wait_max`. `limit` is counted in the metrics
+    /// for each task that waited too long.
     pub fn new(at_once: usize, wait_max: Duration, limit: &'static str) -> Self {
         Self { lines: Arc::default(), at_once, wait_max, limit }
     }

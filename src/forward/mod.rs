@@ -29,8 +29,8 @@ pub use identity::Assertion;
 
 use identity::Identity;
 
-/// Requests of one connection that are delayed at once; further ones are refused. The number of connections of an address
-/// is limited, and so is that of its delayed requests.
+/// Requests of one connection that are delayed at once; further ones are refused. The number of connections of an
+/// address is limited, and so is that of its delayed requests.
 const DELAYED_AT_ONCE: usize = 8;
 
 /// Forwards requests. Cheap to clone.
@@ -60,8 +60,8 @@ impl Forward {
     }
 
     /// Forwards a request and returns upstream's answer. `credentials` are the request's own, removed from its headers.
-    /// The address of `requester`, if there is one, goes into X-Forwarded-For, and the request counts for its client. If
-    /// many credentials of that address were refused, it is delayed first.
+    /// The address of `requester`, if there is one, goes into X-Forwarded-For, and the request counts for its client.
+    /// If many credentials of that address were refused, it is delayed first.
     /// `long_running` is true if the answer goes on for as long as the client likes.
     ///
     /// X-Remote-* of the client are dropped, Impersonate-* pass.

@@ -52,8 +52,8 @@ impl Stages {
         }
     }
 
-    /// Answers a peer from memory. The reason why it is not answered is only logged: that a resource is in memory is not
-    /// for everyone to know.
+    /// Answers a peer from memory. The reason why it is not answered is only logged: that a resource is in memory is
+    /// not for everyone to know.
     pub(super) async fn serve_peer<B>(
         &self,
         request: &Request<B>,

@@ -41,8 +41,8 @@ impl Permission {
     }
 
     /// Permission to answer a read of `target` from memory: a verdict that was known at `known_at`, or a new review.
-    /// The request's user is passed to `record`, whether or not permission is given. `unanswerable` returns the reason if
-    /// memory will not answer in any case; then no review is sent, because upstream authorizes the forwarded read
+    /// The request's user is passed to `record`, whether or not permission is given. `unanswerable` returns the reason
+    /// if memory will not answer in any case; then no review is sent, because upstream authorizes the forwarded read
     /// itself.
     pub(super) async fn grant(
         &self,

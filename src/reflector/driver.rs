@@ -403,8 +403,8 @@ impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
         }
     }
 
-    /// Asks for upstream's version once more if there was none. Upstream has answered another request since: when it was
-    /// asked first, it may have been unreachable, and another program may have been started since.
+    /// Asks for upstream's version once more if there was none. Upstream has answered another request since: when it
+    /// was asked first, it may have been unreachable, and another program may have been started since.
     async fn ask_again(&self, server: &mut Option<String>, since: Instant) {
         if server.is_none() {
             *server = self.upstream.server(since).await;

@@ -80,8 +80,8 @@ impl<'a> Wanted<'a> {
         Ok(Self { options, view, predicate, form, bookmarks })
     }
 
-    /// The stream of a watch that began at `began`: of the changes after the version `after`, or of the newest state and
-    /// the changes after it. `first` is the number of the first change that it looks at.
+    /// The stream of a watch that began at `began`: of the changes after the version `after`, or of the newest state
+    /// and the changes after it. `first` is the number of the first change that it looks at.
     fn stream(
         self,
         read: &Read<'_>,
@@ -128,8 +128,8 @@ fn bookmarks(instance: &Instance, options: &WatchOptions, form: &Form) -> Result
     Ok(Some(Bookmarks { template, initial_events_end }))
 }
 
-/// Waits until memory may answer a watch with that start. Returns the version after which the watch begins; `None` if it
-/// begins with the newest state.
+/// Waits until memory may answer a watch with that start. Returns the version after which the watch begins; `None` if
+/// it begins with the newest state.
 async fn start(
     view: &View,
     instance: &Instance,

@@ -257,7 +257,8 @@ impl Sim {
         self.0.servers.set_lags(lags);
     }
 
-    /// Empties the cache of one server, as a restart would: it knows nothing from before now. Its connections stay open.
+    /// Empties the cache of one server, as a restart would: it knows nothing from before now. Its connections stay
+    /// open.
     pub fn empty_cache(&self, server: usize) {
         self.0.servers.start_at(Server(server), self.revision());
     }

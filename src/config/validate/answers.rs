@@ -6,8 +6,8 @@ use crate::config::check::Check;
 use crate::config::raw;
 use crate::config::{DEFAULT_ANSWER_BYTES, DEFAULT_ANSWER_TIMEOUT, quantity};
 
-/// A second is enough for an answer that fits into a socket's buffers. Request timeouts of API servers are rarely longer than
-/// a few minutes.
+/// A second is enough for an answer that fits into a socket's buffers. Request timeouts of API servers are rarely
+/// longer than a few minutes.
 const ANSWER_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// Space for a few of the largest objects (about 1.5 MiB each) and for their compressors.
 const ANSWER_BYTES_MIN: u64 = 16 << 20;

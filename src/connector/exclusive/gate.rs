@@ -1,9 +1,9 @@
 //! Wakes the task that drives a connection and reads from it.
 //!
-//! Reading received data notifies the connection that its buffer has space again, and the same task polls the connection.
-//! That would wake the task while it runs: the runtime would queue it again, and wake another thread to take it from the
-//! queue. The gate passes on only wake-ups that come while the task sleeps; an earlier one makes the task poll
-//! again.
+//! Reading received data notifies the connection that its buffer has space again, and the same task polls the
+//! connection. That would wake the task while it runs: the runtime would queue it again, and wake another thread to
+//! take it from the queue. The gate passes on only wake-ups that come while the task sleeps; an earlier one makes the
+//! task poll again.
 
 use std::{
     sync::{

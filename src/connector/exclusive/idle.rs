@@ -13,8 +13,8 @@ use super::connection::Connection;
 /// Maximum number of unused connections that are kept: usually as many as there are brief requests at once.
 const IDLE_MAX: usize = 64;
 /// An idle connection is not used again after this time. API servers close theirs after 90 seconds, and load balancers
-/// in front of them sooner (35 seconds in kubeadm's guide): a write that is sent at that moment is lost, and must not be
-/// repeated. It is closed when the next one becomes idle.
+/// in front of them sooner (35 seconds in kubeadm's guide): a write that is sent at that moment is lost, and must not
+/// be repeated. It is closed when the next one becomes idle.
 pub(in crate::connector) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Each with the time since it has been idle; the most recently used is at the end.

@@ -84,7 +84,8 @@ impl Shared {
                 },
             }
         }
-        // Boxed: its future is four times as large as the rest of this function's, and most requests find an idle connection.
+        // Boxed: its future is four times as large as the rest of this function's, and most requests find an idle
+        // connection.
         let connection = Box::pin(self.connect(address)).await.map_err(ExchangeError::Connect)?;
         match connection.send(request).await {
             Ok((answer, connection)) => Ok(self.received(answer, connection)),

@@ -23,8 +23,8 @@ pub struct AsClient {
     pub(super) turns: Arc<Turns>,
 }
 
-/// Requests with unknown credentials that one client has upstream at once; the others wait for their turn. Each may need a new
-/// connection, and most of what an invented token costs upstream is its TLS handshake.
+/// Requests with unknown credentials that one client has upstream at once; the others wait for their turn. Each may
+/// need a new connection, and most of what an invented token costs upstream is its TLS handshake.
 const UNKNOWN_AT_ONCE: usize = 4;
 /// How long such a request waits for its turn, then it is sent without one: clients may share an address.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -54,15 +54,15 @@ impl AsClient {
         Outbound { token: Some(token), turns, ..outbound }
     }
 
-    /// The request of a client without credentials that could identify a user, with its own Authorization if it has any.
-    /// Other headers are passed on as for other clients.
+    /// The request of a client without credentials that could identify a user, with its own Authorization if it has
+    /// any. Other headers are passed on as for other clients.
     pub fn unidentified(&self, request: Request<RequestBody>, authorization: Option<HeaderValue>) -> Outbound {
         let turns = authorization.is_some().then(|| self.turns.clone());
         Outbound { turns, ..self.unknown.outbound(showing(request, authorization)) }
     }
 
-    /// The request of a client with invalid credentials. They are replaced by a random token, so that the 401 comes from
-    /// upstream.
+    /// The request of a client with invalid credentials. They are replaced by a random token, so that the 401 comes
+    /// from upstream.
     pub fn refused(&self, request: Request<RequestBody>) -> Outbound {
         let token = HeaderValue::try_from(format!("Bearer {}", Uuid::new_v4())).expect("a UUID is a header value");
         self.unidentified(request, Some(token))

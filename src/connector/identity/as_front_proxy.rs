@@ -17,8 +17,8 @@ use crate::lifecycle::Tasks;
 
 /// Sends requests with the front proxy's certificate and a verified user in X-Remote-*. Cheap to clone.
 ///
-/// Upstream accepts them if the certificate is from its request-header CA and has an allowed name (read-path 8.1). That CA
-/// must not be among its client CAs, where the certificate would authenticate a user itself.
+/// Upstream accepts them if the certificate is from its request-header CA and has an allowed name (read-path 8.1). That
+/// CA must not be among its client CAs, where the certificate would authenticate a user itself.
 #[derive(Clone, Debug)]
 pub struct AsFrontProxy {
     connections: Arc<Connections>,

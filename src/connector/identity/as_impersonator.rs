@@ -8,7 +8,8 @@ use super::{Connections, IdentityError, Limits, Outbound, strip, strip_credentia
 use crate::apimachinery::UserInfo;
 use crate::connector::{RequestBody, access::Access, target::Target};
 
-/// Sends requests with the gateway's own credentials and a verified user in Impersonate-*, never without. Cheap to clone.
+/// Sends requests with the gateway's own credentials and a verified user in Impersonate-*, never without. Cheap to
+/// clone.
 ///
 /// The credentials need the verb `impersonate` on users and groups, and on uids and userextras in
 /// authentication.k8s.io, for users that have any.

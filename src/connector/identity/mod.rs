@@ -137,8 +137,8 @@ const EXCLUSIVE_LIMIT: &str = "upstream_exclusive_requests";
 const UPGRADE_LANES: usize = 10;
 
 impl Outbound {
-    /// Sets whether the request is long-running: the client decides when it ends. Such requests share connections, so that
-    /// thousands of them need few.
+    /// Sets whether the request is long-running: the client decides when it ends. Such requests share connections, so
+    /// that thousands of them need few.
     pub fn long_running(self, long_running: bool) -> Self {
         Self { long_running, ..self }
     }

@@ -1,7 +1,8 @@
-//! Checks whether upstream accepts a front proxy's certificate, with a request under a made-up user without permissions.
+//! Checks whether upstream accepts a front proxy's certificate, with a request under a made-up user without
+//! permissions.
 //!
-//! A certificate whose authority is among upstream's client CAs authenticates a user itself, and every client would act as
-//! that user: such a certificate is not used.
+//! A certificate whose authority is among upstream's client CAs authenticates a user itself, and every client would act
+//! as that user: such a certificate is not used.
 
 use std::time::Duration;
 

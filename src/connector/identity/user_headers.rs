@@ -52,8 +52,8 @@ const WITH_GROUPS_BY_NAME: [&str; 2] = ["system:serviceaccount:", "system:node:"
 /// no rule could allow impersonating it.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// The user in the headers of a front proxy. `system:authenticated` is sent with the other groups: upstream adds it only
-/// where it is missing.
+/// The user in the headers of a front proxy. `system:authenticated` is sent with the other groups: upstream adds it
+/// only where it is missing.
 pub(super) fn front_proxy(user: &UserInfo, names: &Names) -> Result<Headers, IdentityError> {
     let mut headers = named(user, names)?;
     add_groups(&mut headers, names, user.groups.iter().map(String::as_str))?;
@@ -61,8 +61,9 @@ pub(super) fn front_proxy(user: &UserInfo, names: &Names) -> Result<Headers, Ide
     Ok(headers)
 }
 
-/// The user in the headers of impersonation. `system:authenticated` is left to upstream, which adds it, so that the gateway needs
-/// no permission to impersonate it; but it is sent where upstream would otherwise look up the groups itself.
+/// The user in the headers of impersonation. `system:authenticated` is left to upstream, which adds it, so that the
+/// gateway needs no permission to impersonate it; but it is sent where upstream would otherwise look up the groups
+/// itself.
 pub(super) fn impersonation(user: &UserInfo) -> Result<Headers, IdentityError> {
     if user.name == ANONYMOUS {
         return Err(IdentityError::Anonymous);

@@ -8,8 +8,8 @@ impl Known {
     /// The server for a connection that has tried `tried`; `None` if there is none left.
     ///
     /// The one with the fewest connections of those that are not set aside: a server that has come back gets the next
-    /// ones. If all are set aside, those of the cluster are chosen in the same way, at last those that did not take their
-    /// last connection.
+    /// ones. If all are set aside, those of the cluster are chosen in the same way, at last those that did not take
+    /// their last connection.
     pub(super) fn choose(&mut self, choice: Choice, tried: &[usize], now: Instant) -> Option<usize> {
         let is_left = |index: &usize| !tried.contains(index);
         if let Choice::Only(index) = choice {

@@ -1,9 +1,9 @@
 //! Several API servers of one cluster: which of them a new connection goes to.
 //!
 //! A server gets connections only after a check has found that it is of the cluster; who checks is not decided here
-//! ([`Servers::found`]). One that does not take connections, or is found unwell, is set aside: others are preferred, but
-//! if all are set aside, they are tried all the same. Nothing of a request has been sent while a connection is opened, so
-//! that trying the next server is safe for every request.
+//! ([`Servers::found`]). One that does not take connections, or is found unwell, is set aside: others are preferred,
+//! but if all are set aside, they are tried all the same. Nothing of a request has been sent while a connection is
+//! opened, so that trying the next server is safe for every request.
 
 mod choice;
 mod connect;
@@ -173,8 +173,8 @@ impl Servers {
         &self.0.addresses
     }
 
-    /// Records what a check of all servers has found out; `None` for a server that was not asked. Breaks the connections
-    /// to servers that are not to be used any more.
+    /// Records what a check of all servers has found out; `None` for a server that was not asked. Breaks the
+    /// connections to servers that are not to be used any more.
     pub fn found(&self, findings: Vec<Option<Finding>>) {
         let now = Instant::now();
         let mut known = self.lock();

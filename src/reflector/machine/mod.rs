@@ -151,8 +151,8 @@ pub struct Machine {
     progress: Option<ResourceVersion>,
     /// Failures since the last fill or the last healthy watch.
     failures: u32,
-    /// Fills since a watch last stayed open for [`USED_AFTER`]; each further one is delayed longer. Otherwise fills that
-    /// unreadable events follow would repeat for ever without a pause.
+    /// Fills since a watch last stayed open for [`USED_AFTER`]; each further one is delayed longer. Otherwise fills
+    /// that unreadable events follow would repeat for ever without a pause.
     wasted: u32,
     /// Whether upstream broke off a watch, or could not be reached, since it was last known to be healthy: it may have
     /// been restarted.

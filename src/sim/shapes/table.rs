@@ -1,5 +1,5 @@
-//! Tables for kubectl: names and ages, and all columns of pods and config maps. A real server prints more columns of the
-//! others, and more states of pods than those that an embedded server's pods are in.
+//! Tables for kubectl: names and ages, and all columns of pods and config maps. A real server prints more columns of
+//! the others, and more states of pods than those that an embedded server's pods are in.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -1,9 +1,9 @@
 //! Decides from the answers of several API servers which of them are of one cluster. Pure.
 //!
-//! Servers are of one cluster if they have the same `kube-system` namespace, by its uid, and the same storage. The latter
-//! is judged by versions of most-recent reads, which an API server answers from the storage's newest state: of two such
-//! reads, one of which began after the other had been answered, the later one must not show an older version, whichever
-//! servers answered them. All reads of a round end before the next round begins.
+//! Servers are of one cluster if they have the same `kube-system` namespace, by its uid, and the same storage. The
+//! latter is judged by versions of most-recent reads, which an API server answers from the storage's newest state: of
+//! two such reads, one of which began after the other had been answered, the later one must not show an older version,
+//! whichever servers answered them. All reads of a round end before the next round begins.
 //!
 //! A version that only one member has shown counts against that member, not against the others ([`super::contest`]).
 //! Once all members have shown it or a higher one, it counts against every server.
