@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -22,6 +22,10 @@ use crate::{
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const GADGETS: &str = "/apis/conf.example.com/v1/gadgets";
 
+fn gadget(name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "conf.example.com/v1", "kind": "Gadget", "metadata": {"name": name}, "spec": spec})
+}
+
 /// A definition is deleted and created again with other objects, then loses its selectable fields.
 pub(crate) async fn redefined(side: &Side) -> Result<Tally> {
     let mut tally = Tally::default();
@@ -29,10 +33,7 @@ pub(crate) async fn redefined(side: &Side) -> Result<Tally> {
     let definition = format!("{DEFINITIONS}/gadgets.conf.example.com");
     direct.create(DEFINITIONS, &objects::definition("gadgets", "Gadget", "Namespaced", true)).await?;
     objects::served(direct, GADGETS).await?;
-    let old = json!({
-        "apiVersion": "conf.example.com/v1", "kind": "Gadget", "metadata": {"name": "old"},
-        "spec": {"color": "red"},
-    });
+    let old = gadget("old", &json!({"color": "red"}));
     direct.create("/apis/conf.example.com/v1/namespaces/conf/gadgets", &old).await?;
     side.gateway.warm(GADGETS).await?;
     let watch = Events::open(
@@ -56,10 +57,7 @@ pub(crate) async fn redefined(side: &Side) -> Result<Tally> {
         sleep(POLL).await;
     }
     objects::served(direct, GADGETS).await?;
-    let new = json!({
-        "apiVersion": "conf.example.com/v1", "kind": "Gadget", "metadata": {"name": "new"},
-        "spec": {"size": 3},
-    });
+    let new = gadget("new", &json!({"size": 3}));
     direct.create(GADGETS, &new).await?;
     for query in [
         "?resourceVersion=0",
