@@ -421,29 +421,6 @@ workloads:
     }
 
     #[test]
-    fn built_in_profiles_are_valid() {
-        for (name, _) in super::super::BUILT_IN {
-            if let Err(error) = Profile::load(name) {
-                panic!("{name}: {error:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_profiles_for_the_scale_table_are_valid() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/config/load/scale");
-        let mut profiles = 0;
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if let Err(error) = Profile::load(path.to_str().unwrap()) {
-                panic!("{path:?}: {error:?}");
-            }
-            profiles += 1;
-        }
-        assert_eq!(profiles, 6);
-    }
-
-    #[test]
     fn parsing_does_not_panic() {
         for text in ["", "[", "x", "- a", "a: b: c", "{}", "\0", "workloads: [x]", "workloads: [{watch: []}]"] {
             assert!(Profile::parse("test", text).is_err(), "{text}");
