@@ -1,6 +1,6 @@
 //! Errors of requests to upstream: which party caused each, and whether a retry may help.
 
-use std::{error::Error as StdError, io, iter::successors, time::Duration};
+use std::{error::Error as StdError, time::Duration};
 
 use rustls::{AlertDescription, CertificateError};
 
@@ -11,6 +11,7 @@ use super::{
     servers::NoServer,
     unprocessed::is_unprocessed,
 };
+use crate::telemetry::causes;
 
 /// Why a request has no answer. An answer of any status is not an error.
 #[derive(Debug, thiserror::Error)]
@@ -228,17 +229,6 @@ fn answers_without_tls(error: &(dyn StdError + 'static)) -> bool {
     causes(error).any(|error| matches!(error.downcast_ref(), Some(rustls::Error::InvalidMessage(_))))
 }
 
-/// The error and its causes, also those that an IO error does not show.
-fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    successors(Some(error), |&error| contained(error).or_else(|| error.source()))
-}
-
-/// What an IO error was made of, which it does not show as its source.
-fn contained<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
-    let contained = error.downcast_ref::<io::Error>()?.get_ref()?;
-    Some(contained)
-}
-
 /// The first cause of that type in an error's chain.
 pub(super) fn caused_by<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     let mut cause = error.source();
@@ -254,6 +244,7 @@ pub(super) fn caused_by<'a, E: StdError + 'static>(error: &'a (dyn StdError + 's
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io;
 
     #[test]
     fn each_problem_of_a_certificate_has_its_own_advice() {

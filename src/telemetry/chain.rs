@@ -1,6 +1,6 @@
-//! An error with its causes on one line, for log lines in text and JSON.
+//! An error with its causes: on one line, for log lines in text and JSON, and one after the other.
 
-use std::{error::Error, fmt, iter::successors};
+use std::{error::Error, fmt, io, iter::successors};
 
 /// Writes an error and its causes, the outermost first.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,17 @@ impl fmt::Display for Chain<'_> {
         }
         Ok(())
     }
+}
+
+/// The error and its causes, also those that an IO error does not show.
+pub fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    successors(Some(error), |&error| contained(error).or_else(|| error.source()))
+}
+
+/// What an IO error was made of, which it does not show as its source.
+fn contained<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    let contained = error.downcast_ref::<io::Error>()?.get_ref()?;
+    Some(contained)
 }
 
 #[cfg(test)]
