@@ -8,10 +8,13 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand};
+use clap::{
+    Args, Parser, Subcommand,
+    error::{ContextKind, ContextValue},
+};
 use kube_fanout::config::{
     self, Checked, ClientAccess, ClientAccessError, ClientsConfig, Config, ConfigFile, LoadError, LoggingConfig,
-    LoggingFormat, Overrides, PemFile, Problems, UpstreamConfig, UpstreamConfigError,
+    LoggingFormat, Overrides, PemFile, Problems, Redacted, UpstreamConfig, UpstreamConfigError,
 };
 use kube_fanout::{
     DemoOptions, Reloads, StatusError, StatusOptions, lifecycle,
@@ -226,11 +229,25 @@ const EXIT_INTERRUPTED: u8 = 130;
 const RUNTIME_END: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    execute(Cli::parse().command).unwrap_or_else(|error| {
+    let cli = Cli::try_parse().unwrap_or_else(|error| without_passwords(error).exit());
+    execute(cli.command).unwrap_or_else(|error| {
         // Standard error may be closed; there is no other place for it.
         io::stderr().write_all(report(&error).as_bytes()).ok();
         exit_code(&error)
     })
+}
+
+/// An error about the arguments, without the password that a URL among them may have: clap quotes what it cannot use.
+fn without_passwords(mut error: clap::Error) -> clap::Error {
+    for kind in [ContextKind::InvalidValue, ContextKind::InvalidArg] {
+        if let Some(ContextValue::String(quoted)) = error.get(kind)
+            && quoted.contains('@')
+        {
+            let bare = Redacted::text(quoted).to_string();
+            error.insert(kind, ContextValue::String(bare));
+        }
+    }
+    error
 }
 
 /// The exit code for an error, by the first of its causes that has one.
@@ -257,8 +274,17 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     if let Some(error) = cause.downcast_ref::<StatusError>() {
         return match error {
-            StatusError::Unreachable(..) | StatusError::TimedOut(..) => Some(EXIT_UNREACHABLE),
-            StatusError::Address(_) | StatusError::Credentials(_) | StatusError::Token(_) => Some(EXIT_MISUSE),
+            StatusError::Unreachable(..)
+            | StatusError::Tls(..)
+            | StatusError::NeedsTls(_)
+            | StatusError::TimedOut(..) => Some(EXIT_UNREACHABLE),
+            StatusError::Address(..)
+            | StatusError::UserInfo(_)
+            | StatusError::ReadAuthority(_)
+            | StatusError::Authority(_)
+            | StatusError::NoAuthorities(..)
+            | StatusError::Connection(_)
+            | StatusError::Token(_) => Some(EXIT_MISUSE),
             StatusError::Refused(..)
             | StatusError::NotFound(..)
             | StatusError::NotStatus(..)

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::config::raw::{Scalar, Unknown};
-use crate::config::{Address, Problem, quantity};
+use crate::config::{Address, Problem, Redacted, quantity};
 
 /// Collects problems. An invalid value is replaced by a stand-in, so that the rest can be checked.
 #[derive(Debug, Default)]
@@ -138,13 +138,16 @@ pub(super) fn is_of_home(path: &str) -> bool {
 }
 
 /// What to say of a path that no shell has replaced, as with `--kubeconfig=~/x`: kubectl takes it as it is, too.
-pub(super) fn unexpanded(path: &Path) -> &'static str {
+pub(crate) fn unexpanded(path: &Path) -> &'static str {
     let is_of_home = path.to_str().is_some_and(is_of_home);
     if is_of_home { " (~ is only replaced by a shell, at the beginning of a word: write the whole path)" } else { "" }
 }
 
+/// A value of a field, without the password of a URL: it goes into logs.
 pub(crate) fn given(text: &str) -> String {
-    format!("{text:?} was given")
+    let may_have_password = text.rsplit_once('@').is_some_and(|(before, _)| before.contains(':'));
+    let shown = if may_have_password { Redacted::text(text).to_string() } else { text.to_owned() };
+    format!("{shown:?} was given")
 }
 
 /// A local address with any port, which causes no further problem.

@@ -7,7 +7,8 @@ use http::Uri;
 use kube_client::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
 
 use crate::config::{
-    Address, Config, PemError, PemFile, Redacted, UpstreamConfig, UpstreamConfigError, upstream::is_at_loopback,
+    Address, Config, PemError, PemFile, Redacted, UpstreamConfig, UpstreamConfigError,
+    upstream::{has_host_and_port, is_at_loopback},
 };
 
 /// What a client needs to reach a gateway.
@@ -97,8 +98,12 @@ impl ClientAccess {
             Some("http") => false,
             _ => return Err(ClientAccessError::Server(Redacted::url(&self.server))),
         };
-        if self.server.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        // Also in the path: an unescaped / in a password begins one.
+        if self.server.to_string().contains('@') {
             return Err(ClientAccessError::UserInfo(Redacted::url(&self.server)));
+        }
+        if !has_host_and_port(&self.server) || self.server.query().is_some() {
+            return Err(ClientAccessError::Server(Redacted::url(&self.server)));
         }
         let authority = self.authority().await?;
         let user = match (is_tls, self.is_trusted == Some(true)) {
@@ -284,11 +289,14 @@ users: [{name: jane, user: {token: secret}}]
             ("gateway.example:8443", None, "gateway.example:8443"),
             ("https://jane:secret@gateway.example", None, "https://gateway.example/ contains a user"),
             ("jane:secret@gateway.example:8443", None, "gateway.example:8443"),
+            ("https://jane:se/cret@gateway.example", None, "https://gateway.example contains a user"),
+            ("https://gateway.example:65536", None, "https://gateway.example:65536/ is no URL like"),
+            ("https://gateway.example?token=secret", None, "https://gateway.example/ is no URL like"),
             ("https://gateway.example", Some("two"), "\"two\""),
             ("https://gateway.example", Some("bare"), "\"bare\""),
         ] {
             let error = access(server, &folder, context).kubeconfig().await.unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
+            assert!(error.contains(expected) && !error.contains("cret"), "{error}");
         }
         let authority = folder.path().join("ca.crt");
         let signer = rcgen::generate_simple_self_signed(["gateway.example".to_owned()]).unwrap();

@@ -58,14 +58,15 @@ pub use server_address::{InvalidServerAddress, ServerAddress};
 pub use tls_files::{PemError, PemFile, TlsFiles, TlsPem};
 pub use tls_policy::{TlsPolicy, TlsVersion};
 pub use token_file::{TokenFile, TokenFileError};
-pub use upstream::{UpstreamConfigError, is_clear_text};
+pub use upstream::{UpstreamConfigError, is_clear_text, with_needed_authorities};
 
 // Also used to read other documents.
-pub(crate) use check::{Check, given};
+pub(crate) use check::{Check, given, unexpanded};
 pub(crate) use load::parse_document;
 pub(crate) use nearest::meant;
 pub(crate) use quantity::{DURATION, SIZE, duration, size};
 pub(crate) use raw::{Scalar, Unknown};
+pub(crate) use upstream::has_host_and_port;
 use validate::default_answer_bytes_per_client;
 
 /// `apiVersion` of a configuration file.

@@ -5,7 +5,7 @@ use std::error::Error;
 
 use http::Uri;
 use kube_client::{
-    client::AuthError,
+    client::{AuthError, RustlsTlsError},
     config::{KubeconfigError, LoadDataError},
 };
 use rustls::pki_types::pem;
@@ -30,12 +30,15 @@ impl Redacted {
     /// of it may be read as a path.
     #[must_use]
     pub fn url(url: &Uri) -> Self {
-        let bare = |text: &str| text.rsplit_once('@').map_or(text, |(_, bare)| bare).to_owned();
-        let scheme = url.scheme_str().map_or_else(String::new, |scheme| format!("{scheme}://"));
-        Self(match url.authority() {
-            Some(authority) => format!("{scheme}{}{}", bare(authority.as_str()), url.path()),
-            None => bare(url.path()),
-        })
+        Self::text(&url.to_string())
+    }
+
+    /// The same for a text that may be a URL: without all up to the last `@`, and without a query.
+    #[must_use]
+    pub fn text(text: &str) -> Self {
+        let (scheme, rest) = text.find("://").map_or(("", text), |at| text.split_at(at + "://".len()));
+        let rest = rest.rsplit_once('@').map_or(rest, |(_, bare)| bare);
+        Self(format!("{scheme}{}", rest.split(['?', '#']).next().unwrap_or_default()))
     }
 
     /// What is wrong with a PEM file: the error of the parser quotes a line of it, which may be a whole key.
@@ -67,6 +70,9 @@ fn fixed(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<pem::Error>() {
         return Some(format!("the client certificate or its key: {}", Redacted::pem(error)));
     }
+    if error.downcast_ref::<RustlsTlsError>().is_some_and(lacks_authorities) {
+        return Some(NO_AUTHORITIES.to_owned());
+    }
     let data = |field: &str| format!("{field}-data is not base64");
     match error.downcast_ref::<KubeconfigError>()? {
         KubeconfigError::LoadCertificateAuthority(LoadDataError::DecodeBase64(_)) => {
@@ -77,6 +83,16 @@ fn fixed(error: &(dyn Error + 'static)) -> Option<String> {
         KubeconfigError::ParseCertificates(_) => Some("certificate-authority is not PEM".to_owned()),
         _ => None,
     }
+}
+
+/// As in the image of the gateway.
+const NO_AUTHORITIES: &str = "it names no certificate-authority, and this system has no authorities to trust in its place; \
+                              write it into the kubeconfig, or name a file with authorities in SSL_CERT_FILE";
+
+/// Whether there are no authorities of the system, which are needed if none are named. The words are those of the verifier,
+/// which has no kind of its own for that.
+fn lacks_authorities(error: &RustlsTlsError) -> bool {
+    matches!(error, RustlsTlsError::AddRootCertificate(why) if why.to_string().contains("No CA certificates"))
 }
 
 /// A plugin's standard output has tokens, and so may its arguments and its environment.
@@ -143,8 +159,24 @@ mod tests {
             ("jane:SUPERSECRET@api:6443", "api:6443"),
             ("//jane:SUPERSECRET@api:6443/prefix", "api:6443/prefix"),
             ("api:6443", "api:6443"),
+            ("https://jane:SUPER/SECRET@api:6443", "https://api:6443"),
         ] {
             assert_eq!(Redacted::url(&url.parse().unwrap()).to_string(), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_what_is_no_url_is_redacted() {
+        for (text, expected) in [
+            ("jane:SUPERSECRET@api host", "api host"),
+            ("https://ja ne:SUPER?SEC@RET@api:port/x?token=SUPERSECRET", "https://api:port/x"),
+            ("https://jane:SUPER#SECRET@", "https://"),
+            ("gateway=http:///jane:SUPERSECRET@[::1", "gateway=http://[::1"),
+            ("/run/admin.sock", "/run/admin.sock"),
+            ("", ""),
+        ] {
+            assert!(text.parse::<Uri>().is_err() || !text.contains(SECRET), "{text}");
+            assert_eq!(Redacted::text(text).to_string(), expected, "{text}");
         }
     }
 

@@ -16,7 +16,7 @@ use rustls::{
 };
 
 use crate::certificate::{Certificate, Version};
-use crate::config::Redacted;
+use crate::config::{Redacted, check::unexpanded};
 
 /// A PEM file with the certificates of authorities that peers are verified against.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    io::Error::new(error.kind(), format!("{}: {error}{}", path.display(), unexpanded(path)))
 }
 
 impl fmt::Debug for TlsPem {

@@ -12,6 +12,8 @@ use http::HeaderValue;
 use kube_client::config::AuthInfo;
 use tokio::time::Instant;
 
+use crate::config::check::unexpanded;
+
 /// How long a token is used without reading its file again: client-go's minute, less its leeway.
 const USE_MAX: Duration = Duration::from_secs(50);
 
@@ -30,7 +32,7 @@ struct Read {
 /// Why a file has no token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
-    #[error("cannot read the token file {}", path.display())]
+    #[error("cannot read the token file {}{}", path.display(), unexpanded(path))]
     Read { path: PathBuf, source: io::Error },
     #[error("{}: no token, the file is empty", .0.display())]
     Empty(PathBuf),

@@ -21,7 +21,7 @@ pub enum UpstreamConfigError {
     Malformed(MalformedKubeconfig),
     #[error("the kubeconfig has no context {0:?}")]
     NoContext(String),
-    #[error("the server {0} of the kubeconfig has no scheme or no host; write https://HOST:PORT")]
+    #[error("the server {0} of the kubeconfig has no scheme, no host or no valid port; write https://HOST:PORT")]
     Server(Redacted),
     #[error("the token of the kubeconfig's user is not a token (line break or control character in it)")]
     Token,
@@ -91,7 +91,7 @@ impl UpstreamConfig {
         };
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let mut config = kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        if config.cluster_url.scheme().is_none() || config.cluster_url.host().is_none() {
+        if config.cluster_url.scheme().is_none() || !has_host_and_port(&config.cluster_url) {
             return Err(UpstreamConfigError::Server(Redacted::url(&config.cluster_url)));
         }
         config.auth_info.token = config.auth_info.token.map(|token| usable(&token)).transpose()?;
@@ -128,10 +128,28 @@ pub fn is_clear_text(access: &kube_client::Config) -> bool {
     access.cluster_url.scheme_str() != Some("https") && !is_at_loopback(&access.cluster_url)
 }
 
+/// The access without the authorities of the system, if there is no TLS that needs them: a system may have none, like the
+/// image, and kube-client fails then even for a server without TLS.
+#[must_use]
+pub fn with_needed_authorities(mut access: kube_client::Config) -> kube_client::Config {
+    if access.cluster_url.scheme_str() == Some("http") && access.proxy_url.is_none() {
+        access.root_cert.get_or_insert_default();
+    }
+    access
+}
+
 /// Whether the host of a URL is this machine, by its name or its address.
 pub(super) fn is_at_loopback(url: &http::Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Whether a URL names a host, and its port is none or a number up to 65535: the parser takes any text.
+pub(crate) fn has_host_and_port(url: &http::Uri) -> bool {
+    let Some(authority) = url.authority() else { return false };
+    let host_and_port = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, after)| after);
+    let port = host_and_port.strip_prefix(authority.host()).unwrap_or_default();
+    !authority.host().is_empty() && (matches!(port, "" | ":") || authority.port().is_some())
 }
 
 /// The paths that kubectl reads: the files of `$KUBECONFIG`, else the one in the home directory.
@@ -193,8 +211,13 @@ mod tests {
         let token = resolved("http://127.0.0.1:1", "abc\n").await.unwrap().auth_info.token.unwrap();
         assert_eq!(token.expose_secret(), "abc");
         assert!(matches!(resolved("http://127.0.0.1:1", "a\nb").await, Err(UpstreamConfigError::Token)));
-        let error = resolved("127.0.0.1:1", "abc").await.unwrap_err().to_string();
-        assert!(error.contains("127.0.0.1:1 of the kubeconfig has no scheme"), "{error}");
+        for server in ["127.0.0.1:1", "https://127.0.0.1:65536", "https://api.example:port"] {
+            let error = resolved(server, "abc").await.unwrap_err().to_string();
+            assert!(error.contains(" of the kubeconfig has no scheme, no host or no valid port"), "{server}: {error}");
+        }
+        for server in ["https://127.0.0.1:65535", "https://[::1]:6443", "https://api.example:", "https://[::1]"] {
+            assert!(resolved(server, "abc").await.is_ok(), "{server}");
+        }
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ use tower::{
 };
 
 use crate::{
-    config::{Redacted, TokenFile},
+    config::{Redacted, TokenFile, with_needed_authorities},
     lifecycle::Tasks,
 };
 
@@ -81,12 +81,13 @@ impl Access {
 
     /// `certificate` replaces the one in the configuration.
     fn build(
-        mut config: Config,
+        config: Config,
         sockets: SocketOpener,
         servers: Option<Servers>,
         era: Era,
         certificate: Option<Arc<ClientCertificate>>,
     ) -> Result<Self, BuildError> {
+        let mut config = with_needed_authorities(config);
         let token = TokenFile::taken(&mut config.auth_info).map_err(BuildError::Token)?;
         let command = config.auth_info.exec.as_ref().and_then(|exec| exec.command.clone());
         let unusable = |error: kube_client::Error| match (&error, &command) {

@@ -8,6 +8,8 @@ use http_body_util::BodyExt;
 use kube_client::client::Body;
 use tokio::time::{interval, sleep};
 
+use crate::config::with_needed_authorities;
+
 /// How long a watch lasts, in seconds: short, so that the demo shows watches that end.
 const WATCH_SECONDS: std::ops::Range<u64> = 120..300;
 /// Pause after a failed request.
@@ -43,7 +45,7 @@ struct Watch {
 impl Clients {
     /// Clients with `watches` watches, for a cluster of `nodes` nodes.
     pub(super) fn new(gateway: &str, watches: usize, nodes: usize) -> Result<Self, InvalidUri> {
-        let access = kube_client::Config::new(gateway.parse::<Uri>()?);
+        let access = with_needed_authorities(kube_client::Config::new(gateway.parse::<Uri>()?));
         // Without TLS, every parsed address can be used.
         let client = kube_client::Client::try_from(access).expect("an address without TLS can be used");
         Ok(Self { client, watches: (0..watches).map(|index| Watch::of(index, nodes.max(1))).collect() })

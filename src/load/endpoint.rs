@@ -15,7 +15,7 @@ use tower::{
     util::{BoxCloneSyncService, option_layer},
 };
 
-use crate::config::{Redacted, TokenFile};
+use crate::config::{Redacted, TokenFile, has_host_and_port};
 
 use super::{
     connection::Tls,
@@ -78,26 +78,26 @@ impl FromStr for Fallback {
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     #[error(
-        "{0:?} is not the address of a server; allowed: a URL like https://api.example:6443 or http://127.0.0.1:8001"
+        "{0} is not the address of a server; allowed: a URL like https://api.example:6443 or http://127.0.0.1:8001"
     )]
-    Url(String),
+    Url(Redacted),
     #[error("the URL of {0} contains a user or a password; put credentials into the kubeconfig")]
-    UserInfo(String),
+    UserInfo(Redacted),
     #[error("cannot use the kubeconfig's TLS for {0}")]
-    Tls(String, #[source] Redacted),
+    Tls(Redacted, #[source] Redacted),
     #[error("cannot use the kubeconfig's credentials for {0}")]
-    Credentials(String, #[source] BoxError),
+    Credentials(Redacted, #[source] BoxError),
     #[error("{0} is reached through a proxy, which is not supported")]
-    Proxy(String),
+    Proxy(Redacted),
 }
 
 impl Endpoint {
     /// The server of `config`. Credentials are only sent over TLS.
     pub(super) fn new(name: &'static str, config: &kube_client::Config) -> Result<Self, EndpointError> {
-        let url = Redacted::url(&config.cluster_url).to_string();
-        let host = config.cluster_url.host().unwrap_or_default();
-        if config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            return Err(EndpointError::UserInfo(host.to_owned()));
+        let url = Redacted::url(&config.cluster_url);
+        // Also in the path: an unescaped / in a password begins one.
+        if config.cluster_url.to_string().contains('@') {
+            return Err(EndpointError::UserInfo(url));
         }
         if config.proxy_url.is_some() {
             return Err(EndpointError::Proxy(url));
@@ -197,6 +197,9 @@ impl Address {
         if !is_tls && url.scheme() != Some(&Scheme::HTTP) {
             return None;
         }
+        if !has_host_and_port(url) {
+            return None;
+        }
         let host = without_brackets(url.host()?);
         let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         Some(Self { is_tls, host, port, prefix: url.path().trim_end_matches('/').to_owned() })
@@ -261,8 +264,14 @@ mod tests {
 
     #[test]
     fn a_password_in_the_url_is_refused_and_not_shown() {
-        let config = kube_client::Config::new("http://user:secret@127.0.0.1:8001".parse().unwrap());
-        let error = Endpoint::new("url", &config).unwrap_err().to_string();
-        assert!(error.contains("127.0.0.1") && error.contains("kubeconfig") && !error.contains("secret"), "{error}");
+        for (url, words) in [
+            ("http://user:secret@127.0.0.1:8001", "http://127.0.0.1:8001/ contains a user or a password"),
+            ("http://user:/secret@127.0.0.1:8001", "http://127.0.0.1:8001 contains a user or a password"),
+            ("http://127.0.0.1:65536", "http://127.0.0.1:65536/ is not the address of a server"),
+            ("http://127.0.0.1:port?token=secret", "http://127.0.0.1:port/ is not the address of a server"),
+        ] {
+            let error = Endpoint::new("url", &kube_client::Config::new(url.parse().unwrap())).unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains("secret"), "{url}: {error}");
+        }
     }
 }

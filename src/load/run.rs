@@ -19,7 +19,7 @@ use super::{
     side::Side,
     turn::{Course, Turned},
 };
-use crate::config::{UpstreamConfig, UpstreamConfigError};
+use crate::config::{Redacted, UpstreamConfig, UpstreamConfigError};
 
 /// The default number of turns of each of two endpoints: several, so that changes on the machine affect both.
 const TURNS: usize = 3;
@@ -80,7 +80,7 @@ impl LoadOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("no access to {0}")]
-    Access(String, #[source] UpstreamConfigError),
+    Access(Redacted, #[source] UpstreamConfigError),
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     #[error("{0} does not answer: {1}")]
@@ -216,13 +216,16 @@ async fn sides(options: &LoadOptions) -> Result<Vec<Side>, LoadError> {
 
 impl Server {
     async fn endpoint(&self, name: &'static str) -> Result<Arc<Endpoint>, LoadError> {
-        let url =
-            self.url.as_deref().map(|url| url.parse().map_err(|_| EndpointError::Url(url.to_owned()))).transpose()?;
+        let url = self
+            .url
+            .as_deref()
+            .map(|url| url.parse().map_err(|_| EndpointError::Url(Redacted::text(url))))
+            .transpose()?;
         let config = match url {
             Some(url) if http::Uri::scheme_str(&url) != Some("https") => kube_client::Config::new(url),
             url => {
-                let named = || self.url.clone().unwrap_or_else(|| "the kubeconfig's server".to_owned());
-                let mut config = self.access.resolve().await.map_err(|error| LoadError::Access(named(), error))?;
+                let named = Redacted::text(self.url.as_deref().unwrap_or("the kubeconfig's server"));
+                let mut config = self.access.resolve().await.map_err(|error| LoadError::Access(named, error))?;
                 config.cluster_url = url.unwrap_or_else(|| config.cluster_url.clone());
                 config
             }
@@ -290,7 +293,7 @@ fn only_there(objects: usize) -> ChurnWork {
 async fn processes(options: &LoadOptions) -> Result<Vec<Process>, LoadError> {
     let mut processes: Vec<_> = options.processes.iter().map(Process::of_id).collect();
     for Named { name, value } in &options.metrics {
-        let url: http::Uri = value.parse().map_err(|_| EndpointError::Url(value.clone()))?;
+        let url: http::Uri = value.parse().map_err(|_| EndpointError::Url(Redacted::text(value)))?;
         let path = url.path().to_owned();
         // The path is that of the metrics alone, without any path of the kubeconfig's server.
         let origin = value.strip_suffix(&path).filter(|_| path != "/").unwrap_or(value).to_owned();

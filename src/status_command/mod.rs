@@ -1,6 +1,7 @@
 //! `kube-fanout status`: requests the status of a gateway from its admin port, and prints it as text.
 
 mod port;
+mod trouble;
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -8,7 +9,7 @@ use http::StatusCode;
 use tokio::time::sleep;
 
 use crate::{
-    config::TokenFileError,
+    config::{PemError, Redacted, TokenFileError},
     status,
     telemetry::Chain,
 };
@@ -33,22 +34,40 @@ pub struct StatusOptions {
 /// Why there is no status.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
-    #[error("{0:?} is not an address; allowed: a URL, HOST:PORT, a port of this machine, or unix:/PATH")]
-    Address(String),
-    #[error("cannot use the credentials or authorities")]
-    Credentials(#[source] kube_client::Error),
+    /// The second part is a hint, or empty.
+    #[error("{0} is not an address; allowed: a URL, HOST:PORT, a port of this machine, or unix:/PATH{1}")]
+    Address(Redacted, String),
+    #[error("the URL of {0} contains a user or a password; --token-file names a file with a bearer token")]
+    UserInfo(Redacted),
+    #[error("cannot read the admin port's certificate authority")]
+    ReadAuthority(#[source] io::Error),
+    #[error("cannot use the admin port's certificate authority")]
+    Authority(#[source] PemError),
+    /// As in the image of the gateway.
+    #[error(
+        "no TLS with the admin port at {0}: this system has no trusted authorities; name the file of the admin port's \
+         with --certificate-authority"
+    )]
+    NoAuthorities(Redacted, #[source] kube_client::Error),
+    #[error("cannot set up the connection")]
+    Connection(#[source] kube_client::Error),
     #[error("cannot use the token")]
     Token(#[source] TokenFileError),
-    #[error("cannot reach the gateway's admin port at {0}; --admin names another one")]
-    Unreachable(String, #[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("cannot reach the gateway's admin port at {0}; --admin names another one{1}")]
+    Unreachable(Redacted, &'static str, #[source] Box<dyn std::error::Error + Send + Sync>),
+    /// With what to do.
+    #[error("no TLS with the admin port at {0}: {1}")]
+    Tls(Redacted, &'static str, #[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the admin port at {0} speaks TLS, and --admin does not: write https:// in front of the address")]
+    NeedsTls(Redacted),
     #[error("the gateway's admin port at {0} does not answer within {1:?}")]
-    TimedOut(String, Duration),
-    #[error("the gateway's admin port answers {0}: {1}")]
-    Refused(StatusCode, String),
-    #[error("there is no status at {0} ({1}): it is not the admin port of a gateway; --admin names another one")]
-    NotFound(String, StatusCode),
+    TimedOut(Redacted, Duration),
+    #[error("the gateway's admin port answers {0}: {1}{2}")]
+    Refused(StatusCode, String, &'static str),
+    #[error("there is no status at {0} ({1}): {2}")]
+    NotFound(Redacted, StatusCode, &'static str),
     #[error("the answer is not a status; is {0} the admin port of a kube-fanout with a status?")]
-    NotStatus(String, #[source] serde_json::Error),
+    NotStatus(Redacted, #[source] serde_json::Error),
     #[error("nothing could be written")]
     Output(#[source] io::Error),
 }
@@ -63,7 +82,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 /// # Errors
 /// There is no status. With `watch`, an error after the first status is printed, and the request is repeated.
 pub async fn status(options: &StatusOptions, out: &mut (dyn io::Write + Send)) -> Result<bool, StatusError> {
-    let port = Port::new(options)?;
+    let port = Port::new(options).await?;
     if !options.watch {
         let status = port.ask().await?;
         written(out.write_all(status::text(&status).as_bytes()))?;

@@ -31,14 +31,14 @@ use crate::harness::{
 };
 
 /// A gateway in `trusted` mode whose admin port is tested.
-struct Scene {
+pub(crate) struct Scene {
     upstream: Guarded,
-    address: Address,
+    pub(crate) address: Address,
     _running: JoinSet<Result<Drained, RunError>>,
 }
 
 impl Scene {
-    async fn start(change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> Self {
         let upstream = Guarded::start(Sim::new()).await;
         let mut access = kube_client::Config::new(format!("http://{}", upstream.address).parse().unwrap());
         access.auth_info.token = Some(GATEWAY_TOKEN.to_owned().into());

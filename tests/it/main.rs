@@ -19,6 +19,8 @@ mod cold;
 mod compression;
 // Clients with users and rights of their own.
 mod delegated;
+// The demo.
+mod demo;
 // Random requests, compared with upstream's own answers.
 mod differential;
 // Requests that are refused before they are parsed.
@@ -58,7 +60,8 @@ mod secrecy;
 mod servers;
 // Shared limits.
 mod shares;
-// Random changes, faults and clients.
+// The `status` command.
+mod status_command;
 // Tables, as kubectl prints them.
 mod tables;
 // Watches that start upstream and continue from memory.

@@ -271,6 +271,24 @@ cache: {peers: {addresses: ['https://p'], caFile: ~/ca}}
 }
 
 #[test]
+fn a_password_in_a_url_is_not_shown() {
+    let text = "
+listeners: [{address: 'https://user:secret@127.0.0.1:1'}]
+upstream: {servers: ['https://user:secret@10.0.0.1:6443', 'user:secret@10.0.0.2:6443']}
+clients: {acceptOrigins: ['https://user:secret@shop.example']}
+cache: {exclude: ['pods@v1'], peers: {addresses: ['ftp://user:secret@p']}}
+tracing: {endpoint: 'http://user:secret@collector:4317'}
+";
+    let found = problems(text);
+    assert!(found.len() >= 7 && found.iter().all(|found| !found.contains("secret")), "{found:?}");
+    assert!(
+        found.iter().any(|found| found.contains("\"https://10.0.0.1:6443\" was given: it has a scheme")),
+        "{found:?}"
+    );
+    assert!(found.iter().any(|found| found.contains("\"pods@v1\" was given")), "{found:?}");
+}
+
+#[test]
 fn a_field_without_a_value_is_not_given() {
     let [found] =
         &problems("clients: {mode: delegated, authentication: {clientCAFile: /c}, identity: {impersonation: }}")[..]

@@ -1,0 +1,37 @@
+//! `kube-fanout demo`, as a newcomer runs it.
+
+use std::process::Stdio;
+
+use kube_fanout::status::GatewayStatus;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    net::UnixStream,
+    process::Command,
+};
+
+use crate::{
+    harness::{until, within},
+    process::ask,
+};
+
+/// In a container from scratch, or on a small Debian.
+#[tokio::test]
+async fn the_demo_shows_savings_on_a_system_without_authorities() {
+    let folder = tempfile::tempdir().unwrap();
+    let admin = folder.path().join("admin.sock");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+    command.args(["demo", "--objects", "30", "--watches", "20", "--listen", "127.0.0.1:0", "--admin-listen"]);
+    command.arg(format!("unix:{}", admin.display())).env("SSL_CERT_FILE", "/none").env("SSL_CERT_DIR", "/none");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = within("the first line", lines.next_line()).await.unwrap().unwrap();
+    assert_eq!(first, "An embedded API server holds 30 objects; 20 of them change each second.");
+    let fanned_out = async || {
+        UnixStream::connect(&admin).await.ok()?;
+        let answer = ask(&admin, "/status.json").await;
+        let status: GatewayStatus = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
+        Some(status.savings).filter(|savings| savings.watchers == 20)
+    };
+    let savings = until("all watches are open", fanned_out).await;
+    assert!(savings.upstream_watches < 20 && savings.watches_avoided > 0, "{savings:?}");
+}
