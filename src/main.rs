@@ -510,30 +510,28 @@ fn print(text: &str) -> anyhow::Result<ExitCode> {
 fn check(path: &Path, online: bool) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let file = path.display();
-    match runtime.block_on(checked(path, online))? {
-        Ok(checked) => {
-            let notes: String = checked.notes.iter().map(|note| format!("{file}: note: {note}\n")).collect();
-            return print(&format!("{notes}{file}: no problems\n"));
-        }
-        Err(LoadError::Invalid(Problems(problems))) => {
-            for problem in problems {
-                writeln!(io::stderr(), "{file}: {problem}")?;
-            }
-        }
-        Err(LoadError::Read { source, .. }) => writeln!(io::stderr(), "{file}: {source}")?,
+    let (problems, notes) = match runtime.block_on(checked(path, online))? {
+        Ok(checked) => (checked.problems(), checked.notes()),
+        Err(LoadError::Invalid(Problems(problems))) => (problems, Vec::new()),
+        Err(unread @ LoadError::Read { .. }) => return Err(unread.into()),
+    };
+    let notes: String = notes.iter().map(|note| format!("{file}: note: {note}\n")).collect();
+    if problems.is_empty() {
+        return print(&format!("{notes}{file}: no problems\n"));
+    }
+    print(&notes)?;
+    for problem in problems {
+        writeln!(io::stderr(), "{file}: {problem}")?;
     }
     Ok(ExitCode::from(EXIT_MISUSE))
 }
 
 async fn checked(path: &Path, online: bool) -> anyhow::Result<Result<Checked, LoadError>> {
     let mut checked = match Config::check(path).await {
-        Ok(checked) if online => checked,
+        Ok(checked) if online && checked.problems().is_empty() => checked,
         checked => return Ok(checked),
     };
     let kube_fanout::LookedUp { problems, notes } = kube_fanout::look_up(&checked.config).await?;
-    if !problems.is_empty() {
-        return Ok(Err(checked.invalid(problems)));
-    }
-    checked.note(notes);
+    checked.add(problems, notes);
     Ok(Ok(checked))
 }

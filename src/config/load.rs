@@ -24,26 +24,35 @@ pub struct Overrides {
     pub admin_listen: Option<String>,
 }
 
-/// A configuration without problems.
+/// A configuration whose fields are valid, and what its files, the machine and API servers have shown.
 #[derive(Debug)]
 pub struct Checked {
     pub config: Config,
-    /// What is worth knowing though it is no problem.
-    pub notes: Vec<String>,
+    problems: Vec<Problem>,
+    notes: Vec<Problem>,
     /// The content of the file.
     text: String,
 }
 
 impl Checked {
-    /// Adds what is worth knowing, in the form of problems.
-    pub fn note(&mut self, notes: Vec<Problem>) {
-        self.notes.extend(Problems(notes).located(&self.text).0.iter().map(ToString::to_string));
+    /// Adds problems, and what is worth knowing though it is none.
+    pub fn add(&mut self, problems: Vec<Problem>, notes: Vec<Problem>) {
+        self.problems.extend(problems);
+        self.notes.extend(notes);
     }
 
-    /// The error for problems that were found later.
+    /// All problems so far; empty if there is none.
     #[must_use]
-    pub fn invalid(&self, problems: Vec<Problem>) -> LoadError {
-        LoadError::Invalid(Problems(problems).located(&self.text))
+    pub fn problems(&self) -> Vec<Problem> {
+        Problems(self.problems.clone()).located(&self.text).0
+    }
+
+    /// What is worth knowing, except of fields that have a problem, which says more.
+    #[must_use]
+    pub fn notes(&self) -> Vec<Problem> {
+        let has_problem = |field: &str| !field.is_empty() && self.problems.iter().any(|other| other.field == field);
+        let notes = self.notes.iter().filter(|note| !has_problem(&note.field));
+        Problems(notes.cloned().collect()).located(&self.text).0
     }
 }
 
@@ -65,34 +74,26 @@ impl Config {
     /// reads the file once.
     ///
     /// # Errors
-    /// The file cannot be read or has problems: all of them. If it has none, all problems of files and of the machine.
+    /// The file cannot be read, or its fields have problems: all of them.
     pub async fn check(file: &Path) -> Result<Checked, LoadError> {
         let text = read(file)?;
         let config = Self::parse_file(&text, &Overrides::default())?;
-        let mut checked = Checked { config, notes: Vec::new(), text };
-        match checked.config.check_machine().await {
-            Ok(notes) => checked.note(notes),
-            Err(Problems(problems)) => return Err(checked.invalid(problems)),
-        }
-        Ok(checked)
+        let (problems, notes) = config.check_machine().await;
+        Ok(Checked { config, problems, notes, text })
     }
 
-    /// What is worth knowing, in the form of problems.
-    async fn check_machine(&self) -> Result<Vec<Problem>, Problems> {
+    /// The problems, and what is worth knowing, in the form of problems.
+    async fn check_machine(&self) -> (Vec<Problem>, Vec<Problem>) {
         let mut problems = self.check_surroundings();
         problems.extend(self.is_own_upstream().await);
         problems.extend(self.check_files().await.err().into_iter().flat_map(|Problems(problems)| problems));
-        let note = self.default_upstream().await.unwrap_or_else(|Problems(more)| {
-            problems.extend(more);
-            None
-        });
-        if !problems.is_empty() {
-            return Err(Problems(problems));
-        }
         let mut notes = self.doubtful_resources();
         notes.extend(self.ineffective_limits());
-        notes.extend(note.map(|note| Problem::new("", &note, "")));
-        Ok(notes)
+        match self.default_upstream().await {
+            Ok(note) => notes.extend(note.map(|note| Problem::new("", &note, ""))),
+            Err(Problems(more)) => problems.extend(more),
+        }
+        (problems, notes)
     }
 
     /// The configuration without a file.
@@ -450,9 +451,13 @@ colour: red",
             ("upstream:\n  kubeconfig: /not/there\n", "line 4, column 3: upstream.kubeconfig: "),
         ] {
             std::fs::write(file.path(), format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{text}")).unwrap();
-            let Err(LoadError::Invalid(problems)) = Config::check(file.path()).await else { panic!("{text}") };
-            assert!(problems.to_string().starts_with(expected), "{problems}");
-            assert_eq!(problems.0.len(), 1, "{problems}");
+            let problems = match Config::check(file.path()).await {
+                Ok(checked) => checked.problems(),
+                Err(LoadError::Invalid(Problems(problems))) => problems,
+                Err(error) => panic!("{text}: {error}"),
+            };
+            let [problem] = &problems[..] else { panic!("{text}: {problems:?}") };
+            assert!(problem.to_string().starts_with(expected), "{problem}");
         }
     }
 

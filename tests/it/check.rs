@@ -56,7 +56,7 @@ async fn names_of_resources_are_checked_offline_and_online() {
     ] {
         assert!(text.lines().any(|line| line.contains(words) && line.ends_with(meant)), "{words}, {meant} in {text}");
     }
-    assert!(!text.contains("note:"), "{text}");
+    assert!(!text.contains("note:"), "the server says more: {text}");
 }
 
 #[tokio::test]
@@ -65,6 +65,34 @@ async fn limits_without_effect_are_noted() {
     let (code, text) = checked_online(&server.url(), "limits: {watchesPerClient: 5}").await;
     assert_eq!((code, text.lines().count()), (Some(0), 2), "{text}");
     assert!(text.contains("note: line 3, column 10: limits.watchesPerClient: has no effect in mode trusted"), "{text}");
+}
+
+#[tokio::test]
+async fn problems_do_not_hide_notes() {
+    let fields = "limits: {watchesPerClient: 5}";
+    // A problem that the server shows, and one of the machine.
+    for (url, fields) in [
+        ("http://127.0.0.1:1", fields.to_owned()),
+        ("http://127.0.0.1:2", format!("{fields}\naudit: {{path: /none/audit.log}}")),
+    ] {
+        let (code, text) = checked_online(url, &fields).await;
+        assert_eq!((code, text.lines().count()), (Some(2), 2), "{text}");
+        let (note, problem) = text.split_once('\n').unwrap();
+        assert!(note.contains(": note: line 3, column 10: limits.watchesPerClient: has no effect"), "{text}");
+        assert!(problem.contains("cannot be reached") || problem.contains("audit.path: /none: "), "{text}");
+        assert!(!text.contains("no problems"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_is_named_with_the_reason() {
+    for (path, words) in [
+        ("/none.yaml", "cannot read /none.yaml\n"),
+        ("~/none.yaml", "cannot read ~/none.yaml (~ is only replaced by a shell"),
+    ] {
+        let (code, text) = checked(Path::new(path), &[]).await;
+        assert!(code == Some(2) && text.contains(words) && text.contains("No such file"), "{text}");
+    }
 }
 
 #[tokio::test]
