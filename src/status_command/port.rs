@@ -115,9 +115,12 @@ impl Network {
         let token = options.token_file.as_deref().map(TokenFile::read).transpose().map_err(StatusError::Token)?;
         let has_none = access.root_cert.is_none();
         let client = kube_client::Client::try_from(access);
-        let client = client.map_err(|error| match error {
-            kube_client::Error::RustlsTls(_) if has_none => StatusError::NoAuthorities(name, error),
-            error => StatusError::Connection(error),
+        let client = client.map_err(|error| {
+            if has_none && matches!(error, kube_client::Error::RustlsTls(_)) {
+                StatusError::NoAuthorities(name, error)
+            } else {
+                StatusError::Connection(error)
+            }
         })?;
         Ok(Self { client, token, has_path, has_authority })
     }
@@ -175,10 +178,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What kube-client's error was made of, which it repeats.
 fn cause(error: kube_client::Error) -> BoxError {
-    match error {
-        kube_client::Error::Service(error) => error,
-        error => error.into(),
-    }
+    if let kube_client::Error::Service(error) = error { error } else { error.into() }
 }
 
 /// The status and the body of a response.
