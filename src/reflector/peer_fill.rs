@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{
     EventStream, Failure, FillSource, ListWatch, PeerOutcome, Peers, UpstreamEvent, WatchFrom, WatchRequest,
@@ -41,6 +41,10 @@ pub(super) async fn state<L: ListWatch, P: Peers>(
     peers: &P,
     expected: &Expected<'_>,
 ) -> Option<State<L::Stream>> {
+    // Without watch-list the state could not be checked, and a search may take seconds.
+    if upstream.knows_watch_list().await != Ok(true) {
+        return None;
+    }
     let (origin, stream) = peers.list(expected.at_least, expected.provenance).await?;
     let checked = timeout(STATE_MAX, checked(upstream, stream, expected)).await;
     match checked.unwrap_or(Err(PeerOutcome::Broken)) {
@@ -58,7 +62,7 @@ pub(super) async fn state<L: ListWatch, P: Peers>(
 async fn checked<L: ListWatch, P>(
     upstream: &L,
     stream: P,
-    Expected { schema, head, kind, namespaced, at_least, .. }: &Expected<'_>,
+    Expected { schema, head, kind, namespaced, at_least, provenance }: &Expected<'_>,
 ) -> Result<State<L::Stream>, PeerOutcome>
 where
     P: super::ByteStream,
@@ -84,6 +88,13 @@ where
     }
     let watch = upstream.watch(WatchRequest::new(WatchFrom::After(version))).await;
     let watch = EventStream::new(watch.map_err(|_| PeerOutcome::Unconfirmed)?, schema.shape.encoding());
+    // The search may have taken seconds, in which another program was started. The watch would follow it, and would not
+    // show that the state was written by the one before.
+    match upstream.server(Instant::now()).await {
+        Some(server) if *server == *provenance.server => {}
+        Some(_) => return Err(PeerOutcome::Server),
+        None => return Err(PeerOutcome::Unconfirmed),
+    }
     Ok(State { objects, version, bookmark: Some(bookmark), watch: Some(watch), source: FillSource::Peer })
 }
 

@@ -110,7 +110,7 @@ async fn recorded(world: &World, path: &str) -> String {
     response
 }
 
-/// A peer that answers every question in this way, and closes the connection. Ends with its test.
+/// A peer that answers questions in a given way, and closes each connection. Ends with its test.
 struct Fake {
     url: String,
     /// The connections so far, each of which has one question.
@@ -121,6 +121,11 @@ struct Fake {
 impl Fake {
     /// `None`: it never answers.
     async fn start(answer: Option<String>) -> Self {
+        Self::answering(move |_| answer.clone()).await
+    }
+
+    /// With the answer to each question, which are counted from 0.
+    async fn answering(answer: impl Fn(usize) -> Option<String> + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (asked, mut connections) = (Arc::<AtomicUsize>::default(), JoinSet::new());
@@ -129,8 +134,7 @@ impl Fake {
             let mut open = Vec::new();
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                counted.fetch_add(1, Relaxed);
-                let Some(answer) = &answer else {
+                let Some(answer) = answer(counted.fetch_add(1, Relaxed)) else {
                     open.push(stream);
                     continue;
                 };
@@ -177,8 +181,8 @@ async fn a_new_gateway_has_the_state_of_a_peer_and_a_watch_of_its_own() {
     assert_same(&world, answer, PODS).await;
     // The head version for both gateways, and which fields can be selected.
     assert!(lists - before.0 <= 3, "{lists} {before:?}");
-    // The watch, one of no object that shows its bookmarks, and the peer's small ones.
-    assert!(watches - before.1 <= 4, "{watches} {before:?}");
+    // The watch, two of no object that show watch-list and its bookmarks, and the peer's small ones.
+    assert!(watches - before.1 <= 5, "{watches} {before:?}");
     assert_eq!(world.sim.counts().open_watches("pods"), 2);
 
     world.create_pod("default", "d", "x");
@@ -387,7 +391,23 @@ async fn behind_an_upstream_without_watch_list_no_state_is_taken() {
     let sim = Sim::new();
     sim.set_features(Features { watch_list: false, ..Features::default() });
     let world = first_before(sim).await;
-    assert_refused_at(&world, world.client().url(), PODS, "unconfirmed").await;
+    let peer = Fake::start(Some(recorded(&world, PODS).await)).await;
+    let gateway = second(&world, &peer.url).await;
+    assert_same(&world, passing(STEP, gateway.client.get(PODS)).await, PODS).await;
+    assert_eq!(peer.asked.load(Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_state_is_refused_if_upstream_was_upgraded_during_the_search() {
+    let world = first().await;
+    let (answer, sim) = (recorded(&world, PODS).await, world.sim.clone());
+    let newly = |pod: &mut Value| pod["metadata"]["labels"]["app"] = "newly written".into();
+    let peer = Fake::answering(move |_| {
+        sim.upgrade("v1.37.0", &pods(), newly).unwrap();
+        Some(answer.clone())
+    })
+    .await;
+    assert_refused_at(&world, &peer.url, PODS, "server").await;
 }
 
 #[tokio::test]
@@ -473,9 +493,9 @@ async fn delegated_source(may_list: bool) -> (Route, u64) {
 
 #[tokio::test]
 async fn a_peer_gives_its_state_to_those_who_may_list_it() {
-    // The bookmark and the watch; or the watch-list alone.
-    assert_eq!(delegated_source(true).await, (Route::Served, 2));
-    assert_eq!(delegated_source(false).await, (Route::Served, 1));
+    // Whether there is watch-list; then the bookmark and the watch, or the watch-list alone.
+    assert_eq!(delegated_source(true).await, (Route::Served, 3));
+    assert_eq!(delegated_source(false).await, (Route::Served, 2));
 }
 
 /// Leads each connection to the next of several gateways, as a Service does.
