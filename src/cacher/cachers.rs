@@ -20,7 +20,7 @@ use super::{
     staleness::StalenessLimit,
 };
 use crate::{
-    apimachinery::{Encoding, GroupResource, GroupVersionResource},
+    apimachinery::{Encoding, GroupResource, GroupVersionResource, Lot},
     lifecycle::{Spread, Tasks},
     memo::{Bound, TtlCache},
     peers::Peers,
@@ -195,6 +195,12 @@ impl Cachers {
     /// The instance of a resource in that encoding, if its cache is filled. Starts nothing, and does not count as use.
     pub fn held(&self, resource: &GroupVersionResource, encoding: Encoding) -> Option<Arc<Instance>> {
         self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?.instance().ok()
+    }
+
+    /// What a peer is told that asks for the state of a cache: the lowest lot that this gateway knows of, if the cache is
+    /// being filled; `None` unless it will have the state soon.
+    pub fn lot(&self, resource: &GroupVersionResource, encoding: Encoding) -> Option<Lot> {
+        self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?.lot()
     }
 
     /// The other gateways of the cluster.

@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::{sync::watch, time::Instant};
 
 use super::{NotCached, instance::Instance};
-use crate::fanout::EndCause;
+use crate::{apimachinery::Lot, fanout::EndCause, peers::LowestLot};
 
 /// The state of a store. Readers check it or wait for it, and the store's own task changes it.
 #[derive(Debug)]
 pub(super) struct Entry {
     state: watch::Sender<State>,
     restart: Mutex<Option<Restart>>,
+    /// Set by the search for a peer that has the state.
+    lowest: Arc<LowestLot>,
 }
 
 /// A time at which upstream had to be asked again.
@@ -30,7 +32,19 @@ enum State {
 
 impl Entry {
     pub(super) fn filling() -> Arc<Self> {
-        Arc::new(Self { state: watch::Sender::new(State::Not(NotCached::Filling)), restart: Mutex::default() })
+        let state = watch::Sender::new(State::Not(NotCached::Filling));
+        Arc::new(Self { state, restart: Mutex::default(), lowest: Arc::default() })
+    }
+
+    /// For the search.
+    pub(super) fn lowest_lot(&self) -> Arc<LowestLot> {
+        self.lowest.clone()
+    }
+
+    /// What a peer is told that asks for the state: the lowest lot that this gateway knows of, if it is about to have the
+    /// state.
+    pub(super) fn lot(&self) -> Option<Lot> {
+        matches!(*self.state.borrow(), State::Not(NotCached::Filling)).then(|| self.lowest.get())?
     }
 
     /// Records that upstream had to be asked again, for this cause.

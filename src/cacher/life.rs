@@ -116,7 +116,8 @@ impl Shared {
         if let Some(definition) = &definition {
             fields.extend(definition.selectable_fields(&resource.version));
         }
-        let peers = ResourcePeers::new(self.peers.clone(), resource.clone(), *encoding, definition.as_ref());
+        let lowest = entry.lowest_lot();
+        let peers = ResourcePeers::new(self.peers.clone(), resource.clone(), *encoding, definition.as_ref(), lowest);
         let upstream =
             ResourceListWatch::new(self.upstream.clone(), resource.clone(), api.namespaced, *encoding, definition);
         let siblings = self.siblings.entry(resource.group_resource());

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::route::{ReadOptions, Route, is_table};
 use crate::{
-    apimachinery::{Encoding, Freshness, Representation, ResourceRequest, View, WatchStart},
+    apimachinery::{Encoding, Freshness, Lot, Representation, ResourceRequest, View, WatchStart},
     cacher::{Cachers, Instance, NotCached},
     serve::{self, ForwardReason, MostRecent},
 };
@@ -80,6 +80,11 @@ pub(super) fn held(
         Some((cachers.held(&target.resource, representation.encoding)?, representation))
     };
     representations.iter().find_map(held)
+}
+
+/// What a peer is told if there is no such store, and the one for the first of the representations is being filled.
+pub(super) fn lot(cachers: &Cachers, Route { target, representations, .. }: &Route<'_>) -> Option<Lot> {
+    cachers.lot(&target.resource, representations.first()?.encoding)
 }
 
 #[cfg(test)]

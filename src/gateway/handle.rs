@@ -261,12 +261,13 @@ impl Handler for Gateway {
         let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);
         let context = RequestContext { uri, info, credentials, peer, received: record.received() };
 
-        let answers_peer = stages.answers_peers(request.headers());
+        let peer_mark = stages.peer_mark(request.headers());
         let served = match peer::is_asking(request.headers()) {
             // Boxed: it is rare.
             true => Box::pin(stages.serve_peer(&request, &context, &mut record, &asked)).await.map_err(Unserved::from),
             false => stages.serve(&request, &context, &mut record, &asked).await,
         };
+        let peer_mark = peer_mark.map(|mark| mark.of(&served));
         let mut answer = match served {
             Ok(answer) => Body::answer(record, Outcome::Served, None, answer),
             Err(Unserved::Refuse(refusal)) => stages.reject(respond::refusal(refusal), asked, &context.info, record),
@@ -275,8 +276,8 @@ impl Handler for Gateway {
                 Box::pin(stages.forward(why, request, &context, connection, record, asked)).await
             }
         };
-        if answers_peer {
-            peer::mark(answer.headers_mut());
+        if let Some(mark) = peer_mark {
+            mark.write(answer.headers_mut());
         }
         // An error is not long-running, even in answer to a watch.
         let is_success = answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS;

@@ -17,7 +17,7 @@ use super::{
     stages::Stages,
 };
 use crate::{
-    apimachinery::PEER,
+    apimachinery::{Lot, PEER},
     connector,
     serve::{self, ForwardReason, Read},
     traces::Stage,
@@ -28,15 +28,37 @@ pub(super) fn is_asking(headers: &HeaderMap) -> bool {
     headers.contains_key(PEER)
 }
 
-/// Tells the peer that a gateway has answered which gives states. A 503 without this comes from something else.
-pub(super) fn mark(headers: &mut HeaderMap) {
-    headers.insert(PEER, HeaderValue::from_static("answered"));
+/// What a peer is told besides the answer.
+#[derive(Debug)]
+pub(super) struct Mark {
+    /// The name of this gateway.
+    name: HeaderValue,
+    lot: Option<Lot>,
+}
+
+impl Mark {
+    /// Adds what is told of the state to be had here.
+    pub(super) fn of<T>(self, answered: &Result<T, Unserved>) -> Self {
+        let lot = if let Err(Unserved::Refuse(Refusal::NotYetInMemory(lot))) = answered { Some(*lot) } else { None };
+        Self { lot, ..self }
+    }
+
+    /// Tells the peer that a gateway has answered which gives states. A 503 without this comes from something else.
+    pub(super) fn write(self, headers: &mut HeaderMap) {
+        headers.insert(PEER, self.name);
+        if let Some(lot) = self.lot {
+            lot.write(headers);
+        }
+    }
 }
 
 impl Stages {
-    /// Whether the request is a peer's question, and this gateway gives states: it has `cache.peers` itself.
-    pub(super) fn answers_peers(&self, headers: &HeaderMap) -> bool {
-        is_asking(headers) && self.cachers.peers().is_some()
+    /// What is told if the request is a peer's question, and this gateway gives states: it has `cache.peers` itself.
+    pub(super) fn peer_mark(&self, headers: &HeaderMap) -> Option<Mark> {
+        if !is_asking(headers) {
+            return None;
+        }
+        self.cachers.peers().map(|peers| Mark { name: peers.name(), lot: None })
     }
 
     /// Refuses requests that this gateway has sent itself.
@@ -83,12 +105,15 @@ impl Stages {
             return Err(ForwardReason::Representation.into());
         };
         let held = || filling::held(&self.cachers, &route);
+        let lot = || filling::lot(&self.cachers, &route);
         // No review is sent for a cache that is not there.
-        let unanswerable = || held().is_none().then_some(ForwardReason::CacheFilling);
+        let unanswerable = || (held().is_none() && lot().is_none()).then_some(ForwardReason::CacheFilling);
         record.enter(Stage::Authorize);
         let granted = self.permission.grant(context, target, context.received, Some(record), unanswerable).await?;
         let Granted { permit, user, counted } = granted;
-        let (instance, representation) = held().ok_or(ForwardReason::CacheFilling)?;
+        let Some((instance, representation)) = held() else {
+            return Err(lot().map_or(ForwardReason::CacheFilling.into(), |lot| Refusal::NotYetInMemory(lot).into()));
+        };
         let provenance = instance.provenance().cloned().ok_or(ForwardReason::Unproven)?;
         record.enter(Stage::Serve);
         let account = self.accounts.open(ReadVerb::List, None, counted).await?;

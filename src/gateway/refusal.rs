@@ -1,6 +1,6 @@
 //! Why memory gives no answer: the request is forwarded, or refused.
 
-use crate::{listener::Malformed, serve::ForwardReason};
+use crate::{apimachinery::Lot, listener::Malformed, serve::ForwardReason};
 
 /// Why memory gives no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,9 @@ pub(super) enum Refusal {
     /// A question of a peer, which is answered from memory or not at all.
     #[error("this gateway has no such state in memory that it is sure of and that the client may read")]
     NotInMemory,
+    /// The same, but the state is about to be in memory.
+    #[error("this gateway has no such state in memory yet")]
+    NotYetInMemory(Lot),
     /// The client's watches exceed its share; other clients' watches go on.
     #[error("this client has too many watches; limits.watchesPerClient is the maximum")]
     TooManyWatches,
@@ -54,7 +57,7 @@ pub(super) enum Refusal {
 impl Refusal {
     /// Whether it is a usual answer among gateways, of which there is one for each question that finds no state.
     pub(super) fn is_usual(self) -> bool {
-        matches!(self, Self::OwnQuestion | Self::NotInMemory)
+        matches!(self, Self::OwnQuestion | Self::NotInMemory | Self::NotYetInMemory(_))
     }
 
     /// The word for logs and metric labels.
@@ -67,6 +70,7 @@ impl Refusal {
             Self::Loop => "loop",
             Self::OwnQuestion => "own_question",
             Self::NotInMemory => "not_in_memory",
+            Self::NotYetInMemory(_) => "not_yet_in_memory",
             Self::TooManyWatches => "client_watches",
             Self::TooManyBytes => "answer_bytes",
             Self::Draining => "draining",

@@ -47,7 +47,9 @@ pub(super) fn refusal(refusal: Refusal) -> Rejection {
         Refusal::TooManyWatches | Refusal::TooManyBytes => {
             Status::too_many_requests(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS)
         }
-        Refusal::NotInMemory => Status::service_unavailable(format!("kube-fanout: {refusal}"), None),
+        Refusal::NotInMemory | Refusal::NotYetInMemory(_) => {
+            Status::service_unavailable(format!("kube-fanout: {refusal}"), None)
+        }
         Refusal::Draining => Status::service_unavailable(format!("kube-fanout: {refusal}"), Some(RETRY_AFTER_SECONDS)),
     };
     Rejection { status, reason: refusal.as_str(), is_usual: refusal.is_usual() }

@@ -5,43 +5,36 @@
 //! memory or none. It is never forwarded and never starts a cache, so a question never causes another one.
 
 mod answer;
+mod search;
 mod standing;
 
 use std::{error::Error as _, fmt, sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header, response::Parts};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, sleep, timeout},
 };
 use uuid::Uuid;
 
 use crate::{
     apimachinery::{
-        Encoding, GroupVersionResource, PEER, Provenance, Representation, ResourceVersion, ResponseKind, View,
+        Encoding, GroupVersionResource, Lot, PEER, Provenance, Representation, ResourceVersion, ResponseKind, View,
     },
     connector::{BuildError, Connector, PeerRequests, RequestBody, ResponseBody, SendError},
     reflector::{self, PeerOutcome},
-    telemetry::{Chain, limit_reached, peer_asked, show_limit},
+    telemetry::{Chain, limit_reached, peer_asked, peer_searched, show_limit},
     upstream::{Crd, Upstream},
 };
 
+use search::{End, Question, SEARCH_MAX, Search};
 use standing::{Failed, Standing};
 
 pub use answer::PeerAnswer;
+pub use search::LowestLot;
 pub use standing::{PeerStanding, PeerTrouble, PeerTroubleKind};
 
-/// The number of questions for one cache, unless a gateway has answered that it has no state yet. Each has a new
-/// connection, since an address usually leads to several gateways, among them this one.
-const QUESTIONS_MAX: usize = 3;
-/// How long peers are asked again if one of them has no state yet: others may have one, and it may soon have one itself.
-/// The time is random, so that of many gateways that start together, none of which has a state, a few ask upstream, and
-/// the others get it from them.
-const PATIENCE_MIN: Duration = Duration::from_millis(500);
-const PATIENCE_MAX: Duration = Duration::from_secs(4);
-/// The pause between two such questions; varied by half.
-const PAUSE: Duration = Duration::from_millis(60);
-/// The maximum time for all questions for one cache, until an answer begins: a peer waits up to 3 s for a proof.
+/// The maximum time for one question, until an answer begins: a peer waits up to 3 s for a proof.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// The number of states that are read at the same time. They are large, and the peers have clients of their own.
 const FILLS_MAX: usize = 4;
@@ -53,8 +46,9 @@ const PLACE_MAX: Duration = Duration::from_secs(10);
 pub struct Peers(Arc<Shared>);
 
 struct Shared {
-    /// A random name, by which this gateway recognizes its own questions.
-    name: HeaderValue,
+    /// A random name, by which this gateway recognizes its own questions, and others tell its answers from those of
+    /// others.
+    name: Uuid,
     addresses: Vec<PeerAddress>,
     upstream: Upstream,
     fills: Arc<Semaphore>,
@@ -73,7 +67,7 @@ impl Peers {
     /// The gateway's credentials would cross a network without TLS or over unverified TLS.
     pub fn new(upstream: Upstream, connectors: &[Connector]) -> Result<Self, BuildError> {
         connectors.iter().try_for_each(Connector::refuse_exposed)?;
-        let name = HeaderValue::try_from(Uuid::new_v4().simple().to_string()).expect("a UUID is a header value");
+        let name = Uuid::new_v4();
         let addresses = connectors.iter().map(Connector::peer_requests).map(PeerAddress::new).collect();
         let fills = Arc::new(Semaphore::new(FILLS_MAX));
         let shown = Arc::downgrade(&fills);
@@ -91,12 +85,12 @@ impl Peers {
     /// upstream does not say which cluster it is of.
     pub async fn ask_each(&self) -> Vec<PeerStanding> {
         let resource = GroupVersionResource::new("", "v1", "namespaces");
-        let namespaces = ResourcePeers::new(Some(self.clone()), resource, Encoding::Json, None);
+        let namespaces = ResourcePeers::new(Some(self.clone()), resource, Encoding::Json, None, Arc::default());
         let any = ResourceVersion::new(1).expect("1 is a version");
         let (server, since) = (self.0.upstream.last_version(), Instant::now());
         if let Some(expected) = reflector::Peers::provenance(&namespaces, server.as_deref(), since).await {
             for peer in &self.0.addresses {
-                let question = namespaces.ask((&self.0.name, &peer.requests), any, &expected);
+                let question = namespaces.ask((self.0.name, &peer.requests), any, &expected);
                 let failed = match timeout(ANSWER_MAX, question).await {
                     Ok(Ok(_)) => PeerOutcome::NoState.into(),
                     Ok(Err(failed)) => failed,
@@ -110,7 +104,12 @@ impl Peers {
 
     /// Whether the headers are those of a question of this gateway itself.
     pub fn are_asked_with(&self, headers: &HeaderMap) -> bool {
-        headers.get(PEER) == Some(&self.0.name)
+        name_in(headers) == Some(self.0.name)
+    }
+
+    /// The name that this gateway tells those that ask it.
+    pub fn name(&self) -> HeaderValue {
+        in_header(self.0.name)
     }
 }
 
@@ -140,18 +139,21 @@ pub struct ResourcePeers {
     resource: GroupVersionResource,
     encoding: Encoding,
     definition: Option<Box<str>>,
+    lowest: Arc<LowestLot>,
 }
 
 impl ResourcePeers {
-    /// `definition` is that under which the resource was discovered; `None` for a built-in resource.
+    /// `definition` is that under which the resource was discovered; `None` for a built-in resource. Others are told the
+    /// `lowest` lot.
     pub fn new(
         peers: Option<Peers>,
         resource: GroupVersionResource,
         encoding: Encoding,
         definition: Option<&Crd>,
+        lowest: Arc<LowestLot>,
     ) -> Self {
         let definition = definition.map(|Crd { uid, generation, .. }| format!("{uid}/{generation}").into());
-        Self { peers, resource, encoding, definition }
+        Self { peers, resource, encoding, definition, lowest }
     }
 
     fn content_type(&self) -> &'static str {
@@ -160,37 +162,52 @@ impl ResourcePeers {
 
     async fn ask(
         &self,
-        (name, peer): (&HeaderValue, &PeerRequests),
+        (name, peer): (Uuid, &PeerRequests),
         version: ResourceVersion,
         expected: &Provenance,
     ) -> Result<ResponseBody, Failed> {
         let path = self.resource.collection_path();
         let request = Request::get(format!("{path}?resourceVersion={version}&resourceVersionMatch=NotOlderThan"))
             .header(header::ACCEPT, self.content_type())
-            .header(PEER, name)
+            .header(PEER, in_header(name))
             .body(RequestBody::Empty)
             .map_err(|_| PeerOutcome::Refused)?;
         let answer = peer.send(request).await.map_err(|error| unreachable(&error))?;
         let (head, body) = answer.into_parts();
-        match head.status {
-            StatusCode::OK => {}
-            StatusCode::LOOP_DETECTED => return Err(PeerOutcome::Itself.into()),
-            // Without the header: a gateway without `cache.peers`, or a load balancer in front of none.
-            StatusCode::SERVICE_UNAVAILABLE if head.headers.contains_key(PEER) => {
-                return Err(PeerOutcome::NoState.into());
-            }
-            StatusCode::SERVICE_UNAVAILABLE => {
-                return Err(Failed::new(PeerOutcome::Foreign, status_of(head.status)));
-            }
-            StatusCode::UNAUTHORIZED => {
-                let trouble = Some(PeerTroubleKind::Unauthorized);
-                return Err(Failed { trouble, ..Failed::new(PeerOutcome::Refused, status_of(head.status)) });
-            }
-            status => return Err(Failed::new(PeerOutcome::Refused, status_of(status))),
+        if head.status != StatusCode::OK {
+            return Err(unanswered(&head));
         }
         let is_of_encoding = head.headers.get(header::CONTENT_TYPE).is_some_and(|is| is == self.content_type());
         let stated = Provenance::read(&head.headers).filter(|_| is_of_encoding).ok_or(PeerOutcome::Foreign)?;
         compare(&stated, expected).map_or(Ok(body), Err)
+    }
+
+    /// Asks until a gateway has the state. Returns its answer, and the place of its address.
+    async fn search(
+        &self,
+        shared: &Shared,
+        not_older_than: ResourceVersion,
+        expected: &Provenance,
+    ) -> Result<(usize, ResponseBody), End> {
+        let (own, addresses) = (Lot::drawn(fastrand::u64(..u64::MAX)), &shared.addresses);
+        let began = Instant::now();
+        let mut search = Search::new(shared.name, own, addresses.len(), fastrand::f64(), began);
+        loop {
+            self.lowest.set(search.lowest());
+            let next = search.next(Instant::now(), |address| addresses[address].standing.is_due());
+            let Question { address, pause } = next?;
+            sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+            let (peer, left) = (&addresses[address], SEARCH_MAX.saturating_sub(began.elapsed()));
+            let question = self.ask((shared.name, &peer.requests), not_older_than, expected);
+            let asked = timeout(ANSWER_MAX.min(left), question).await;
+            let failed = match asked {
+                Ok(Ok(body)) => return Ok((address, body)),
+                Ok(Err(failed)) => failed,
+                Err(_) => PeerOutcome::TimedOut.into(),
+            };
+            self.record(peer, &failed);
+            search.heard(address, failed.heard());
+        }
     }
 
     /// Counts and records what came of a question to an address.
@@ -201,6 +218,35 @@ impl ResourcePeers {
         tracing::debug!(address = peer.requests.address(), resource, %outcome, error, "a peer was asked for its state");
         peer.standing.note(&resource, failed);
     }
+}
+
+/// What a response without a state shows.
+fn unanswered(head: &Parts) -> Failed {
+    let (status, headers) = (head.status, &head.headers);
+    // Without the header: a gateway without `cache.peers`, or a load balancer in front of none.
+    let is_gateway = headers.contains_key(PEER);
+    let gateway = |outcome| Failed { gateway: name_in(headers), lot: Lot::read(headers), ..Failed::from(outcome) };
+    match status {
+        StatusCode::LOOP_DETECTED => PeerOutcome::Itself.into(),
+        StatusCode::SERVICE_UNAVAILABLE if is_gateway && Lot::read(headers).is_some() => gateway(PeerOutcome::Filling),
+        StatusCode::SERVICE_UNAVAILABLE if is_gateway => gateway(PeerOutcome::NoState),
+        StatusCode::SERVICE_UNAVAILABLE => Failed::new(PeerOutcome::Foreign, status_of(status)),
+        StatusCode::TOO_MANY_REQUESTS if is_gateway => gateway(PeerOutcome::Busy),
+        StatusCode::UNAUTHORIZED => {
+            let trouble = Some(PeerTroubleKind::Unauthorized);
+            Failed { trouble, ..Failed::new(PeerOutcome::Refused, status_of(status)) }
+        }
+        status => Failed::new(PeerOutcome::Refused, status_of(status)),
+    }
+}
+
+/// The name of a gateway: of one that asks, or of one that answers.
+fn name_in(headers: &HeaderMap) -> Option<Uuid> {
+    Uuid::try_parse_ascii(headers.get(PEER)?.as_bytes()).ok()
+}
+
+fn in_header(name: Uuid) -> HeaderValue {
+    HeaderValue::try_from(name.simple().to_string()).expect("a UUID is a header value")
 }
 
 fn status_of(status: StatusCode) -> String {
@@ -250,34 +296,15 @@ impl reflector::Peers for ResourcePeers {
     async fn list(&self, not_older_than: ResourceVersion, expected: &Provenance) -> Option<(usize, PeerAnswer)> {
         let Peers(shared) = self.peers.as_ref()?;
         let began = Instant::now();
-        let deadline = began + ANSWER_MAX;
-        let patience = PATIENCE_MIN + (PATIENCE_MAX - PATIENCE_MIN).mul_f64(fastrand::f64());
-        let (first, mut is_one_cold) = (fastrand::usize(..shared.addresses.len()), false);
-        for turn in 0.. {
-            if turn >= QUESTIONS_MAX {
-                if !is_one_cold || began.elapsed() >= patience {
-                    return None;
-                }
-                sleep(PAUSE.mul_f64(0.5 + fastrand::f64())).await;
-            }
-            let index = (first + turn) % shared.addresses.len();
-            let peer = &shared.addresses[index];
-            if !peer.standing.is_due() {
-                continue;
-            }
-            let asked = timeout_at(deadline, self.ask((&shared.name, &peer.requests), not_older_than, expected)).await;
-            let failed = match asked {
-                Ok(Ok(body)) => return shared.place().await.map(|place| (index, PeerAnswer::new(body, place))),
-                Ok(Err(failed)) => failed,
-                Err(_) => PeerOutcome::TimedOut.into(),
-            };
-            self.record(peer, &failed);
-            if failed.outcome == PeerOutcome::TimedOut {
-                return None;
-            }
-            is_one_cold |= failed.outcome == PeerOutcome::NoState;
+        let found = self.search(shared, not_older_than, expected).await;
+        // From a peer or from upstream: others need not ask upstream now.
+        self.lowest.set(Lot::FIRST);
+        peer_searched(found.as_ref().map_or_else(|end| end.as_str(), |_| "found"), began.elapsed());
+        if found.as_ref().is_err_and(|end| *end == End::Late) {
+            limit_reached("peer_search");
         }
-        None
+        let (index, body) = found.ok()?;
+        shared.place().await.map(|place| (index, PeerAnswer::new(body, place)))
     }
 
     fn note(&self, origin: usize, outcome: PeerOutcome) {

@@ -9,14 +9,16 @@ use std::{
 };
 
 use tokio::time::Instant;
+use uuid::Uuid;
 
-use crate::reflector::PeerOutcome;
+use super::search::Heard;
+use crate::{apimachinery::Lot, reflector::PeerOutcome};
 
 /// The minimum time between two warnings of one cause: an address may lead to several gateways, of which one works.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 /// After so many questions in a row whose connection led back to this gateway, no other one is behind the address: of two
-/// gateways, the same one is hit as often by chance once in 64 times.
-const ALONE_AFTER: u32 = 6;
+/// gateways, the same one is hit as often by chance once in 65,536 times. A gateway that fills many caches asks often.
+const ALONE_AFTER: u32 = 16;
 /// How often such an address is asked: other gateways may have been added.
 const ALONE_ASK_EVERY: Duration = Duration::from_secs(10);
 
@@ -149,6 +151,8 @@ impl PeerTroubleKind {
             PeerOutcome::Used
             | PeerOutcome::Itself
             | PeerOutcome::NoState
+            | PeerOutcome::Filling
+            | PeerOutcome::Busy
             | PeerOutcome::Server
             | PeerOutcome::Definition
             | PeerOutcome::Old
@@ -164,11 +168,38 @@ pub(super) struct Failed {
     pub(super) error: String,
     /// The trouble of the address; `None` if the peer works.
     pub(super) trouble: Option<PeerTroubleKind>,
+    /// The name of the gateway that has answered, if it has told one.
+    pub(super) gateway: Option<Uuid>,
+    /// What the gateway has told of its own search for the state.
+    pub(super) lot: Option<Lot>,
 }
 
 impl Failed {
     pub(super) fn new(outcome: PeerOutcome, error: String) -> Self {
-        Self { outcome, error, trouble: PeerTroubleKind::behind(outcome) }
+        Self { outcome, error, trouble: PeerTroubleKind::behind(outcome), gateway: None, lot: None }
+    }
+
+    /// What it means for the search.
+    pub(super) fn heard(&self) -> Heard {
+        match self.outcome {
+            PeerOutcome::Itself => Heard::Itself,
+            PeerOutcome::NoState => Heard::NoState(self.gateway),
+            // One that has too much to send is asked again, as is one that is about to have the state.
+            PeerOutcome::Filling | PeerOutcome::Busy => Heard::Filling(self.gateway, self.lot.unwrap_or(Lot::FIRST)),
+            PeerOutcome::TimedOut => Heard::TimedOut,
+            PeerOutcome::Used
+            | PeerOutcome::Refused
+            | PeerOutcome::Unreachable
+            | PeerOutcome::Foreign
+            | PeerOutcome::Cluster
+            | PeerOutcome::Server
+            | PeerOutcome::Definition
+            | PeerOutcome::Old
+            | PeerOutcome::Ahead
+            | PeerOutcome::Malformed
+            | PeerOutcome::Broken
+            | PeerOutcome::Unconfirmed => Heard::Failed,
+        }
     }
 }
 
@@ -225,7 +256,7 @@ impl Standing {
 
     /// Records what came of a question about `resource`.
     pub(super) fn note(&self, resource: &str, failed: &Failed) {
-        let Failed { outcome, error, trouble } = failed;
+        let Failed { outcome, error, trouble, .. } = failed;
         let mut known = self.lock();
         let now = SystemTime::now();
         known.asked = Some(now);

@@ -34,6 +34,10 @@ pub enum PeerOutcome {
     Itself,
     #[error("the peer has no state in memory that it is sure of and may show, or none that is recent enough")]
     NoState,
+    #[error("the peer fetches the state, or searches for it, too")]
+    Filling,
+    #[error("the peer has too much to send at the moment")]
+    Busy,
     #[error("the peer refused the request")]
     Refused,
     #[error("the peer cannot be reached, or its certificate is not valid")]
@@ -67,6 +71,8 @@ impl PeerOutcome {
             Self::Used => "used",
             Self::Itself => "itself",
             Self::NoState => "no_state",
+            Self::Filling => "filling",
+            Self::Busy => "busy",
             Self::Refused => "refused",
             Self::Unreachable => "unreachable",
             Self::TimedOut => "timed_out",

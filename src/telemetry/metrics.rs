@@ -48,6 +48,7 @@ pub(super) const CACHE_VERIFICATIONS: &str = "kube_fanout_cache_verifications_to
 pub(super) const CACHE_BRIDGES: &str = "kube_fanout_cache_bridges_total";
 pub(super) const CACHE_FILLS: &str = "kube_fanout_cache_fills_total";
 pub(super) const PEER_QUESTIONS: &str = "kube_fanout_peer_questions_total";
+pub(super) const PEER_SEARCH_DURATION: &str = "kube_fanout_peer_search_duration_seconds";
 pub(super) const FRESHNESS_PROOFS: &str = "kube_fanout_freshness_proofs_total";
 pub(super) const LIMITS_REACHED: &str = "kube_fanout_limits_reached_total";
 pub(super) const CONNECTIONS: &str = "kube_fanout_connections";
@@ -114,6 +115,8 @@ pub const ALL: &[Metric] = &[
     counter_of(CACHE_BRIDGES, Unit::Count, CACHE_OUTCOME, "Refills of a cache whose version upstream no longer knew, by whether its watches continued."),
     counter_of(CACHE_FILLS, Unit::Count, CACHE_SOURCE, "Fills of the cache that were not bridged, by where the state came from."),
     counter_of(PEER_QUESTIONS, Unit::Count, &["outcome"], "Questions to other gateways for the state of a resource, by outcome."),
+    Metric { name: PEER_SEARCH_DURATION, kind: Kind::Histogram, unit: Unit::Seconds, labels: &["outcome"],
+        help: "Time that a new cache searched for a gateway with its state, by outcome." },
     counter_of(LIMITS_REACHED, Unit::Count, &["limit"], "How often something was refused, cut or delayed because a limit was reached."),
     gauge_of(LIMIT, Unit::Count, &["limit"], "The value of a limit, for limits whose use is measured."),
     gauge_of(LIMIT_USED, Unit::Count, &["limit"], "How much of a limit is used."),

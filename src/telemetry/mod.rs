@@ -39,4 +39,6 @@ pub use readings::{BytesReading, CacheLabels, CacheReadings, LimitReading, Readi
 pub use request_metrics::RequestMetrics;
 pub use review_metrics::{AccessVerdict, TokenLookups, TokenVerdict, access_reviewed, token_reviewed};
 pub use top_clients::{Client, ClientReading, OpenWatch, TopClients};
-pub use upstream_metrics::{peer_asked, server_connections, server_is_in_use, server_set_aside, show_troubles};
+pub use upstream_metrics::{
+    peer_asked, peer_searched, server_connections, server_is_in_use, server_set_aside, show_troubles,
+};

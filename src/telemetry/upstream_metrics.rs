@@ -1,9 +1,12 @@
 //! Metrics of the API servers, and of the questions to other gateways.
 
-use metrics::{counter, gauge};
+use std::time::Duration;
+
+use metrics::{counter, gauge, histogram};
 
 use crate::telemetry::metrics::{
-    PEER_QUESTIONS, UPSTREAM_SERVER_CONNECTIONS, UPSTREAM_SERVER_IN_USE, UPSTREAM_SERVER_SET_ASIDE, UPSTREAM_TROUBLES,
+    PEER_QUESTIONS, PEER_SEARCH_DURATION, UPSTREAM_SERVER_CONNECTIONS, UPSTREAM_SERVER_IN_USE,
+    UPSTREAM_SERVER_SET_ASIDE, UPSTREAM_TROUBLES,
 };
 
 /// Shows how many troubles of each kind there are now. Kinds without any have to be given, too: a series that is not
@@ -32,4 +35,9 @@ pub fn server_set_aside(server: &str, reason: &'static str) {
 /// Counts a question to a peer. `outcome` is a value of an enum.
 pub fn peer_asked(outcome: &'static str) {
     counter!(PEER_QUESTIONS, "outcome" => outcome).increment(1);
+}
+
+/// Counts a search for a peer that has a state, which took that long. `outcome` is a value of an enum.
+pub fn peer_searched(outcome: &'static str, took: Duration) {
+    histogram!(PEER_SEARCH_DURATION, "outcome" => outcome).record(took);
 }

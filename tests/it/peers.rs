@@ -24,6 +24,7 @@ use tokio::{
 };
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
+use uuid::Uuid;
 
 use crate::{
     delegated::{PODS, delegated},
@@ -252,7 +253,8 @@ async fn a_gateway_whose_connection_leads_to_itself_asks_upstream() {
     })
     .await;
     assert_same(&world, gateway.client.get(PODS).await, PODS).await;
-    assert_eq!(questions("itself"), before + 3);
+    // Once, and five times for each of the gateways that may be there: itself and another one.
+    assert_eq!(questions("itself"), before + 11);
 }
 
 #[tokio::test]
@@ -410,6 +412,63 @@ async fn a_state_is_refused_if_upstream_was_upgraded_during_the_search() {
     assert_refused_at(&world, &peer.url, PODS, "server").await;
 }
 
+/// The answer of a gateway of that name which fetches the state.
+fn filling(name: u128) -> String {
+    let name = Uuid::from_u128(name).simple();
+    let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nkube-fanout-lot: 0\r\n";
+    format!("{head}kube-fanout-peer: {name}\r\n\r\n")
+}
+
+#[tokio::test]
+async fn the_state_of_a_peer_is_awaited_while_it_is_fetched() {
+    let world = first().await;
+    let answer = recorded(&world, PODS).await;
+    let peer = Fake::answering(move |number| Some(if number < 30 { filling(1) } else { answer.clone() })).await;
+    let filled = fills("pods", "peer");
+    let gateway = second(&world, &peer.url).await;
+    assert_same(&world, passing(STEP / 10, gateway.client.get(PODS)).await, PODS).await;
+    assert_eq!((peer.asked.load(Relaxed), fills("pods", "peer") > filled), (31, true));
+}
+
+#[tokio::test]
+async fn a_state_that_a_peer_never_has_is_awaited_for_a_limited_time() {
+    let world = first().await;
+    let peer = Fake::start(Some(filling(1))).await;
+    let before = counted("kube_fanout_limits_reached_total{", "peer_search");
+    let gateway = second(&world, &peer.url).await;
+    assert_same(&world, passing(STEP, gateway.client.get(PODS)).await, PODS).await;
+    assert!(counted("kube_fanout_limits_reached_total{", "peer_search") > before);
+}
+
+#[tokio::test]
+async fn those_who_may_list_a_resource_are_told_that_it_is_being_fetched() {
+    let upstream = Guarded::start(Sim::new()).await;
+    upstream.add_user(GATEWAY_TOKEN, "gateway");
+    upstream.grant("gateway", "list", "pods");
+    let mut access = kube_client::Config::new(format!("http://{}", upstream.address).parse().unwrap());
+    access.auth_info.token = Some(GATEWAY_TOKEN.to_owned().into());
+    let mute = Fake::start(None).await;
+    let gateway = Gateway::start_before(access, |config| {
+        config.clients = delegated();
+        peers(&mute.url)(config);
+    })
+    .await;
+    let authorization = format!("authorization: Bearer {GATEWAY_TOKEN}");
+    let question = format!("{QUESTION}\r\n{authorization}");
+    let read = format!("GET {PODS}");
+    let told = async |header: &str| {
+        let response = raw(gateway.client.address(), &read, header).await;
+        String::from_utf8(response).unwrap()
+    };
+    let look = async || told(&question).await.contains("\r\nkube-fanout-lot: ").then_some(());
+    tokio::select! {
+        _ = raw(gateway.client.address(), &read, &authorization) => panic!("the peer does not answer"),
+        () = until("the search has begun", look) => {}
+    }
+    let to_anyone = told(QUESTION).await;
+    assert!(to_anyone.starts_with("HTTP/1.1 503 ") && !to_anyone.contains("kube-fanout-lot"), "{to_anyone}");
+}
+
 #[tokio::test]
 async fn a_peer_s_question_is_answered_from_memory_or_not_at_all() {
     let world = first().await;
@@ -425,8 +484,11 @@ async fn a_peer_s_question_is_answered_from_memory_or_not_at_all() {
     ] {
         let response = String::from_utf8(raw(address, line, QUESTION).await).unwrap();
         assert!(response.starts_with("HTTP/1.1 503 "), "{line}: {response}");
-        assert!(response.contains(r#""message":"kube-fanout: this gateway has no such state"#), "{response}");
-        assert!(response.contains("kube-fanout-peer: answered\r\n"), "{response}");
+        assert!(
+            response.contains(r#""message":"kube-fanout: this gateway has no such state in memory that"#),
+            "{response}"
+        );
+        assert!(response.contains("kube-fanout-peer: "), "{response}");
     }
     assert_eq!(world.sim.counts(), before);
     let to_client = String::from_utf8(raw(address, &format!("GET {PODS}"), "accept: */*").await).unwrap();
@@ -579,14 +641,15 @@ async fn filled_together(singular: &str, warm: usize, cold: usize) -> (u64, u64)
 async fn many_new_gateways_get_their_state_from_the_few_that_have_it() {
     let (upstream, peers) = filled_together("gadget", 2, 18).await;
     assert_eq!(upstream + peers, 20);
-    assert!(upstream <= 8, "{upstream} of 20 have asked upstream");
+    // The first one, and by a small chance the second one.
+    assert!((1..=2).contains(&upstream), "{upstream} of 20 have asked upstream");
 }
 
 #[tokio::test]
-async fn of_many_gateways_that_start_together_only_some_ask_upstream() {
+async fn of_many_gateways_that_start_together_few_ask_upstream() {
     let (upstream, peers) = filled_together("gizmo", 0, 20).await;
     assert_eq!(upstream + peers, 20);
-    assert!((1..=10).contains(&upstream), "{upstream} of 20 have asked upstream");
+    assert!((1..=3).contains(&upstream), "{upstream} of 20 have asked upstream");
 }
 
 #[tokio::test]

@@ -1,0 +1,256 @@
+//! The search for a gateway that has a state: when another one is asked, and when upstream is asked instead. Only
+//! decides; [`super::ResourcePeers`] asks.
+//!
+//! An address usually leads to several gateways, of which each question finds one by chance. What they answer tells
+//! two situations apart. If they neither have the state nor fetch it, the search ends once most likely all of them
+//! have been asked. If some of them fetch it or search for it, too, one of all is to ask upstream: each has drawn a
+//! lot, tells others the lowest one that it has heard of, and waits for the state as long as that is not its own.
+
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::apimachinery::Lot;
+
+/// The maximum time of a search; varied, so that gateways that have waited in vain do not ask upstream all at once.
+const SEARCH_MIN: Duration = Duration::from_secs(6);
+pub(super) const SEARCH_MAX: Duration = Duration::from_secs(10);
+/// The maximum number of questions of a search. There is time for fewer, unless pauses are cut short.
+const QUESTIONS_MAX: usize = 250;
+/// The pause between two questions while other gateways may have the state already; varied by half.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The pause between two questions while one is known to fetch it, or to be the one that will; varied by half.
+const WAIT_EVERY: Duration = Duration::from_millis(60);
+/// All gateways have been asked if so many questions, for each of those that are known and for one that is not, have
+/// led to no other one: by chance that happens once in 150 times (e^-5).
+const QUESTIONS_PER_GATEWAY: usize = 5;
+/// The maximum number of answers of other gateways until upstream is asked, if none is waited for.
+const ANSWERS_MAX: usize = 64;
+/// So many answers are needed to know the lowest lot where others search, too: what one gateway has heard of, most know
+/// after six answers if they are 20, and after seven if they are 50.
+const ANSWERS_AMONG_SEARCHES: usize = 12;
+/// An address is not asked again in a search after so many failed questions in a row.
+const FAILURES_MAX: u32 = 3;
+/// The maximum number of gateways that a search remembers.
+const KNOWN_MAX: usize = 64;
+
+/// The search of one gateway for the state of one cache.
+#[derive(Debug)]
+pub(super) struct Search {
+    /// Of this gateway.
+    name: Uuid,
+    own: Lot,
+    /// The lowest lot that this gateway has heard of, its own included.
+    lowest: Lot,
+    until: Instant,
+    addresses: Vec<Address>,
+    /// The place of the next address to be asked.
+    turn: usize,
+    questions: usize,
+    /// Answers of other gateways.
+    answers: usize,
+    /// The gateways that neither have the state nor fetch it nor search for it, and this one if questions have led back
+    /// to it.
+    known: HashSet<Uuid>,
+    /// Questions since the last one that has led to a gateway which was not known before.
+    led_to_known: usize,
+    /// Whether another gateway searches for the state, or fetches it.
+    is_one_of_several: bool,
+}
+
+/// What is known of one address in one search.
+#[derive(Clone, Debug, Default)]
+struct Address {
+    /// Questions in a row that failed.
+    failures: u32,
+    has_answered: bool,
+    is_given_up: bool,
+}
+
+/// What a question has led to, other than the state. A gateway's name is `None` if it has told none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// This gateway.
+    Itself,
+    /// A gateway that is not about to have the state.
+    NoState(Option<Uuid>),
+    /// A gateway that fetches the state, or searches for it; with the lowest lot that it has heard of.
+    Filling(Option<Uuid>, Lot),
+    /// No gateway, or one whose answer cannot be used.
+    Failed,
+    TimedOut,
+}
+
+/// The next question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    /// The place of the address.
+    pub(super) address: usize,
+    /// The pause before it, to be varied by half.
+    pub(super) pause: Duration,
+}
+
+/// Why upstream is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Most likely no other gateway has the state or is about to have it, or this one is the one to ask upstream.
+    Nowhere,
+    /// Behind no address is a gateway that answers, other than this one.
+    Unanswered,
+    /// A limit was reached.
+    Late,
+}
+
+impl End {
+    /// The value of the metric label.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Nowhere => "nowhere",
+            Self::Unanswered => "unanswered",
+            Self::Late => "late",
+        }
+    }
+}
+
+impl Search {
+    /// A search by the gateway of that name, which has drawn `own`. `patience` is from 0 to 1.
+    pub(super) fn new(name: Uuid, own: Lot, addresses: usize, patience: f64, now: Instant) -> Self {
+        Self {
+            name,
+            own,
+            lowest: own,
+            until: now + SEARCH_MIN + (SEARCH_MAX - SEARCH_MIN).mul_f64(patience),
+            addresses: vec![Address::default(); addresses],
+            turn: 0,
+            questions: 0,
+            answers: 0,
+            known: HashSet::new(),
+            led_to_known: 0,
+            is_one_of_several: false,
+        }
+    }
+
+    /// What this gateway tells others that search for the state.
+    pub(super) fn lowest(&self) -> Lot {
+        self.lowest
+    }
+
+    /// The next question, if there is one. An address for which `is_due` is false is not asked in this search.
+    pub(super) fn next(&mut self, now: Instant, is_due: impl Fn(usize) -> bool) -> Result<Question, End> {
+        if now >= self.until || self.questions >= QUESTIONS_MAX {
+            return Err(End::Late);
+        }
+        if !self.waits() && self.has_looked_everywhere() {
+            return Err(End::Nowhere);
+        }
+        let address = self.due(is_due).ok_or(End::Unanswered)?;
+        let pause = match self.questions {
+            0 => Duration::ZERO,
+            _ if self.waits() => WAIT_EVERY,
+            _ => LOOK_EVERY,
+        };
+        (self.turn, self.questions) = (address + 1, self.questions + 1);
+        Ok(Question { address, pause })
+    }
+
+    /// Records what a question to that address has led to.
+    pub(super) fn heard(&mut self, address: usize, heard: Heard) {
+        if let Some(address) = self.addresses.get_mut(address) {
+            address.heard(heard);
+        }
+        match heard {
+            Heard::Itself => self.led_to(Some(self.name)),
+            Heard::NoState(name) => {
+                self.answers += 1;
+                self.led_to(name);
+            }
+            Heard::Filling(name, lot) => {
+                self.answers += 1;
+                self.led_to_known += 1;
+                self.is_one_of_several = true;
+                self.lowest = self.lowest.min(lot);
+                // It may have been asked before it began.
+                if let Some(name) = name {
+                    self.known.remove(&name);
+                }
+            }
+            Heard::Failed | Heard::TimedOut => {}
+        }
+    }
+
+    /// Whether another gateway is the one to ask upstream, or has done so.
+    fn waits(&self) -> bool {
+        self.lowest < self.own
+    }
+
+    fn has_looked_everywhere(&self) -> bool {
+        let is_likely = self.led_to_known >= QUESTIONS_PER_GATEWAY * (self.known.len() + 1);
+        let enough = if self.is_one_of_several { ANSWERS_AMONG_SEARCHES } else { 0 };
+        (is_likely || self.answers >= ANSWERS_MAX) && self.answers >= enough
+    }
+
+    fn led_to(&mut self, name: Option<Uuid>) {
+        let is_new = name.is_some_and(|name| self.known.len() < KNOWN_MAX && self.known.insert(name));
+        self.led_to_known = if is_new { 0 } else { self.led_to_known + 1 };
+    }
+
+    /// The place of the next address that is worth a question.
+    fn due(&mut self, is_due: impl Fn(usize) -> bool) -> Option<usize> {
+        let count = self.addresses.len();
+        for place in (self.turn..self.turn + count).map(|place| place % count) {
+            let address = &mut self.addresses[place];
+            address.is_given_up |= !is_due(place);
+            if !address.is_given_up {
+                return Some(place);
+            }
+        }
+        None
+    }
+}
+
+impl Address {
+    fn heard(&mut self, heard: Heard) {
+        match heard {
+            Heard::Failed => self.failures += 1,
+            // It took seconds, and most likely will again.
+            Heard::TimedOut if !self.has_answered => self.failures = FAILURES_MAX,
+            Heard::TimedOut => self.failures += 1,
+            Heard::Itself | Heard::NoState(_) | Heard::Filling(..) => (self.failures, self.has_answered) = (0, true),
+        }
+        self.is_given_up |= self.failures >= FAILURES_MAX;
+    }
+}
+
+/// The lowest lot that a gateway has heard of for one of its caches, told to others that ask for the state while the
+/// cache is being filled.
+#[derive(Debug)]
+pub struct LowestLot(AtomicU64);
+
+impl LowestLot {
+    /// That of no lot: the number is one that no gateway draws, but for one in 2⁶⁴.
+    const NONE: u64 = u64::MAX;
+
+    pub(super) fn set(&self, lot: Lot) {
+        self.0.store(lot.number(), Relaxed);
+    }
+
+    /// `None` until the search has begun.
+    pub fn get(&self) -> Option<Lot> {
+        let number = self.0.load(Relaxed);
+        (number != Self::NONE).then(|| if number == 0 { Lot::FIRST } else { Lot::drawn(number) })
+    }
+}
+
+impl Default for LowestLot {
+    fn default() -> Self {
+        Self(AtomicU64::new(Self::NONE))
+    }
+}
+
+#[cfg(test)]
+mod tests;
