@@ -257,12 +257,26 @@ fn unanswered(endpoint: &Endpoint, failure: &Failure) -> LoadError {
             "give the kubeconfig's user the right, or name another one with --kubeconfig or --context"
         }
         ErrorKind::Status(500..) => "the server, or what it is behind, is not well",
+        ErrorKind::Status(400) if failure.message.contains("HTTPS") => "it speaks TLS: use its https:// address",
         ErrorKind::Status(_) | ErrorKind::Stream => return LoadError::Foreign(url, words),
-        ErrorKind::Connect | ErrorKind::Handshake | ErrorKind::Timeout | ErrorKind::Event(_) | ErrorKind::Unsent => {
+        ErrorKind::Handshake => return LoadError::Unreachable(url, format!("{failure}{}", of_handshake(failure))),
+        ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Event(_) | ErrorKind::Unsent => {
             return LoadError::Unreachable(url, failure.to_string());
         }
     };
     LoadError::Refused(url, words, advice)
+}
+
+/// What to do about a handshake that failed, by the words of TLS.
+fn of_handshake(failure: &Failure) -> &'static str {
+    if failure.message.contains("invalid peer certificate") {
+        "; check the kubeconfig (--kubeconfig, --context): its certificate-authority has to be the one of this server, and \
+         its tls-server-name, or else the address, a name in the certificate"
+    } else if failure.message.contains("corrupt message") {
+        "; if the server speaks plain HTTP, use its http:// address"
+    } else {
+        ""
+    }
 }
 
 fn churns(profile: &Profile, run: &str) -> Vec<Option<Arc<Churn>>> {

@@ -12,6 +12,7 @@ use tokio::process::Command;
 use crate::{
     harness::{until, within},
     load::{errors, options, resource, workload},
+    process::CLUSTER,
     trouble::{answering, closing},
 };
 
@@ -102,6 +103,10 @@ async fn the_exit_code_says_what_kind_of_failure_it_was() {
         (with(&url, &["--pid", "a=4000000000"]), 2, "--pid"),
         (with("ftp://127.0.0.1:1", &[]), 2, "is not the address of a server"),
         (with("https://127.0.0.1:1", &["--kubeconfig", "none"]), 2, "none"),
+        (with("https://user:secret@127.0.0.1:1", &["--kubeconfig", "none"]), 2, "no access to https://127.0.0.1:1"),
+        (with("http://user:secret@127.0.0.1:1", &[]), 2, "the URL of http://127.0.0.1:1/ contains a user"),
+        (with("https://user:secret@gate way", &[]), 2, "https://gate way is not the address of a server"),
+        (with(&url, &["--fallback", "user:secret@127.0.0.1:1"]), 2, "invalid value '127.0.0.1:1'"),
         (vec!["--profile", "bad.yaml", "--url", &url], 2, "line 3, column 14: workloads[0].lists"),
         (vec!["--profile", "kublets", "--url", &url], 2, "kubelets"),
         (with(&url, &["--assert", "latency.p50<0ms"]), 3, ""),
@@ -113,6 +118,7 @@ async fn the_exit_code_says_what_kind_of_failure_it_was() {
         let errors = String::from_utf8(output.stderr).unwrap();
         let status = output.status;
         assert!(status.code() == Some(code) && errors.contains(said), "{arguments:?}: {status}, {errors}");
+        assert!(!errors.contains("secret"), "{arguments:?}: {errors}");
     }
 }
 
@@ -130,6 +136,11 @@ async fn a_server_that_refuses_or_is_none_is_told_with_what_to_do() {
         ("403 Forbidden", body(403), "refuses GET /version: status_403: not you; credentials are only sent with TLS"),
         ("503 Service Unavailable", body(503), "refuses GET /version: status_503: not you; the server"),
         ("404 Not Found", "404 page not found".to_owned(), "status_404: 404 page not found; --url is the address of"),
+        (
+            "400 Bad Request",
+            "Client sent an HTTP request to an HTTPS server.".to_owned(),
+            "an HTTPS server.; it speaks TLS: use its https:// address",
+        ),
         ("200 OK", "<!DOCTYPE html>\n<title>A shop".to_owned(), "does not answer GET /version as an API server does"),
     ] {
         let (address, _serving) = answering(closing(status, &body)).await;
@@ -139,6 +150,13 @@ async fn a_server_that_refuses_or_is_none_is_told_with_what_to_do() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(5) && said.contains(&url) && said.contains(words), "{words} in {said}");
     }
+    let (address, _serving) = answering(closing("400 Bad Request", "")).await;
+    let url = format!("https://{address}");
+    std::fs::write(folder.path().join("kubeconfig"), CLUSTER.replace("SERVER", &url)).unwrap();
+    let output = command(folder.path(), &with(&url, &["--kubeconfig", "kubeconfig"])).output();
+    let output = within("the end of the command", output).await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(5) && said.contains("use its http:// address"), "{said}");
 }
 
 #[tokio::test]

@@ -598,6 +598,10 @@ async fn a_kubeconfig_that_cannot_be_made_is_misuse_and_shows_no_password() {
     for (args, words) in [
         (&["--server", "gateway:8443"][..], "is no URL like"),
         (&["--server", "https://jane:secret@gateway"], "the URL of https://gateway/ contains a user or a password"),
+        (&["--server", "https://jane:secret@gate way"], "invalid value 'https://gate way' for '--server <URL>'"),
+        (&["--server", "https://jane:secret@gateway:port"], "the URL of https://gateway:port/ contains a user"),
+        (&["--server", "https://gateway:65536"], "the gateway's address https://gateway:65536/ is no URL like"),
+        (&["https://jane:secret@gateway"], "unexpected argument 'https://gateway' found"),
         (&["--server", "https://gateway", "--certificate-authority", "/none"], "/none"),
         (&["--server", "https://gateway", "--kubeconfig", "/none"], "/none"),
         (&["--config", config.to_str().unwrap()], "with --server"),
