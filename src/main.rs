@@ -88,7 +88,7 @@ struct DemoArgs {
     #[arg(long, default_value_t = 3000)]
     objects: usize,
     /// Changes of objects per second.
-    #[arg(long, default_value_t = 20.0)]
+    #[arg(long, default_value_t = 20.0, value_parser = changes_per_second)]
     rate: f64,
     /// Number of watches of the simulated clients; 0 for no clients.
     #[arg(long, default_value_t = 300)]
@@ -213,6 +213,8 @@ struct LoadArgs {
 const STANDARD_OUTPUT: &str = "-";
 const DEMO_ENDPOINTS: &str =
     "\"url\" is the gateway, \"against\" the embedded API server; both run in this process and share its CPU";
+/// The maximum of changes per second in the demo.
+const CHANGES_MAX: f64 = 100_000.0;
 /// The exit codes, the same for all subcommands, as the manual's chapter `operations` describes them. Arguments, a
 /// configuration or a profile are wrong; also the code of clap.
 const EXIT_MISUSE: u8 = 2;
@@ -235,6 +237,11 @@ fn main() -> ExitCode {
         io::stderr().write_all(report(&error).as_bytes()).ok();
         exit_code(&error)
     })
+}
+
+fn changes_per_second(text: &str) -> Result<f64, &'static str> {
+    let rate = text.parse().ok().filter(|rate| (0.0..=CHANGES_MAX).contains(rate));
+    rate.ok_or("allowed: a number from 0 to 100000")
 }
 
 /// An error about the arguments, without the password that a URL among them may have: clap quotes what it cannot use.

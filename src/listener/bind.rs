@@ -30,10 +30,24 @@ pub struct Bound {
 /// A listener cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    #[error("cannot listen on {address}")]
+    #[error("cannot listen on {address}{}", advice(source))]
     Listen { address: Address, source: io::Error },
     #[error("cannot set up TLS on {address}")]
     Tls { address: Address, source: TlsError },
+}
+
+/// What to do about an error of binding, where its own words do not say it. A demo and a gateway without a
+/// configuration have the same addresses.
+fn advice(error: &io::Error) -> &'static str {
+    let kind = error.kind();
+    if kind == io::ErrorKind::AddrInUse {
+        ", where another process listens: end it, or name another address with --listen, --admin-listen, or in the \
+         configuration"
+    } else if kind == io::ErrorKind::AddrNotAvailable {
+        ", which is no address of this machine"
+    } else {
+        ""
+    }
 }
 
 /// Binds the address, and loads the certificate if TLS is configured.

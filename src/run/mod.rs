@@ -67,7 +67,7 @@ pub enum RunError {
     Upstream(#[source] BuildError),
     #[error("cannot read cache.peers.caFile")]
     Peers(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("cannot listen")]
+    #[error("a listener or the admin port cannot be opened")]
     Bind(#[source] BindError),
     #[error("the files of the configuration have problems")]
     Files(#[source] Problems),

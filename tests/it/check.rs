@@ -208,6 +208,8 @@ async fn misuse_exits_with_2() {
     for (args, expected) in [
         (&["load", "--profile", "kubelets", "--assert", "nonsense"][..], 2),
         (&["check", "--no-such-option"], 2),
+        (&["demo", "--rate=-1"], 2),
+        (&["demo", "--rate", "nan"], 2),
         (&["run", "--config", "/none"], 2),
         (&["check", "--config", "/none"], 2),
         (&["--help"], 0),

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use kube_fanout::status::GatewayStatus;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
-    net::UnixStream,
+    net::{TcpListener, UnixStream},
     process::Command,
 };
 
@@ -34,4 +34,17 @@ async fn the_demo_shows_savings_on_a_system_without_authorities() {
     };
     let savings = until("all watches are open", fanned_out).await;
     assert!(savings.upstream_watches < 20 && savings.watches_avoided > 0, "{savings:?}");
+}
+
+/// As with a gateway beside the demo: both listen on the same addresses unless told otherwise.
+#[tokio::test]
+async fn an_address_in_use_comes_with_what_to_do() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
+    let output = command.args(["demo", "--objects", "1", "--listen", &address]).output();
+    let output = within("the end of the demo", output).await.unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    let told = format!("cannot listen on {address}, where another process listens: end it, or name another address");
+    assert!(output.status.code() == Some(1) && text.contains(&told), "{text}");
 }
