@@ -22,6 +22,11 @@ const ALONE_AFTER: u32 = 16;
 /// How often such an address is asked: other gateways may have been added.
 const ALONE_ASK_EVERY: Duration = Duration::from_secs(10);
 
+/// The maximum bytes of an error: a part of it may be what a peer sent, such as the names of its certificate.
+const ERROR_MAX: usize = 512;
+/// The end of an error that was cut.
+const CUT: &str = "…";
+
 /// What is known of the gateways behind one address of `cache.peers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerStanding {
@@ -44,7 +49,8 @@ pub struct PeerTrouble {
     pub kind: PeerTroubleKind,
     /// When it was first found to be of this kind.
     pub since: SystemTime,
-    /// What was found the last time: an error with its causes, a status, two identities that differ. May be empty.
+    /// What was found the last time: an error with its causes, a status, two identities that differ. May be empty, and
+    /// is cut at `ERROR_MAX`.
     pub error: String,
 }
 
@@ -176,7 +182,7 @@ pub(super) struct Failed {
 
 impl Failed {
     pub(super) fn new(outcome: PeerOutcome, error: String) -> Self {
-        Self { outcome, error, trouble: PeerTroubleKind::behind(outcome), gateway: None, lot: None }
+        Self { outcome, error: cut(error), trouble: PeerTroubleKind::behind(outcome), gateway: None, lot: None }
     }
 
     /// What it means for the search.
@@ -201,6 +207,17 @@ impl Failed {
             | PeerOutcome::Unconfirmed => Heard::Failed,
         }
     }
+}
+
+/// At most `ERROR_MAX` bytes of the text, cut between characters.
+fn cut(mut text: String) -> String {
+    if text.len() > ERROR_MAX {
+        let end = (0..=ERROR_MAX - CUT.len()).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default();
+        text.truncate(end);
+        text.push_str(CUT);
+        text.shrink_to_fit();
+    }
+    text
 }
 
 impl From<PeerOutcome> for Failed {
@@ -401,6 +418,20 @@ mod tests {
         assert!(standing.is_due());
         assert_eq!(note(PeerOutcome::Itself), (true, false));
         assert_eq!(note(PeerOutcome::NoState), (false, true), "a replica was added");
+    }
+
+    #[test]
+    fn an_error_is_cut_between_characters() {
+        let kept = |error: String| {
+            let standing = Standing::new("https://peer".to_owned());
+            standing.note("pods", &Failed::new(PeerOutcome::Unreachable, error));
+            standing.now().trouble.unwrap().error
+        };
+        let fits = "x".repeat(ERROR_MAX);
+        assert_eq!(kept(fits.clone()), fits);
+        assert_eq!(kept(format!("{fits}x")), format!("{}…", &fits[3..]));
+        // 509 bytes would end within the 255th character of two bytes.
+        assert_eq!(kept("é".repeat(ERROR_MAX)), format!("{}…", "é".repeat(254)));
     }
 
     #[test]
