@@ -183,8 +183,9 @@ impl Subscription {
         Some(self.seat.pending.swap(NOTHING, SeqCst)).filter(|number| *number != NOTHING)
     }
 
-    pub(super) fn is_pending(&self) -> bool {
-        self.seat.pending.load(SeqCst) != NOTHING
+    /// The same without clearing it.
+    pub(super) fn pending(&self) -> Option<u64> {
+        Some(self.seat.pending.load(SeqCst)).filter(|number| *number != NOTHING)
     }
 
     /// Whether all changes before `next` have been announced.

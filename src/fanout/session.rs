@@ -36,6 +36,16 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// The delay before a bookmark is retried when a change was in history but not announced yet.
 const BOOKMARK_RETRY: Duration = Duration::from_millis(10);
 
+/// How long a watch keeps the state of its start, to send its objects, whatever happens meanwhile: as long as the API
+/// server lets a list take (`--request-timeout`, read-path 6), so that a slow client gets through however fast the
+/// objects change.
+///
+/// After that time the watch keeps the state only as long as history keeps what changed since. Nothing is lost by its
+/// end: it would end with its initial events, for the same reason. States share the objects that did not change, so
+/// what all watches hold together besides history is at most what changed within this time, and in the time that a
+/// client may leave a watch unread.
+const INITIAL_STATE_KEPT: Duration = Duration::from_secs(60);
+
 /// The start of a watch.
 #[derive(Debug)]
 pub enum Start {
@@ -107,7 +117,7 @@ pub struct Session {
     form: Form,
     room: ClientRoom,
     /// Boxed, and dropped once all are sent: most watches spend most of their time without initial events.
-    initial: Option<Box<InitialEvents>>,
+    initial: Option<Box<Initial>>,
     bookmarks: Option<Bookmarks>,
     /// Events at or below this version are never delivered.
     baseline: ResourceVersion,
@@ -134,6 +144,14 @@ pub struct Session {
     ends: EndCause,
 }
 
+/// Initial events that were not sent yet.
+#[derive(Debug)]
+struct Initial {
+    events: InitialEvents,
+    /// Until then they are sent even if history no longer reaches back to their state.
+    kept_until: Instant,
+}
+
 impl Session {
     /// `subscription` must have been taken before `start` was read, or changes are missed.
     pub fn new(view: View, subscription: Subscription, options: SessionOptions, start: Start, now: Instant) -> Self {
@@ -141,7 +159,8 @@ impl Session {
         let (initial, baseline) = match start {
             Start::State(state) => {
                 let version = state.version();
-                (Some(Box::new(InitialEvents::new(state))), version)
+                let kept_until = now + INITIAL_STATE_KEPT;
+                (Some(Box::new(Initial { events: InitialEvents::new(state), kept_until })), version)
             }
             Start::After(version) => (None, version),
         };
@@ -266,17 +285,20 @@ impl Session {
     /// The next initial events, or the bookmark behind them; `None` when all were sent.
     fn initial_events(&mut self, now: Instant) -> Result<Option<Step>, NotPartial> {
         let Some(initial) = &mut self.initial else { return Ok(None) };
-        match initial.next(now, &self.predicate, &self.form, &self.room)? {
-            Next::Events(events, count) => {
+        let is_kept = now < initial.kept_until;
+        let ends = if is_kept { None } else { why_outlived(&self.view, &self.subscription) };
+        match (initial.events.next(now, &self.predicate, &self.form, &self.room)?, ends) {
+            (Next::Nothing, _) => {}
+            (_, Some(cause)) => return Ok(Some(Step::End(cause))),
+            (Next::Events(events, count), None) => {
                 self.sent = count;
                 return Ok(Some(Step::Send(events)));
             }
-            Next::NoRoom(retry_at) => return Ok(Some(Step::Wait(retry_at.min(self.deadline)))),
-            Next::NeverRoom => return Ok(Some(Step::End(EndCause::NoRoom))),
-            Next::Nothing => {}
+            (Next::NoRoom(retry_at), None) => return Ok(Some(Step::Wait(retry_at.min(self.deadline)))),
+            (Next::NeverRoom, None) => return Ok(Some(Step::End(EndCause::NoRoom))),
         }
         self.sent = 1;
-        let version = initial.version();
+        let version = initial.events.version();
         self.initial = None;
         let Some(bookmarks) = self.bookmarks.as_mut().filter(|bookmarks| bookmarks.initial_events_end) else {
             return Ok(None);
@@ -348,7 +370,7 @@ impl Session {
         }
         let (version, next) = self.view.progress_and_next();
         // A change may be in history but not announced yet; the bookmark's version would then overtake it.
-        if !self.subscription.is_announced(next) || self.subscription.is_pending() {
+        if !self.subscription.is_announced(next) || self.subscription.pending().is_some() {
             self.bookmark_at = now + BOOKMARK_RETRY;
             return Step::Wait(self.bookmark_at.min(self.deadline));
         }
@@ -366,6 +388,12 @@ impl Session {
     }
 }
 
+/// Why a watch that has sent its initial events would end at once; `None` if it would go on.
+fn why_outlived(view: &View, subscription: &Subscription) -> Option<EndCause> {
+    let is_passed = || subscription.pending().is_some_and(|first| !view.reaches_back_to(first));
+    subscription.closed().or_else(|| is_passed().then_some(EndCause::Lagged))
+}
+
 /// In a minute, or shortly before the deadline if that comes first.
 fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
     let last = deadline.checked_sub(BOOKMARK_BEFORE_END).filter(|last| *last > now);
@@ -380,7 +408,7 @@ mod tests {
         fairness::AnswerRoom,
         fanout::{Hub, Interest},
         lifecycle::Spread,
-        store::{self, ChangeKind, HistoryLimits, Object, Objects, Reader, Schema, Scope, Shape},
+        store::{self, ChangeKind, HistoryLimits, Object, Objects, Reader, Schema, Scope, Shape, Writer},
     };
 
     fn room(bytes: u64) -> ClientRoom {
@@ -400,18 +428,59 @@ mod tests {
 
     /// A state of that many objects with `data` bytes each.
     fn state(objects: usize, data: usize) -> (Arc<Schema>, Reader) {
+        let (schema, _writer, reader) = written(objects, data);
+        (schema, reader)
+    }
+
+    /// The same, whose objects can be changed.
+    fn written(objects: usize, data: usize) -> (Arc<Schema>, Writer, Reader) {
         let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
-        let object = |number: usize| {
-            let metadata = format!(r#"{{"name":"m-{number}","resourceVersion":"1"}}"#);
-            let data = "x".repeat(data);
-            let object =
-                format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{metadata},"data":{{"x":"{data}"}}}}"#);
-            Arc::new(Object::from_event(object.into(), &schema).unwrap())
-        };
-        let objects = Objects::new((0..objects).map(object).collect()).unwrap();
-        let (_writer, reader) = store::store(schema.clone(), &objects, ResourceVersion::new(1).unwrap(), limits);
-        (schema, reader)
+        let objects = (0..objects).map(|number| Arc::new(object(&schema, number, 1, data)));
+        let objects = Objects::new(objects.collect()).unwrap();
+        let (writer, reader) = store::store(schema.clone(), &objects, ResourceVersion::new(1).unwrap(), limits);
+        (schema, writer, reader)
+    }
+
+    fn object(schema: &Schema, number: usize, version: usize, data: usize) -> Object {
+        let metadata = format!(r#"{{"name":"m-{number}","resourceVersion":"{version}"}}"#);
+        let data = "x".repeat(data);
+        let object =
+            format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{metadata},"data":{{"x":"{data}"}}}}"#);
+        Object::from_event(object.into(), schema).unwrap()
+    }
+
+    /// A watch of 200 objects that has sent some of its initial events, while one object changed so often that history
+    /// is full (their bytes are more than it may hold), and `more` times more often.
+    fn begun(more: usize, began: Instant) -> (Session, Arc<Hub>) {
+        let (schema, mut writer, reader) = written(200, 1000);
+        let (hub, options) = (Hub::new(0, Spread::default()), everything(&schema, room(u64::MAX)));
+        let options = SessionOptions { timeout: Duration::from_secs(3600), ..options };
+        let subscription = subscribe(&hub, &options, &schema);
+        let view = View::new(reader, Scope::Everything);
+        let start = Start::State(view.newest());
+        let mut session = Session::new(view, subscription, options, start, began);
+        assert!(matches!(session.step(began), Step::Send(_)));
+        for version in 2..=HistoryLimits::COUNT_MIN + more + 1 {
+            let object = object(&schema, 0, version, 50_000);
+            let change = writer.apply(ChangeKind::Modified, object, Bytes::from_static(b"line\n")).unwrap();
+            hub.announce(&change, [None, None]);
+        }
+        (session, hub)
+    }
+
+    #[test]
+    fn initial_events_go_on_for_a_minute_and_then_as_long_as_history_reaches_back_to_them() {
+        let began = Instant::now();
+        let at = |second| began + Duration::from_secs(second);
+        let (mut passed, _hub) = begun(1, began);
+        assert!(matches!(passed.step(at(59)), Step::Send(_)));
+        assert_eq!(passed.step(at(60)), Step::End(EndCause::Lagged));
+        let (mut reached, hub) = begun(0, began);
+        assert!(matches!(reached.step(at(3000)), Step::Send(_)));
+        // The next ones are of another store, whose history knows nothing of this one.
+        hub.close(EndCause::Relisted);
+        assert_eq!(reached.step(at(3000)), Step::End(EndCause::Relisted));
     }
 
     /// The initial events of objects of 100,000 bytes, with room for two of them.

@@ -177,6 +177,11 @@ impl History {
         Ok(self.first + self.index_after(version) as u64)
     }
 
+    /// Whether no change from that number on was removed.
+    pub(super) fn reaches_back_to(&self, number: u64) -> bool {
+        number >= self.first
+    }
+
     /// The changes from that number on, at most `limit`; `None` if some of them were removed.
     pub(super) fn from(&self, number: u64, limit: usize) -> Option<impl Iterator<Item = &Arc<Change>>> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?.min(self.changes.len());

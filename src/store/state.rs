@@ -231,6 +231,11 @@ impl Reader {
         self.0.read().history.gap_of(version).is_some()
     }
 
+    /// Whether all changes from that number on are known: otherwise [`Self::backlog`] is `None`.
+    pub fn reaches_back_to(&self, number: u64) -> bool {
+        self.0.read().history.reaches_back_to(number)
+    }
+
     /// At most `limit` changes from that number on; `None` if the window has moved past it.
     pub fn backlog(&self, next: u64, limit: usize) -> Option<Backlog> {
         let state = self.0.read();

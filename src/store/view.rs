@@ -85,6 +85,11 @@ impl View {
         (snapshot.version(), next)
     }
 
+    /// Whether history holds all changes from that number on: see [`Reader::reaches_back_to`].
+    pub fn reaches_back_to(&self, number: u64) -> bool {
+        self.reader.reaches_back_to(number)
+    }
+
     /// At most `limit` changes from that number on, filtered by the scope: see [`Reader::backlog`].
     pub fn backlog(&self, next: u64, limit: usize) -> Option<Backlog> {
         let mut backlog = self.reader.backlog(next, limit)?;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use kube_fanout::sim::Sim;
+use kube_fanout::{sim::Sim, store::HistoryLimits};
 use serde_json::json;
 
 use crate::{
     delegated::Scene,
-    harness::{Client, Route, Watch, World, passing, skip, until, upstream::directly},
+    harness::{Client, Route, Watch, World, passing, raw, skip, until, upstream::directly, within},
     reads::{definition, widget},
 };
 
@@ -142,6 +142,50 @@ async fn unread_answers_are_given_up_after_their_time_limit() {
     drop(passing(Duration::from_secs(1), until("room that was taken away", again)).await);
     for answer in unread {
         assert!(passing(Duration::from_secs(1), answer.ends_broken()).await);
+    }
+}
+
+/// A client that reads its initial events slowly, but steadily, must not keep the state of its start for as long as it
+/// likes.
+#[tokio::test]
+async fn a_watch_whose_initial_events_take_longer_than_history_reaches_back_ends_cleanly() {
+    // More bytes than the buffers of both sockets take.
+    const OBJECTS: usize = 20;
+    const LAST: &str = "\"data\":{\"text\":\"\"}}}\n\r\n";
+    let world = World::start_with(Sim::new(), |config| config.cache.history.bytes = 1 << 18).await;
+    let create = |name: String, bytes| {
+        let metadata = json!({"name": name, "namespace": "default"});
+        let data = json!({"text": "x".repeat(bytes)});
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data})
+    };
+    for number in 0..OBJECTS {
+        world.sim.create(create(format!("large-{number}"), OBJECT)).unwrap();
+    }
+    world.sim.create(create("small".to_owned(), 0)).unwrap();
+    world.gateway.warm("/api/v1/configmaps").await;
+    for changes in [0, 2 * HistoryLimits::COUNT_MIN] {
+        let mut slow = raw::Connection::open(world.client(), WATCH).await;
+        let begun = slow.some().await;
+        assert!(begun.starts_with("HTTP/1.1 200 OK"), "{begun}");
+        for change in 0..changes {
+            world.sim.update(create("small".to_owned(), change)).unwrap();
+        }
+        world.gateway.reach("/api/v1/configmaps", world.sim.revision()).await;
+        skip(Duration::from_secs(61)).await;
+        if changes == 0 {
+            let events = begun + &within("all initial events", slow.until(LAST)).await;
+            assert_eq!(events.matches("\"ADDED\"").count(), OBJECTS + 1);
+        } else {
+            let events = within("the end of what is left", slow.rest()).await;
+            assert!(events.ends_with("\r\n0\r\n\r\n"), "no proper end");
+            let events = events.matches("\"ADDED\"").count();
+            assert!((1..OBJECTS).contains(&events), "{events} of {OBJECTS}");
+        }
+    }
+    // The client begins anew, and gets the present state.
+    let mut watch = world.client().watch(WATCH).await;
+    for _ in 0..=OBJECTS {
+        assert!(watch.line().await.unwrap().unwrap().starts_with(r#"{"type":"ADDED""#));
     }
 }
 

@@ -27,6 +27,23 @@ impl Connection {
         Self(stream)
     }
 
+    /// The first bytes of what was sent and not read yet.
+    pub(crate) async fn some(&mut self) -> String {
+        let mut bytes = vec![0; RECEIVE_BUFFER as usize];
+        let read = self.0.read(&mut bytes).await.unwrap();
+        bytes.truncate(read);
+        String::from_utf8(bytes).unwrap()
+    }
+
+    /// Everything up to the first bytes that end with this text.
+    pub(crate) async fn until(&mut self, end: &str) -> String {
+        let mut read = String::new();
+        while !read.ends_with(end) {
+            read.push_str(&self.some().await);
+        }
+        read
+    }
+
     /// Everything that was and will be sent.
     pub(crate) async fn rest(&mut self) -> String {
         let mut text = String::new();
