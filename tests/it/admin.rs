@@ -1,6 +1,6 @@
 //! The admin port, as probes and scrapers see it.
 
-use std::{fs, sync::Arc};
+use std::{fs, io, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -16,14 +16,19 @@ use kube_fanout::{
     status::{GatewayStatus, State},
     telemetry,
 };
-use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName};
+use rustls::{
+    ALL_VERSIONS, CipherSuite, ClientConfig, RootCertStore, SupportedProtocolVersion,
+    crypto::aws_lc_rs,
+    pki_types::ServerName,
+    version::{TLS12, TLS13},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     join,
     net::{TcpSocket, TcpStream},
     task::JoinSet,
 };
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::harness::{
     guarded::{GATEWAY_TOKEN, Guarded},
@@ -206,27 +211,67 @@ async fn metrics_need_no_permission_by_default() {
     assert_eq!(scene.upstream.reviews(), (0, 0));
 }
 
+/// A certificate for `localhost` in that folder, and who trusts it.
+fn certificate(folder: &Path) -> (TlsFiles, RootCertStore) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let files = TlsFiles { cert_file: folder.join("tls.crt"), key_file: folder.join("tls.key") };
+    fs::write(&files.cert_file, made.cert.pem()).unwrap();
+    fs::write(&files.key_file, made.signing_key.serialize_pem()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    (files, roots)
+}
+
+/// A session of a client that speaks these versions, in these cipher suites if there are any.
+async fn session(
+    scene: &Scene,
+    roots: &RootCertStore,
+    versions: &[&'static SupportedProtocolVersion],
+    suites: &[CipherSuite],
+) -> io::Result<TlsStream<TcpStream>> {
+    let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites.retain(|suite| suites.is_empty() || suites.contains(&suite.suite()));
+    let client = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots.clone())
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    TlsConnector::from(Arc::new(client)).connect(name, scene.connect().await).await
+}
+
 #[tokio::test]
 async fn the_operator_s_port_speaks_tls() {
     let folder = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let files = TlsFiles { cert_file: folder.path().join("tls.crt"), key_file: folder.path().join("tls.key") };
-    fs::write(&files.cert_file, made.cert.pem()).unwrap();
-    fs::write(&files.key_file, made.signing_key.serialize_pem()).unwrap();
+    let (files, roots) = certificate(folder.path());
     let tls = ListenerTls { files, policy: TlsPolicy::default(), client_certificates: false };
     let scene = Scene::start(|config| config.admin.tls = Some(tls)).await;
-
-    let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let client = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let secured = async || {
-        let name = ServerName::try_from("localhost").unwrap();
-        TlsConnector::from(Arc::new(client.clone())).connect(name, scene.connect().await).await.unwrap()
-    };
+    let secured = async || session(&scene, &roots, ALL_VERSIONS, &[]).await.unwrap();
     assert_eq!(get(secured().await, "/metrics", None).await.0, StatusCode::OK);
     assert_eq!(get(secured().await, "/livez", None).await, (StatusCode::OK, "ok".to_owned()));
+}
+
+#[tokio::test]
+async fn metrics_are_read_only_with_the_configured_tls_version_and_cipher_suites() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, roots) = certificate(folder.path());
+    let text = format!(
+        "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\nadmin: {{address: '127.0.0.1:0', tls: \
+         {{certFile: '{}', keyFile: '{}', minVersion: VersionTLS13, cipherSuites: [TLS_AES_256_GCM_SHA384]}}}}\n",
+        files.cert_file.display(),
+        files.key_file.display()
+    );
+    let written = Config::parse(&text, &Overrides::default()).unwrap();
+    let scene = Scene::start(|config| config.admin.tls = written.admin.tls).await;
+    let accepted = session(&scene, &roots, ALL_VERSIONS, &[]).await.unwrap();
+    let suite = accepted.get_ref().1.negotiated_cipher_suite().unwrap();
+    assert_eq!(suite.suite(), CipherSuite::TLS13_AES_256_GCM_SHA384);
+    assert_eq!(get(accepted, "/metrics", None).await.0, StatusCode::OK);
+    for (versions, suites, alert) in [
+        (&[&TLS12][..], &[][..], "ProtocolVersion"),
+        (&[&TLS13], &[CipherSuite::TLS13_CHACHA20_POLY1305_SHA256], "HandshakeFailure"),
+    ] {
+        let refused = session(&scene, &roots, versions, suites).await.unwrap_err();
+        assert!(refused.to_string().contains(alert), "{refused}");
+    }
 }

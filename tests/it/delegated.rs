@@ -5,7 +5,7 @@ use std::{path::Path, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use kube_fanout::{
-    config::{ClientsConfig, Config},
+    config::{ClientsConfig, Config, Overrides},
     sim::Sim,
 };
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use crate::harness::{
     self, Answer, Gateway, Route,
     guarded::{GATEWAY_TOKEN, Guarded},
     passing, skip, until,
-    upstream::pod,
+    upstream::{directly, pod},
     within,
 };
 
@@ -92,6 +92,37 @@ async fn excluded_resources_and_invalid_parameters_cause_no_reviews() {
         assert_eq!((answer.status.as_u16(), answer.route), (403, forwarded(reason)), "{path}");
     }
     assert_eq!(scene.upstream.reviews(), reviews);
+}
+
+/// A mistake in what a client may read would be worst with Secrets.
+#[tokio::test]
+async fn secrets_are_answered_from_memory_only_if_the_configuration_says_so() {
+    const SECRETS: &str = "/api/v1/secrets?resourceVersion=0";
+    for (cache, route) in [
+        ("", forwarded("excluded")),
+        ("cache: {exclude: [events]}", Route::Served),
+        ("cache: {exclude: [events, secrets]}", forwarded("excluded")),
+    ] {
+        let text = format!(
+            "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\nclients: {{mode: delegated}}\n{cache}\n"
+        );
+        let written = Config::parse(&text, &Overrides::default()).unwrap();
+        let scene = Scene::start_with(|config| config.cache.exclude = written.cache.exclude).await;
+        let secret = json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "default"}});
+        scene.sim.create(secret).unwrap();
+        for verb in ["get", "list", "watch"] {
+            scene.upstream.grant("jane", verb, "secrets");
+        }
+        let look = async || {
+            let answer = scene.get("jane-token", SECRETS).await;
+            (answer.route == route).then_some(answer)
+        };
+        let answer = until("the route of secrets", look).await;
+        let (status, directly) = directly(&scene.sim, SECRETS).await;
+        assert_eq!((answer.status.as_u16(), answer.text()), (status, directly.as_str()), "{cache}");
+        let is_cached = scene.sim.counts().open_watches("secrets") == 1;
+        assert_eq!(is_cached, route == Route::Served, "{cache}");
+    }
 }
 
 #[tokio::test]
