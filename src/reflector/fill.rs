@@ -17,10 +17,15 @@ use crate::{
     apimachinery::{Encoding, FieldSource, Provenance, ResourceVersion, SelectableField},
     encode::BookmarkTemplate,
     store::{ChangeKind, Objects, Reader, Schema, Shape},
+    telemetry::limit_reached,
 };
 
 /// A watch-list that sends neither objects nor its end bookmark for this long is aborted.
 const FILL_SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Bytes that the events of a watch-list may have up to its end bookmark: as many as a page of a list, and as a peer's
+/// state.
+const INITIAL_BYTES_MAX: usize = 4 << 30;
 
 /// A store that holds the whole state, and what upstream's responses showed while it was filled.
 #[derive(Debug)]
@@ -112,8 +117,16 @@ pub(super) async fn watch_list<L: ListWatch>(
 ) -> Result<State<L::Stream>, Failure> {
     let from = WatchFrom::State { not_older_than };
     let stream = upstream.watch(WatchRequest::new(from)).await?;
-    let (mut events, mut objects) = (EventStream::new(stream, schema.shape.encoding()), HashMap::new());
-    let mut started = false;
+    initial_state(EventStream::new(stream, schema.shape.encoding()), schema, INITIAL_BYTES_MAX).await
+}
+
+/// Reads the events of a watch-list up to its end bookmark, if they have at most `left` bytes.
+pub(super) async fn initial_state<S: ByteStream>(
+    mut events: EventStream<S>,
+    schema: &Schema,
+    mut left: usize,
+) -> Result<State<S>, Failure> {
+    let (mut objects, mut started) = (HashMap::new(), false);
     loop {
         let event = match events.next(schema, FILL_SILENCE_MAX).await {
             Ok(Some(event)) => event,
@@ -122,6 +135,13 @@ pub(super) async fn watch_list<L: ListWatch>(
             Err(failure) => return Err(failure),
         };
         started = true;
+        if let UpstreamEvent::Change { line, .. } = &event {
+            let Some(rest) = left.checked_sub(line.len()) else {
+                limit_reached("upstream_list_bytes");
+                return Err(Failure::Unavailable);
+            };
+            left = rest;
+        }
         match event {
             // Before the end of the initial events, changes may arrive for objects that were sent already.
             UpstreamEvent::Change { kind: ChangeKind::Deleted, object, .. } => drop(objects.remove(&object.key)),

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use super::*;
 use crate::apimachinery::{Encoding, GroupResource, ResourceVersion, selectable_fields};
 use crate::encode::BookmarkTemplate;
-use crate::store::{Change, HistoryLimits, Reader};
+use crate::store::{Change, HistoryLimits, Reader, Schema, Shape};
 
 /// The responses of upstream, in this order, and the requests that it received.
 #[derive(Clone, Debug, Default)]
@@ -273,6 +273,18 @@ async fn silence_after_the_first_initial_events_is_no_refusal_of_watch_list() {
         (&asked[..], &*seen.events()[0]),
         (&["state None".to_owned(), "state None".to_owned()][..], "filled at 9")
     );
+}
+
+#[tokio::test]
+async fn a_watch_list_that_is_too_large_is_given_up() {
+    let objects = [event("ADDED", "a", 3), event("MODIFIED", "a", 4)].concat();
+    let schema = Schema::new(Shape::typed("Pod", "v1"), Vec::new());
+    for (most, expected) in [(objects.len(), Ok(9)), (objects.len() - 1, Err(Failure::Unavailable))] {
+        let body = format!("{objects}{}", end(9));
+        let events = EventStream::new(Piece { bytes: Some(body.into()), falls_silent: false }, Encoding::Json);
+        let read = fill::initial_state(events, &schema, most).await;
+        assert_eq!(read.map(|state| state.version.value()), expected);
+    }
 }
 
 #[tokio::test(start_paused = true)]
