@@ -241,8 +241,8 @@ def peers() -> list[str]:
     out little else."""
     closed = {"networkPolicy": {"enabled": True, "clients": [{"ipBlock": {"cidr": "10.9.0.0/16"}}], "egress": {"enabled": True}}}
     problems = []
-    for values in (nested("peers.enabled", True), merged(nested("peers.enabled", True), TOGGLES["other ports"])):
-        objects = render(merged(closed, values))
+    for others, by_clients_service in ({}, True), (TOGGLES["other ports"], True), (TOGGLES["local"], False), (TOGGLES["no service"], False):
+        objects = render(merged(closed, nested("peers.enabled", True), others))
         port = pod_of(objects)["spec"]["containers"][0]["ports"][0]["containerPort"]
         own = one(objects, "Deployment")["spec"]["selector"]
         spec = one(objects, "NetworkPolicy")["spec"]
@@ -250,16 +250,26 @@ def peers() -> list[str]:
             rule = {"ports": [{"port": port, "protocol": "TCP"}], peer: [{"podSelector": own}]}
             if rule not in spec[direction]:
                 problems.append(f"{direction} among replicas is not allowed: {spec[direction]}")
-        service, found = one(objects, "Service"), yaml.safe_load(text_of(objects))["cache"]["peers"]
-        host = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
-        if found["addresses"] != [f"https://{host}:{service['spec']['ports'][0]['port']}"]:
+        found = yaml.safe_load(text_of(objects))["cache"]["peers"]
+        services = [item for item in objects if item["kind"] == "Service"]
+        # Ready replicas are asked first.
+        services.sort(key=lambda service: service["spec"].get("publishNotReadyAddresses", False))
+        if not by_clients_service:
+            services = services[-1:]
+        hosts = [f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc" for service in services]
+        ports = [service["spec"]["ports"][0]["port"] for service in services]
+        if found["addresses"] != [f"https://{host}:{port}" for host, port in zip(hosts, ports)]:
             problems.append(f"peers are asked at {found['addresses']}")
+        if [service["spec"].get("publishNotReadyAddresses", False) for service in services] != [False, True][-len(services):]:
+            problems.append("replicas that are not ready cannot be found")
+        if any(service["spec"].get("clusterIP") == "None" or service["spec"]["ports"][0]["targetPort"] != "https" for service in services):
+            problems.append("the address of a Service does not lead to a random replica")
         secret = next(item for item in objects if item["kind"] == "Secret")
         certificate = x509.load_pem_x509_certificate(base64.b64decode(secret["data"]["tls.crt"]))
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)
         mount = next(one["mountPath"] for one in pod_of(objects)["spec"]["containers"][0]["volumeMounts"] if one["name"] == "kube-fanout-tls")
         folder, file = found["caFile"].rsplit("/", 1)
-        if host not in names or folder != mount or file not in secret["data"]:
+        if not set(hosts) <= set(names) or folder != mount or file not in secret["data"]:
             problems.append(f"peers cannot be verified: {found['caFile']}, {names}")
     without = one(render(closed), "NetworkPolicy")["spec"]
     if any("podSelector" in peer for rule in without["ingress"] for peer in rule.get("from", [])):

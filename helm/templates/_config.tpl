@@ -35,8 +35,8 @@
 {{- $_ := set $config "admin" (dict "address" (printf "0.0.0.0:%d" (int .Values.ports.admin))) -}}
 {{- $_ := set $config "listeners" (include "kube-fanout.listeners" . | fromJsonArray) -}}
 {{- if .Values.peers.enabled -}}
-{{- $service := printf "https://%s.%s.svc:%d" (include "kube-fanout.fullname" .) (include "kube-fanout.namespace" .) (int .Values.service.port) -}}
-{{- $_ := set $config "cache" (dict "peers" (dict "addresses" (list $service) "caFile" "/etc/kube-fanout/tls/ca.crt")) -}}
+{{- $addresses := include "kube-fanout.peerAddresses" . | fromJsonArray -}}
+{{- $_ := set $config "cache" (dict "peers" (dict "addresses" $addresses "caFile" "/etc/kube-fanout/tls/ca.crt")) -}}
 {{- end -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy .Values.config)) -}}
 {{- end -}}
@@ -44,6 +44,24 @@
 {{/* "true" if replicas ask each other for the state of new caches. */}}
 {{- define "kube-fanout.hasPeers" -}}
 {{- if or .Values.peers.enabled (dig "cache" "peers" false .Values.config) }}true{{ end -}}
+{{- end -}}
+
+{{- define "kube-fanout.peersName" -}}
+{{- include "kube-fanout.fullname" . }}-peers
+{{- end -}}
+
+{{/* Where replicas find each other, as JSON: first the ready ones, which most likely have the state, then all of them. The
+clients' Service is left out where it leads a gateway to itself alone. */}}
+{{- define "kube-fanout.peerAddresses" -}}
+{{- $names := list -}}
+{{- if and (include "kube-fanout.hasService" .) (ne .Values.service.internalTrafficPolicy "Local") -}}
+{{- $names = append $names (include "kube-fanout.fullname" .) -}}
+{{- end -}}
+{{- $addresses := list -}}
+{{- range append $names (include "kube-fanout.peersName" .) -}}
+{{- $addresses = append $addresses (printf "https://%s.%s.svc:%d" . (include "kube-fanout.namespace" $) (int $.Values.service.port)) -}}
+{{- end -}}
+{{- toJson $addresses -}}
 {{- end -}}
 
 {{/* HTTPS or HTTP: how health and metrics are asked for. */}}
@@ -74,12 +92,12 @@
 {{- default (printf "%s-tls" (include "kube-fanout.fullname" .)) .Values.tls.existingSecret -}}
 {{- end -}}
 
-{{/* Names of the Service, as JSON. */}}
+{{/* Names of the Service, as JSON; last the one that replicas find each other by. */}}
 {{- define "kube-fanout.dnsNames" -}}
 {{- $name := include "kube-fanout.fullname" . -}}
 {{- $namespace := include "kube-fanout.namespace" . -}}
 {{- list $name (printf "%s.%s" $name $namespace) (printf "%s.%s.svc" $name $namespace)
-      (printf "%s.%s.svc.cluster.local" $name $namespace) | toJson -}}
+      (printf "%s.%s.svc.cluster.local" $name $namespace) (printf "%s.%s.svc" (include "kube-fanout.peersName" .) $namespace) | toJson -}}
 {{- end -}}
 
 {{/* Whole seconds of a duration such as 1m30s, rounded up. */}}
@@ -156,14 +174,11 @@
 {{- end -}}
 {{- end -}}
 {{- if .Values.peers.enabled -}}
-{{- if not (include "kube-fanout.hasService" .) -}}
-{{- fail "peers.enabled: replicas find each other by their Service, and there is none: it needs config.clients.mode delegated and service.enabled" -}}
+{{- if not (include "kube-fanout.serves" .) -}}
+{{- fail "peers.enabled: replicas cannot reach each other: it needs config.clients.mode delegated, and kind Deployment or DaemonSet" -}}
 {{- end -}}
 {{- if not (include "kube-fanout.tlsSource" .) -}}
 {{- fail "peers.enabled: replicas know each other by the ca.crt of the gateway's certificate: set tls.existingSecret, tls.certManager or tls.selfSigned, or give config.cache.peers yourself" -}}
-{{- end -}}
-{{- if eq .Values.service.internalTrafficPolicy "Local" -}}
-{{- fail "peers.enabled: with service.internalTrafficPolicy Local, a gateway reaches only itself by the Service: use Cluster" -}}
 {{- end -}}
 {{- end -}}
 {{- include "kube-fanout.validateConfig" . -}}
