@@ -148,7 +148,9 @@ impl Authenticator {
     /// as one client.
     pub fn requester(&self, credentials: &Credentials, connection: &Connection) -> Requester {
         let address = connection.peer.map(|peer| peer.ip());
-        let Some(delegated) = &self.delegated else { return Requester { address, client: None, doubts: None } };
+        let Some(delegated) = &self.delegated else {
+            return Requester { address, client: None, doubts: None, is_unreviewed: false };
+        };
         let tokens = &delegated.tokens;
         let doubts = || Some(tokens.doubts(connection));
         let (client, doubts) = match credentials {
@@ -165,7 +167,7 @@ impl Authenticator {
                 (ClientKey::address(address), None)
             }
         };
-        Requester { address, client: Some(client), doubts }
+        Requester { address, client: Some(client), doubts, is_unreviewed: false }
     }
 
     /// Learns from the status with which upstream answered a forwarded request whether its credentials are valid.

@@ -122,7 +122,7 @@ async fn review(verdicts: Arc<Verdicts>, question: Arc<Question>) -> Outcome {
         Some(Ok(_)) => Outcome::Allowed,
         Some(Err(NotPermitted::Denied)) => Outcome::Denied,
         Some(Err(NotPermitted::NoVerdict)) => Outcome::NoVerdict,
-        None => Outcome::Busy,
+        Some(Err(NotPermitted::Unasked)) | None => Outcome::Busy,
     }
 }
 

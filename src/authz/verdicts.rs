@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::review::{self, Asked, Question};
 use crate::{
-    fairness::{ClientKey, PacedTurns, Share, Shares, Turns, share_of},
+    fairness::{ClientKey, Pace, PacedTurns, Share, Shares, Turns, share_of},
     lifecycle::Tasks,
     memo::{Bound, Cacheable, Lookups, Room},
     telemetry::{self, AccessVerdict, Chain},
@@ -21,13 +21,23 @@ use crate::{
 
 /// Cached verdicts.
 const KNOWN: Bound = Bound { most: 8192, limit: "access_verdicts" };
-/// Reviews in flight; beyond them there is no verdict. Far fewer than the requests that the gateway may have in flight
-/// in total, so that those of the caches go on.
-const UNDER_WAY: Bound = Bound { most: 1000, limit: "access_reviews" };
+/// Reviews in flight, those that wait for their turn included; beyond them there is no verdict.
+const UNDER_WAY: Bound = Bound { most: 2000, limit: "access_reviews" };
+/// The same of one client. They all have their turn within [`TURN_WAIT_MAX`]. Since those of a client that asks for
+/// ever new reviews wait for most of the time, several such clients must not fill the pool.
+const UNDER_WAY_EACH: usize = 250;
 /// Reviews of one client that are sent to upstream at once; its others wait for their turn. To upstream all reviews
 /// come from the gateway, so that upstream's own fairness cannot tell the clients apart; this limit keeps one client
 /// from delaying all others.
 const AT_ONCE: usize = 8;
+/// Reviews of one client that are sent upstream as fast as its turns come. Enough for the start of a controller that
+/// watches a hundred resources, and of a kubelet with a watch for each Secret and ConfigMap of its pods.
+const FREE: u32 = 300;
+/// Beyond these, each client has one review in this time: 50 in a second, as many as client-go's default limits for
+/// kubelets let one client send requests (`kubeAPIQPS`), and enough for the watches of a DaemonSet on 10,000 nodes, each
+/// of which begins anew every few minutes. A client that asks for something new all the time takes a few hundredths of
+/// a core of the API server in this way.
+const INTERVAL: Duration = Duration::from_millis(20);
 /// How long a review waits for its turn; beyond it there is no verdict.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Reviews in flight for open watches. They have their own capacity, so that a revoked permission is noticed however
@@ -54,6 +64,8 @@ pub enum NotPermitted {
     Denied,
     /// Upstream has given no verdict.
     NoVerdict,
+    /// Upstream was not asked, because too many reviews are in flight or wait, of this client or of all.
+    Unasked,
 }
 
 /// An allowed question, or why there is no permit.
@@ -89,8 +101,12 @@ impl Verdicts {
             config,
             answers: Lookups::new(KNOWN, UNDER_WAY, RENEWALS, tasks.clone()),
             kept_shares: Shares::new(share_of(KNOWN.most), "client_access_verdicts"),
-            shares: Shares::new(share_of(UNDER_WAY.most), "client_access_reviews"),
-            turns: PacedTurns::new(Turns::new(AT_ONCE, TURN_WAIT_MAX, "client_review_wait"), tasks),
+            shares: Shares::new(UNDER_WAY_EACH, "client_access_reviews"),
+            turns: PacedTurns::new(Turns::new(AT_ONCE, TURN_WAIT_MAX, "client_review_wait"), tasks).at(Pace::new(
+                FREE,
+                INTERVAL,
+                "client_review_pace",
+            )),
             renewal_shares: Shares::new(share_of(RENEWALS.most), "client_watch_reviews"),
             last_verdict: Mutex::default(),
         }
@@ -109,7 +125,7 @@ impl Verdicts {
     /// The verdict on a question of `client`, cached or new.
     pub(super) async fn on(self: &Arc<Self>, question: Arc<Question>, client: ClientKey) -> Verdict {
         let verdict = self.ask(question, Room::Common, client).await;
-        verdict.unwrap_or(Err(NotPermitted::NoVerdict))
+        verdict.unwrap_or(Err(NotPermitted::Unasked))
     }
 
     /// The verdict on a question that was allowed before. `None` if it was not asked because too many reviews are in

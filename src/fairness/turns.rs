@@ -1,5 +1,5 @@
-//! Turns: limits how many tasks of one client run at once, and with [`PacedTurns`] how much of the time. The others
-//! wait in the order in which they came.
+//! Turns: limits how many tasks of one client run at once, and with [`PacedTurns`] how much of the time and how often.
+//! The others wait in the order in which they came.
 //!
 //! Invariant: there is one line for each client that has or waits for a turn now, or whose last turn pauses.
 
@@ -8,10 +8,10 @@ use std::{sync::Arc, time::Duration};
 use dashmap::{DashMap, Entry};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
-use super::ClientKey;
+use super::{ClientKey, Pace};
 use crate::{lifecycle::Tasks, telemetry::limit_reached};
 
 /// A turn pauses for this many times as long as its task took, so that a client that always has tasks waiting leaves
@@ -33,6 +33,8 @@ pub struct Turns {
 #[derive(Debug)]
 pub struct PacedTurns {
     turns: Turns,
+    /// `None`: as often as the pauses allow.
+    pace: Option<Pace>,
     tasks: Tasks,
 }
 
@@ -93,12 +95,22 @@ impl Turns {
 impl PacedTurns {
     /// `tasks` runs the pauses.
     pub fn new(turns: Turns, tasks: Tasks) -> Self {
-        Self { turns, tasks }
+        Self { turns, pace: None, tasks }
+    }
+
+    /// With a limit on how often each client's turns come in the long run.
+    #[must_use]
+    pub fn at(self, pace: Pace) -> Self {
+        Self { pace: Some(pace), ..self }
     }
 
     /// Runs `task` in one of the client's turns, which then pauses. `None` if none came in time: see [`Turns::wait`].
     pub async fn run<T>(&self, client: ClientKey, task: impl Future<Output = T>) -> Option<T> {
         let turn = self.turns.wait(client).await?;
+        // Only the few tasks that have a turn are accounted for ahead of their time.
+        if let Some(pace) = &self.pace {
+            sleep_until(pace.next(client)).await;
+        }
         let started = Instant::now();
         let output = task.await;
         let pause = (started.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);

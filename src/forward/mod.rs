@@ -13,13 +13,15 @@ mod identity;
 mod tests;
 mod tunnel;
 
+use std::{sync::Arc, time::Duration};
+
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use tokio::time::sleep;
 
 use crate::authn::{Credentials, Doubts, Requester, Unanswered};
 use crate::connector::{AsClient, AsGateway, Outbound, RequestBody, ResponseBody};
-use crate::fairness::{Share, Shares, Turn};
+use crate::fairness::{Share, Shares, Turn, Turns};
 use crate::lifecycle::Tasks;
 
 pub use body::ForwardedBody;
@@ -33,6 +35,14 @@ use identity::Identity;
 /// address is limited, and so is that of its delayed requests.
 const DELAYED_AT_ONCE: usize = 8;
 
+/// Requests of one client that were not reviewed because there were too many, and are sent upstream at once; its others
+/// wait for their turn. They cost upstream more than the reviews that they replace, and would come all at once. A turn
+/// ends with the head of the response, so that a watch does not keep it.
+const UNREVIEWED_AT_ONCE: usize = 4;
+/// How long such a request waits for its turn before it is refused. Long, because a client that starts with many
+/// requests at once should get through.
+const UNREVIEWED_WAIT_MAX: Duration = Duration::from_secs(30);
+
 /// Forwards requests. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Forward {
@@ -42,13 +52,15 @@ pub struct Forward {
     /// Limits the requests of one connection that are delayed. Those of one address take no share of it meanwhile:
     /// clients that share an address must not keep each other out for as long.
     delays: Shares,
+    /// The turns of requests that were not reviewed because there were too many.
+    turns: Arc<Turns>,
     tasks: Tasks,
 }
 
 impl Forward {
     /// Sends every request as the gateway (`trusted` mode). `tasks` runs the tunnels of upgraded requests.
     pub fn trusted(gateway: AsGateway, tasks: Tasks) -> Self {
-        Self { identity: Identity::Trusted(gateway), shares: None, delays: delays(), tasks }
+        Self { identity: Identity::Trusted(gateway), shares: None, delays: delays(), turns: turns(), tasks }
     }
 
     /// Sends each request under its client's identity (`delegated` mode), and has no means to send one as the gateway.
@@ -56,7 +68,7 @@ impl Forward {
     /// not forwarded. `shares` bounds the requests that one client may have in flight.
     pub fn delegated(client: AsClient, assertion: Option<Assertion>, shares: Shares, tasks: Tasks) -> Self {
         let identity = Identity::Delegated { client, assertion };
-        Self { identity, shares: Some(shares), delays: delays(), tasks }
+        Self { identity, shares: Some(shares), delays: delays(), turns: turns(), tasks }
     }
 
     /// Forwards a request and returns upstream's answer. `credentials` are the request's own, removed from its headers.
@@ -84,7 +96,7 @@ impl Forward {
         let client = upgrade.then(|| Box::new(hyper::upgrade::on(&mut request)));
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
         let outbound = outbound.counted(requester.client).long_running(long_running);
-        let (share, _turn) = self.admitted(&requester, &outbound).await?;
+        let (share, _turns) = self.admitted(&requester, &outbound).await?;
         let unanswered = requester.doubts.as_ref().map(Doubts::sent);
         let answer = match client {
             Some(client) => Box::pin(self.upgrade(*client, outbound, share)).await,
@@ -94,12 +106,12 @@ impl Forward {
         answer
     }
 
-    /// Waits until the request may be sent: for its delay, if it has one, and for its turn.
+    /// Waits until the request may be sent: for its delay, if it has one, and for its turns.
     async fn admitted(
         &self,
         requester: &Requester,
         outbound: &Outbound,
-    ) -> Result<(Option<Share>, Option<Turn>), ForwardError> {
+    ) -> Result<(Option<Share>, [Option<Turn>; 2]), ForwardError> {
         let mut doubts = requester.doubts.as_ref();
         loop {
             if let Some(some) = doubts
@@ -110,10 +122,11 @@ impl Forward {
                 doubts = None;
             }
             let share = self.share(requester)?;
-            let turn = outbound.turn().await;
+            // Counted before it waits, so that the number of those that wait is limited.
+            let turns = [self.turn(requester).await?, outbound.turn().await];
             // Others of its address may have been refused while it waited.
             if !doubts.is_some_and(Doubts::are_many) {
-                return Ok((share, turn));
+                return Ok((share, turns));
             }
         }
     }
@@ -122,6 +135,12 @@ impl Forward {
     fn share(&self, requester: &Requester) -> Result<Option<Share>, ForwardError> {
         let Some((shares, client)) = self.shares.as_ref().zip(requester.client) else { return Ok(None) };
         shares.take(client).map(Some).ok_or(ForwardError::ClientShare)
+    }
+
+    /// A turn of a request that was not reviewed because there were too many; `None` for others.
+    async fn turn(&self, requester: &Requester) -> Result<Option<Turn>, ForwardError> {
+        let Some(client) = requester.client.filter(|_| requester.is_unreviewed) else { return Ok(None) };
+        self.turns.wait(client).await.map(Some).ok_or(ForwardError::ClientShare)
     }
 
     /// A granted upgrade becomes a tunnel; any other answer is relayed.
@@ -145,6 +164,10 @@ impl Forward {
 
 fn delays() -> Shares {
     Shares::new(DELAYED_AT_ONCE, "connection_delayed_requests")
+}
+
+fn turns() -> Arc<Turns> {
+    Arc::new(Turns::new(UNREVIEWED_AT_ONCE, UNREVIEWED_WAIT_MAX, "client_forwarded_wait"))
 }
 
 fn relayed(mut answer: Response<ResponseBody>, share: Option<Share>) -> Result<Response<ForwardedBody>, ForwardError> {

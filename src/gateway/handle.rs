@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     apimachinery::{Representation, RequestInfo, Verb},
-    authn::Authenticator,
+    authn::{Authenticator, Requester},
     authz::Authorizer,
     cacher::{Cachers, Instance},
     connector,
@@ -173,6 +173,7 @@ impl Stages {
         let is_watch = info.verb == Verb::Watch;
         let candidate = Candidate::of(why, &request, self, context);
         let requester = self.permission.authenticator.requester(credentials, connection);
+        let requester = Requester { is_unreviewed: why == ForwardReason::TooManyReviews, ..requester };
         self.trace_forward(&mut request, context, &mut record);
         match self.forward.send(request, credentials, requester, is_watch).await {
             Ok(answer) => {

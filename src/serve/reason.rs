@@ -24,6 +24,8 @@ pub enum ForwardReason {
     Denied,
     /// Upstream has not reported the user's identity, or whether the request is allowed.
     NoVerdict,
+    /// Upstream was not asked whether the request is allowed, because its client, or all together, asked too much.
+    TooManyReviews,
     /// The audit log cannot be written.
     Unaudited,
     /// Upstream would refuse these parameters, and words the error.
@@ -85,6 +87,7 @@ impl ForwardReason {
             Self::Unauthenticated => "unauthenticated",
             Self::Denied => "denied",
             Self::NoVerdict => "no_verdict",
+            Self::TooManyReviews => "too_many_reviews",
             Self::Unaudited => "unaudited",
             Self::InvalidOptions => "invalid_options",
             Self::Representation => "representation",
@@ -119,6 +122,7 @@ impl From<NotPermitted> for ForwardReason {
         match why {
             NotPermitted::Denied => Self::Denied,
             NotPermitted::NoVerdict => Self::NoVerdict,
+            NotPermitted::Unasked => Self::TooManyReviews,
         }
     }
 }

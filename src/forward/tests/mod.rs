@@ -10,7 +10,7 @@ use hyper::body::Frame;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::mpsc,
+    sync::{Semaphore, mpsc},
     task::JoinSet,
 };
 
@@ -36,6 +36,7 @@ async fn forwarding(forward: Forward, credentials: Credentials) -> TestServer {
                 address: Some([192, 0, 2, 7].into()),
                 client: Some(ClientKey::of(&"client")),
                 doubts: None,
+                is_unreviewed: false,
             };
             match forward.send(request, &credentials, requester, false).await {
                 Ok(answer) => answer.map(BodyExt::boxed_unsync),
@@ -149,6 +150,52 @@ async fn bodies_and_trailers_stream_both_ways() {
     }
     write(&mut client, "0\r\nx-sum: 6\r\n\r\n").await;
     expect(&mut client, "0\r\nx-sum: 6\r\n\r\n").await;
+}
+
+#[tokio::test]
+async fn few_requests_of_a_client_with_too_many_reviews_are_sent_at_once() {
+    let (came, answers) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let shared = (came.clone(), answers.clone());
+    let upstream = TestServer::start(move |_| {
+        let (came, answers) = shared.clone();
+        async move {
+            came.add_permits(1);
+            answers.acquire().await.unwrap().forget();
+            Response::new(full(""))
+        }
+    })
+    .await;
+    let client = upstream.connector().as_client().unwrap();
+    let forward = Forward::delegated(client, None, Shares::new(100, "test"), Tasks::new());
+    let gateway = TestServer::start(move |request: Request<Incoming>| {
+        let forward = forward.clone();
+        async move {
+            let path = request.uri().path().to_owned();
+            let client = Some(ClientKey::of(&path.split('/').nth(1)));
+            let requester =
+                Requester { address: None, client, doubts: None, is_unreviewed: path.ends_with("unreviewed") };
+            let credentials = Credentials::Passed { authorization: None, impersonates: false };
+            forward.send(request, &credentials, requester, false).await.unwrap().map(BodyExt::boxed_unsync)
+        }
+    })
+    .await;
+    let send = async |path: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n");
+        assert!(ask(&gateway, &head).await.starts_with("HTTP/1.1 200 OK"), "{path}");
+    };
+    let hers = future::join_all((0..20).map(|_| send("/jane/unreviewed")));
+    let others = async {
+        came.acquire_many(4).await.unwrap().forget();
+        // Her other requests, and those of others, do not wait.
+        let more = future::join_all(["/jane/get", "/john/unreviewed"].map(&send));
+        let come = async {
+            came.acquire_many(2).await.unwrap().forget();
+            assert_eq!(came.available_permits(), 0, "the rest of the twenty wait");
+            answers.add_permits(22);
+        };
+        tokio::join!(more, come);
+    };
+    tokio::join!(hers, others);
 }
 
 #[tokio::test]

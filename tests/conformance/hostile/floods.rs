@@ -20,6 +20,8 @@ use crate::{client::Endpoint, identity};
 /// waits three seconds.
 const FLOOD: usize = 3000;
 const SLOW_FLOOD: usize = 1000;
+/// The same of a flood of questions, which the gateway answers at a pace: far more than are free of it.
+const QUESTIONS: usize = 900;
 /// The number of its requests at a time: more than the reviews that one client may have.
 const AT_ONCE: usize = 300;
 /// The address of a flood; those of several follow it. The bystander has another one.
@@ -81,8 +83,8 @@ impl Flood {
 impl Scene<'_> {
     /// Distinct selectors, for each of which the gateway must send an access review to the API server.
     pub(super) async fn many_questions(&mut self, quiet: &Times) -> Result<()> {
-        self.flood("distinct selectors of one user", vec![FLOODING], FLOOD, quiet, |number| selected("keeper", number))
-            .await
+        let request = |number| selected("keeper", number);
+        self.flood("distinct selectors of one user", vec![FLOODING], QUESTIONS, quiet, request).await
     }
 
     /// Invented tokens, for each of which the gateway must send a token review to the API server.
@@ -119,17 +121,17 @@ impl Scene<'_> {
         self.flood("a log that is not read", vec![FLOODING], FLOOD, quiet, request).await
     }
 
-    /// Reviews of as many users as fill the queue, and a watch whose user loses the right to it.
+    /// Reviews of as many users at once, each of which uses up its share, and a watch whose user loses the right to it.
     pub(super) async fn revoked_watch(&mut self, quiet: &Times) -> Result<()> {
         let name = "distinct selectors of five users";
         let api = &self.side.server.endpoint;
         identity::grant_pods(api, "outsider").await?;
         let mut watch = self.watch_when_allowed(WATCH, "conformance-outsider").await?;
-        let full = self.reached("access_reviews").await?;
+        let full = self.reached("client_access_reviews").await?;
         let floods: Vec<_> = (FLOODING..)
             .zip(SEVERAL)
             .map(|(from, user)| {
-                Flood::start(self.victim.clone(), vec![from], FLOOD, move |number| selected(user, number))
+                Flood::start(self.victim.clone(), vec![from], QUESTIONS, move |number| selected(user, number))
             })
             .collect();
         let beside = self.beside(name, quiet, REQUESTS).await;
@@ -141,12 +143,12 @@ impl Scene<'_> {
         for flood in floods {
             asked += flood.end().await?;
         }
-        let full = self.reached("access_reviews").await? - full;
+        let full = self.reached("client_access_reviews").await? - full;
         self.tally.note(format!(
-            "{name}: {asked} were sent, {full} reviews found the queue full; \
+            "{name}: {asked} were sent, {full} reviews found their user's share used up; \
              a watch ended {seconds:.1} s after its right"
         ));
-        self.tally.holds(&format!("{name}: the queue is full"), full > 0, || "it was never".to_owned());
+        self.tally.holds(&format!("{name}: shares are used up"), full > 0, || "they never were".to_owned());
         self.tally.holds(&format!("{name}: a watch ends with its right"), matches!(ended, Ok(Ok(_))), || {
             format!("not after {seconds:.1} s: {ended:?}")
         });
