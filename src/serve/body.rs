@@ -11,17 +11,19 @@ use http_body::{Frame, SizeHint};
 
 use super::{
     gzip::{self, GzipBody},
+    indented::Indented,
     list_body::{ListBody, PIECE},
     table_body::TableBody,
     watch_body::WatchBody,
 };
-use crate::encode::Pretty;
 
 /// The body of a response. One concrete type, so that no piece is boxed.
 #[derive(Debug)]
 pub enum Body {
     /// A body that is complete in memory, whatever its encoding. Sent with its length, in as few pieces as possible.
     Json(Bytes),
+    /// The same, indented while it is sent.
+    Indented(Box<Indented>),
     List(Box<ListBody>),
     Table(Box<TableBody>),
     /// One of the above, compressed.
@@ -31,21 +33,29 @@ pub enum Body {
 
 /// The last piece of a body of several pieces is small. It is handed over when the client has read the preceding ones,
 /// so a response only ends when the client has read nearly all of it.
-const LAST_PIECE: usize = 1 << 10;
+const LAST_PIECE: u64 = 1 << 10;
 /// A response of at most this many bytes is a single piece.
-const ONE_PIECE: usize = 16 << 10;
+const ONE_PIECE: u64 = 16 << 10;
 /// An estimate of the memory for compressing a single response, in bytes (a deflate window and its tables).
 const COMPRESSOR: usize = 300 << 10;
 
 impl Body {
     pub(super) fn json(json: Bytes, pretty: bool) -> Self {
-        Self::Json(if pretty { Pretty::default().push(&json).into() } else { json })
+        if !pretty {
+            return Self::Json(json);
+        }
+        let mut indented = Indented::new(json);
+        if indented.left() <= ONE_PIECE {
+            return Self::Json(indented.next().unwrap_or_default());
+        }
+        Self::Indented(Box::new(indented))
     }
 
     /// Bytes that the response holds for itself while it is sent, including those that are made on the way.
     pub fn own_bytes(&self) -> usize {
         match self {
             Self::Json(json) => json.len(),
+            Self::Indented(json) => json.own_bytes(),
             Self::List(list) => list.own_bytes(),
             Self::Table(table) => table.own_bytes(),
             Self::Gzip(gzip) => gzip.own_bytes() + COMPRESSOR,
@@ -58,6 +68,7 @@ impl Body {
     pub(super) fn is_worth_gzip(&self) -> bool {
         match self {
             Self::Json(json) => json.len() > gzip::THRESHOLD,
+            Self::Indented(json) => json.left() > gzip::THRESHOLD as u64,
             Self::List(list) => list.is_longer_than(gzip::THRESHOLD),
             // A shorter one is in one piece.
             Self::Table(_) => true,
@@ -69,6 +80,7 @@ impl Body {
     pub(super) fn into_gzip(self) -> Self {
         match self {
             Self::Json(json) => Self::Gzip(GzipBody::json(json)),
+            Self::Indented(json) => Self::Gzip(GzipBody::indented(json)),
             Self::List(list) => Self::Gzip(GzipBody::list(list)),
             Self::Table(table) => Self::Gzip(GzipBody::table(table)),
             other @ (Self::Gzip(_) | Self::Watch(_)) => other,
@@ -77,12 +89,17 @@ impl Body {
 }
 
 fn next_piece(json: &mut Bytes) -> Option<Bytes> {
-    let length = match json.len() {
+    Some(json.split_to(piece_len(json.len() as u64)?))
+}
+
+/// The length of the next piece of a body that has this many bytes left; `None` at its end.
+pub(super) fn piece_len(left: u64) -> Option<usize> {
+    let length = match left {
         0 => return None,
-        length @ ..=ONE_PIECE => length,
-        length => (length - LAST_PIECE).min(PIECE),
+        ..=ONE_PIECE => left,
+        _ => left - LAST_PIECE,
     };
-    Some(json.split_to(length))
+    Some(usize::try_from(length).map_or(PIECE, |length| length.min(PIECE)))
 }
 
 impl http_body::Body for Body {
@@ -92,6 +109,7 @@ impl http_body::Body for Body {
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let piece = match self.get_mut() {
             Self::Json(json) => next_piece(json),
+            Self::Indented(json) => json.next(),
             Self::List(list) => list.next(),
             Self::Table(table) => table.next(),
             Self::Gzip(gzip) => ready!(gzip.poll_next(context)),
@@ -101,12 +119,17 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Json(json) if json.is_empty())
+        match self {
+            Self::Json(json) => json.is_empty(),
+            Self::Indented(json) => json.left() == 0,
+            Self::List(_) | Self::Table(_) | Self::Gzip(_) | Self::Watch(_) => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Json(json) => SizeHint::with_exact(json.len() as u64),
+            Self::Indented(json) => SizeHint::with_exact(json.left()),
             Self::List(_) | Self::Table(_) | Self::Gzip(_) | Self::Watch(_) => SizeHint::default(),
         }
     }

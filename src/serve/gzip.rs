@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 
 use super::{
+    indented::Indented,
     list_body::{CAN_BE_MADE, ListBody},
     table_body::TableBody,
 };
@@ -61,6 +62,7 @@ pub struct GzipFlow {
 #[derive(Debug)]
 enum Source {
     Json(Bytes),
+    Indented(Box<Indented>),
     List(Box<ListBody>),
     Table(Box<TableBody>),
 }
@@ -68,6 +70,10 @@ enum Source {
 impl GzipBody {
     pub(super) fn json(json: Bytes) -> Self {
         Self::flow(Source::Json(json))
+    }
+
+    pub(super) fn indented(json: Box<Indented>) -> Self {
+        Self::flow(Source::Indented(json))
     }
 
     pub(super) fn list(list: Box<ListBody>) -> Self {
@@ -147,6 +153,7 @@ impl Source {
     fn own_bytes(&self) -> usize {
         match self {
             Self::Json(json) => json.len(),
+            Self::Indented(json) => json.own_bytes(),
             Self::List(list) => list.own_bytes(),
             Self::Table(table) => table.own_bytes(),
         }
@@ -155,6 +162,7 @@ impl Source {
     fn next(&mut self) -> Option<Bytes> {
         match self {
             Self::Json(json) => Some(mem::take(json)).filter(|json| !json.is_empty()),
+            Self::Indented(json) => json.next(),
             Self::List(list) => list.next(),
             Self::Table(table) => table.next(),
         }

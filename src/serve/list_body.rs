@@ -4,6 +4,7 @@ use std::{mem, sync::Arc, vec};
 
 use bytes::Bytes;
 
+use super::indented::Indent;
 use crate::{
     encode::{Form, Pretty},
     store::Leaf,
@@ -27,7 +28,8 @@ pub struct ListBody {
     tail: Bytes,
     /// The length of the whole list in bytes, before indentation.
     length: usize,
-    pretty: Option<Pretty>,
+    /// Boxed, because most lists are not indented.
+    indent: Option<Box<Indent>>,
 }
 
 impl ListBody {
@@ -42,8 +44,8 @@ impl ListBody {
     ) -> Self {
         // The separator in front of the first item is not sent.
         let length = head.len() + items_len.saturating_sub(form.separator_len()) + tail.len();
-        let (leaves, pretty) = (leaves.into_iter(), pretty.then(Pretty::default));
-        Self { head, leaves, begun: None, form, is_first: true, tail, length, pretty }
+        let (leaves, indent) = (leaves.into_iter(), pretty.then(Box::default));
+        Self { head, leaves, begun: None, form, is_first: true, tail, length, indent }
     }
 
     pub(super) fn own_bytes(&self) -> usize {
@@ -53,7 +55,7 @@ impl ListBody {
     }
 
     pub(super) fn is_pretty(&self) -> bool {
-        self.pretty.is_some()
+        self.indent.is_some()
     }
 
     pub(super) fn form(&self) -> &Form {
@@ -78,19 +80,15 @@ impl ListBody {
     /// Whether the body has more than `limit` bytes. Must be called before anything is sent. Indentation only makes the
     /// body longer.
     pub(super) fn is_longer_than(&self, limit: usize) -> bool {
-        self.length > limit || self.is_pretty() && self.indented_len() > limit
+        self.length > limit || self.is_pretty() && self.indented_len() > limit as u64
     }
 
-    fn indented_len(&self) -> usize {
+    fn indented_len(&self) -> u64 {
         let items = self.leaves.as_slice().iter().map(|leaf| self.form.leaf_items_once(leaf).expect(CAN_BE_MADE));
         let items = items.enumerate().map(|(at, items)| if at == 0 { self.first(&items) } else { items });
+        let pieces = [self.head.clone()].into_iter().chain(items).chain([self.tail.clone()]);
         let mut pretty = Pretty::default();
-        [self.head.clone()]
-            .into_iter()
-            .chain(items)
-            .chain([self.tail.clone()])
-            .map(|piece| pretty.push(&piece).len())
-            .sum()
+        pieces.map(|piece| pretty.count(&piece)).fold(0, u64::saturating_add)
     }
 
     /// The first leaf's items without the separator in front of them.
@@ -99,11 +97,10 @@ impl ListBody {
     }
 
     pub(super) fn next(&mut self) -> Option<Bytes> {
-        let piece = self.next_piece()?;
-        match &mut self.pretty {
-            Some(pretty) => Some(pretty.push(&piece).into()),
-            None => Some(piece),
-        }
+        let Some(mut indent) = self.indent.take() else { return self.next_piece() };
+        let piece = indent.next(|| self.next_piece());
+        self.indent = Some(indent);
+        piece
     }
 
     fn next_piece(&mut self) -> Option<Bytes> {

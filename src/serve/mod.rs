@@ -8,6 +8,7 @@ mod freshness;
 mod get;
 mod gzip;
 mod head;
+mod indented;
 mod list;
 mod list_body;
 mod most_recent;

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     apimachinery::{Encoding, GroupVersionResource, IncludeObject, MetaVersion, Representation, View},
     encode::{
-        Form, ListPosition, Pretty,
+        Form, ListPosition,
         table::{self, Columns, Release, Rows},
     },
     store::Object,
@@ -114,7 +114,6 @@ impl Table {
             joined.extend_from_slice(&tail);
             return Ok(Body::json(joined.into(), is_pretty));
         }
-        let pretty = is_pretty.then(Pretty::default);
-        Ok(Body::Table(Box::new(TableBody::new(head, tail, rows, objects, pretty))))
+        Ok(Body::Table(Box::new(TableBody::new(head, tail, rows, objects, is_pretty))))
     }
 }

@@ -4,11 +4,11 @@ use std::{mem, sync::Arc, vec};
 
 use bytes::Bytes;
 
-use super::list_body::{CAN_BE_MADE, PIECE};
-use crate::{
-    encode::{Pretty, table::Rows},
-    store::Object,
+use super::{
+    indented::Indent,
+    list_body::{CAN_BE_MADE, PIECE},
 };
+use crate::{encode::table::Rows, store::Object};
 
 /// The number of bytes that are read for cells before other tasks get a turn, or finished rows are sent. Each column
 /// reads its object from the beginning.
@@ -22,12 +22,13 @@ pub struct TableBody {
     objects: vec::IntoIter<Arc<Object>>,
     is_first: bool,
     tail: Bytes,
-    pretty: Option<Pretty>,
+    indent: Option<Indent>,
 }
 
 impl TableBody {
-    pub(super) fn new(head: Bytes, tail: Bytes, rows: Rows, objects: Vec<Arc<Object>>, pretty: Option<Pretty>) -> Self {
-        Self { head, rows, objects: objects.into_iter(), is_first: true, tail, pretty }
+    pub(super) fn new(head: Bytes, tail: Bytes, rows: Rows, objects: Vec<Arc<Object>>, pretty: bool) -> Self {
+        let indent = pretty.then(Indent::default);
+        Self { head, rows, objects: objects.into_iter(), is_first: true, tail, indent }
     }
 
     /// Bytes that it holds in addition to the objects in memory.
@@ -36,11 +37,10 @@ impl TableBody {
     }
 
     pub(super) fn next(&mut self) -> Option<Bytes> {
-        let piece = self.next_piece()?;
-        Some(match &mut self.pretty {
-            Some(pretty) => pretty.push(&piece).into(),
-            None => piece,
-        })
+        let Some(mut indent) = self.indent.take() else { return self.next_piece() };
+        let piece = indent.next(|| self.next_piece());
+        self.indent = Some(indent);
+        piece
     }
 
     fn next_piece(&mut self) -> Option<Bytes> {
@@ -91,7 +91,7 @@ mod tests {
         let rows = Rows::new(columns, None, Timestamp::UNIX_EPOCH);
         let objects = (0..objects).map(object).collect();
         let (head, tail) = (Bytes::from_static(b"["), Bytes::from_static(b"]"));
-        let mut table = TableBody::new(head, tail, rows, objects, None);
+        let mut table = TableBody::new(head, tail, rows, objects, false);
         std::iter::from_fn(|| table.next()).collect()
     }
 

@@ -104,6 +104,35 @@ async fn selected_lists_of_metadata_count_against_the_limit() {
     assert_eq!(refused.route, Route::Rejected("answer_bytes".to_owned()));
 }
 
+/// Indentation makes them 200 times as long, which is more than the limit. They are made in pieces, so that little is
+/// held of them.
+#[tokio::test]
+async fn deeply_nested_objects_are_indented_in_pieces() {
+    const DEPTH: usize = 100;
+    let world = world().await;
+    world.sim.create(definition(".spec.size")).unwrap();
+    let mut widget = widget("nested", "1");
+    widget["spec"]["tree"] = (0..DEPTH).fold(json!(vec![1; 100_000]), |tree, _| json!([tree]));
+    world.sim.create(widget).unwrap();
+    world.gateway.warm("/apis/example.com/v1/widgets").await;
+    let version = world.sim.revision();
+    let parameters = format!("resourceVersion={version}&pretty=true");
+    let one = format!("/apis/example.com/v1/namespaces/default/widgets/nested?{parameters}");
+    let all = format!("/apis/example.com/v1/widgets?{parameters}");
+    let selected = format!("{all}&labelSelector=!no-such-label");
+    let mut unread = Vec::new();
+    let client = world.client().taking_a_byte();
+    for path in [&one, &all, &selected] {
+        for _ in 0..5 {
+            unread.push(client.watch(path).await);
+        }
+        let (_, expected) = world.directly(path).await;
+        assert!(expected.len() as u64 > ROOM, "{path}: {}", expected.len());
+        let answer = world.client().get(path).await;
+        assert_eq!((answer.route.clone(), answer.text() == expected), (Route::Served, true), "{path}");
+    }
+}
+
 async fn gets_until_refused(client: &Client) -> Vec<Watch> {
     let mut unread = Vec::new();
     loop {
