@@ -14,8 +14,18 @@ use crate::{
     store::{Change, Deflated, FrameKind, Leaf, Object, Shape},
 };
 
-/// The maximum number of bytes of whole objects that are joined at a time; a single object may exceed it.
+/// The maximum number of bytes of whole objects that are joined at a time. A larger object is not copied.
 const PIECE: usize = 64 << 10;
+
+/// A part of a leaf's items.
+#[derive(Debug)]
+pub struct LeafPiece {
+    pub bytes: Bytes,
+    /// What follows: bytes of a large object that the store holds, too. Usually empty.
+    pub shared: Bytes,
+    /// The number of the item after it.
+    pub next: usize,
+}
 
 /// Writes the objects of a store for one request.
 #[derive(Clone, Debug)]
@@ -64,21 +74,28 @@ impl Form {
         }
     }
 
-    /// A piece of a leaf's items that begins with item number `at`, and the number of the item after it. In JSON every
-    /// item follows a comma, even the first one, so that pieces can be concatenated; the separator of a list's first
+    /// A piece of a leaf's items that begins with item number `at`. In JSON every item follows a comma, even the first one, so that pieces can be concatenated; the separator of a list's first
     /// item is removed with [`Self::separator_len`].
     ///
     /// The items of metadata are joined once and shared by all lists. Whole objects are joined again for each list:
     /// this costs little compared with encrypting them, since the joined bytes are still in the CPU's cache, and
     /// keeping them would take the memory of all objects once more.
-    pub fn leaf_piece(&self, leaf: &Leaf, at: usize) -> Result<(Bytes, usize), NotPartial> {
-        match self {
-            Self::Whole(shape) => {
-                let next = at + list::items_within(&leaf.objects()[at..], shape, PIECE);
-                Ok((list::items(leaf.objects()[at..next].iter(), shape), next))
+    pub fn leaf_piece(&self, leaf: &Leaf, at: usize) -> Result<LeafPiece, NotPartial> {
+        let Self::Whole(shape) = self else {
+            return Ok(LeafPiece { bytes: self.leaf_items(leaf)?, shared: Bytes::new(), next: leaf.objects().len() });
+        };
+        let objects = &leaf.objects()[at..];
+        Ok(match list::items_within(objects, shape, PIECE) {
+            0 => match objects.first() {
+                Some(large) => {
+                    LeafPiece { bytes: list::item_opening(large, shape), shared: large.tail().clone(), next: at + 1 }
+                }
+                None => LeafPiece { bytes: Bytes::new(), shared: Bytes::new(), next: at },
+            },
+            count => {
+                LeafPiece { bytes: list::items(objects[..count].iter(), shape), shared: Bytes::new(), next: at + count }
             }
-            Self::Partial(..) => Ok((self.leaf_items(leaf)?, leaf.objects().len())),
-        }
+        })
     }
 
     /// All items of a leaf, kept for later lists.

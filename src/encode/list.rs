@@ -94,15 +94,14 @@ pub(super) fn items<'a>(objects: impl Iterator<Item = &'a Arc<Object>> + Clone, 
     items.into()
 }
 
-/// The number of objects from the start whose items have at most `bytes` bytes in total. At least one, however large,
-/// unless there are none.
+/// The number of objects from the start whose items have at most `bytes` bytes in total.
 pub(super) fn items_within(objects: &[Arc<Object>], shape: &Shape, bytes: usize) -> usize {
     let mut length = 0;
     let fits = |object: &&Arc<Object>| {
         length += item_len(object, shape);
         length <= bytes
     };
-    objects.iter().take_while(fits).count().max(1).min(objects.len())
+    objects.iter().take_while(fits).count()
 }
 
 /// The length of the [`items`] of a leaf in bytes. In JSON computed without visiting the objects.
@@ -113,14 +112,25 @@ pub(super) fn items_len(leaf: &Leaf, shape: &Shape) -> usize {
     }
 }
 
+/// What comes before an object's tail in the [`items`].
+pub(super) fn item_opening(object: &Object, shape: &Shape) -> Bytes {
+    let mut opening = Vec::new();
+    put_item_opening(&mut opening, object, shape);
+    opening.into()
+}
+
 fn put_item(items: &mut Vec<u8>, object: &Object, shape: &Shape) {
+    put_item_opening(items, object, shape);
+    items.extend_from_slice(object.tail());
+}
+
+fn put_item_opening(items: &mut Vec<u8>, object: &Object, shape: &Shape) {
     match shape.encoding() {
         Encoding::Json => {
             items.push(b',');
             items.extend_from_slice(shape.item_opening());
-            items.extend_from_slice(object.tail());
         }
-        Encoding::Protobuf => protobuf::put_item(items, object, protobuf::LIST_ITEMS),
+        Encoding::Protobuf => protobuf::put_item_opening(items, object, protobuf::LIST_ITEMS),
     }
 }
 

@@ -94,7 +94,8 @@ impl GzipBody {
     /// Bytes that the uncompressed body holds for itself.
     pub(super) fn own_bytes(&self) -> usize {
         match self {
-            Self::Leaves(leaves) => leaves.list.own_bytes(),
+            // One leaf may wait for the client, and the next one is made meanwhile.
+            Self::Leaves(leaves) => leaves.list.own_bytes() + 2 * leaves.list.own_leaf_max(),
             Self::Flow(flow) => flow.piece.len() + flow.source.own_bytes(),
         }
     }

@@ -1,6 +1,6 @@
 //! A collection or a page of it (read-path 1.2, 1.3).
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, mem, sync::Arc};
 
 use http::{Response, StatusCode};
 use tokio::task::yield_now;
@@ -19,6 +19,9 @@ const NAMESPACE_FIELD: &str = "metadata.namespace";
 
 /// Selected lists whose objects have at most this many bytes are sent in one piece.
 const JOINED_AT_ONCE: usize = 64 << 10;
+/// The maximum number of bytes of a leaf that is made for one list; a single object may exceed it. Such a leaf is
+/// compressed for that list alone. Holds as many pods as a leaf of the store.
+const OWN_LEAF_MAX: usize = 512 << 10;
 
 /// Answers a list.
 pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Result<Response<Body>, ForwardReason> {
@@ -142,14 +145,30 @@ async fn selected(
     pretty: bool,
 ) -> Result<Body, ForwardReason> {
     if objects.iter().map(|object| object.tail().len()).sum::<usize>() > JOINED_AT_ONCE {
-        let leaves =
-            objects.chunks(Leaf::LEN_MAX).map(|run| Arc::new(Leaf::of(run.iter().copied().cloned().collect())));
-        return in_pieces(read, form, leaves.collect(), position, pretty).await;
+        return in_pieces(read, form, own_leaves(objects), position, pretty).await;
     }
     let items = form.items(objects.iter().copied()).map_err(|_| ForwardReason::Representation)?;
     let envelope = read.envelope(&form);
     let list = [envelope.head(position, items.len()), items.clone(), envelope.tail(position, items.len())].concat();
     Ok(Body::json(list.into(), pretty))
+}
+
+/// The leaves of a selected list.
+fn own_leaves(objects: Vec<&Arc<Object>>) -> Vec<Arc<Leaf>> {
+    let (mut leaves, mut run, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for object in objects {
+        let length = object.tail().len();
+        if run.len() == Leaf::LEN_MAX || !run.is_empty() && bytes + length > OWN_LEAF_MAX {
+            leaves.push(Arc::new(Leaf::of(mem::take(&mut run))));
+            bytes = 0;
+        }
+        bytes += length;
+        run.push(object.clone());
+    }
+    if !run.is_empty() {
+        leaves.push(Arc::new(Leaf::of(run)));
+    }
+    leaves
 }
 
 impl Read<'_> {
@@ -179,4 +198,30 @@ fn selection<'a>(
         position.continue_token = Some(ContinueToken { version: ContinueAt::At(state.version()), start }.encode());
     }
     (objects, position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Schema, Shape};
+
+    #[test]
+    fn leaves_of_a_selected_list_have_bounded_bytes() {
+        let schema = Schema::new(Shape::Custom, Vec::new());
+        let object = |(at, size): (usize, usize)| {
+            let text = "x".repeat(size);
+            let json = format!(r#"{{"metadata":{{"name":"n{at}","resourceVersion":"7"}},"text":"{text}"}}"#);
+            Arc::new(Object::from_event(json.into(), &schema).unwrap())
+        };
+        let sizes = [vec![10; 100], vec![OWN_LEAF_MAX / 3; 10], vec![3 * OWN_LEAF_MAX, 10, 2 * OWN_LEAF_MAX]].concat();
+        let objects: Vec<_> = sizes.into_iter().enumerate().map(object).collect();
+        let leaves = own_leaves(objects.iter().collect());
+        let listed: Vec<_> = leaves.iter().flat_map(|leaf| leaf.objects()).map(|object| &object.key).collect();
+        assert_eq!(listed, objects.iter().map(|object| &object.key).collect::<Vec<_>>());
+        for leaf in &leaves {
+            let count = leaf.objects().len();
+            assert!(count == 1 || count <= Leaf::LEN_MAX && leaf.bytes() <= OWN_LEAF_MAX, "{count}: {}", leaf.bytes());
+        }
+        assert!(leaves.len() < 12, "{}", leaves.len());
+    }
 }

@@ -6,11 +6,12 @@ use bytes::Bytes;
 
 use super::indented::Indent;
 use crate::{
-    encode::{Form, Pretty},
+    encode::{Form, LeafPiece, Pretty},
     store::Leaf,
 };
 
-/// The number of bytes handed to a connection at a time: a connection whose client does not read holds one such piece.
+/// The number of bytes that are copied for a connection at a time: a connection whose client does not read holds up to
+/// two such pieces. Objects that are larger are sent from the bytes that the store holds.
 pub(super) const PIECE: usize = 64 << 10;
 /// The message of a panic that cannot happen: a leaf's items, or a Table's rows, are only made after their length was
 /// computed, which fails if they cannot be made.
@@ -23,6 +24,8 @@ pub struct ListBody {
     leaves: vec::IntoIter<Arc<Leaf>>,
     /// A leaf that was sent partly, and the number of its next item.
     begun: Option<(Arc<Leaf>, usize)>,
+    /// The rest of a large object that was sent partly.
+    shared: Bytes,
     form: Form,
     is_first: bool,
     tail: Bytes,
@@ -45,13 +48,19 @@ impl ListBody {
         // The separator in front of the first item is not sent.
         let length = head.len() + items_len.saturating_sub(form.separator_len()) + tail.len();
         let (leaves, indent) = (leaves.into_iter(), pretty.then(Box::default));
-        Self { head, leaves, begun: None, form, is_first: true, tail, length, indent }
+        let shared = Bytes::new();
+        Self { head, leaves, begun: None, shared, form, is_first: true, tail, length, indent }
     }
 
     pub(super) fn own_bytes(&self) -> usize {
         let leaf = |leaf: &Arc<Leaf>| size_of::<Arc<Leaf>>() + leaf.own_bytes();
         let leaves = self.leaves.as_slice().iter().map(leaf).sum::<usize>();
         self.head.len() + self.tail.len() + leaves + 2 * PIECE
+    }
+
+    /// The bytes of the largest leaf that was made for this list alone.
+    pub(super) fn own_leaf_max(&self) -> usize {
+        self.leaves.as_slice().iter().filter(|leaf| leaf.is_private()).map(|leaf| leaf.bytes()).max().unwrap_or(0)
     }
 
     pub(super) fn is_pretty(&self) -> bool {
@@ -107,15 +116,52 @@ impl ListBody {
         if let Some(head) = self.take_head() {
             return Some(head);
         }
+        if !self.shared.is_empty() {
+            return Some(mem::take(&mut self.shared));
+        }
         let begun = self.begun.take().map(|begun| (begun, false));
         let next = begun.or_else(|| self.next_leaf().map(|(leaf, is_first)| ((leaf, 0), is_first)));
         let Some(((leaf, at), is_first)) = next else {
             return Some(mem::take(&mut self.tail)).filter(|tail| !tail.is_empty());
         };
-        let (items, next) = self.form.leaf_piece(&leaf, at).expect(CAN_BE_MADE);
+        let LeafPiece { bytes: items, shared, next } = self.form.leaf_piece(&leaf, at).expect(CAN_BE_MADE);
+        self.shared = shared;
         if next < leaf.objects().len() {
             self.begun = Some((leaf, next));
         }
         Some(if is_first { self.first(&items) } else { items })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Object, Schema, Shape};
+
+    fn objects(sizes: &[usize]) -> Vec<Arc<Object>> {
+        let schema = Schema::new(Shape::Custom, Vec::new());
+        let object = |(at, size): (usize, &usize)| {
+            let text = "x".repeat(*size);
+            let json = format!(r#"{{"metadata":{{"name":"n{at}","resourceVersion":"7"}},"text":"{text}"}}"#);
+            Arc::new(Object::from_event(json.into(), &schema).unwrap())
+        };
+        sizes.iter().enumerate().map(object).collect()
+    }
+
+    /// A client that does not read holds what it was sent: of an object of any size, no copy.
+    #[test]
+    fn a_large_object_is_sent_from_the_bytes_of_the_store() {
+        let objects = objects(&[10, 2 * PIECE, 20 * PIECE, 30, PIECE / 2, PIECE / 2 + 1, 0]);
+        let form = Form::Whole(Shape::Custom);
+        let leaf = Arc::new(Leaf::of(objects.clone()));
+        let items_len = form.leaf_items_len(&leaf).unwrap();
+        let (head, tail) = (Bytes::from_static(b"["), Bytes::from_static(b"]"));
+        let mut list = ListBody::new(head, tail, vec![leaf], items_len, form.clone(), false);
+        let pieces: Vec<_> = std::iter::from_fn(|| list.next()).collect();
+        let is_shared = |piece: &Bytes| objects.iter().any(|object| object.tail().as_ptr() == piece.as_ptr());
+        assert_eq!(pieces.iter().filter(|piece| is_shared(piece)).count(), 2);
+        assert!(pieces.iter().all(|piece| is_shared(piece) || piece.len() <= PIECE));
+        let expected = [&b"["[..], &form.items(objects.iter()).unwrap(), b"]"].concat();
+        assert!(pieces.concat() == expected);
     }
 }

@@ -51,6 +51,11 @@ impl Leaf {
         Self { is_private: true, ..Self::new(objects) }
     }
 
+    /// Whether it was made for a single list.
+    pub fn is_private(&self) -> bool {
+        self.is_private
+    }
+
     pub fn objects(&self) -> &[Arc<Object>] {
         &self.objects
     }

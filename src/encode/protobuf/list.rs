@@ -12,7 +12,7 @@ use crate::{
     encode::ListPosition,
     store::{
         Object, Shape,
-        wire::{bytes_len, put_bytes},
+        wire::{bytes_len, put_bytes, put_length},
     },
 };
 
@@ -41,7 +41,7 @@ impl ListEnvelope {
         }
     }
 
-    /// The field number of the items, to be passed to [`put_item`] and [`item_len`].
+    /// The field number of the items, to be passed to [`put_item_opening`] and [`item_len`].
     pub fn item_field(&self) -> u32 {
         self.items
     }
@@ -79,12 +79,12 @@ impl ListEnvelope {
     }
 }
 
-/// Appends one object as an item.
-pub fn put_item(items: &mut Vec<u8>, object: &Object, field: u32) {
-    put_bytes(items, field, object.tail());
+/// Appends what an item has in front of the object's tail.
+pub fn put_item_opening(items: &mut Vec<u8>, object: &Object, field: u32) {
+    put_length(items, field, object.tail().len());
 }
 
-/// The number of bytes that [`put_item`] appends: the length of a list must be known before it is built.
+/// The number of bytes of an item: the length of a list must be known before it is built.
 pub fn item_len(object: &Object, field: u32) -> usize {
     bytes_len(field, object.tail().len())
 }

@@ -16,6 +16,6 @@ mod tests;
 pub use bookmark::{BookmarkTemplate, InvalidBookmark, RecordedBookmark};
 pub use envelope::{envelope, object};
 pub use event::{added, error_event, event, event_len, frame};
-pub use list::{ListEnvelope, item_len, put_item};
+pub use list::{ListEnvelope, item_len, put_item_opening};
 pub use read::{FrameReader, FrameTooLong, InvalidMessage, LIST_ITEMS, ListBody, WatchEvent, read_status};
 pub use status::{StatusMessage, status};

@@ -52,7 +52,10 @@ fn position(list: &ListBody) -> ListPosition {
 fn rebuilt(envelope: &ListEnvelope, position: &ListPosition, objects: &[Arc<Object>]) -> Vec<u8> {
     let field = envelope.item_field();
     let mut items = Vec::new();
-    objects.iter().for_each(|object| put_item(&mut items, object, field));
+    for object in objects {
+        put_item_opening(&mut items, object, field);
+        items.extend_from_slice(object.tail());
+    }
     assert_eq!(items.len(), objects.iter().map(|object| item_len(object, field)).sum::<usize>());
     [&*envelope.head(position, items.len()), &items, &envelope.tail(position)].concat()
 }
