@@ -1,7 +1,7 @@
 //! Tracks which connections are busy, and picks the one to close when a new one needs its place.
 //!
 //! Invariant: the work of one connection does not slow down others: a request touches only the counters of its own
-//! connection, and the lock over all of them is taken only when a connection is accepted or closed.
+//! connection and address, and the lock over all of them is taken only when a connection is accepted or closed.
 
 use std::{
     collections::BTreeMap,
@@ -13,6 +13,8 @@ use std::{
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use super::in_flight::Address;
 
 /// Which connection is closed when a new one waits for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,8 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct Activity {
     began: Instant,
+    /// Shared with the other connections of its address.
+    pub(super) address: Arc<Address>,
     /// Number of requests whose answers have not ended.
     in_flight: AtomicUsize,
     /// When the last request arrived or its answer ended, in milliseconds since `began`; 0 before the first request.
@@ -65,8 +69,8 @@ impl Default for Connections {
 }
 
 impl Connections {
-    pub(super) fn enter(&self) -> Entry {
-        let activity = Arc::new(Activity::new(self.began));
+    pub(super) fn enter(&self, address: Arc<Address>) -> Entry {
+        let activity = Arc::new(Activity::new(self.began, address));
         let mut open = self.lock();
         open.accepted += 1;
         let number = open.accepted;
@@ -103,9 +107,9 @@ impl Connections {
 }
 
 impl Activity {
-    pub(super) fn new(began: Instant) -> Self {
+    pub(super) fn new(began: Instant, address: Arc<Address>) -> Self {
         let (in_flight, last, must) = Default::default();
-        Self { began, in_flight, last, gives_way: CancellationToken::new(), must }
+        Self { began, address, in_flight, last, gives_way: CancellationToken::new(), must }
     }
 
     /// Whether a request has arrived.
@@ -126,6 +130,12 @@ impl Activity {
     /// Resolves when the connection has to close to make room for another one.
     pub(super) async fn gives_way(&self) {
         self.gives_way.cancelled().await;
+    }
+
+    /// Closes the connection, busy or not.
+    pub(super) fn close(&self) {
+        self.must.store(true, Relaxed);
+        self.gives_way.cancel();
     }
 
     /// Whether a connection that was told to give way may be closed now.
@@ -161,7 +171,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silent_connections_give_way_first_then_idle_ones_and_busy_ones_never() {
         let all = Connections::default();
-        let [closed, busy, idle, idle_longer, silent, younger] = [(); 6].map(|()| all.enter());
+        let [closed, busy, idle, idle_longer, silent, younger] = [(); 6].map(|()| all.enter(Address::unlimited()));
         drop(closed);
         for entry in [&idle_longer, &idle, &busy] {
             tokio::time::advance(Duration::from_secs(1)).await;

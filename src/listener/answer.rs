@@ -7,6 +7,7 @@
 
 use std::{
     future::Future,
+    mem,
     pin::Pin,
     sync::{
         Arc, Mutex, OnceLock, PoisonError, Weak,
@@ -18,11 +19,11 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{FutureExt, future};
-use http::{Response, StatusCode};
+use http::{Response, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::activity::Activity;
+use super::{activity::Activity, in_flight::AnswerPlace};
 use crate::telemetry;
 
 /// The metrics' name for the limit on finite answers.
@@ -72,8 +73,19 @@ pub struct AnswerBody<B> {
     body: Option<B>,
     /// Whether the last byte is split off.
     splits: bool,
+    /// The place among those of its address. `None` if the answer does not count.
+    place: Option<AnswerPlace>,
+    /// Whether an empty frame is to be sent, which holds the place of an answer without a body until its head has left.
+    is_bare: bool,
     last: Option<Bytes>,
     answer: Arc<Answer>,
+}
+
+/// An answer that is sent over HTTP/2.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Http2 {
+    /// Whether only the head was asked for.
+    pub(super) is_head: bool,
 }
 
 /// Size in bytes up to which a frame is not split: about the memory that a stream itself takes. A second frame costs a
@@ -90,9 +102,13 @@ impl Answer {
     pub(super) fn respond<B>(
         self: Arc<Self>,
         mut response: Response<B>,
+        place: AnswerPlace,
         time: Duration,
-        is_http2: bool,
-    ) -> Response<AnswerBody<B>> {
+        http2: Option<Http2>,
+    ) -> Response<AnswerBody<B>>
+    where
+        B: Body,
+    {
         let long_running = response.extensions_mut().remove::<LongRunning>();
         let time = match long_running {
             None => Some(Time::Until(Instant::now() + time)),
@@ -101,13 +117,28 @@ impl Answer {
         if let Some(time) = time {
             self.time.get_or_init(|| time);
         }
-        let splits = long_running.is_none() && is_http2;
-        response.map(|body| AnswerBody { body: Some(body), splits, last: None, answer: self })
+        let place = Some(place).filter(|_| long_running.is_none());
+        let splits = long_running.is_none() && http2.is_some();
+        // Where a length is announced that no bytes follow, as with 304, an empty frame is an error.
+        let announces = response.headers().contains_key(header::CONTENT_LENGTH);
+        let may_be_bare = splits && (!announces || http2.is_some_and(|http2| http2.is_head));
+        response.map(|body| {
+            let is_bare = may_be_bare && body.is_end_stream();
+            AnswerBody { body: Some(body), splits, place, is_bare, last: None, answer: self }
+        })
     }
 
     /// The answer to a request that is not passed on. It has no body: a client that does not read cannot hold it.
-    pub(super) fn refuse<B>(self: Arc<Self>, status: StatusCode) -> Response<AnswerBody<B>> {
-        let mut response = Response::new(AnswerBody { body: None, splits: false, last: None, answer: self });
+    /// Over HTTP/2 it holds its place until the head has left.
+    pub(super) fn refuse<B>(
+        self: Arc<Self>,
+        status: StatusCode,
+        place: AnswerPlace,
+        is_http2: bool,
+    ) -> Response<AnswerBody<B>> {
+        let place = Some(place);
+        let body = AnswerBody { body: None, splits: false, place, is_bare: is_http2, last: None, answer: self };
+        let mut response = Response::new(body);
         *response.status_mut() = status;
         response
     }
@@ -212,14 +243,27 @@ pub(super) fn in_time(task: impl Future<Output = ()>, answer: Option<Arc<Answer>
 /// The error that makes [`in_time`] end both its futures.
 const ENDED: Result<(), ()> = Err(());
 
+impl<B> AnswerBody<B> {
+    /// The last bytes of an answer over HTTP/2: they may wait for the client when the body is gone.
+    fn counted(&self, bytes: Bytes) -> Bytes {
+        match &self.place {
+            Some(place) => place.holding(bytes),
+            None => bytes,
+        }
+    }
+}
+
 impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = self.get_mut();
+        if mem::take(&mut this.is_bare) {
+            return Poll::Ready(Some(Ok(Frame::data(this.counted(Bytes::new())))));
+        }
         if let Some(last) = this.last.take() {
-            return Poll::Ready(Some(Ok(Frame::data(last))));
+            return Poll::Ready(Some(Ok(Frame::data(this.counted(last)))));
         }
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
         let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(context) else {
@@ -234,7 +278,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
                     this.last = Some(data.split_off(data.len() - 1));
                     Frame::data(data)
                 }
-                Ok(data) => Frame::data(data),
+                Ok(data) => Frame::data(this.counted(data)),
                 Err(frame) => frame,
             })),
             other => other,
@@ -242,10 +286,14 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.last.is_none() && self.body.as_ref().is_none_or(B::is_end_stream)
+        !self.is_bare && self.last.is_none() && self.body.as_ref().is_none_or(B::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.is_bare {
+            // The head says nothing of a length.
+            return SizeHint::default();
+        }
         let hint = self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), B::size_hint);
         let held = self.last.as_ref().map_or(0, Bytes::len) as u64;
         match hint.exact() {

@@ -15,6 +15,7 @@ use tokio::time::{Sleep, sleep};
 use crate::lifecycle::Tasks;
 use crate::listener::activity::Activity;
 use crate::listener::answer::Overdue;
+use crate::listener::in_flight::Address;
 use crate::listener::io::Io;
 use crate::listener::protocol::{Protocol, Served, open};
 use crate::listener::requests::Requests;
@@ -39,7 +40,8 @@ pub struct Tie {
 impl Tie {
     /// For a connection that shares nothing with others.
     pub fn alone(answer_timeout: Duration) -> Self {
-        Self { activity: Arc::new(Activity::new(tokio::time::Instant::now())), answer_timeout, max_age: None }
+        let activity = Arc::new(Activity::new(tokio::time::Instant::now(), Address::unlimited()));
+        Self { activity, answer_timeout, max_age: None }
     }
 }
 

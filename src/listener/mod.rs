@@ -11,6 +11,7 @@ mod answer;
 mod bind;
 mod client_auth;
 mod connection;
+mod in_flight;
 mod io;
 mod plain_http;
 mod protocol;

@@ -10,17 +10,21 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, ready};
-use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::{body::Incoming, service::Service};
 
 use super::{
     activity::Activity,
-    answer::{Answer, AnswerBody, Latest},
+    answer::{Answer, AnswerBody, Http2, Latest},
+    in_flight::{AnswerPlace, Verdict},
 };
 use crate::{
     listener::{Connection, Handler, protocol::REQUEST_HEADERS_MAX},
     telemetry::limit_reached,
 };
+
+/// When a request may be repeated that was refused because its address has too many in flight, in seconds.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// The service that answers the requests of one connection. Cheap to clone.
 #[derive(Debug)]
@@ -77,18 +81,48 @@ impl<H: Handler> Service<Request<Incoming>> for Requests<H> {
         let (shared, is_http2) = (self.0.clone(), request.version() == Version::HTTP_2);
         let answer = Answer::begin(shared.activity.clone());
         shared.latest.set(&answer);
+        let place = match shared.activity.address.admit(head_bytes(&request)) {
+            Verdict::Answer(place) => place,
+            Verdict::Refuse(place) => return refused(answer, StatusCode::TOO_MANY_REQUESTS, place, is_http2),
+            Verdict::Close(place) => {
+                shared.activity.close();
+                return refused(answer, StatusCode::TOO_MANY_REQUESTS, place, is_http2);
+            }
+        };
         if let Err(status) = check_size(&request) {
-            return Box::pin(ready(Ok(answer.refuse(status))));
+            return refused(answer, status, place, is_http2);
         }
+        let is_head = request.method() == Method::HEAD;
         Box::pin(async move {
             let mut response = shared.handler.handle(request, &shared.connection).await;
             let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
             if !is_http2 && !is_upgrade && shared.closes.load(Relaxed) {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok(answer.respond(response, shared.answer_timeout, is_http2))
+            Ok(answer.respond(response, place, shared.answer_timeout, is_http2.then_some(Http2 { is_head })))
         })
     }
+}
+
+/// The answer to a request that is not passed on.
+fn refused<B: Send + 'static>(
+    answer: Arc<Answer>,
+    status: StatusCode,
+    place: AnswerPlace,
+    is_http2: bool,
+) -> BoxFuture<'static, Result<Response<AnswerBody<B>>, Infallible>> {
+    let mut response = answer.refuse(status, place, is_http2);
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+    }
+    Box::pin(ready(Ok(response)))
+}
+
+/// The bytes of a request's head.
+fn head_bytes<B>(request: &Request<B>) -> usize {
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    let lines = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+    target + lines.sum::<usize>()
 }
 
 /// Whether the head has no more lines than one of HTTP/1.1 may have. Over HTTP/2 a line that is repeated takes a byte, and

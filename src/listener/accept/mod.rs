@@ -119,7 +119,7 @@ impl<H: Handler> Accept<H> {
             client_certificate: None,
             draining: self.tasks.token().child_token(),
         };
-        let entry = self.places.connections.enter();
+        let entry = self.places.connections.enter(self.places.addresses.of(peer));
         let (tls, tasks, handler) = (self.tls.clone(), self.tasks.clone(), self.handler.clone());
         let (answer_timeout, max_age) = (self.places.answer_timeout(), self.max_connection_age.map(around));
         self.tasks.spawn("connection", async move {

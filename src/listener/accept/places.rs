@@ -13,9 +13,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     fairness::{ClientKey, Share, Shares},
-    listener::activity::{Connections, GivesWay},
+    listener::{
+        activity::{Connections, GivesWay},
+        in_flight::Addresses,
+    },
     telemetry,
 };
+
+/// The requests that may be in flight from one address, for each connection that it may have: more than clients that
+/// read their answers come to, as browsers, kubelets and controllers do, and far fewer than streams.
+const IN_FLIGHT_PER_CONNECTION: usize = 4;
 
 /// How often a connection that could give way is looked for while none does.
 const PLACE_WAIT: Duration = Duration::from_millis(1500);
@@ -41,6 +48,7 @@ pub struct Places {
     /// Number of taken places beyond the current limit. They are not returned when their connections end.
     excess: Arc<AtomicUsize>,
     by_address: Shares,
+    pub(super) addresses: Addresses,
     pub(super) connections: Connections,
     limits: Arc<RwLock<Limits>>,
 }
@@ -58,6 +66,13 @@ impl Limits {
     const fn of_address(&self) -> usize {
         if self.connections_per_address < self.connections { self.connections_per_address } else { usize::MAX }
     }
+
+    /// Sets how many requests may be in flight from each address. Unix sockets may have all connections.
+    fn set_in_flight(&self, addresses: &Addresses) {
+        let [each, over_unix] = [self.connections_per_address, self.connections]
+            .map(|connections| connections.saturating_mul(IN_FLIGHT_PER_CONNECTION));
+        addresses.set(each, over_unix);
+    }
 }
 
 impl Places {
@@ -65,8 +80,10 @@ impl Places {
     pub fn new(limits: Limits) -> Self {
         let (all, excess) = (Arc::new(Semaphore::new(limits.connections)), Arc::new(AtomicUsize::new(0)));
         let by_address = Shares::new(limits.of_address(), "connections_per_address");
+        let addresses = Addresses::default();
+        limits.set_in_flight(&addresses);
         let limits = Arc::new(RwLock::new(limits));
-        Self { all, excess, by_address, connections: Connections::default(), limits }
+        Self { all, excess, by_address, addresses, connections: Connections::default(), limits }
     }
 
     /// Shows the number of taken places in the metrics.
@@ -88,6 +105,7 @@ impl Places {
         let more = limits.connections.saturating_sub(current.connections);
         self.all.add_permits(more - take(&self.excess, more));
         self.by_address.set(limits.of_address());
+        limits.set_in_flight(&self.addresses);
         *current = limits;
     }
 

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::config::{Address, ListenerConfig, ListenerTls};
 use crate::lifecycle::Drained;
-use crate::listener::{GivesWay, activity::Connections, bind, tls::tests::write_certificate};
+use crate::listener::{GivesWay, activity::Connections, bind, in_flight, tls::tests::write_certificate};
 
 /// Answers with a description of the connection.
 #[derive(Clone)]
@@ -359,7 +359,7 @@ fn a_connection_is_a_small_task() {
     let tasks = Tasks::new();
     let draining = tasks.token().child_token();
     let connection = Connection { number: 0, peer: None, tls: false, client_certificate: None, draining };
-    let entry = Connections::default().enter();
+    let entry = Connections::default().enter(in_flight::Address::unlimited());
     let tie = Tie { activity: entry.activity.clone(), answer_timeout: DRAIN, max_age: None };
     let served = serve_socket(Box::new(tokio::io::empty()), None, connection, Arc::new(Describe), tie, &tasks);
     assert!(size_of_val(&served) <= 1 << 10, "{} bytes", size_of_val(&served));

@@ -5,7 +5,7 @@ use std::{ops::Range, path::Path, sync::Arc};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use futures_util::future;
-use http::{Request, Response};
+use http::{Request, Response, request};
 use http_body_util::Empty;
 use hyper::{
     body::Incoming,
@@ -101,16 +101,26 @@ impl Attack {
         numbers: Range<usize>,
         request: impl Fn(usize) -> (String, Option<String>),
     ) -> Vec<Response<Incoming>> {
-        let asked = numbers.map(|number| self.one(request(number)));
-        let answers = future::join_all(asked.map(|asked| timeout(PATIENCE, asked))).await;
-        answers.into_iter().filter_map(|answer| answer.ok()?.ok()).collect()
+        self.all(numbers.map(|number| {
+            let (path, authorization) = request(number);
+            let request = Request::get(format!("{}{path}", self.base));
+            authorization.into_iter().fold(request, |request, value| request.header("authorization", value))
+        }))
+        .await
     }
 
-    async fn one(&self, (path, authorization): (String, Option<String>)) -> Result<Response<Incoming>> {
-        let mut request = Request::get(format!("{}{path}", self.base));
-        if let Some(authorization) = authorization {
-            request = request.header("authorization", authorization);
-        }
+    /// The unread responses to that many requests which the gateway refuses itself, because they have two lengths.
+    pub(super) async fn ask_malformed(&self, count: usize) -> Vec<Response<Incoming>> {
+        let request = || Request::get(&self.base).header("content-length", "0").header("content-length", "0");
+        self.all((0..count).map(|_| request())).await
+    }
+
+    async fn all(&self, requests: impl Iterator<Item = request::Builder>) -> Vec<Response<Incoming>> {
+        let asked = requests.map(|request| timeout(PATIENCE, self.one(request)));
+        future::join_all(asked).await.into_iter().filter_map(|answer| answer.ok()?.ok()).collect()
+    }
+
+    async fn one(&self, request: request::Builder) -> Result<Response<Incoming>> {
         Ok(self.sender.clone().send_request(request.body(Empty::new())?).await?)
     }
 }

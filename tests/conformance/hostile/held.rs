@@ -25,6 +25,8 @@ const UPGRADES_SHARE: usize = 250;
 const CONNECTIONS_SHARE: usize = 1000;
 /// The number of connections of one address: more than its share.
 const CONNECTIONS: usize = 1100;
+/// The number of connections whose requests are refused, from one address.
+const REFUSED_CONNECTIONS: usize = 20;
 /// The number of connections that are opened concurrently.
 const AT_ONCE: usize = 50;
 /// The number of ways to write one token, and of the watches with each: together more than may be forwarded.
@@ -55,6 +57,7 @@ const UNREAD: u8 = 2;
 const UPGRADING: u8 = 3;
 const IDLE: u8 = 4;
 const DAEMON_SET: u8 = 5;
+const REFUSED: u8 = 6;
 const SPELLING: u8 = 10;
 
 impl Scene<'_> {
@@ -64,6 +67,27 @@ impl Scene<'_> {
         let held = attack.ask(0..STREAMS, |_| (format!("{FORWARDED}?x=forwarded"), None)).await;
         self.beside("1,000 requests without credentials that are not read", quiet, REQUESTS).await?;
         drop(held);
+        Ok(())
+    }
+
+    /// Requests that the gateway refuses itself, on connections that accept no byte of the refusals.
+    pub(super) async fn unread_refusals(&mut self, quiet: &Times) -> Result<()> {
+        let name = "20,000 refusals of one address that are not read";
+        let before = self.reached("answers_per_address").await?;
+        let mut held = Vec::new();
+        for _ in 0..REFUSED_CONNECTIONS {
+            let attack = self.victim.unread(REFUSED).await?;
+            let answers = attack.ask_malformed(STREAMS).await;
+            held.push((attack, answers));
+        }
+        let of =
+            |status: u16| held.iter().flat_map(|(_, answers)| answers).filter(|one| one.status() == status).count();
+        let (begun, refused) = (of(400), of(429));
+        self.tally.note(format!("{name}: {begun} were begun, {refused} got 429"));
+        self.tally.equal(name, &(REFUSED_CONNECTIONS * STREAMS), &(begun + refused));
+        self.beside(name, quiet, REQUESTS).await?;
+        let reached = self.reached("answers_per_address").await? - before;
+        self.tally.holds(name, reached > 0, || "no limit was reached".to_owned());
         Ok(())
     }
 

@@ -78,6 +78,7 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
     let mut scene = Scene::start("gateway-hostile", side, certificates).await?;
     let quiet = scene.bystander("quiet", MANY_REQUESTS).await?;
     scene.unknown_clients(&quiet).await?;
+    scene.unread_refusals(&quiet).await?;
     scene.unread_lists(&quiet).await?;
     scene.unread_watches(&quiet).await?;
     scene.unread_watches_of_five(&quiet).await?;

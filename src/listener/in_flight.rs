@@ -1,0 +1,436 @@
+//! Limits how many requests and answers one address has in flight.
+//!
+//! An answer takes memory as long as its client does not read it: a stream, a task, what is noted about the request,
+//! and the bytes, some 4 KB of an answer that only refuses. A client that announces a window of 0 gets each of the
+//! 1,000 streams of each of its connections to hold that, whoever it is. So a request takes a place from its arrival
+//! until the last byte of its answer has left the gateway. An answer that lasts as long as the client likes has a place
+//! up to its head; then it has other limits. What is noted shares bytes of the request's head, so a request with a large
+//! head takes several places.
+//!
+//! Beyond the limit, requests are refused without a body, which no window can hold back. A client that does not read its
+//! socket at all keeps even these heads waiting: of them, an address may have as many again.
+//!
+//! Invariant: a request touches the counter of its address only, and the table of all addresses is only locked when a
+//! connection is accepted or an address has none left.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use bytes::Bytes;
+use dashmap::DashMap;
+
+use crate::{fairness::ClientKey, telemetry::limit_reached};
+
+/// The bytes of a request's head for which one place suffices: more than most requests have.
+const HEAD_OF_ONE_PLACE: usize = 8 << 10;
+
+/// The metrics' names of the limits.
+const LIMIT: &str = "answers_per_address";
+const REFUSALS_LIMIT: &str = "refusals_per_address";
+
+/// All addresses that have connections. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Addresses(Arc<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    most: AtomicUsize,
+    most_over_unix: AtomicUsize,
+    open: DashMap<ClientKey, Weak<Address>>,
+}
+
+/// One address, which all its connections share.
+#[derive(Debug)]
+pub(super) struct Address {
+    key: ClientKey,
+    is_unix: bool,
+    /// Places of requests that are answered, and the number of refusals that have not been sent.
+    in_flight: AtomicUsize,
+    refused: AtomicUsize,
+    table: Arc<Table>,
+}
+
+/// What becomes of a new request.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    Answer(AnswerPlace),
+    /// Too many are in flight.
+    Refuse(AnswerPlace),
+    /// Too many refusals wait to be sent: the connection has to be closed.
+    Close(AnswerPlace),
+}
+
+/// The places of one request, given back when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(super) struct AnswerPlace(#[expect(dead_code, reason = "held for its drop")] Arc<Taken>);
+
+#[derive(Debug)]
+struct Taken {
+    places: usize,
+    is_refused: bool,
+    address: Arc<Address>,
+}
+
+/// Bytes that hold a place until they are gone.
+struct Held {
+    bytes: Bytes,
+    _place: AnswerPlace,
+}
+
+impl Addresses {
+    /// Each address may have `most` requests in flight, and all Unix sockets together `most_over_unix`.
+    pub(super) fn set(&self, most: usize, most_over_unix: usize) {
+        self.0.most.store(most, Relaxed);
+        self.0.most_over_unix.store(most_over_unix, Relaxed);
+    }
+
+    /// The address of a new connection; `None` is that of all Unix sockets.
+    pub(super) fn of(&self, peer: Option<SocketAddr>) -> Arc<Address> {
+        let key = ClientKey::address(peer.map(|peer| peer.ip()));
+        let mut open = self.0.open.entry(key).or_default();
+        open.upgrade().unwrap_or_else(|| {
+            let (in_flight, refused, table) = (AtomicUsize::new(0), AtomicUsize::new(0), self.0.clone());
+            let address = Arc::new(Address { key, is_unix: peer.is_none(), in_flight, refused, table });
+            *open = Arc::downgrade(&address);
+            address
+        })
+    }
+}
+
+impl Address {
+    /// An address of its own, without a limit.
+    pub(super) fn unlimited() -> Arc<Self> {
+        let addresses = Addresses::default();
+        addresses.set(usize::MAX, usize::MAX);
+        addresses.of(None)
+    }
+
+    /// Whether one more request is answered. The only request of an address always is, however large its head is.
+    pub(super) fn admit(self: &Arc<Self>, head_bytes: usize) -> Verdict {
+        if let Some(place) = self.take(1 + head_bytes / HEAD_OF_ONE_PLACE, false) {
+            return Verdict::Answer(place);
+        }
+        limit_reached(LIMIT);
+        if let Some(place) = self.take(1, true) {
+            return Verdict::Refuse(place);
+        }
+        limit_reached(REFUSALS_LIMIT);
+        Verdict::Close(self.place(0, true))
+    }
+
+    fn take(self: &Arc<Self>, places: usize, is_refused: bool) -> Option<AnswerPlace> {
+        let most = if self.is_unix { &self.table.most_over_unix } else { &self.table.most }.load(Relaxed);
+        let more = |taken: usize| (taken == 0 || taken + places <= most).then_some(taken + places);
+        self.taken(is_refused).fetch_update(Relaxed, Relaxed, more).ok()?;
+        Some(self.place(places, is_refused))
+    }
+
+    fn place(self: &Arc<Self>, places: usize, is_refused: bool) -> AnswerPlace {
+        AnswerPlace(Arc::new(Taken { places, is_refused, address: self.clone() }))
+    }
+
+    fn taken(&self, is_refused: bool) -> &AtomicUsize {
+        if is_refused { &self.refused } else { &self.in_flight }
+    }
+}
+
+impl AnswerPlace {
+    /// The same bytes, which hold the place as long as any of them waits for the client.
+    pub(super) fn holding(&self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Held { bytes, _place: self.clone() })
+    }
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.address.taken(self.is_refused).fetch_sub(self.places, Relaxed);
+    }
+}
+
+impl Drop for Address {
+    fn drop(&mut self) {
+        // Not if the address has come back meanwhile.
+        self.table.open.remove_if(&self.key, |_, address| address.strong_count() == 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, future::pending, time::Duration};
+
+    use futures_util::stream;
+    use http::{Request, Response, StatusCode, header};
+    use http_body::Frame;
+    use http_body_util::{BodyExt, Empty, StreamBody};
+    use hyper::{
+        body::Incoming,
+        client::conn::http2::{Builder, SendRequest},
+    };
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tokio::{
+        io::{AsyncWriteExt, DuplexStream, copy_bidirectional, duplex},
+        task::JoinHandle,
+        time::{Instant, timeout},
+    };
+
+    use super::*;
+    use crate::{
+        lifecycle::Tasks,
+        listener::{Connection, Handler, LongRunning, Protocol, Tie, activity::Activity, serve_connection},
+    };
+
+    fn peer(address: &str) -> Option<SocketAddr> {
+        Some(SocketAddr::new(address.parse().unwrap(), 1))
+    }
+
+    /// A place for one more answer.
+    fn take(address: &Arc<Address>) -> Option<AnswerPlace> {
+        match address.admit(0) {
+            Verdict::Answer(place) => Some(place),
+            Verdict::Refuse(_) | Verdict::Close(_) => None,
+        }
+    }
+
+    #[test]
+    fn each_address_has_its_places_and_no_more() {
+        let addresses = Addresses::default();
+        addresses.set(2, 3);
+        let [one, same, other] = ["192.0.2.1", "192.0.2.1", "192.0.2.2"].map(|text| addresses.of(peer(text)));
+        let (first, second) = (take(&one).unwrap(), take(&same).unwrap());
+        assert!(take(&one).is_none() && take(&same).is_none());
+        assert!(take(&other).is_some());
+        let unix = addresses.of(None);
+        let places: Vec<_> = std::iter::from_fn(|| take(&unix)).collect();
+        assert_eq!(places.len(), 3);
+        let bytes = first.holding(Bytes::from_static(b"answer"));
+        drop(first);
+        assert!(take(&one).is_none(), "held by the bytes");
+        assert_eq!(bytes, &b"answer"[..]);
+        drop(bytes);
+        let third = take(&one).unwrap();
+        addresses.set(1, 1);
+        drop((second, third));
+        let place = take(&one).unwrap();
+        assert!(take(&one).is_none());
+        // An answer on its way outlives the connections.
+        drop((one, same, other, unix, places));
+        assert_eq!(addresses.0.open.len(), 1);
+        drop(place);
+        assert!(addresses.0.open.is_empty());
+    }
+
+    /// Answers `/watch` as long as the client likes, `/wait` never, and everything else with a word.
+    #[derive(Clone)]
+    struct Word;
+
+    type Frames = stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>;
+
+    impl Handler for Word {
+        type Body = StreamBody<Frames>;
+
+        async fn handle(&self, request: Request<Incoming>, _: &Connection) -> Response<Self::Body> {
+            let word = Ok(Frame::data(Bytes::from_static(b"word")));
+            let frames: Frames = match request.uri().path() {
+                "/wait" => pending().await,
+                "/watch" => Box::pin(stream::pending()),
+                _ => Box::pin(stream::iter([word])),
+            };
+            let mut response = Response::new(StreamBody::new(frames));
+            if request.uri().path() == "/watch" {
+                response.extensions_mut().insert(LongRunning { unread_max: None });
+            }
+            response
+        }
+    }
+
+    /// The client's end of a connection that buffers `room` bytes.
+    fn open(address: &Arc<Address>, tasks: &Tasks, room: usize) -> DuplexStream {
+        let (client, server) = duplex(room);
+        let draining = tasks.token().child_token();
+        let connection = Connection { number: 0, peer: None, tls: false, client_certificate: None, draining };
+        let activity = Arc::new(Activity::new(Instant::now(), address.clone()));
+        let tie = Tie { activity, answer_timeout: Duration::from_secs(60), max_age: None };
+        let spawner = tasks.clone();
+        tasks.spawn("connection", async move {
+            serve_connection(Box::new(server), Protocol::Http2, connection, Word, tie, &spawner).await;
+        });
+        client
+    }
+
+    /// A connection whose client accepts that many bytes of each answer, and the wire, which breaks when it is aborted.
+    async fn connect(
+        address: &Arc<Address>,
+        tasks: &Tasks,
+        window: u32,
+    ) -> (SendRequest<Empty<Bytes>>, JoinHandle<()>) {
+        let mut far = open(address, tasks, 1 << 20);
+        let (client, mut near) = duplex(1 << 20);
+        let wire = tokio::spawn(async move { drop(copy_bidirectional(&mut near, &mut far).await) });
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(window);
+        let (sender, driver) = builder.handshake(TokioIo::new(client)).await.unwrap();
+        tasks.spawn("client", async move { driver.await.unwrap_or_default() });
+        (sender, wire)
+    }
+
+    async fn get(sender: &SendRequest<Empty<Bytes>>, path: &str) -> Response<Incoming> {
+        let request = Request::get(format!("http://h{path}")).body(Empty::new()).unwrap();
+        sender.clone().send_request(request).await.unwrap()
+    }
+
+    /// An address with four places.
+    fn four() -> Arc<Address> {
+        let addresses = Addresses::default();
+        addresses.set(4, 4);
+        addresses.of(None)
+    }
+
+    async fn until_free(address: &Arc<Address>, places: usize) {
+        let free = async {
+            while address.in_flight.load(Relaxed) != 4 - places {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(20), free).await.expect("places are given back");
+    }
+
+    #[tokio::test]
+    async fn answers_that_are_not_read_use_up_the_places_of_their_address() {
+        // With a window of one byte, all of the answer is handed to the stream, and its task ends.
+        for window in [0, 1] {
+            let (tasks, address) = (Tasks::new(), four());
+            let (first, first_wire) = connect(&address, &tasks, window).await;
+            let (second, _wire) = connect(&address, &tasks, window).await;
+            let mut unread = Vec::new();
+            for sender in [&first, &second, &first, &second] {
+                unread.push(get(sender, "/").await);
+            }
+            assert!(unread.iter().all(|answer| answer.status() == StatusCode::OK));
+            for sender in [&first, &second] {
+                let (head, body) = get(sender, "/").await.into_parts();
+                assert_eq!(
+                    (head.status, &head.headers[header::RETRY_AFTER]),
+                    (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap())
+                );
+                assert!(body.collect().await.unwrap().to_bytes().is_empty());
+            }
+            // A stream that the client resets gives its place back, and so does a connection that breaks.
+            drop(unread.swap_remove(1));
+            until_free(&address, 1).await;
+            unread.push(get(&second, "/").await);
+            assert_eq!(get(&second, "/").await.status(), StatusCode::TOO_MANY_REQUESTS);
+            first_wire.abort();
+            until_free(&address, 2).await;
+            assert_eq!(get(&second, "/").await.status(), StatusCode::OK);
+        }
+    }
+
+    #[test]
+    fn a_refusal_has_a_place_until_it_is_sent() {
+        let address = four();
+        let answers: Vec<_> = std::iter::from_fn(|| take(&address)).collect();
+        let mut refusals = Vec::new();
+        loop {
+            match address.admit(0) {
+                Verdict::Refuse(place) => refusals.push(place),
+                Verdict::Close(_) => break,
+                Verdict::Answer(_) => panic!("there were places for {} answers", answers.len()),
+            }
+        }
+        assert_eq!((answers.len(), refusals.len()), (4, 4));
+        refusals.pop();
+        assert!(matches!(address.admit(0), Verdict::Refuse(_)));
+        drop(answers);
+        assert!(take(&address).is_some());
+    }
+
+    /// The client sends requests, and does not read what the gateway sends.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_refusals_are_not_read_is_closed() {
+        let (tasks, address) = (Tasks::new(), four());
+        let _places: Vec<_> = std::iter::from_fn(|| take(&address)).collect();
+        let mut client = open(&address, &tasks, 64);
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        client.write_all(&[&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat()).await.unwrap();
+        let begun = Instant::now();
+        // More than the buffers of the connection have room for. Each is a GET of /.
+        for stream in (1..8_000_u32).step_by(2) {
+            let request = [&[0, 0, 3, 1, 5][..], &stream.to_be_bytes(), &[0x82, 0x86, 0x84]].concat();
+            if client.write_all(&request).await.is_err() {
+                break;
+            }
+        }
+        assert!(client.write_all(&settings).await.is_err(), "it is closed");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert_eq!(address.refused.load(Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_request_with_a_large_head_takes_several_places() {
+        let (tasks, address) = (Tasks::new(), four());
+        let (sender, _wire) = connect(&address, &tasks, 0).await;
+        let ask = async |value: usize| {
+            let request = Request::get("http://h/").header("x", "y".repeat(value)).body(Empty::new()).unwrap();
+            sender.clone().send_request(request).await.unwrap()
+        };
+        let large = ask(2 * HEAD_OF_ONE_PLACE).await;
+        assert_eq!(large.status(), StatusCode::OK);
+        assert_eq!(ask(HEAD_OF_ONE_PLACE).await.status(), StatusCode::TOO_MANY_REQUESTS);
+        let small = ask(1).await;
+        assert_eq!(small.status(), StatusCode::OK);
+        drop((large, small));
+        until_free(&address, 4).await;
+        let alone = ask(20 * HEAD_OF_ONE_PLACE).await;
+        assert_eq!(alone.status(), StatusCode::OK);
+        assert_eq!(ask(1).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    }
+
+    #[tokio::test]
+    async fn answers_that_are_read_give_their_places_back() {
+        let (tasks, address) = (Tasks::new(), four());
+        let (sender, _wire) = connect(&address, &tasks, 1 << 16).await;
+        for _ in 0..20 {
+            let answer = get(&sender, "/").await;
+            assert_eq!(answer.status(), StatusCode::OK);
+            assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), &b"word"[..]);
+        }
+        until_free(&address, 4).await;
+    }
+
+    #[tokio::test]
+    async fn requests_count_before_they_are_answered_and_watches_no_longer_than_that() {
+        let (tasks, address) = (Tasks::new(), four());
+        let (sender, _wire) = connect(&address, &tasks, 0).await;
+        let mut watches = Vec::new();
+        for _ in 0..10 {
+            let watch = get(&sender, "/watch").await;
+            assert_eq!(watch.status(), StatusCode::OK);
+            watches.push(watch);
+        }
+        until_free(&address, 4).await;
+        let waiting: Vec<_> = (0..4)
+            .map(|_| {
+                let sender = sender.clone();
+                tokio::spawn(async move { get(&sender, "/wait").await })
+            })
+            .collect();
+        until_free(&address, 0).await;
+        assert_eq!(get(&sender, "/watch").await.status(), StatusCode::TOO_MANY_REQUESTS);
+        for request in waiting {
+            request.abort();
+        }
+        until_free(&address, 4).await;
+        assert_eq!(get(&sender, "/watch").await.status(), StatusCode::OK);
+    }
+}
