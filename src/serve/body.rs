@@ -12,7 +12,8 @@ use http_body::{Frame, SizeHint};
 use super::{
     gzip::{self, GzipBody},
     indented::Indented,
-    list_body::{ListBody, PIECE},
+    list_body::ListBody,
+    piece::{ONE_PIECE, piece_len},
     table_body::TableBody,
     watch_body::WatchBody,
 };
@@ -31,11 +32,6 @@ pub enum Body {
     Watch(Box<WatchBody>),
 }
 
-/// The last piece of a body of several pieces is small. It is handed over when the client has read the preceding ones,
-/// so a response only ends when the client has read nearly all of it.
-const LAST_PIECE: u64 = 1 << 10;
-/// A response of at most this many bytes is a single piece.
-const ONE_PIECE: u64 = 16 << 10;
 /// An estimate of the memory for compressing a single response, in bytes (a deflate window and its tables).
 const COMPRESSOR: usize = 300 << 10;
 
@@ -90,16 +86,6 @@ impl Body {
 
 fn next_piece(json: &mut Bytes) -> Option<Bytes> {
     Some(json.split_to(piece_len(json.len() as u64)?))
-}
-
-/// The length of the next piece of a body that has this many bytes left; `None` at its end.
-pub(super) fn piece_len(left: u64) -> Option<usize> {
-    let length = match left {
-        0 => return None,
-        ..=ONE_PIECE => left,
-        _ => left - LAST_PIECE,
-    };
-    Some(usize::try_from(length).map_or(PIECE, |length| length.min(PIECE)))
 }
 
 impl http_body::Body for Body {

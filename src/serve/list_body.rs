@@ -4,15 +4,12 @@ use std::{mem, sync::Arc, vec};
 
 use bytes::Bytes;
 
-use super::indented::Indent;
+use super::{indented::Indent, piece::PIECE};
 use crate::{
     encode::{Form, LeafPiece, Pretty},
     store::Leaf,
 };
 
-/// The number of bytes that are copied for a connection at a time: a connection whose client does not read holds up to
-/// two such pieces. Objects that are larger are sent from the bytes that the store holds.
-pub(super) const PIECE: usize = 64 << 10;
 /// The message of a panic that cannot happen: a leaf's items, or a Table's rows, are only made after their length was
 /// computed, which fails if they cannot be made.
 pub(super) const CAN_BE_MADE: &str = "items whose length is known can be made";

@@ -12,6 +12,7 @@ mod indented;
 mod list;
 mod list_body;
 mod most_recent;
+mod piece;
 mod reason;
 mod table;
 mod table_body;

@@ -4,10 +4,7 @@ use std::{mem, sync::Arc, vec};
 
 use bytes::Bytes;
 
-use super::{
-    indented::Indent,
-    list_body::{CAN_BE_MADE, PIECE},
-};
+use super::{indented::Indent, list_body::CAN_BE_MADE, piece::PIECE};
 use crate::{encode::table::Rows, store::Object};
 
 /// The number of bytes that are read for cells before other tasks get a turn, or finished rows are sent. Each column
