@@ -132,12 +132,6 @@ impl Activity {
         self.gives_way.cancelled().await;
     }
 
-    /// Closes the connection, busy or not.
-    pub(super) fn close(&self) {
-        self.must.store(true, Relaxed);
-        self.gives_way.cancel();
-    }
-
     /// Whether a connection that was told to give way may be closed now.
     pub(super) fn may_close(&self) -> bool {
         self.is_idle() || self.must.load(Relaxed)

@@ -129,15 +129,14 @@ impl Answer {
     }
 
     /// The answer to a request that is not passed on. It has no body: a client that does not read cannot hold it.
-    /// Over HTTP/2 it holds its place until the head has left.
+    /// A place, which only one over HTTP/2 may have, is held until the head has left.
     pub(super) fn refuse<B>(
         self: Arc<Self>,
         status: StatusCode,
-        place: AnswerPlace,
-        is_http2: bool,
+        place: Option<AnswerPlace>,
     ) -> Response<AnswerBody<B>> {
-        let place = Some(place);
-        let body = AnswerBody { body: None, splits: false, place, is_bare: is_http2, last: None, answer: self };
+        let is_bare = place.is_some();
+        let body = AnswerBody { body: None, splits: false, place, is_bare, last: None, answer: self };
         let mut response = Response::new(body);
         *response.status_mut() = status;
         response

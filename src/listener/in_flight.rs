@@ -8,7 +8,8 @@
 //! head takes several places.
 //!
 //! Beyond the limit, requests are refused without a body, which no window can hold back. A client that does not read its
-//! socket at all keeps even these heads waiting: of them, an address may have as many again.
+//! socket at all keeps even these heads waiting, on as many streams as a connection may have, until it fails to answer a
+//! ping.
 //!
 //! Invariant: a request touches the counter of its address only, and the table of all addresses is only locked when a
 //! connection is accepted or an address has none left.
@@ -29,9 +30,8 @@ use crate::{fairness::ClientKey, telemetry::limit_reached};
 /// The bytes of a request's head for which one place suffices: more than most requests have.
 const HEAD_OF_ONE_PLACE: usize = 8 << 10;
 
-/// The metrics' names of the limits.
+/// The metrics' name of the limit.
 const LIMIT: &str = "answers_per_address";
-const REFUSALS_LIMIT: &str = "refusals_per_address";
 
 /// All addresses that have connections. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -49,20 +49,9 @@ struct Table {
 pub(super) struct Address {
     key: ClientKey,
     is_unix: bool,
-    /// Places of requests that are answered, and the number of refusals that have not been sent.
+    /// The number of places that are taken.
     in_flight: AtomicUsize,
-    refused: AtomicUsize,
     table: Arc<Table>,
-}
-
-/// What becomes of a new request.
-#[derive(Debug)]
-pub(super) enum Verdict {
-    Answer(AnswerPlace),
-    /// Too many are in flight.
-    Refuse(AnswerPlace),
-    /// Too many refusals wait to be sent: the connection has to be closed.
-    Close(AnswerPlace),
 }
 
 /// The places of one request, given back when the last clone is dropped.
@@ -72,7 +61,6 @@ pub(super) struct AnswerPlace(#[expect(dead_code, reason = "held for its drop")]
 #[derive(Debug)]
 struct Taken {
     places: usize,
-    is_refused: bool,
     address: Arc<Address>,
 }
 
@@ -94,8 +82,8 @@ impl Addresses {
         let key = ClientKey::address(peer.map(|peer| peer.ip()));
         let mut open = self.0.open.entry(key).or_default();
         open.upgrade().unwrap_or_else(|| {
-            let (in_flight, refused, table) = (AtomicUsize::new(0), AtomicUsize::new(0), self.0.clone());
-            let address = Arc::new(Address { key, is_unix: peer.is_none(), in_flight, refused, table });
+            let (in_flight, table) = (AtomicUsize::new(0), self.0.clone());
+            let address = Arc::new(Address { key, is_unix: peer.is_none(), in_flight, table });
             *open = Arc::downgrade(&address);
             address
         })
@@ -110,32 +98,17 @@ impl Address {
         addresses.of(None)
     }
 
-    /// Whether one more request is answered. The only request of an address always is, however large its head is.
-    pub(super) fn admit(self: &Arc<Self>, head_bytes: usize) -> Verdict {
-        if let Some(place) = self.take(1 + head_bytes / HEAD_OF_ONE_PLACE, false) {
-            return Verdict::Answer(place);
-        }
-        limit_reached(LIMIT);
-        if let Some(place) = self.take(1, true) {
-            return Verdict::Refuse(place);
-        }
-        limit_reached(REFUSALS_LIMIT);
-        Verdict::Close(self.place(0, true))
-    }
-
-    fn take(self: &Arc<Self>, places: usize, is_refused: bool) -> Option<AnswerPlace> {
+    /// The places of one more request; `None` if the address has too many. The only request of an address is never
+    /// refused, however large its head is.
+    pub(super) fn take(self: &Arc<Self>, head_bytes: usize) -> Option<AnswerPlace> {
+        let places = 1 + head_bytes / HEAD_OF_ONE_PLACE;
         let most = if self.is_unix { &self.table.most_over_unix } else { &self.table.most }.load(Relaxed);
         let more = |taken: usize| (taken == 0 || taken + places <= most).then_some(taken + places);
-        self.taken(is_refused).fetch_update(Relaxed, Relaxed, more).ok()?;
-        Some(self.place(places, is_refused))
-    }
-
-    fn place(self: &Arc<Self>, places: usize, is_refused: bool) -> AnswerPlace {
-        AnswerPlace(Arc::new(Taken { places, is_refused, address: self.clone() }))
-    }
-
-    fn taken(&self, is_refused: bool) -> &AtomicUsize {
-        if is_refused { &self.refused } else { &self.in_flight }
+        if self.in_flight.fetch_update(Relaxed, Relaxed, more).is_err() {
+            limit_reached(LIMIT);
+            return None;
+        }
+        Some(AnswerPlace(Arc::new(Taken { places, address: self.clone() })))
     }
 }
 
@@ -154,7 +127,7 @@ impl AsRef<[u8]> for Held {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.address.taken(self.is_refused).fetch_sub(self.places, Relaxed);
+        self.address.in_flight.fetch_sub(self.places, Relaxed);
     }
 }
 
@@ -179,8 +152,8 @@ mod tests {
     };
     use hyper_util::rt::{TokioExecutor, TokioIo};
     use tokio::{
-        io::{AsyncWriteExt, DuplexStream, copy_bidirectional, duplex},
-        task::JoinHandle,
+        io::{DuplexStream, copy_bidirectional, duplex},
+        task::JoinSet,
         time::{Instant, timeout},
     };
 
@@ -194,35 +167,27 @@ mod tests {
         Some(SocketAddr::new(address.parse().unwrap(), 1))
     }
 
-    /// A place for one more answer.
-    fn take(address: &Arc<Address>) -> Option<AnswerPlace> {
-        match address.admit(0) {
-            Verdict::Answer(place) => Some(place),
-            Verdict::Refuse(_) | Verdict::Close(_) => None,
-        }
-    }
-
     #[test]
     fn each_address_has_its_places_and_no_more() {
         let addresses = Addresses::default();
         addresses.set(2, 3);
         let [one, same, other] = ["192.0.2.1", "192.0.2.1", "192.0.2.2"].map(|text| addresses.of(peer(text)));
-        let (first, second) = (take(&one).unwrap(), take(&same).unwrap());
-        assert!(take(&one).is_none() && take(&same).is_none());
-        assert!(take(&other).is_some());
+        let (first, second) = (one.take(0).unwrap(), same.take(0).unwrap());
+        assert!(one.take(0).is_none() && same.take(0).is_none());
+        assert!(other.take(0).is_some());
         let unix = addresses.of(None);
-        let places: Vec<_> = std::iter::from_fn(|| take(&unix)).collect();
+        let places: Vec<_> = std::iter::from_fn(|| unix.take(0)).collect();
         assert_eq!(places.len(), 3);
         let bytes = first.holding(Bytes::from_static(b"answer"));
         drop(first);
-        assert!(take(&one).is_none(), "held by the bytes");
+        assert!(one.take(0).is_none(), "held by the bytes");
         assert_eq!(bytes, &b"answer"[..]);
         drop(bytes);
-        let third = take(&one).unwrap();
+        let third = one.take(0).unwrap();
         addresses.set(1, 1);
         drop((second, third));
-        let place = take(&one).unwrap();
-        assert!(take(&one).is_none());
+        let place = one.take(0).unwrap();
+        assert!(one.take(0).is_none());
         // An answer on its way outlives the connections.
         drop((one, same, other, unix, places));
         assert_eq!(addresses.0.open.len(), 1);
@@ -268,15 +233,12 @@ mod tests {
         client
     }
 
-    /// A connection whose client accepts that many bytes of each answer, and the wire, which breaks when it is aborted.
-    async fn connect(
-        address: &Arc<Address>,
-        tasks: &Tasks,
-        window: u32,
-    ) -> (SendRequest<Empty<Bytes>>, JoinHandle<()>) {
+    /// A connection whose client accepts that many bytes of each answer, and the wire, which breaks when it is dropped.
+    async fn connect(address: &Arc<Address>, tasks: &Tasks, window: u32) -> (SendRequest<Empty<Bytes>>, JoinSet<()>) {
         let mut far = open(address, tasks, 1 << 20);
         let (client, mut near) = duplex(1 << 20);
-        let wire = tokio::spawn(async move { drop(copy_bidirectional(&mut near, &mut far).await) });
+        let mut wire = JoinSet::new();
+        wire.spawn(async move { drop(copy_bidirectional(&mut near, &mut far).await) });
         let mut builder = Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(window);
         let (sender, driver) = builder.handshake(TokioIo::new(client)).await.unwrap();
@@ -330,50 +292,10 @@ mod tests {
             until_free(&address, 1).await;
             unread.push(get(&second, "/").await);
             assert_eq!(get(&second, "/").await.status(), StatusCode::TOO_MANY_REQUESTS);
-            first_wire.abort();
+            drop(first_wire);
             until_free(&address, 2).await;
             assert_eq!(get(&second, "/").await.status(), StatusCode::OK);
         }
-    }
-
-    #[test]
-    fn a_refusal_has_a_place_until_it_is_sent() {
-        let address = four();
-        let answers: Vec<_> = std::iter::from_fn(|| take(&address)).collect();
-        let mut refusals = Vec::new();
-        loop {
-            match address.admit(0) {
-                Verdict::Refuse(place) => refusals.push(place),
-                Verdict::Close(_) => break,
-                Verdict::Answer(_) => panic!("there were places for {} answers", answers.len()),
-            }
-        }
-        assert_eq!((answers.len(), refusals.len()), (4, 4));
-        refusals.pop();
-        assert!(matches!(address.admit(0), Verdict::Refuse(_)));
-        drop(answers);
-        assert!(take(&address).is_some());
-    }
-
-    /// The client sends requests, and does not read what the gateway sends.
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_whose_refusals_are_not_read_is_closed() {
-        let (tasks, address) = (Tasks::new(), four());
-        let _places: Vec<_> = std::iter::from_fn(|| take(&address)).collect();
-        let mut client = open(&address, &tasks, 64);
-        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
-        client.write_all(&[&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat()).await.unwrap();
-        let begun = Instant::now();
-        // More than the buffers of the connection have room for. Each is a GET of /.
-        for stream in (1..8_000_u32).step_by(2) {
-            let request = [&[0, 0, 3, 1, 5][..], &stream.to_be_bytes(), &[0x82, 0x86, 0x84]].concat();
-            if client.write_all(&request).await.is_err() {
-                break;
-            }
-        }
-        assert!(client.write_all(&settings).await.is_err(), "it is closed");
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-        assert_eq!(address.refused.load(Relaxed), 0);
     }
 
     #[tokio::test]
@@ -419,17 +341,14 @@ mod tests {
             watches.push(watch);
         }
         until_free(&address, 4).await;
-        let waiting: Vec<_> = (0..4)
-            .map(|_| {
-                let sender = sender.clone();
-                tokio::spawn(async move { get(&sender, "/wait").await })
-            })
-            .collect();
+        let mut waiting = JoinSet::new();
+        for _ in 0..4 {
+            let sender = sender.clone();
+            waiting.spawn(async move { get(&sender, "/wait").await });
+        }
         until_free(&address, 0).await;
         assert_eq!(get(&sender, "/watch").await.status(), StatusCode::TOO_MANY_REQUESTS);
-        for request in waiting {
-            request.abort();
-        }
+        drop(waiting);
         until_free(&address, 4).await;
         assert_eq!(get(&sender, "/watch").await.status(), StatusCode::OK);
     }

@@ -16,7 +16,7 @@ use hyper::{body::Incoming, service::Service};
 use super::{
     activity::Activity,
     answer::{Answer, AnswerBody, Http2, Latest},
-    in_flight::{AnswerPlace, Verdict},
+    in_flight::AnswerPlace,
 };
 use crate::{
     listener::{Connection, Handler, protocol::REQUEST_HEADERS_MAX},
@@ -81,16 +81,11 @@ impl<H: Handler> Service<Request<Incoming>> for Requests<H> {
         let (shared, is_http2) = (self.0.clone(), request.version() == Version::HTTP_2);
         let answer = Answer::begin(shared.activity.clone());
         shared.latest.set(&answer);
-        let place = match shared.activity.address.admit(head_bytes(&request)) {
-            Verdict::Answer(place) => place,
-            Verdict::Refuse(place) => return refused(answer, StatusCode::TOO_MANY_REQUESTS, place, is_http2),
-            Verdict::Close(place) => {
-                shared.activity.close();
-                return refused(answer, StatusCode::TOO_MANY_REQUESTS, place, is_http2);
-            }
+        let Some(place) = shared.activity.address.take(head_bytes(&request)) else {
+            return refused(answer, StatusCode::TOO_MANY_REQUESTS, None);
         };
         if let Err(status) = check_size(&request) {
-            return refused(answer, status, place, is_http2);
+            return refused(answer, status, Some(place).filter(|_| is_http2));
         }
         let is_head = request.method() == Method::HEAD;
         Box::pin(async move {
@@ -108,10 +103,9 @@ impl<H: Handler> Service<Request<Incoming>> for Requests<H> {
 fn refused<B: Send + 'static>(
     answer: Arc<Answer>,
     status: StatusCode,
-    place: AnswerPlace,
-    is_http2: bool,
+    place: Option<AnswerPlace>,
 ) -> BoxFuture<'static, Result<Response<AnswerBody<B>>, Infallible>> {
-    let mut response = answer.refuse(status, place, is_http2);
+    let mut response = answer.refuse(status, place);
     if status == StatusCode::TOO_MANY_REQUESTS {
         response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
     }

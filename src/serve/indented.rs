@@ -84,13 +84,13 @@ mod tests {
     /// As deep as API servers accept it: 1.4 MB, which are 14 GB when they are indented.
     #[tokio::test]
     async fn deeply_nested_json_is_indented_in_pieces() {
-        const DEPTH: u64 = 10_000;
-        const NUMBERS: u64 = 700_000;
-        let json = nested(DEPTH as usize, NUMBERS as usize);
+        const DEPTH: usize = 10_000;
+        const NUMBERS: usize = 700_000;
+        let json = nested(DEPTH, NUMBERS);
         let mut body = Body::json(json.clone(), true);
         assert!(body.own_bytes() <= json.len() + 2 * PIECE, "{}", body.own_bytes());
         let length = body.size_hint().exact().unwrap();
-        assert!(length > NUMBERS * 2 * DEPTH, "{length}");
+        assert!(length > 2 * (NUMBERS * DEPTH) as u64, "{length}");
         for _ in 0..100 {
             assert_eq!(frame(&mut body).await, PIECE);
         }
