@@ -13,7 +13,7 @@ pub(super) const ONE_PIECE: u64 = 16 << 10;
 pub(super) fn piece_len(left: u64) -> Option<usize> {
     let length = match left {
         0 => return None,
-        ..=ONE_PIECE => left,
+        1..=ONE_PIECE => left,
         _ => left - LAST_PIECE,
     };
     Some(usize::try_from(length).map_or(PIECE, |length| length.min(PIECE)))
