@@ -184,3 +184,25 @@ async fn a_connection_that_was_idle_for_long_is_not_used_again() {
     assert_eq!(text(&gateway, "POST", "/2").await, "");
     assert_eq!(script.end().await, ["GET /1 HTTP/1.1", "POST /2 HTTP/1.1"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_closed_in_time_also_if_no_other_becomes_idle() {
+    let (listener, gateway) = server().await;
+    let script = Script::new(async move {
+        let mut heads = Vec::new();
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            heads.push(answer(&mut stream, EMPTY).await);
+            // Until the client goes.
+            stream.read_to_end(&mut Vec::new()).await.unwrap();
+        }
+        heads
+    });
+    // The second one after the first was closed: each is closed, not only the first.
+    for path in ["/1", "/2"] {
+        assert_eq!(text(&gateway, "GET", path).await, "");
+        tokio::time::sleep(super::IDLE_TIMEOUT).await;
+    }
+    let heads = tokio::time::timeout(super::IDLE_TIMEOUT, script.end()).await;
+    assert_eq!(heads.expect("both are closed"), ["GET /1 HTTP/1.1", "GET /2 HTTP/1.1"]);
+}
