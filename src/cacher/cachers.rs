@@ -145,7 +145,7 @@ impl Cachers {
     pub fn find(&self, resource: &GroupVersionResource, encoding: Encoding) -> Result<Arc<Instance>, NotCached> {
         let key = StoreKey { resource: resource.clone(), encoding };
         if let Some(entry) = self.shared.entries.get(&key) {
-            let instance = entry.instance()?;
+            let instance = entry.instance().inspect_err(|_| entry.ask())?;
             instance.touch();
             return Ok(instance);
         }

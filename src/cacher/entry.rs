@@ -12,6 +12,8 @@ use crate::{apimachinery::Lot, fanout::EndCause, peers::LowestLot};
 pub(super) struct Entry {
     state: watch::Sender<State>,
     restart: Mutex<Option<Restart>>,
+    /// When the last read came that found no instance.
+    asked: Mutex<Instant>,
     /// Set by the search for a peer that has the state.
     lowest: Arc<LowestLot>,
 }
@@ -33,7 +35,7 @@ enum State {
 impl Entry {
     pub(super) fn filling() -> Arc<Self> {
         let state = watch::Sender::new(State::Not(NotCached::Filling));
-        Arc::new(Self { state, restart: Mutex::default(), lowest: Arc::default() })
+        Arc::new(Self { state, restart: Mutex::default(), asked: Mutex::new(Instant::now()), lowest: Arc::default() })
     }
 
     /// For the search.
@@ -55,6 +57,17 @@ impl Entry {
     /// The last call of [`Self::restarted`].
     pub(super) fn last_restart(&self) -> Option<Restart> {
         *self.restart.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that a read found no instance.
+    pub(super) fn ask(&self) {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// When a read last found no instance; `None` while one waits for it.
+    pub(super) fn unasked_since(&self) -> Option<Instant> {
+        let is_awaited = self.state.receiver_count() > 0;
+        (!is_awaited).then(|| *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn instance(&self) -> Result<Arc<Instance>, NotCached> {

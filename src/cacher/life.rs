@@ -181,9 +181,8 @@ impl Shared {
                     instance.observe();
                     instance.idle_since()
                 }
-                // The cache is being filled, for the first time or again. If that takes as long as the idle timeout, it
-                // stops, and the next request starts it again.
-                Err(_) => Some(unfilled_since),
+                // The cache is being filled, for the first time or again, which may take longer than the idle timeout.
+                Err(_) => entry.unasked_since().map(|since| since.max(unfilled_since)),
             };
             let is_idle = idle_since.is_some_and(|since| since.elapsed() >= idle_timeout);
             if is_idle && !self.is_prewarmed(resource) {

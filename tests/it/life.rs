@@ -164,6 +164,26 @@ async fn a_cache_that_is_filled_again_is_not_idle() {
 }
 
 #[tokio::test]
+async fn a_fill_that_a_read_waits_for_may_take_longer_than_the_idle_timeout() {
+    let idle = Duration::from_secs(10);
+    let world = World::start_with(Sim::new(), |config| config.cache.idle_timeout = idle).await;
+    world.create_pod("default", "a", "x");
+    world.sim.hold_requests("watch", "pods");
+    let waiting = world.client().get("/api/v1/pods?resourceVersion=0");
+    let released = async {
+        within("the fill", world.sim.until(|counts| counts.requests("watch", "pods") == 1)).await;
+        for _ in 0..4 {
+            skip(Duration::from_secs(6)).await;
+            world.client().get("/api/v1/configmaps?resourceVersion=0").await;
+        }
+        world.sim.release_requests();
+    };
+    let (answer, ()) = join!(waiting, released);
+    assert_eq!(answer.route, Route::Served);
+    assert_eq!(world.sim.counts().requests("watch", "pods"), 1, "it was given up, and another one started");
+}
+
+#[tokio::test]
 async fn a_gateway_without_news_from_upstream_becomes_unready() {
     for (stale_watches, is_kept) in [(StaleWatches::Keep, true), (StaleWatches::End, false)] {
         let mut world = World::start_with(Sim::new(), |config| {
