@@ -38,6 +38,8 @@ pub(crate) enum Fault {
 pub(crate) struct Servers<'a> {
     pub(crate) network: turmoil::Sim<'a>,
     sim: Sim,
+    /// The revision at the start: no backup is older.
+    first: u64,
     cut_off: CutOff,
     /// Whether each API server is up.
     up: Vec<watch::Sender<bool>>,
@@ -75,7 +77,8 @@ impl<'a> Servers<'a> {
     ) -> Self {
         let (sim, cut_off, newest) = (world.sim.clone(), world.cut_off.clone(), world.edition.clone());
         let (editions, has_old_watches, lasting) = ([0; API_SERVERS], false, Vec::new());
-        Self { network, sim, cut_off, up, rolled, editions, newest, has_old_watches, lasting }
+        let first = sim.revision();
+        Self { network, sim, first, cut_off, up, rolled, editions, newest, has_old_watches, lasting }
     }
 
     /// Begins a fault, unless it lasts already. Whether it began.
@@ -142,7 +145,7 @@ impl<'a> Servers<'a> {
     /// Restores the storage from a backup, and restarts all API servers. Whether there is a backup.
     pub(crate) fn restore(&mut self, rng: &mut Rng) -> bool {
         let lost = rng.u64(1..100);
-        let revision = self.sim.revision().saturating_sub(lost);
+        let revision = self.sim.revision().saturating_sub(lost).max(self.first);
         if self.sim.rewind(revision).is_err() {
             return false;
         }
