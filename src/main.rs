@@ -8,10 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::{
-    Args, Parser, Subcommand,
-    error::{ContextKind, ContextValue},
-};
+use clap::{Args, Parser, Subcommand};
 use kube_fanout::config::{
     self, Checked, ClientAccess, ClientAccessError, ClientsConfig, Config, ConfigFile, LoadError, LoggingConfig,
     LoggingFormat, Overrides, PemFile, Problems, Redacted, UpstreamConfig, UpstreamConfigError,
@@ -231,7 +228,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 const RUNTIME_END: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| without_passwords(error).exit());
+    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(error));
     execute(cli.command).unwrap_or_else(|error| {
         // Standard error may be closed; there is no other place for it.
         io::stderr().write_all(report(&error).as_bytes()).ok();
@@ -244,17 +241,32 @@ fn changes_per_second(text: &str) -> Result<f64, &'static str> {
     rate.ok_or("allowed: a number from 0 to 100000")
 }
 
-/// An error about the arguments, without the password that a URL among them may have: clap quotes what it cannot use.
-fn without_passwords(mut error: clap::Error) -> clap::Error {
-    for kind in [ContextKind::InvalidValue, ContextKind::InvalidArg] {
-        if let Some(ContextValue::String(quoted)) = error.get(kind)
-            && quoted.contains('@')
-        {
-            let bare = Redacted::text(quoted).to_string();
-            error.insert(kind, ContextValue::String(bare));
-        }
+/// A text without the passwords of URLs among the arguments, which many errors quote: as the name of a file, for example.
+fn without_passwords(text: String) -> String {
+    let arguments = std::env::args_os().filter_map(|argument| argument.into_string().ok());
+    arguments.fold(text, |text, argument| {
+        let values = [Some(argument.as_str()), argument.split_once('=').map(|(_, value)| value)];
+        values
+            .into_iter()
+            .flatten()
+            .filter(|value| may_have_password(value))
+            .fold(text, |text, value| text.replace(value, &Redacted::text(value).to_string()))
+    })
+}
+
+fn may_have_password(text: &str) -> bool {
+    text.rsplit_once('@').is_some_and(|(before, _)| before.contains(':'))
+}
+
+/// Says what is wrong with the arguments, and ends the process. clap quotes what it cannot use.
+fn refuse(error: clap::Error) -> ! {
+    let said = error.render().to_string();
+    let bare = without_passwords(said.clone());
+    if bare == said {
+        error.exit();
     }
-    error
+    io::stderr().write_all(bare.as_bytes()).ok();
+    std::process::exit(error.exit_code());
 }
 
 /// The exit code for an error, by the first of its causes that has one.
@@ -311,10 +323,10 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
 /// An error with its causes, without the backtrace that anyhow adds: it is about a configuration or a machine.
 fn report(error: &anyhow::Error) -> String {
     let causes: Vec<_> = error.chain().skip(1).map(|cause| cause.to_string().replace('\n', "\n    ")).collect();
-    match &causes[..] {
+    without_passwords(match &causes[..] {
         [] => format!("Error: {error}\n"),
         causes => format!("Error: {error}\n\nCaused by:\n    {}\n", causes.join("\n    ")),
-    }
+    })
 }
 
 fn execute(command: Command) -> anyhow::Result<ExitCode> {
@@ -516,7 +528,7 @@ fn print(text: &str) -> anyhow::Result<ExitCode> {
 
 fn check(path: &Path, online: bool) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let file = path.display();
+    let file = without_passwords(path.display().to_string());
     let (problems, notes) = match runtime.block_on(checked(path, online))? {
         Ok(checked) => (checked.problems(), checked.notes()),
         Err(LoadError::Invalid(Problems(problems))) => (problems, Vec::new()),

@@ -7,6 +7,8 @@ mod harness;
 
 // The admin port.
 mod admin;
+// What is said of the command line.
+mod arguments;
 // The audit log, and reads that cannot be logged.
 mod audit;
 // An upstream that has forgotten the changes after the versions of open watches.
