@@ -68,7 +68,7 @@ impl Scene {
         TcpStream::connect(("127.0.0.1", address.port())).await.unwrap()
     }
 
-    async fn get(&self, path: &str, token: Option<&str>) -> (StatusCode, String) {
+    pub(crate) async fn get(&self, path: &str, token: Option<&str>) -> (StatusCode, String) {
         get(self.connect().await, path, token).await
     }
 }

@@ -64,6 +64,8 @@ mod servers;
 mod shares;
 // The `status` command.
 mod status_command;
+// The fields of the status.
+mod status_fields;
 // Tables, as kubectl prints them.
 mod tables;
 // Watches that start upstream and continue from memory.
