@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use kube_fanout::config::{
     self, Checked, ClientAccess, ClientAccessError, ClientsConfig, Config, ConfigFile, LoadError, LoggingConfig,
     LoggingFormat, Overrides, PemFile, Problems, Redacted, UpstreamConfig, UpstreamConfigError,
@@ -206,6 +206,9 @@ struct LoadArgs {
     i_know_this_is_a_test_cluster: bool,
 }
 
+/// The name by which kubectl finds the binary, and the one by which it is called then.
+const KUBECTL_PLUGIN: &str = "kubectl-fanout";
+const CALLED_BY_KUBECTL: &str = "kubectl fanout";
 /// The name of a file that stands for standard output.
 const STANDARD_OUTPUT: &str = "-";
 const DEMO_ENDPOINTS: &str =
@@ -228,7 +231,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 const RUNTIME_END: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(error));
+    let cli = parsed(std::env::args_os()).unwrap_or_else(|error| refuse(error));
     execute(cli.command).unwrap_or_else(|error| {
         // Standard error may be closed; there is no other place for it.
         io::stderr().write_all(report(&error).as_bytes()).ok();
@@ -239,6 +242,19 @@ fn main() -> ExitCode {
 fn changes_per_second(text: &str) -> Result<f64, &'static str> {
     let rate = text.parse().ok().filter(|rate| (0.0..=CHANGES_MAX).contains(rate));
     rate.ok_or("allowed: a number from 0 to 100000")
+}
+
+/// The command line. As a plug-in of kubectl the binary has another name, and is called by another one.
+fn parsed(arguments: std::env::ArgsOs) -> Result<Cli, clap::Error> {
+    let arguments: Vec<_> = arguments.collect();
+    let name = arguments.first().and_then(|path| Path::new(path).file_stem());
+    let command = if name.is_some_and(|name| name == KUBECTL_PLUGIN) {
+        Cli::command().name(CALLED_BY_KUBECTL).bin_name(CALLED_BY_KUBECTL)
+    } else {
+        Cli::command()
+    };
+    let matches = command.clone().try_get_matches_from(arguments)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command.clone()))
 }
 
 /// A text without the passwords of URLs among the arguments, which many errors quote: as the name of a file, for example.

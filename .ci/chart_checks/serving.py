@@ -12,14 +12,16 @@ import ssl
 import subprocess
 import tempfile
 import time
+import tomllib
 import urllib.request
 from pathlib import Path
 
-from chart import NAME, NAMESPACE, one, render
+from chart import NAME, NAMESPACE, ROOT, one, render
 from gateway import BINARY
 
 WITHIN = 30
 HOST = f"{NAME}.{NAMESPACE}.svc"
+VERSION = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["version"]
 
 
 class Gateway:
@@ -125,6 +127,7 @@ def clients_are_served(server, binaries: Path) -> list[str]:
         if ran.stdout != f"deployment.apps/{NAME}\n":
             problems.append(f"kubectl with the kubeconfig of pods says: {ran.stdout}{ran.stderr}")
         problems += helm_test(gateway, Path(folder), server.token_of(NAME))
+        problems += plugin(gateway, binaries, Path(folder))
         metrics = gateway.admin("/metrics")
     ran = subprocess.run(["promtool", "check", "metrics"], input=metrics, capture_output=True, text=True)
     if ran.returncode != 0:
@@ -153,6 +156,20 @@ def helm_test(gateway: Gateway, folder: Path, token: str) -> list[str]:
     passed, refused = run(token, *command), run("invented", *command[:-1], command[-1].replace("--retry 5", "--retry 0"))
     problems = [f"helm test fails: {passed.stdout}{passed.stderr}"] * (passed.returncode != 0)
     return problems + ["helm test passes with an invented token"] * (refused.returncode == 0)
+
+
+def plugin(gateway: Gateway, binaries: Path, folder: Path) -> list[str]:
+    """`kubectl fanout status`, as the manual says: by a link of that name."""
+    (folder / "kubectl-fanout").symlink_to(BINARY)
+    variables = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
+    problems = []
+    cases = [(["--admin", str(gateway.ports[1])], f"kube-fanout {VERSION}, ready,"), (["--help"], "Usage: kubectl fanout status")]
+    for arguments, words in cases:
+        command = [binaries / "kubectl", "fanout", "status", *arguments]
+        ran = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60)
+        if ran.returncode != 0 or words not in ran.stdout:
+            problems.append(f"kubectl fanout status {' '.join(arguments)}: {ran.returncode}: {ran.stdout}{ran.stderr}")
+    return problems
 
 
 def log_of(folder: str) -> str:

@@ -1,11 +1,15 @@
-//! The command line: what is said of arguments.
+//! The command line: what is said of arguments, and the name of a plug-in of kubectl.
 
-use std::{fs, path::Path, process::Output};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Output,
+};
 
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::harness::within;
+use crate::{admin::Scene, harness::within};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_kube-fanout");
 
@@ -32,6 +36,13 @@ impl Home {
         command.args(arguments).current_dir(self.path()).env("HOME", self.path()).env_remove("KUBECONFIG");
         command.env_remove("KUBERNETES_SERVICE_HOST").kill_on_drop(true);
         within("the end of the command", command.output()).await.unwrap()
+    }
+
+    /// Another name of the binary, as a link.
+    fn link(&self, name: &str) -> PathBuf {
+        let link = self.path().join(name);
+        std::os::unix::fs::symlink(BINARY, &link).unwrap();
+        link
     }
 }
 
@@ -91,4 +102,29 @@ async fn no_argument_of_any_command_shows_a_password() {
         }
     }
     assert!(tried > 150, "{tried} arguments were tried");
+}
+
+#[tokio::test]
+async fn as_a_plug_in_of_kubectl_it_is_called_by_that_name() {
+    let (home, scene) = (Home::new(), Scene::start(|_| {}).await);
+    let plugin = home.link("kubectl-fanout");
+    let help = text(&home.run(&plugin, &["status", "--help"]).await);
+    assert!(help.contains("\nUsage: kubectl fanout status [OPTIONS]\n"), "{help}");
+    let misused = home.run(&plugin, &["status", "--nonsense"]).await;
+    let said = text(&misused);
+    assert!(misused.status.code() == Some(2) && said.contains("Usage: kubectl fanout status"), "{said}");
+    let version = text(&home.run(&plugin, &["--version"]).await);
+    assert_eq!(version, format!("kubectl fanout {}\n", env!("CARGO_PKG_VERSION")));
+    // Under any other name it is called by its own.
+    let help = text(&home.run(BINARY, &["status", "--help"]).await);
+    assert!(help.contains("\nUsage: kube-fanout status [OPTIONS]\n"), "{help}");
+    let admin = scene.address.to_string();
+    let shown = home.run(&plugin, &["status", "--admin", &admin]).await;
+    let said = text(&shown);
+    assert!(
+        shown.status.success() && said.starts_with("gateway   kube-fanout ") && said.contains(", ready,"),
+        "{said}"
+    );
+    let unreachable = home.run(&plugin, &["status", "--admin", "127.0.0.1:1"]).await;
+    assert_eq!(unreachable.status.code(), Some(5), "{}", text(&unreachable));
 }
