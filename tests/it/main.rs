@@ -46,6 +46,8 @@ mod load_lists;
 mod load_profiles;
 // Caches that are started and stopped, drains.
 mod life;
+// Files that are written.
+mod no_files;
 // Gateways that ask each other for their state.
 mod peers;
 // The built binary.
