@@ -108,6 +108,15 @@ impl Channel {
     }
 }
 
+#[cfg(test)]
+impl Channel {
+    /// Over a connection that is open already.
+    pub(super) fn over(endpoint: Arc<Endpoint>, connection: Connection) -> Self {
+        let kept = Kept { connection: Some(connection), cut: 0 };
+        Self { endpoint, http: HttpVersion::Http1, kept: Mutex::new(kept) }
+    }
+}
+
 /// The head of a response, and the connection on which its body arrives.
 #[derive(Debug)]
 pub(super) struct OpenResponse {

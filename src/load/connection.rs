@@ -114,7 +114,7 @@ impl Connection {
     }
 }
 
-async fn handshake<I>(io: I, http: HttpVersion) -> Result<Connection, Failure>
+pub(super) async fn handshake<I>(io: I, http: HttpVersion) -> Result<Connection, Failure>
 where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {

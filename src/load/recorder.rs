@@ -99,16 +99,26 @@ pub(super) struct Recorder {
     clock: Mutex<Clock>,
     /// The time from which events count, in nanoseconds since 1970; 0 if they do not count.
     since: AtomicU64,
+    timestamps: Timestamps,
 }
+
+/// The clock that timestamps of writes are compared with.
+#[derive(Debug)]
+struct Timestamps(fn() -> u64);
 
 impl Recorder {
     pub(super) fn lock(&self) -> MutexGuard<'_, Recorded> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The time to compare a timestamp with.
+    pub(super) fn now(&self) -> u64 {
+        (self.timestamps.0)()
+    }
+
     /// Makes events count from now on, if they come from later writes.
     pub(super) fn begin(&self) {
-        self.since.store(now(), Relaxed);
+        self.since.store(self.now(), Relaxed);
         self.clock().began = Some(Instant::now());
     }
 
@@ -213,6 +223,20 @@ impl Recorded {
         for (end, count) in &other.ends {
             *self.ends.entry(*end).or_default() += count;
         }
+    }
+}
+
+impl Default for Timestamps {
+    fn default() -> Self {
+        Self(now)
+    }
+}
+
+#[cfg(test)]
+impl Recorder {
+    /// With a clock of its own, as in tests of times.
+    pub(super) fn with_timestamps(now: fn() -> u64) -> Self {
+        Self { timestamps: Timestamps(now), ..Self::default() }
     }
 }
 

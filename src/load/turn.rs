@@ -352,3 +352,6 @@ impl Client {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

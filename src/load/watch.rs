@@ -16,7 +16,7 @@ use super::{
     paths,
     profile::{Start, Transport, WatchWork},
     read,
-    recorder::{Recorder, now},
+    recorder::Recorder,
     schedule::{pause_before_retry, stagger},
 };
 
@@ -101,7 +101,7 @@ pub(super) async fn read(
     while let Some(frame) = answer.response.body_mut().frame().await {
         let frame = frame.map_err(|error| Failure::stream(&error))?;
         let Some(data) = frame.data_ref() else { continue };
-        let (came, since, at) = (now(), recorder.since(), recorder.at());
+        let (came, since, at) = (recorder.now(), recorder.since(), recorder.at());
         let (mut events, mut refused, mut synced) = (0, None, false);
         frames.push(data, |event| match event {
             Event::Synced => synced = true,
