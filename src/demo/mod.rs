@@ -35,6 +35,8 @@ const RESTART_TAKES: Duration = Duration::from_secs(1);
 const RESTART_ANNOUNCED: Duration = Duration::from_secs(1);
 /// The maximum number of notices that wait to be printed.
 const NOTICES: usize = 2;
+/// What the address of a Unix socket begins with.
+const SOCKET: &str = "unix:";
 const RESTARTS: &str =
     "The embedded API server restarts now, as planned: its connections break, and the gateway warns of it.";
 const RESTARTED: &str = "The embedded API server is back.";
@@ -106,7 +108,7 @@ pub async fn demo(
     let (gateway, admin_address) = (bound.address().to_string(), admin.address().to_string());
     introduce(options, &gateway, &admin_address, out).map_err(DemoError::Output)?;
     // The demo's clients do not use Unix sockets.
-    let watches = if gateway.starts_with("unix:") { 0 } else { options.watches };
+    let watches = if gateway.starts_with(SOCKET) { 0 } else { options.watches };
     let url = if watches == 0 { server.url() } else { format!("http://{gateway}") };
     let clients = Clients::new(&url, watches, nodes).map_err(DemoError::Url)?;
 
@@ -134,12 +136,28 @@ fn introduce(options: &DemoOptions, gateway: &str, admin: &str, out: &mut (dyn i
         out,
         "An embedded API server holds {objects} objects; {rate} of them change each second.\n\
          kube-fanout runs in front of it, for clients with {watches} watches. At times all of them list again, or the API \
-         server restarts.\n\n  \
-         http://{admin}/    shows the savings; or: kube-fanout status --watch --admin http://{admin}\n  \
-         http://{gateway}/    serves clients:\n      \
-         kubectl --server=http://{gateway} get pods -A\n      \
-         kubectl --server=http://{gateway} get pods -A -w -o name\n",
-    )
+         server restarts.\n",
+    )?;
+    if admin.starts_with(SOCKET) {
+        writeln!(out, "  kube-fanout status --watch --admin {admin}    shows the savings")?;
+    } else {
+        let or = format!("kube-fanout status --watch --admin http://{admin}");
+        writeln!(out, "  http://{admin}/    shows the savings; or: {or}")?;
+    }
+    match gateway.strip_prefix(SOCKET) {
+        // kubectl connects to no sockets.
+        Some(path) => writeln!(
+            out,
+            "  {gateway}    serves clients:\n      \
+             curl --unix-socket {path} 'http://localhost/api/v1/pods?resourceVersion=0'\n"
+        ),
+        None => writeln!(
+            out,
+            "  http://{gateway}/    serves clients:\n      \
+             kubectl --server=http://{gateway} get pods -A\n      \
+             kubectl --server=http://{gateway} get pods -A -w -o name\n",
+        ),
+    }
 }
 
 /// Restarts the embedded API server at intervals, which breaks all its connections.
@@ -216,6 +234,36 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let [restarts, restarted] = [RESTARTS, RESTARTED].map(|notice| text.find(&format!("{CLEAR_LINE}{notice}\n")));
         assert!(restarts.is_some() && restarts < restarted, "{text}");
+    }
+
+    #[test]
+    fn what_is_told_to_be_typed_works_with_the_addresses() {
+        let options = DemoOptions {
+            objects: 1,
+            rate: 1.0,
+            watches: 1,
+            api_listen: None,
+            listen: None,
+            admin_listen: None,
+            one_line: true,
+        };
+        let told = |gateway, admin| {
+            let mut out = Vec::new();
+            introduce(&options, gateway, admin, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let text = told("127.0.0.1:8001", "127.0.0.1:9090");
+        assert!(
+            text.contains("\n  http://127.0.0.1:9090/    shows") && text.contains("--admin http://127.0.0.1:9090\n"),
+            "{text}"
+        );
+        assert!(text.contains("\n      kubectl --server=http://127.0.0.1:8001 get pods -A\n"), "{text}");
+        let text = told("unix:/run/gateway", "unix:/run/admin");
+        assert!(!text.contains("http://unix") && !text.contains("kubectl"), "{text}");
+        assert!(
+            text.contains("--admin unix:/run/admin ") && text.contains("curl --unix-socket /run/gateway '"),
+            "{text}"
+        );
     }
 
     #[test]
