@@ -34,9 +34,8 @@ const AT_ONCE: usize = 8;
 /// watches a hundred resources, and of a kubelet with a watch for each Secret and ConfigMap of its pods.
 const FREE: u32 = 300;
 /// Beyond these, each client has one review in this time: 50 in a second, as many as client-go's default limits for
-/// kubelets let one client send requests (`kubeAPIQPS`), and enough for the watches of a DaemonSet on 10,000 nodes, each
-/// of which begins anew every few minutes. A client that asks for something new all the time takes a few hundredths of
-/// a core of the API server in this way.
+/// kubelets let one client send requests (`kubeAPIQPS`), and enough for the watches of a DaemonSet on 10,000 nodes,
+/// each of which begins anew every few minutes.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// How long a review waits for its turn; beyond it there is no verdict.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
